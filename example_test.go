@@ -45,7 +45,8 @@ authentication:
   sources:
   - name: tokens
     tokenFile: { path: tokens.csv, defaultTenant: "" }
-`} {
+`,
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			fmt.Println(err)
 			return
@@ -70,8 +71,10 @@ authentication:
 	}
 	id, err := tenant.Of(response.User)
 	fmt.Println(response.User.GetName(), id, err)
-	decision, _, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{User: response.User, Verb: "get", APIVersion: "v1",
-		Resource: "pods", Namespace: "acme--web", ResourceRequest: true})
+	decision, _, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+		User: response.User, Verb: "get", APIVersion: "v1",
+		Resource: "pods", Namespace: "acme--web", ResourceRequest: true,
+	})
 	fmt.Println(decision == authorizer.DecisionAllow, err)
 	// Output:
 	// alice acme <nil>

@@ -123,8 +123,10 @@ func TestHygieneOfServiceAccounts(t *testing.T) {
 	} {
 		h := hygiene(t, "src", "a")
 		h.ServiceAccounts, h.QualifyNames = true, true
-		resp, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h,
-			Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: of("a")})}}}).AuthenticateRequest(&http.Request{})
+		resp, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{
+			Hygiene: h,
+			Request: identity(&user.DefaultInfo{Name: c.name, Groups: c.groups, Extra: of("a")}),
+		}}}).AuthenticateRequest(&http.Request{})
 		if !errors.Is(err, c.want) || ok != (c.want == nil) || ok && resp.User.GetName() != c.name {
 			t.Errorf("%s in %q: %+v, %v; want %v", c.name, c.groups, resp, err, c.want)
 		}
@@ -160,7 +162,8 @@ func TestWhatEveryCallerIsGiven(t *testing.T) {
 // TestQualifiedNamesAreJudged: a tenant whose name begins a reserved name cannot complete it.
 func TestQualifiedNamesAreJudged(t *testing.T) {
 	h := authn.Hygiene{Source: "src", Tenants: set(t, "*"), QualifyNames: true, Reserved: &tenant.SystemNames{
-		Users: []string{"infra:root"}, UserPrefixes: []string{"boot:"}, Groups: []string{"kubeadm:cluster-admins"}}}
+		Users: []string{"infra:root"}, UserPrefixes: []string{"boot:"}, Groups: []string{"kubeadm:cluster-admins"},
+	}}
 	for _, c := range []struct {
 		user *user.DefaultInfo
 		want error
@@ -279,8 +282,10 @@ func TestTokens(t *testing.T) {
 }
 
 func TestAudiences(t *testing.T) {
-	chain := authn.New(authn.Chain{Audiences: authenticator.Audiences{"api"},
-		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
+	chain := authn.New(authn.Chain{
+		Audiences: authenticator.Audiences{"api"},
+		Sources:   []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}},
+	})
 	ask := func(audiences ...string) (*authenticator.Response, bool, error) {
 		r := &http.Request{}
 		return chain.AuthenticateRequest(r.WithContext(authenticator.WithAudiences(t.Context(), audiences)))

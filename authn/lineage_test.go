@@ -112,9 +112,11 @@ func TestPredecessorUntold(t *testing.T) {
 	for _, c := range []struct{ told, want error }{
 		{down, down}, {fmt.Errorf("namespace: %w", down), down}, {tenant.ErrUnbound, nil}, {tenant.ErrInvalid, nil}, {tenant.ErrAmbiguous, nil},
 	} {
-		chain := authn.New(authn.Chain{BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+		chain := authn.New(authn.Chain{
+			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.told },
-			Accepts: func(context.Context, tenant.ID, time.Time) bool { return true }})
+			Accepts: func(context.Context, tenant.ID, time.Time) bool { return true },
+		})
 		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != (c.want == nil) || !errors.Is(err, c.want) {
 			t.Errorf("%v: %t, %v", c.told, ok, err)
 		}

@@ -118,11 +118,15 @@ func (m *hygieneModel) leaves(qualifier, id string) *user.DefaultInfo {
 }
 
 var (
-	hygieneWords = []string{"alice", "root", "ops", "cluster-admins", "kubeadm:cluster-admins", "masters", "system:masters", "system:x", "system", "tenant:a", "tenant", "oidc:alice", "boot:x", "x:root",
-		"system:serviceaccount:ns:n", "system:serviceaccount:ns", "system:serviceaccounts:ns", "a:alice", "grüße"}
+	hygieneWords = []string{
+		"alice", "root", "ops", "cluster-admins", "kubeadm:cluster-admins", "masters", "system:masters", "system:x", "system", "tenant:a", "tenant", "oidc:alice", "boot:x", "x:root",
+		"system:serviceaccount:ns:n", "system:serviceaccount:ns", "system:serviceaccounts:ns", "a:alice", "grüße",
+	}
 	hygieneBad  = []string{" alice", "alice ", "al\tice", "al\u200bice", "alice\n", "\xff", "\u0000"}
-	hygieneKeys = []string{"kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT", "kubetenant.dev/source", "kubetenant.dev/x", "KubeTenant.dev/x", "authentication.kubernetes.io/credential-id",
-		"x.k8s.io/y", "k8s.io", "example.com/key", "key", "a.kubetenant.dev/x", "xkubetenant.dev/x", "kubetenant.dev"}
+	hygieneKeys = []string{
+		"kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT", "kubetenant.dev/source", "kubetenant.dev/x", "KubeTenant.dev/x", "authentication.kubernetes.io/credential-id",
+		"x.k8s.io/y", "k8s.io", "example.com/key", "key", "a.kubetenant.dev/x", "xkubetenant.dev/x", "kubetenant.dev",
+	}
 )
 
 func pick(r *rand.Rand, all ...string) string { return all[r.IntN(len(all))] }
@@ -136,8 +140,10 @@ func some(r *rand.Rand, n int, all ...string) []string {
 }
 
 func makeIdentity(r *rand.Rand) *hygieneModel {
-	m := &hygieneModel{tenants: some(r, 3, append(hygieneTenants, "*", "*", "*", "*", "*", "*")...), users: []string{"root"}, prefixes: []string{"boot:"}, groups: []string{"ops", "x:root"}, organizations: []string{"kubeadm:cluster-admins"},
-		qualify: r.IntN(3) == 0, remote: r.IntN(2) == 0, accounts: r.IntN(8) == 0, extras: some(r, 2, hygieneKeys[3:]...), extra: map[string][]string{}}
+	m := &hygieneModel{
+		tenants: some(r, 3, append(hygieneTenants, "*", "*", "*", "*", "*", "*")...), users: []string{"root"}, prefixes: []string{"boot:"}, groups: []string{"ops", "x:root"}, organizations: []string{"kubeadm:cluster-admins"},
+		qualify: r.IntN(3) == 0, remote: r.IntN(2) == 0, accounts: r.IntN(8) == 0, extras: some(r, 2, hygieneKeys[3:]...), extra: map[string][]string{},
+	}
 	if r.IntN(3) == 0 && !m.accounts {
 		m.usernamePrefix, m.groupsPrefix = pick(r, "", "oidc:", "x:", "system:", "kubeadm:", "boot"), pick(r, "", "oidc:", "x:", "system:", "tenant:", "kubeadm:")
 	}
@@ -180,8 +186,10 @@ func TestHygieneModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := authn.Hygiene{Source: "src", Tenants: tenants, UsernamePrefix: m.usernamePrefix, GroupsPrefix: m.groupsPrefix, QualifyNames: m.qualify, Remote: m.remote, Extras: m.extras, ServiceAccounts: m.accounts,
-			Reserved: &tenant.SystemNames{Users: m.users, UserPrefixes: m.prefixes, Groups: m.groups, Organizations: m.organizations}}
+		h := authn.Hygiene{
+			Source: "src", Tenants: tenants, UsernamePrefix: m.usernamePrefix, GroupsPrefix: m.groupsPrefix, QualifyNames: m.qualify, Remote: m.remote, Extras: m.extras, ServiceAccounts: m.accounts,
+			Reserved: &tenant.SystemNames{Users: m.users, UserPrefixes: m.prefixes, Groups: m.groups, Organizations: m.organizations},
+		}
 		given := &user.DefaultInfo{Name: m.name, Groups: slices.Clone(m.inGroups), Extra: m.extra}
 		response, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(given)}}}).AuthenticateRequest(&http.Request{})
 		var got, want *user.DefaultInfo

@@ -103,7 +103,8 @@ func TestRevokedTokens(t *testing.T) {
 		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{c.issuer: c.rules}}
 		var in *authn.Revocations
 		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return in }, Sources: []authn.Source{
-			{Hygiene: hygiene(t, "one", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}}}})
+			{Hygiene: hygiene(t, "one", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
+		}})
 		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // which is remembered
 			t.Fatal(c.what, ok, err)
 		}
@@ -130,8 +131,10 @@ func TestRevokedOnTheConnection(t *testing.T) {
 		"a number without issuers":  {authn.Revocations{Serials: map[string][]string{"2": {}}}, false},
 		"the name that it is under": {authn.Revocations{Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "u"}: {}}}, true},
 	} {
-		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return &c.list },
-			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
+		chain := authn.New(authn.Chain{
+			Revoked: func() *authn.Revocations { return &c.list },
+			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}},
+		})
 		_, ok, err := chain.AuthenticateRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{presented}}})
 		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused || c.refused && !strings.Contains(err.Error(), `"src"`) {
 			t.Errorf("%s: %t, %v", what, ok, err)
@@ -157,8 +160,10 @@ func TestRevokedOfTheServersOwn(t *testing.T) {
 		{"who is two", tenant.ID{}, tenant.ErrAmbiguous, true, nil},
 		{"not to be told", tenant.ID{}, away, false, away},
 	} {
-		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return list }, BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.id, c.err }})
+		chain := authn.New(authn.Chain{
+			Revoked: func() *authn.Revocations { return list }, BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.id, c.err },
+		})
 		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != c.ok || !errors.Is(err, c.want) {
 			t.Errorf("%s: %t, %v", c.what, ok, err)
 		}

@@ -125,8 +125,10 @@ func cached(t testing.TB, s authn.Source) (authenticator.Request, *time.Time) {
 	}
 	s.Hygiene = authn.Hygiene{Source: "src", Tenants: tenants}
 	s.Match.Rest, s.Match.Issuers = true, []string{"i"}
-	return authn.New(authn.Chain{Sources: []authn.Source{s}, Audiences: authenticator.Audiences{"one", "two"},
-		Now: func() time.Time { return now }}), &now
+	return authn.New(authn.Chain{
+		Sources: []authn.Source{s}, Audiences: authenticator.Audiences{"one", "two"},
+		Now: func() time.Time { return now },
+	}), &now
 }
 
 func TestCache(t *testing.T) {
@@ -267,8 +269,10 @@ func TestRevocation(t *testing.T) {
 	} {
 		for _, builtIn := range []bool{false, true} {
 			current := &authn.Revocations{}
-			c := authn.Chain{Revoked: func() *authn.Revocations { return current },
-				Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil }}
+			c := authn.Chain{
+				Revoked: func() *authn.Revocations { return current },
+				Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+			}
 			if builtIn {
 				c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
 			} else {
@@ -321,14 +325,18 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	encode := base64.RawURLEncoding.EncodeToString
 	deep, behind := encode([]byte(`{"app":`+nested+`,"iss":"https://one","jti":"id"}`)), encode([]byte(`{"iss":"https://one","app":`+nested+`,"jti":"id"}`))
 	variant := encode([]byte(`{"ISS":"https://one","jti":"id"}`))
-	dressed := []string{"\t" + token, "\v" + token, "\u00a0" + token, header[:3] + "\t" + header[3:] + "." + rest, token + "\n", "\ufeff" + token,
-		header + "." + deep + ".x", header + "." + variant + ".x", header + "." + behind + ".x", spaced + "." + rest, "." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest}
+	dressed := []string{
+		"\t" + token, "\v" + token, "\u00a0" + token, header[:3] + "\t" + header[3:] + "." + rest, token + "\n", "\ufeff" + token,
+		header + "." + deep + ".x", header + "." + variant + ".x", header + "." + behind + ".x", spaced + "." + rest, "." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest,
+	}
 	for _, withSource := range []bool{false, true} {
 		for _, revoking := range []bool{false, true} {
 			c := authn.Chain{BuiltIn: upstreamLike()}
 			if withSource {
-				c.Sources = []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{err: errors.New("refused")}, Match: authn.Match{Issuers: []string{"https://one"}}},
-					{Hygiene: hygiene(t, "rest", "a"), Token: &fake{user: alice()}, Match: authn.Match{Rest: true}}}
+				c.Sources = []authn.Source{
+					{Hygiene: hygiene(t, "src", "a"), Token: &fake{err: errors.New("refused")}, Match: authn.Match{Issuers: []string{"https://one"}}},
+					{Hygiene: hygiene(t, "rest", "a"), Token: &fake{user: alice()}, Match: authn.Match{Rest: true}},
+				}
 			}
 			if revoking {
 				c.Revoked = func() *authn.Revocations {
@@ -355,9 +363,11 @@ func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
 		err  error
 		want error
 	}{"a failure": {down, down}, "nobody's": {tenant.ErrUnbound, nil}, "a bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil}} {
-		chain := authn.New(authn.Chain{BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+		chain := authn.New(authn.Chain{
+			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 			Revoked: func() *authn.Revocations { return &authn.Revocations{Tenants: map[tenant.ID]struct{}{a: {}}} },
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.err }})
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, c.err },
+		})
 		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); !errors.Is(err, c.want) || ok != (c.want == nil) {
 			t.Errorf("%s: %v, %v", name, ok, err)
 		}
@@ -387,8 +397,10 @@ func BenchmarkCachedToken(b *testing.B) {
 func TestAuditTellsWhoWasRevoked(t *testing.T) {
 	u := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"JTI=id"}}}
 	rules := &authn.Revocations{}
-	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}}},
-		Revoked: func() *authn.Revocations { return rules }})
+	chain := authn.New(authn.Chain{
+		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}}},
+		Revoked: func() *authn.Revocations { return rules },
+	})
 	token := jwt("i", map[string]any{"jti": "id"})
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token)); !ok {
 		t.Fatal(err)

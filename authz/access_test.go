@@ -28,11 +28,15 @@ func reaching(access authz.Access) authz.Options {
 
 // TestRulesByAccess: the rules of a tenant are listed as far as its access lets them be used.
 func TestRulesByAccess(t *testing.T) {
-	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"), rule("get", "", "pods/log"), rule("*", "apps", "deployments"),
-		rule("list,create", "storage.k8s.io", "storageclasses"), rule("create", "authorization.k8s.io", "selfsubjectaccessreviews")}}
+	r := &rules{resources: []authorizer.ResourceRuleInfo{
+		rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"), rule("get", "", "pods/log"), rule("*", "apps", "deployments"),
+		rule("list,create", "storage.k8s.io", "storageclasses"), rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+	}}
 	for access, want := range map[authz.Access][]string{
-		authz.AccessOpen: {"get,create,delete,deletecollection /pods", "get,create /pods/exec", "get /pods/log", "get,list,watch,create,update,patch,delete,deletecollection apps/deployments",
-			"list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
+		authz.AccessOpen: {
+			"get,create,delete,deletecollection /pods", "get,create /pods/exec", "get /pods/log", "get,list,watch,create,update,patch,delete,deletecollection apps/deployments",
+			"list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews",
+		},
 		authz.AccessReadOnly: {"get,delete /pods", "get /pods/log", "get,list,watch,delete apps/deployments", "list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
 		authz.AccessClosed:   nil, authz.AccessNone: nil, authz.AccessRetired: nil, authz.AccessUnknown: nil, authz.AccessOpen + 1: nil,
 	} {
@@ -56,7 +60,8 @@ func TestPathsByAccess(t *testing.T) {
 	r := &rules{paths: []authorizer.NonResourceRuleInfo{
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get", "post"}, NonResourceURLs: []string{"/apis"}},
-		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"post"}, NonResourceURLs: []string{"/openapi/v3"}}}}
+		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"post"}, NonResourceURLs: []string{"/openapi/v3"}},
+	}}
 	for access, want := range map[authz.Access][]string{
 		authz.AccessOpen: {"[*] [/api]", "[get post] [/apis]", "[post] [/openapi/v3]"}, authz.AccessReadOnly: {"[get head] [/api]", "[get] [/apis]"}, authz.AccessClosed: nil,
 	} {
@@ -86,8 +91,10 @@ func TestRulesInTheShadow(t *testing.T) {
 
 // TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what is not known or not there.
 func TestAccessInTheShadow(t *testing.T) {
-	for access, want := range map[authz.Access]authorizer.Decision{authz.AccessClosed: authorizer.DecisionDeny, authz.AccessReadOnly: authorizer.DecisionDeny, authz.AccessRetired: authorizer.DecisionDeny,
-		authz.AccessNone: authorizer.DecisionAllow, authz.AccessUnknown: authorizer.DecisionAllow, authz.AccessOpen: authorizer.DecisionAllow} {
+	for access, want := range map[authz.Access]authorizer.Decision{
+		authz.AccessClosed: authorizer.DecisionDeny, authz.AccessReadOnly: authorizer.DecisionDeny, authz.AccessRetired: authorizer.DecisionDeny,
+		authz.AccessNone: authorizer.DecisionAllow, authz.AccessUnknown: authorizer.DecisionAllow, authz.AccessOpen: authorizer.DecisionAllow,
+	} {
 		o := reaching(access)
 		o.Shadow = true
 		write := readOf("a", "a--web")

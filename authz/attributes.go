@@ -37,9 +37,11 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 		if !r.ResourceRequest {
 			return requestAttributes{Attributes: a, user: r.User, verb: r.Verb, path: r.Path}
 		}
-		return requestAttributes{Attributes: a, user: r.User, verb: r.Verb, isResource: true,
+		return requestAttributes{
+			Attributes: a, user: r.User, verb: r.Verb, isResource: true,
 			resource: schema.GroupResource{Group: r.APIGroup, Resource: r.Resource},
-			version:  r.APIVersion, namespace: r.Namespace, name: r.Name, subresource: r.Subresource}
+			version:  r.APIVersion, namespace: r.Namespace, name: r.Name, subresource: r.Subresource,
+		}
 	}
 	attrs := requestAttributes{Attributes: a, user: a.GetUser(), verb: a.GetVerb(), isResource: a.IsResourceRequest()}
 	if !attrs.isResource {

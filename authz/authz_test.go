@@ -45,8 +45,10 @@ func cached(labels map[string]string) func(string) (*corev1.Namespace, error) {
 var cluster = map[string]string{"a--web": "a", "b--web": "b", "kube-system": "-", "bad": "System"}
 
 func names() *tenant.SystemNames {
-	return &tenant.SystemNames{Users: []string{"system:kube-scheduler"}, UserPrefixes: []string{"system:bootstrap:"},
-		Groups: []string{"system:masters", "system:nodes"}, Organizations: []string{"kubeadm:cluster-admins"}}
+	return &tenant.SystemNames{
+		Users: []string{"system:kube-scheduler"}, UserPrefixes: []string{"system:bootstrap:"},
+		Groups: []string{"system:masters", "system:nodes"}, Organizations: []string{"kubeadm:cluster-admins"},
+	}
 }
 
 func options(labels map[string]string) authz.Options {
@@ -81,8 +83,10 @@ func (r *recorder) EvaluateConditions(context.Context, authorizer.ConditionsAwar
 }
 
 func callerOf(id string) *user.DefaultInfo {
-	return &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "tenant:" + id, user.AllAuthenticated},
-		Extra: map[string][]string{tenant.ExtraKey: {id}, tenant.SourceKey: {"tokens"}}}
+	return &user.DefaultInfo{
+		Name: "alice", Groups: []string{"dev", "tenant:" + id, user.AllAuthenticated},
+		Extra: map[string][]string{tenant.ExtraKey: {id}, tenant.SourceKey: {"tokens"}},
+	}
 }
 
 func pods(u user.Info, verb, namespace string) authorizer.AttributesRecord {
@@ -91,8 +95,13 @@ func pods(u user.Info, verb, namespace string) authorizer.AttributesRecord {
 
 func TestTheDelegatesAnswerIsPassedOn(t *testing.T) {
 	failure := errors.New("webhook is away")
-	for _, r := range []*recorder{{decision: authorizer.DecisionAllow}, {decision: authorizer.DecisionDeny}, {decision: authorizer.DecisionNoOpinion},
-		{decision: authorizer.DecisionNoOpinion, err: failure}, {decision: authorizer.DecisionAllow, err: failure}} {
+	for _, r := range []*recorder{
+		{decision: authorizer.DecisionAllow},
+		{decision: authorizer.DecisionDeny},
+		{decision: authorizer.DecisionNoOpinion},
+		{decision: authorizer.DecisionNoOpinion, err: failure},
+		{decision: authorizer.DecisionAllow, err: failure},
+	} {
 		b := authz.New(options(cluster), r, nil)
 		d, reason, err := b.Authorize(t.Context(), pods(callerOf("a"), "get", "a--web"))
 		if d != r.decision || reason != "delegate" || !errors.Is(err, r.err) {
@@ -175,8 +184,10 @@ func FuzzBoundary(f *testing.F) {
 		}
 		r := &recorder{decision: authorizer.DecisionNoOpinion}
 		o := options(cluster)
-		a := authorizer.AttributesRecord{User: u, Verb: verb, APIGroup: apiGroup,
-			Resource: resource, Subresource: subresource, Namespace: namespace, Name: object, ResourceRequest: isResource, Path: path}
+		a := authorizer.AttributesRecord{
+			User: u, Verb: verb, APIGroup: apiGroup,
+			Resource: resource, Subresource: subresource, Namespace: namespace, Name: object, ResourceRequest: isResource, Path: path,
+		}
 		d, reason, err := authz.New(o, r, nil).Authorize(t.Context(), a)
 		// A server asks with a pointer, which is read in another way, a review with a value.
 		byPointer, pointersReason, _ := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), &a)
@@ -222,8 +233,10 @@ func FuzzBoundary(f *testing.F) {
 				t.Fatalf("%s in %q reached the delegate", resource, namespace)
 			}
 		default:
-			open := map[string]bool{"selfsubjectreviews": true, "selfsubjectaccessreviews": true, "selfsubjectrulesreviews": true,
-				"storageclasses": true, "users": true, "groups": true, "userextras": true, "uids": true}
+			open := map[string]bool{
+				"selfsubjectreviews": true, "selfsubjectaccessreviews": true, "selfsubjectrulesreviews": true,
+				"storageclasses": true, "users": true, "groups": true, "userextras": true, "uids": true,
+			}
 			if !open[resource] {
 				t.Fatalf("%s without a namespace reached the delegate", resource)
 			}

@@ -35,8 +35,10 @@ func ExampleBoundary() {
 		authorizerfactory.NewAlwaysAllowAuthorizer(), nil)
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, namespace := range []string{"acme--web", "globex--shop", "kube-system"} {
-		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{User: alice, Verb: "get",
-			APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: "db", ResourceRequest: true})
+		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{
+			User: alice, Verb: "get",
+			APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: "db", ResourceRequest: true,
+		})
 		fmt.Printf("%s %t %q\n", namespace, decision == authorizer.DecisionAllow, reason)
 	}
 	// Output:
@@ -57,8 +59,10 @@ func ExampleException() {
 		authorizerfactory.NewAlwaysAllowAuthorizer(), nil)
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, resource := range []string{"events", "secrets"} {
-		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{User: alice, Verb: "list",
-			APIVersion: "v1", Resource: resource, Namespace: "globex--shop", ResourceRequest: true})
+		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{
+			User: alice, Verb: "list",
+			APIVersion: "v1", Resource: resource, Namespace: "globex--shop", ResourceRequest: true,
+		})
 		fmt.Printf("%s %t %q\n", resource, decision == authorizer.DecisionAllow, reason)
 	}
 	// Output:
@@ -83,8 +87,10 @@ func ExampleSubjects_Of() {
 	subjects := &authz.Subjects{Owners: exampleOwners()}
 	id, err := subjects.Of(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot"})
 	fmt.Println(id, err)
-	_, err = subjects.Of(context.Background(), &user.DefaultInfo{Name: "system:serviceaccount:acme--web:robot",
-		Extra: map[string][]string{tenant.ExtraKey: {"globex"}}})
+	_, err = subjects.Of(context.Background(), &user.DefaultInfo{
+		Name:  "system:serviceaccount:acme--web:robot",
+		Extra: map[string][]string{tenant.ExtraKey: {"globex"}},
+	})
 	fmt.Println(err)
 	// Output:
 	// acme <nil>

@@ -61,7 +61,8 @@ func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.In
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+	})
 	answer := httptest.NewRecorder()
 	authz.WithRequestState(chain, nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
 	return got, answer.Code
@@ -321,8 +322,10 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 
 // FuzzTenantPath: whatever the path, a tenant's caller reaches nothing of another tenant's by it.
 func FuzzTenantPath(f *testing.F) {
-	for _, s := range []string{"/tenants/a/api/v1/namespaces/b--web/pods", "/tenants/b/api/v1/namespaces/b--web/pods", "/tenants/a/tenants/b/api",
-		"/tenants/%62/api/v1/namespaces/b--web/pods", "//tenants/b/apis", "/tenants/a/../b/apis", "/api/v1/namespaces/%62--web/pods", "/tenants/a/api/v1/watch/namespaces"} {
+	for _, s := range []string{
+		"/tenants/a/api/v1/namespaces/b--web/pods", "/tenants/b/api/v1/namespaces/b--web/pods", "/tenants/a/tenants/b/api",
+		"/tenants/%62/api/v1/namespaces/b--web/pods", "//tenants/b/apis", "/tenants/a/../b/apis", "/api/v1/namespaces/%62--web/pods", "/tenants/a/api/v1/watch/namespaces",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {

@@ -71,7 +71,8 @@ func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+	})
 	return authz.WithRequestState(chain, s.older)
 }
 
@@ -80,9 +81,14 @@ func allowing(o authz.Options) *server {
 }
 
 var everyList = []struct{ method, path string }{
-	{http.MethodGet, "/api/v1/pods"}, {http.MethodGet, "/api/v1/watch/pods"}, {http.MethodDelete, "/api/v1/pods"},
-	{http.MethodGet, "/apis/apps/v1/deployments"}, {http.MethodGet, "/apis/apps/v1/watch/deployments"}, {http.MethodDelete, "/apis/apps/v1/deployments"},
-	{http.MethodGet, "/api/v1/secrets"}, {http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/rolebindings"},
+	{http.MethodGet, "/api/v1/pods"},
+	{http.MethodGet, "/api/v1/watch/pods"},
+	{http.MethodDelete, "/api/v1/pods"},
+	{http.MethodGet, "/apis/apps/v1/deployments"},
+	{http.MethodGet, "/apis/apps/v1/watch/deployments"},
+	{http.MethodDelete, "/apis/apps/v1/deployments"},
+	{http.MethodGet, "/api/v1/secrets"},
+	{http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/rolebindings"},
 }
 
 // TestListsAreFiltered: every way to go over all namespaces reaches the handler limited to the tenant,
@@ -123,8 +129,10 @@ func TestPagination(t *testing.T) {
 		if strings.HasSuffix(own, "b") {
 			o.Exceptions = []authz.Exception{e.exception()}
 		}
-		for query, want := range map[string]int{"?limit=1": 200, "?Limit=1": 200, "?limit=1&limit=2": 200, "?limit=1&continue=": 200, "?limit=500": 200,
-			"?continue=abc": 410, "?limit=1&continue=abc": 410, "?continue=&continue=abc": 410, "?Continue=abc": 410} {
+		for query, want := range map[string]int{
+			"?limit=1": 200, "?Limit=1": 200, "?limit=1&limit=2": 200, "?limit=1&continue=": 200, "?limit=500": 200,
+			"?continue=abc": 410, "?limit=1&continue=abc": 410, "?continue=&continue=abc": 410, "?Continue=abc": 410,
+		} {
 			for _, l := range append(everyList[:len(everyList):len(everyList)], struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
 				want := want
 				switch {
@@ -179,8 +187,10 @@ func TestListsWaitForLabels(t *testing.T) {
 // FuzzSelector: whatever selector a tenant sends, no object of another tenant and none without a label
 // is selected by what goes on.
 func FuzzSelector(f *testing.F) {
-	for _, s := range []string{"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db", "watch=1&labelSelector=x+notin+(y)", "labelSelector=a&labelSelector=b",
-		"%6cabelSelector=a", "labelSelector=kubetenant.dev/tenant+in+(a,b),x", "labelSelector[]=a", "LABELSELECTOR=a"} {
+	for _, s := range []string{
+		"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db", "watch=1&labelSelector=x+notin+(y)", "labelSelector=a&labelSelector=b",
+		"%6cabelSelector=a", "labelSelector=kubetenant.dev/tenant+in+(a,b),x", "labelSelector[]=a", "LABELSELECTOR=a",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, query string) {
@@ -264,8 +274,10 @@ func TestOlderTenantPaths(t *testing.T) {
 
 // FuzzOlderTenantPath: with both forms read, a tenant's caller is served nothing of another's.
 func FuzzOlderTenantPath(f *testing.F) {
-	for _, s := range []string{"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods", "/apis/apps/v1/tenants/a/deployments",
-		"/api/v1/tenants/a/tenants/b/pods", "/api/v1/tenants/a/namespaces/a--web/pods/../../b--web", "/api//tenants/a/pods", "/api/v1/tenants/a/watch/namespaces/b--web/pods"} {
+	for _, s := range []string{
+		"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods", "/apis/apps/v1/tenants/a/deployments",
+		"/api/v1/tenants/a/tenants/b/pods", "/api/v1/tenants/a/namespaces/a--web/pods/../../b--web", "/api//tenants/a/pods", "/api/v1/tenants/a/watch/namespaces/b--web/pods",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
@@ -489,8 +501,10 @@ func TestImpersonatedGroups(t *testing.T) {
 func TestRevokedSessionsEnd(t *testing.T) {
 	mallory := func(id string) user.Info { return &user.DefaultInfo{Name: "mallory", Extra: callerOf(id).GetExtra()} }
 	isMallory := func(c *authz.Caller) bool { return c.User.GetName() == "mallory" && c.Tenant.String() != "b" }
-	for _, target := range []string{"/api/v1/namespaces/a--web/pods?watch=true", "/api/v1/pods?watch=true", "/api/v1/namespaces?watch=true",
-		"/api/v1/watch/pods", "/apis/apps/v1/deployments?watch=1", "/api/v1/namespaces/a--web/pods/p/log?follow=true"} {
+	for _, target := range []string{
+		"/api/v1/namespaces/a--web/pods?watch=true", "/api/v1/pods?watch=true", "/api/v1/namespaces?watch=true",
+		"/api/v1/watch/pods", "/apis/apps/v1/deployments?watch=1", "/api/v1/namespaces/a--web/pods/p/log?follow=true",
+	} {
 		for name, c := range map[string]struct {
 			user user.Info
 			ends bool

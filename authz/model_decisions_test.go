@@ -113,9 +113,11 @@ func (w *modelWorld) describe(q *modelRequest) string {
 }
 
 func (q *modelRequest) String() string {
-	text, err := json.Marshal(map[string]any{"user": q.user.describe(), "real": q.real.describe(), "onTheWay": q.onTheWay, "selfReview": q.selfReview, "path": q.path, "isResource": q.isResource,
+	text, err := json.Marshal(map[string]any{
+		"user": q.user.describe(), "real": q.real.describe(), "onTheWay": q.onTheWay, "selfReview": q.selfReview, "path": q.path, "isResource": q.isResource,
 		"verb": q.verb, "kind": q.kind(), "version": q.version, "subresource": q.subresource, "namespace": q.namespace, "name": q.name, "url": q.url,
-		"selector": fmt.Sprint(q.selector), "bad": q.badSelector, "twice": q.twice, "fields": q.fields})
+		"selector": fmt.Sprint(q.selector), "bad": q.badSelector, "twice": q.twice, "fields": q.fields,
+	})
 	if err != nil {
 		return err.Error()
 	}
@@ -218,8 +220,11 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	for open := range w.openObjects {
 		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: open[0], Namespace: open[1], Name: open[2], Resource: schema.GroupResource{Group: open[3], Resource: open[4]}})
 	}
-	o.Exceptions = []authz.Exception{{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows}, {Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced},
-		{Reason: authz.ReasonABAC, Allows: w.policy(tb)}}
+	o.Exceptions = []authz.Exception{
+		{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows},
+		{Reason: authz.ReasonAnnounced, Whole: true, Allows: grant.Announced},
+		{Reason: authz.ReasonABAC, Allows: w.policy(tb)},
+	}
 	delegate := &recorder{decision: authorizer.DecisionNoOpinion}
 	return authz.New(o, delegate, nil), delegate
 }
@@ -242,8 +247,10 @@ func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
 	now := time.Unix(1000, 0)
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	for i, m := range w.grants {
-		g := &grant.Grant{Namespace: m.namespace, Name: fmt.Sprint("g", i), Owner: tenanttest.ID(tb, m.owner), Tenant: tenanttest.ID(tb, m.tenant), Users: m.users, Groups: m.groups,
-			Rules: []grant.Rule{{APIGroups: m.apiGroups, Resources: m.resources, Verbs: m.verbs, ResourceNames: m.only}}, Expires: now.Add(time.Hour)}
+		g := &grant.Grant{
+			Namespace: m.namespace, Name: fmt.Sprint("g", i), Owner: tenanttest.ID(tb, m.owner), Tenant: tenanttest.ID(tb, m.tenant), Users: m.users, Groups: m.groups,
+			Rules: []grant.Rule{{APIGroups: m.apiGroups, Resources: m.resources, Verbs: m.verbs, ResourceNames: m.only}}, Expires: now.Add(time.Hour),
+		}
 		if m.expired {
 			g.Expires = now
 		}
@@ -327,9 +334,11 @@ func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements,
 	if q.fields {
 		selected = fields.ParseSelectorOrDie(q.fieldSelector()).Requirements()
 	}
-	return &authorizer.AttributesRecord{User: u, Verb: q.verb, Namespace: q.namespace, APIGroup: q.group, APIVersion: q.version, Resource: q.resource, Subresource: q.subresource, Name: q.name,
+	return &authorizer.AttributesRecord{
+		User: u, Verb: q.verb, Namespace: q.namespace, APIGroup: q.group, APIVersion: q.version, Resource: q.resource, Subresource: q.subresource, Name: q.name,
 		ResourceRequest: true, LabelSelectorRequirements: requirements, LabelSelectorParsingErr: err,
-		FieldSelectorRequirements: selected}
+		FieldSelectorRequirements: selected,
+	}
 }
 
 // outcome of the real boundary.

@@ -90,18 +90,28 @@ var (
 	modelTenants    = []string{"a", "b", "acme", "Acme", "a--b", "x.y", "und_er", "systemd", "1", "system"}
 	modelLabels     = append([]string{"", "System", "all", "Tenant", "-a", "a b", strings.Repeat("a", 64)}, modelTenants...)
 	modelNamespaces = []string{"a--web", "b--web", "acme--x", "a--b--c", "a--", "--x", "a", "web", "kube-system", "default", "kube-public", "1--one", "system--x", "Acme--x"}
-	modelObjects    = []string{"", "x", "y", "*", ".", "..", "cluster-info", "quota-a", "quota-b", "own-a", "own-acme", "alice", "a:alice", "system:masters", "tenant:a",
-		"kubeadm:cluster-admins", "a", "b", "acme", " alice", "al\u200bice", "system:kube-scheduler", "system:bootstrap:x"}
-	modelUsers = []string{"alice", "bob", "a:alice", "", "system:kube-scheduler", "system:bootstrap:x", "system:anonymous", "system:admin", "revoked",
-		"system:serviceaccount", "system:serviceaccounts:a--web", "system:serviceaccount:a--web", "system:serviceaccount:a--web:x:y", "system:serviceaccount::x", "system:serviceaccount:a--:x"}
-	modelGroups = []string{"dev", "ops", "system:authenticated", "system:unauthenticated", "system:masters", "system:nodes", "kubeadm:cluster-admins",
-		"system:serviceaccounts", "system:serviceaccounts:a--web", "system:serviceaccounts:b--web", "tenant:", "tenant:all", "tenant:a", "tenant:b", "tenant:acme", "tenant:system", "system:foo"}
+	modelObjects    = []string{
+		"", "x", "y", "*", ".", "..", "cluster-info", "quota-a", "quota-b", "own-a", "own-acme", "alice", "a:alice", "system:masters", "tenant:a",
+		"kubeadm:cluster-admins", "a", "b", "acme", " alice", "al\u200bice", "system:kube-scheduler", "system:bootstrap:x",
+	}
+	modelUsers = []string{
+		"alice", "bob", "a:alice", "", "system:kube-scheduler", "system:bootstrap:x", "system:anonymous", "system:admin", "revoked",
+		"system:serviceaccount", "system:serviceaccounts:a--web", "system:serviceaccount:a--web", "system:serviceaccount:a--web:x:y", "system:serviceaccount::x", "system:serviceaccount:a--:x",
+	}
+	modelGroups = []string{
+		"dev", "ops", "system:authenticated", "system:unauthenticated", "system:masters", "system:nodes", "kubeadm:cluster-admins",
+		"system:serviceaccounts", "system:serviceaccounts:a--web", "system:serviceaccounts:b--web", "tenant:", "tenant:all", "tenant:a", "tenant:b", "tenant:acme", "tenant:system", "system:foo",
+	}
 	modelVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "get", "list", "watch", "create", "update", "patch", "delete", "finalize", "approve", "use", "", "*"}
-	modelWords = []string{"impersonate", "impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate-on:user-info:get", "impersonate-on:user-info:list",
-		"impersonate-on:serviceaccount:create", "impersonate-on:arbitrary-node:get", "impersonate-on:user-info", "impersonate-on:", "impersonate-on:user-info:impersonate", "impersonate-on:user-info:*"}
+	modelWords = []string{
+		"impersonate", "impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate-on:user-info:get", "impersonate-on:user-info:list",
+		"impersonate-on:serviceaccount:create", "impersonate-on:arbitrary-node:get", "impersonate-on:user-info", "impersonate-on:", "impersonate-on:user-info:impersonate", "impersonate-on:user-info:*",
+	}
 	modelSubresources = []string{"status", "log", "exec", "attach", "portforward", "proxy", "finalize", "scale", "token", "..", ".", "*"}
-	modelURLs         = []string{"/api", "/api/", "/api/v1", "/apis/apps/v1", "/openapi/v3", "/openapi", "/healthz", "/readyz", "/metrics", "/logs/", "/", "", "*", "/api/../metrics", "/api//v1",
-		"/apis/./x", "/apix", "//api", "/api/v1/", "/api/v1//", "/healthz/", "api", "/version"}
+	modelURLs         = []string{
+		"/api", "/api/", "/api/v1", "/apis/apps/v1", "/openapi/v3", "/openapi", "/healthz", "/readyz", "/metrics", "/logs/", "/", "", "*", "/api/../metrics", "/api//v1",
+		"/apis/./x", "/apix", "//api", "/api/v1/", "/api/v1//", "/healthz/", "api", "/version",
+	}
 	// What is known of each resource: "" for what no table and no CustomResourceDefinition has.
 	modelScopes = map[string]string{
 		"/pods": "namespaced", "/configmaps": "namespaced", "/secrets": "namespaced", "/services": "namespaced", "/bindings": "namespaced", "/serviceaccounts": "namespaced",
@@ -142,8 +152,10 @@ func makeWorld(d draws) *modelWorld {
 		organizations: setOf("kubeadm:cluster-admins"), systemNamespaces: setOf("kube-system", "default"), paths: setOf("/healthz", "/readyz"),
 		shared: setOf("storage.k8s.io/storageclasses"), selectable: setOf("metrics.k8s.io/pods"), revoked: setOf("revoked"),
 		openObjects: map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
-		objects: map[string]string{"kubetenant.dev/tenantquotas/quota-a": "a", "kubetenant.dev/tenantquotas/quota-b": "b",
-			"kubetenant.dev/reports/own-a": "a", "kubetenant.dev/reports/own-acme": "acme", "kubetenant.dev/reports/x": "a"},
+		objects: map[string]string{
+			"kubetenant.dev/tenantquotas/quota-a": "a", "kubetenant.dev/tenantquotas/quota-b": "b",
+			"kubetenant.dev/reports/own-a": "a", "kubetenant.dev/reports/own-acme": "acme", "kubetenant.dev/reports/x": "a",
+		},
 		several: setOf("kubetenant.dev/reports"), writable: setOf(someOf(d, 3, []string{"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets", "aggregated.example.com/things"})...), access: map[string]string{}, unlabelled: setOf(someOf(d, 1, modelKinds)...),
 		fromGroups: oneIn(d, 3), accountsInGroup: oneIn(d, 2), qualified: oneIn(d, 4), ownPrefixes: !oneIn(d, 3), rulesElsewhere: oneIn(d, 4),
 		shadow: oneIn(d, 48), stale: oneIn(d, 48),
@@ -191,8 +203,10 @@ func makeNamespace(d draws, name string) modelNamespace {
 }
 
 func makeGrant(d draws) modelGrant {
-	g := modelGrant{namespace: aNamespace(d), owner: aTenant(d), tenant: aTenant(d), users: append(someOf(d, 2, modelUsers[:3]), aCaller(d)), groups: someOf(d, 2, modelGroups[:4]),
-		verbs: someOf(d, 8, modelVerbs), only: someOf(d, 1, modelObjects[:3]), expired: oneIn(d, 6), gone: oneIn(d, 6)}
+	g := modelGrant{
+		namespace: aNamespace(d), owner: aTenant(d), tenant: aTenant(d), users: append(someOf(d, 2, modelUsers[:3]), aCaller(d)), groups: someOf(d, 2, modelGroups[:4]),
+		verbs: someOf(d, 8, modelVerbs), only: someOf(d, 1, modelObjects[:3]), expired: oneIn(d, 6), gone: oneIn(d, 6),
+	}
 	if prefix, _, found := strings.Cut(g.namespace, "--"); found && !oneIn(d, 6) && isModelTenant(prefix) {
 		g.owner = prefix
 	}
@@ -236,8 +250,10 @@ func makeLine(d draws) modelLine {
 
 // text is the line as it stands in a file.
 func (l *modelLine) text() []byte {
-	text, err := json.Marshal(map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": map[string]any{"user": l.user, "group": l.group, "tenant": l.tenant,
-		"space": l.space, "readonly": l.readonly, "apiGroup": l.apiGroup, "resource": l.resource, "namespace": l.namespace, "nonResourcePath": l.path}})
+	text, err := json.Marshal(map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": map[string]any{
+		"user": l.user, "group": l.group, "tenant": l.tenant,
+		"space": l.space, "readonly": l.readonly, "apiGroup": l.apiGroup, "resource": l.resource, "namespace": l.namespace, "nonResourcePath": l.path,
+	}})
 	if err != nil {
 		panic(err)
 	}

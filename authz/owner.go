@@ -53,7 +53,8 @@ type Owners struct {
 // apierrors.IsNotFound error for one that does not exist. A nil live is never asked: what cached does
 // not know does not exist then.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
-	live func(ctx context.Context, name string) (*corev1.Namespace, error)) *Owners {
+	live func(ctx context.Context, name string) (*corev1.Namespace, error),
+) *Owners {
 	return &Owners{cached: cached, live: live, budgets: budget.New(liveReadsPerSecond, liveReadBurst), missing: utilcache.NewExpiring()}
 }
 

@@ -48,8 +48,10 @@ func TestMissingNames(t *testing.T) {
 		"another's meanwhile":       {found("b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
 		"nobody's meanwhile":        {found("B b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
 		"one's own meanwhile":       {found("a"), true, authorizer.DecisionNoOpinion, "delegate"},
-		"not known": {func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("away") }, true,
-			authorizer.DecisionDeny, authz.ReasonOwnerUnknown},
+		"not known": {
+			func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("away") }, true,
+			authorizer.DecisionDeny, authz.ReasonOwnerUnknown,
+		},
 	} {
 		o := options(cluster)
 		o.Owners, o.OwnPrefixes = authz.NewOwners(cached(cluster), c.live), c.prefix

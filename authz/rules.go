@@ -89,8 +89,10 @@ func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.Resource
 				c.any = true
 				continue
 			}
-			left = append(left, &authorizer.DefaultResourceRuleInfo{Verbs: verbs, APIGroups: []string{group},
-				Resources: []string{resource}, ResourceNames: r.GetResourceNames()})
+			left = append(left, &authorizer.DefaultResourceRuleInfo{
+				Verbs: verbs, APIGroups: []string{group},
+				Resources: []string{resource}, ResourceNames: r.GetResourceNames(),
+			})
 		}
 	}
 	return left

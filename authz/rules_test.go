@@ -63,8 +63,10 @@ func TestRulesAreCutToWhatIsTrue(t *testing.T) {
 		rule("impersonate", "", "serviceaccounts"),
 		rule("get", "example.com", "widgets"),
 		rule("use", "", "pods/*"),
-	}, paths: []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"get"},
-		NonResourceURLs: []string{"/healthz", "/api", "/api/*", "/apis/*", "*", "/metrics", "/api*"}}}}
+	}, paths: []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{
+		Verbs:           []string{"get"},
+		NonResourceURLs: []string{"/healthz", "/api", "/api/*", "/apis/*", "*", "/metrics", "/api*"},
+	}}}
 	got, paths, incomplete := listed(t, r, callerOf("a"), "a--web")
 	want := []string{
 		"get,list /pods ", "get,list /pods/log ",

@@ -100,8 +100,10 @@ type Cluster struct {
 // starts them; everything else is asked by [Cluster.Run] and what else runs, and not before.
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
-	c := &Cluster{Clients: clients, Namespaces: namespaces.Lister(), namespaces: namespaces.Informer(),
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery()))}
+	c := &Cluster{
+		Clients: clients, Namespaces: namespaces.Lister(), namespaces: namespaces.Informer(),
+		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
+	}
 	c.Owners = authz.NewOwners(c.Namespaces.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return clients.Typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	})
@@ -193,11 +195,13 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
 	}
-	return retirement.New(retirement.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, IsReserved: c.Owners.IsReserved,
+	return retirement.New(retirement.Options{
+		Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, IsReserved: c.Owners.IsReserved,
 		Undefined: c.Definitions.Undefined,
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
-		}}).Run(ctx)
+		},
+	}).Run(ctx)
 }
 
 // OwnedNamespaces returns the namespaces that bear the label of a tenant, as far as they are known.

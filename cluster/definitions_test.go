@@ -83,10 +83,14 @@ func TestDefinitions(t *testing.T) {
 		says    string
 	}{
 		"as it is": {},
-		"of an older release": {replace: string(older), state: cluster.DefinitionOutdated,
-			says: "spec.acceptUndated, spec.admins, spec.bindings and "},
-		"without one field": {func(u *unstructured.Unstructured) { delete(schemaOf(u, spec...), "suspension") }, "",
-			cluster.DefinitionOutdated, "lacks spec.suspension"},
+		"of an older release": {
+			replace: string(older), state: cluster.DefinitionOutdated,
+			says: "spec.acceptUndated, spec.admins, spec.bindings and ",
+		},
+		"without one field": {
+			func(u *unstructured.Unstructured) { delete(schemaOf(u, spec...), "suspension") }, "",
+			cluster.DefinitionOutdated, "lacks spec.suspension",
+		},
 		"without a field of a list": {func(u *unstructured.Unstructured) {
 			delete(schemaOf(u, append(spec, "bindings", "items", "properties")...), "clusterRole")
 		}, "", cluster.DefinitionOutdated, "lacks spec.bindings[].clusterRole"},
@@ -97,12 +101,18 @@ func TestDefinitions(t *testing.T) {
 			s := schemaOf(u, "properties")
 			s["spec"] = map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}
 		}},
-		"without the status subresource": {func(u *unstructured.Unstructured) { delete(versionOf(u), "subresources") }, "",
-			cluster.DefinitionOutdated, "lacks the subresource status"},
-		"of another version": {func(u *unstructured.Unstructured) { versionOf(u)["name"] = "v1" }, "",
-			cluster.DefinitionOutdated, "does not serve the version v1alpha1"},
-		"of a version that is not served": {func(u *unstructured.Unstructured) { versionOf(u)["served"] = false }, "",
-			cluster.DefinitionOutdated, "does not serve the version v1alpha1"},
+		"without the status subresource": {
+			func(u *unstructured.Unstructured) { delete(versionOf(u), "subresources") }, "",
+			cluster.DefinitionOutdated, "lacks the subresource status",
+		},
+		"of another version": {
+			func(u *unstructured.Unstructured) { versionOf(u)["name"] = "v1" }, "",
+			cluster.DefinitionOutdated, "does not serve the version v1alpha1",
+		},
+		"of a version that is not served": {
+			func(u *unstructured.Unstructured) { versionOf(u)["served"] = false }, "",
+			cluster.DefinitionOutdated, "does not serve the version v1alpha1",
+		},
 		"of another kind": {func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, "Lease", "spec", "names", "kind")
 		}, "", cluster.DefinitionForeign, `spec.names.kind is "Lease"`},
@@ -112,18 +122,26 @@ func TestDefinitions(t *testing.T) {
 		"of another project with our kind": {func(u *unstructured.Unstructured) {
 			schemaOf(u, "properties", "spec")["properties"] = map[string]any{"landlord": map[string]any{"type": "string"}}
 		}, "", cluster.DefinitionForeign, "none of our fields"},
-		"without a schema": {func(u *unstructured.Unstructured) { delete(versionOf(u), "schema") }, "",
-			cluster.DefinitionForeign, "none of our fields"},
+		"without a schema": {
+			func(u *unstructured.Unstructured) { delete(versionOf(u), "schema") }, "",
+			cluster.DefinitionForeign, "none of our fields",
+		},
 		"being deleted": {func(u *unstructured.Unstructured) {
 			now := metav1.Now()
 			u.SetDeletionTimestamp(&now)
 		}, "", cluster.DefinitionTerminating, "is being deleted"},
-		"not established": {func(u *unstructured.Unstructured) { setCondition(u, "Established", "False") }, "",
-			cluster.DefinitionNotEstablished, "is not established"},
-		"without a status": {func(u *unstructured.Unstructured) { delete(u.Object, "status") }, "",
-			cluster.DefinitionNotEstablished, "is not established"},
-		"of a name that is taken": {func(u *unstructured.Unstructured) { setCondition(u, "NamesAccepted", "False") }, "",
-			cluster.DefinitionNotEstablished, "another definition has one of its names"},
+		"not established": {
+			func(u *unstructured.Unstructured) { setCondition(u, "Established", "False") }, "",
+			cluster.DefinitionNotEstablished, "is not established",
+		},
+		"without a status": {
+			func(u *unstructured.Unstructured) { delete(u.Object, "status") }, "",
+			cluster.DefinitionNotEstablished, "is not established",
+		},
+		"of a name that is taken": {
+			func(u *unstructured.Unstructured) { setCondition(u, "NamesAccepted", "False") }, "",
+			cluster.DefinitionNotEstablished, "another definition has one of its names",
+		},
 	} {
 		objects := slices.DeleteFunc(established(t), func(o runtime.Object) bool {
 			return o.(*unstructured.Unstructured).GetName() == "tenants.kubetenant.dev"

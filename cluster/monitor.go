@@ -47,11 +47,15 @@ type report struct {
 // NewDefinitionMonitor returns a monitor of what problems returns. The second result of problems reports whether the
 // problems are known. The monitor does nothing before [DefinitionMonitor.Run].
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
-	return &DefinitionMonitor{problems: problems, seen: map[string]DefinitionProblem{}, reported: map[string]report{},
+	return &DefinitionMonitor{
+		problems: problems, seen: map[string]DefinitionProblem{}, reported: map[string]report{},
 		changed: map[int]func(){},
-		missing: metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Name: "definition_missing",
+		missing: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "kubetenant", Name: "definition_missing",
 			Help:           "1 while the CustomResourceDefinition of a kind of kubetenant is missing or cannot be used, else 0.",
-			StabilityLevel: metrics.ALPHA}, []string{"resource"})}
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"resource"}),
+	}
 }
 
 // Metrics returns the metric kubetenant_definition_missing.
@@ -117,8 +121,10 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	}
 	for _, p := range ended {
 		klog.FromContext(ctx).Info("A CustomResourceDefinition can be used again", "definition", p.Name())
-		say(p.Name(), &metav1.Condition{Reason: v1alpha1.ReasonDefinitionUsable,
-			Message: "CustomResourceDefinition " + p.Name() + " can be used again"}, corev1.EventTypeNormal)
+		say(p.Name(), &metav1.Condition{
+			Reason:  v1alpha1.ReasonDefinitionUsable,
+			Message: "CustomResourceDefinition " + p.Name() + " can be used again",
+		}, corev1.EventTypeNormal)
 	}
 	for _, f := range functions {
 		f()

@@ -16,7 +16,9 @@ func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on"}}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
-			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector}}}), 0)
+			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
+		},
+	}), 0)
 	v1 := factory.Admissionregistration().V1()
 	s, err := cluster.NewNamespaceSelectors(append(cluster.WebhooksAndPolicies(v1), cluster.MutatingPolicies(v1)...)...)
 	if err != nil {

@@ -54,8 +54,10 @@ func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes
 // MakesClaims reports whether u, the system tenant's, is a controller that makes claims of templates
 // (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1).
 func MakesClaims(u user.Info) bool {
-	return slices.Contains([]string{"system:serviceaccount:kube-system:statefulset-controller",
-		"system:serviceaccount:kube-system:ephemeral-volume-controller", user.KubeControllerManager}, u.GetName())
+	return slices.Contains([]string{
+		"system:serviceaccount:kube-system:statefulset-controller",
+		"system:serviceaccount:kube-system:ephemeral-volume-controller", user.KubeControllerManager,
+	}, u.GetName())
 }
 
 // Interface is both halves of a plugin that mutates.

@@ -21,8 +21,10 @@ func TestParse(t *testing.T) {
 			t.Errorf("Parse(%q).IsSystem() = %v", s, id.IsSystem())
 		}
 	}
-	for _, s := range []string{"", " ", "a ", " a", "a b", "-a", "a-", ".a", "a.", "_", "a:b", "a/b", "é", "а", "a\x00", "a\n",
-		"all", "ALL", "aLl", "tenant", "Tenant", "TENANT", "System", "SYSTEM", "sYstem", strings.Repeat("a", 64)} {
+	for _, s := range []string{
+		"", " ", "a ", " a", "a b", "-a", "a-", ".a", "a.", "_", "a:b", "a/b", "é", "а", "a\x00", "a\n",
+		"all", "ALL", "aLl", "tenant", "Tenant", "TENANT", "System", "SYSTEM", "sYstem", strings.Repeat("a", 64),
+	} {
 		id, err := tenant.Parse(s)
 		if !errors.Is(err, tenant.ErrInvalid) || !id.IsZero() {
 			t.Errorf("Parse(%q) = %q, %v; want ErrInvalid", s, id, err)

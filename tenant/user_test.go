@@ -45,7 +45,8 @@ func TestBind(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := &user.DefaultInfo{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{
-		tenant.ExtraKey: {"b", "c"}, "KUBETENANT.DEV/TENANT": {"b"}, "x": {"y"}}}
+		tenant.ExtraKey: {"b", "c"}, "KUBETENANT.DEV/TENANT": {"b"}, "x": {"y"},
+	}}
 	after := tenant.Bind(before, a)
 	if id, err := tenant.Of(after); err != nil || id != a {
 		t.Errorf("Of(Bind()) = %q, %v; want a", id, err)
@@ -125,8 +126,10 @@ func TestReservedNames(t *testing.T) {
 	if (&tenant.SystemNames{}).Has(&user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}) {
 		t.Error("the zero SystemNames holds somebody")
 	}
-	for key, want := range map[string]bool{"kubetenant.dev/x": true, "KUBETENANT.dev/x": true, "a.k8s.io/x": true, "k8s.io": true,
-		"authentication.kubernetes.io/x": true, "ak8s.io/x": false, "example.com/k8s.io": false, "scope": false} {
+	for key, want := range map[string]bool{
+		"kubetenant.dev/x": true, "KUBETENANT.dev/x": true, "a.k8s.io/x": true, "k8s.io": true,
+		"authentication.kubernetes.io/x": true, "ak8s.io/x": false, "example.com/k8s.io": false, "scope": false,
+	} {
 		if tenant.IsReservedExtraKey(key) != want {
 			t.Errorf("IsReservedExtraKey(%q) = %v", key, !want)
 		}

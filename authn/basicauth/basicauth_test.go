@@ -25,8 +25,10 @@ func open(t testing.TB, text string, report func(string, error)) (*basicauth.Aut
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	a, err := basicauth.Open(t.Context(), path, basicauth.Options{DefaultTenant: tenant.System(), Report: report,
-		Check: func(string, []string, tenant.ID) error { return nil }})
+	a, err := basicauth.Open(t.Context(), path, basicauth.Options{
+		DefaultTenant: tenant.System(), Report: report,
+		Check: func(string, []string, tenant.ID) error { return nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,8 +173,10 @@ func FuzzOpen(f *testing.F) {
 // FuzzHeader: whatever stands in the header, it is a Basic one and then accepted only for the one
 // user, or somebody else's.
 func FuzzHeader(f *testing.F) {
-	for _, s := range []string{"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%", "Basic " + strings.Repeat("A", 9000),
-		"Basic " + base64.StdEncoding.EncodeToString([]byte(":")), "\tBasic YWxpY2U6c2VjcmV0 "} {
+	for _, s := range []string{
+		"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%", "Basic " + strings.Repeat("A", 9000),
+		"Basic " + base64.StdEncoding.EncodeToString([]byte(":")), "\tBasic YWxpY2U6c2VjcmV0 ",
+	} {
 		f.Add(s)
 	}
 	a, _ := open(f, "secret,alice,1,,a\n", nil)

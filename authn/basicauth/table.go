@@ -49,8 +49,10 @@ func load(ctx context.Context, path string, data []byte, o Options) (*table, err
 func parse(data []byte, o Options) (*table, error) {
 	t := &table{logins: map[string]*entry{}, recent: newRecent(), compare: bcrypt.CompareHashAndPassword}
 	byName := map[string][]*entry{}
-	rules := credfile.Rules{Default: o.DefaultTenant, AllowMixed: o.AllowMixed, Check: o.Check,
-		EmptySecret: func(int) error { return errors.New("empty password") }}
+	rules := credfile.Rules{
+		Default: o.DefaultTenant, AllowMixed: o.AllowMixed, Check: o.Check,
+		EmptySecret: func(int) error { return errors.New("empty password") },
+	}
 	var err error
 	t.count, err = credfile.Read(data, rules, func(r credfile.Record) error {
 		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}

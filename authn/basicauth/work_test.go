@@ -21,8 +21,10 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 		}
 		file += string(h) + "," + name + ",1,,a\n"
 	}
-	table, err := parse([]byte(file+"right,plain,2,,a\n"), Options{DefaultTenant: tenant.System(),
-		Check: func(string, []string, tenant.ID) error { return nil }})
+	table, err := parse([]byte(file+"right,plain,2,,a\n"), Options{
+		DefaultTenant: tenant.System(),
+		Check:         func(string, []string, tenant.ID) error { return nil },
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

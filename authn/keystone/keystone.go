@@ -104,8 +104,10 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	return &Authenticator{o: o, service: s, good: tokencache.New[good](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
-		bad: tokencache.New[error](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now), known: make(outbound.Gate, atOnce), unknown: make(outbound.Gate, atOnce)}
+	return &Authenticator{
+		o: o, service: s, good: tokencache.New[good](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
+		bad: tokencache.New[error](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now), known: make(outbound.Gate, atOnce), unknown: make(outbound.Gate, atOnce),
+	}
 }
 
 // AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it tokens

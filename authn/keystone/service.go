@@ -201,8 +201,10 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 // refusals are the answers about the token that was asked about; others, 401 and 403 too, are about Keystone or
 // the service user. Keystone says 404; the web server before it refuses what it does not like by the rest.
 func refusals() []int {
-	return []int{http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
-		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge}
+	return []int{
+		http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
+		http.StatusRequestURITooLong, http.StatusRequestHeaderFieldsTooLarge,
+	}
 }
 
 // read reads an answer, which must be about the token that was asked about: a cache before Keystone might not

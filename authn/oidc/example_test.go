@@ -31,8 +31,10 @@ func ExampleNew() {
 		},
 		Compiler: oidc.NewCompiler(authenticationcel.NewDefaultCompiler()), Clients: &oidc.Clients{},
 	})
-	token := key.MustSign(map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme",
-		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()})
+	token := key.MustSign(map[string]any{
+		"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme",
+		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+	})
 	response, ok, err := people.AuthenticateToken(ctx, token)
 	if !ok || err != nil {
 		fmt.Println(ok, err)

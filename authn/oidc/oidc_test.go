@@ -40,8 +40,10 @@ func config(url, ca string) apiserver.JWTAuthenticator {
 }
 
 func claims(url string) map[string]any {
-	return map[string]any{"iss": url, "aud": "kubernetes", "sub": "alice", "org": "acme", "groups": []string{"dev"},
-		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix()}
+	return map[string]any{
+		"iss": url, "aud": "kubernetes", "sub": "alice", "org": "acme", "groups": []string{"dev"},
+		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+	}
 }
 
 func open(t testing.TB, keys ...*authntest.Key) (*authntest.Issuer, *oidc.Authenticator, *authntest.Clock) {

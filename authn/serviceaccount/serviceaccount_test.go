@@ -100,15 +100,20 @@ func open(t testing.TB, c *cluster, keys ...*authntest.Key) *serviceaccount.Auth
 }
 
 func bound(uid string) map[string]any {
-	return map[string]any{"iss": issuer, "aud": []string{issuer}, "sub": "system:serviceaccount:ns:robot",
+	return map[string]any{
+		"iss": issuer, "aud": []string{issuer}, "sub": "system:serviceaccount:ns:robot",
 		"exp": time.Now().Add(time.Hour).Unix(), "kubetenant.dev/tenant": "a", "kubernetes.io": map[string]any{
-			"namespace": "ns", "serviceaccount": map[string]any{"name": "robot", "uid": uid}}}
+			"namespace": "ns", "serviceaccount": map[string]any{"name": "robot", "uid": uid},
+		},
+	}
 }
 
 func legacy() map[string]any {
 	const prefix = "kubernetes.io/serviceaccount/"
-	return map[string]any{"iss": serviceaccount.LegacyIssuer, "sub": "system:serviceaccount:ns:robot", prefix + "namespace": "ns",
-		prefix + "service-account.name": "robot", prefix + "service-account.uid": "u", prefix + "secret.name": "s"}
+	return map[string]any{
+		"iss": serviceaccount.LegacyIssuer, "sub": "system:serviceaccount:ns:robot", prefix + "namespace": "ns",
+		prefix + "service-account.name": "robot", prefix + "service-account.uid": "u", prefix + "secret.name": "s",
+	}
 }
 
 // TestRotation: keys of one file and of several, old and new ones at the same time.
@@ -202,8 +207,10 @@ func TestLegacy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Legacy: true, Owner: cl.of, Objects: cl,
-			Used: func(_ context.Context, s *corev1.Secret) { used++ }})
+		a := serviceaccount.New(keys, serviceaccount.Options{
+			Issuer: issuer, Legacy: true, Owner: cl.of, Objects: cl,
+			Used: func(_ context.Context, s *corev1.Secret) { used++ },
+		})
 		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}

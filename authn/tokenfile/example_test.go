@@ -11,7 +11,8 @@ import (
 // A record may end in ",,tenant", as "a-secret-of-alice,alice,1,dev,,acme" does.
 func ExampleOpen() {
 	tokens, err := tokenfile.Open(context.Background(), "testdata/tokens.csv", tokenfile.Options{
-		Check: func(string, []string, tenant.ID) error { return nil }}) // package authn's hygiene, in a server
+		Check: func(string, []string, tenant.ID) error { return nil },
+	}) // package authn's hygiene, in a server
 	if err != nil {
 		fmt.Println(err)
 		return

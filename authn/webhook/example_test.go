@@ -23,8 +23,10 @@ func ExampleOpen() {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		review.Status = authenticationv1.TokenReviewStatus{Authenticated: review.Spec.Token == "a-secret-of-alice", Audiences: review.Spec.Audiences,
-			User: authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{"example.com/org": {"acme"}}}}
+		review.Status = authenticationv1.TokenReviewStatus{
+			Authenticated: review.Spec.Token == "a-secret-of-alice", Audiences: review.Spec.Audiences,
+			User: authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{"example.com/org": {"acme"}}},
+		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
 	}))

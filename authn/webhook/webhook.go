@@ -195,7 +195,8 @@ func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 			said.Status = authenticationv1.TokenReviewStatus{}
 		}
 		body, err := json.Marshal(authenticationv1.TokenReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: said.Status})
+			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: said.Status,
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -70,8 +70,10 @@ func NewVerifier(now func() time.Time) *Verifier {
 	if now == nil {
 		now = time.Now
 	}
-	return &Verifier{now: now, known: cache.NewLRUExpireCacheWithClock(cacheEntries, clock(now)),
-		nobody: cache.NewLRUExpireCacheWithClock(refusedEntries, clock(now))}
+	return &Verifier{
+		now: now, known: cache.NewLRUExpireCacheWithClock(cacheEntries, clock(now)),
+		nobody: cache.NewLRUExpireCacheWithClock(refusedEntries, clock(now)),
+	}
 }
 
 type clock func() time.Time

@@ -87,12 +87,15 @@ func TestLines(t *testing.T) {
 		{`"group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1}},
 		{`"user":"*","group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "system:authenticated"}: 1}},
 		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics"`, map[asked]int{
-			{path: "/metrics", space: "system"}: 1, {path: "/metrics/x", space: "system"}: 0, {path: "/metric", space: "system"}: 0, {path: "/metrics"}: 0, {space: "system"}: 0}},
+			{path: "/metrics", space: "system"}: 1, {path: "/metrics/x", space: "system"}: 0, {path: "/metric", space: "system"}: 0, {path: "/metrics"}: 0, {space: "system"}: 0,
+		}},
 		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/logs/*","readonly":true`, map[asked]int{
-			{path: "/logs/x", space: "system"}: 1, {path: "/logs/", space: "system"}: 1, {path: "/logs", space: "system"}: 0, {path: "/logs/x", space: "system", verb: "post"}: 0}},
+			{path: "/logs/x", space: "system"}: 1, {path: "/logs/", space: "system"}: 1, {path: "/logs", space: "system"}: 0, {path: "/logs/x", space: "system", verb: "post"}: 0,
+		}},
 		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"*"`, map[asked]int{{path: "/x", space: "system"}: 1, {path: "/", space: "system"}: 1, {space: "system"}: 0}},
 		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/x","resource":"nodes"`, map[asked]int{
-			{path: "/x", space: "system"}: 1, {resource: "nodes", namespace: "-", space: "system"}: 1, {resource: "pods", namespace: "-", space: "system"}: 0}},
+			{path: "/x", space: "system"}: 1, {resource: "nodes", namespace: "-", space: "system"}: 1, {resource: "pods", namespace: "-", space: "system"}: 0,
+		}},
 		{`"user":"root","resource":"*","apiGroup":"*","namespace":"*"`, map[asked]int{{user: "root", tenant: "system", space: "system"}: 1, {user: "root", tenant: "a", space: "system"}: 0, {user: "root", tenant: "system"}: 0}},
 	} {
 		p := parse(t, v1beta1+"{"+c.spec+"}}")

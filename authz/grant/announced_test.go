@@ -36,8 +36,10 @@ func TestAnnounced(t *testing.T) {
 		"a path":           {both, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
 		"not read":         {both, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false},
 	} {
-		a := &authorizer.AttributesRecord{Verb: "list", APIGroup: tenant.Domain, Resource: "accessgrants", ResourceRequest: true,
-			FieldSelectorRequirements: fields.ParseSelectorOrDie(c.fields).Requirements()}
+		a := &authorizer.AttributesRecord{
+			Verb: "list", APIGroup: tenant.Domain, Resource: "accessgrants", ResourceRequest: true,
+			FieldSelectorRequirements: fields.ParseSelectorOrDie(c.fields).Requirements(),
+		}
 		if c.change != nil {
 			c.change(a)
 		}

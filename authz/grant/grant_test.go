@@ -17,15 +17,19 @@ import (
 )
 
 func pods(tb testing.TB) *grant.Grant {
-	return &grant.Grant{Namespace: "b--web", Name: "pods", Owner: tenanttest.ID(tb, "b"), Tenant: tenanttest.ID(tb, "a"), Users: []string{"alice"},
-		Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}}}
+	return &grant.Grant{
+		Namespace: "b--web", Name: "pods", Owner: tenanttest.ID(tb, "b"), Tenant: tenanttest.ID(tb, "a"), Users: []string{"alice"},
+		Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+	}
 }
 
 // crossing is alice of a, getting a pod in b's namespace.
 func crossing(tb testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
-	return &authz.Crossing{Caller: tenanttest.ID(tb, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(tb, "b")},
-		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true}}
+	return &authz.Crossing{
+		Caller: tenanttest.ID(tb, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(tb, "b")},
+		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true},
+	}
 }
 
 func allowed(t *testing.T, g *grant.Grants, c *authz.Crossing) bool {
@@ -40,8 +44,10 @@ var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Grants {
 	index := grant.NewIndex()
 	index.Set(indexed)
-	return &grant.Grants{Index: index, Now: func() time.Time { return now },
-		Live: func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return live() }}
+	return &grant.Grants{
+		Index: index, Now: func() time.Time { return now },
+		Live: func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return live() },
+	}
 }
 
 // TestWhatIsStoredNowCounts: the index only says which grant to read again.
@@ -126,8 +132,10 @@ func TestAnotherGrantOfTheName(t *testing.T) {
 func wide(tb testing.TB, from string) *grant.Grant {
 	g := pods(tb)
 	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
-	g.Rules = []grant.Rule{{APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"pods", "namespaces", "serviceaccounts", "users", "pods/exec", ""},
-		Verbs: []string{"get", "list", "impersonate", "impersonate-on:user-info:get", "use", ""}}}
+	g.Rules = []grant.Rule{{
+		APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"pods", "namespaces", "serviceaccounts", "users", "pods/exec", ""},
+		Verbs: []string{"get", "list", "impersonate", "impersonate-on:user-info:get", "use", ""},
+	}}
 	return g
 }
 
@@ -180,11 +188,13 @@ func TestWhatIsNeverGranted(t *testing.T) {
 func TestWhoAndWhat(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
-	g := &grant.Grants{Index: index, Now: func() time.Time { return now }, Used: func(g *grant.Grant) { used = g.Name },
+	g := &grant.Grants{
+		Index: index, Now: func() time.Time { return now }, Used: func(g *grant.Grant) { used = g.Name },
 		Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
 			reads++
 			return live[name], nil
-		}}
+		},
+	}
 	add := func(name string, change func(*grant.Grant)) {
 		one := pods(t)
 		one.Name = name

@@ -27,8 +27,10 @@ func TestRules(t *testing.T) {
 		rule    rule
 		yes, no string // requests with commas between
 	}{
-		{rule{Verbs: []string{"get", "list"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments"}},
-			"get pods,list pods,get deployments.apps,get pods x", "watch pods,get pods.batch,get secrets,get pods/log,get /pods,get po"},
+		{
+			rule{Verbs: []string{"get", "list"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments"}},
+			"get pods,list pods,get deployments.apps,get pods x", "watch pods,get pods.batch,get secrets,get pods/log,get /pods,get po",
+		},
 		{rule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}, "get pods,anything pods", "get secrets,get pods.apps"},
 		{rule{Verbs: []string{"get"}, APIGroups: []string{"*"}, Resources: []string{"pods"}}, "get pods,get pods.example.com", "get secrets,list pods"},
 		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*"}}, "get pods,get secrets,get pods/log", "get pods.apps,list pods,get /x"},

@@ -45,8 +45,13 @@ func callerOf(id, name string, groups ...string) *user.DefaultInfo {
 // TestDerived: a derived role allows requests of the tenant's callers that it names, and appears in rules reviews.
 func TestDerived(t *testing.T) {
 	user, group, account := rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind
-	subjects := []rbacv1.Subject{{Kind: user, Name: "peter"}, {Kind: group, Name: "ops"},
-		{Kind: account, Namespace: "a--web", Name: "ci"}, {Kind: account, Name: "nowhere"}, {Kind: "Robot", Name: "robot"}}
+	subjects := []rbacv1.Subject{
+		{Kind: user, Name: "peter"},
+		{Kind: group, Name: "ops"},
+		{Kind: account, Namespace: "a--web", Name: "ci"},
+		{Kind: account, Name: "nowhere"},
+		{Kind: "Robot", Name: "robot"},
+	}
 	for _, c := range []struct {
 		name   string
 		caller *struct{ id, user, group string }
@@ -54,8 +59,10 @@ func TestDerived(t *testing.T) {
 	}{
 		{"an admin by name", &struct{ id, user, group string }{"a", "peter", ""}, `RBAC: allowed by Tenant "a" of ClusterRole "reader" to User "peter"`},
 		{"an admin by group", &struct{ id, user, group string }{"a", "mary", "ops"}, `RBAC: allowed by Tenant "a" of ClusterRole "reader" to Group "ops"`},
-		{"a service account", &struct{ id, user, group string }{"a", "system:serviceaccount:a--web:ci", ""},
-			`RBAC: allowed by Tenant "a" of ClusterRole "reader" to ServiceAccount "ci/a--web"`},
+		{
+			"a service account", &struct{ id, user, group string }{"a", "system:serviceaccount:a--web:ci", ""},
+			`RBAC: allowed by Tenant "a" of ClusterRole "reader" to ServiceAccount "ci/a--web"`,
+		},
 		{"another caller of the tenant", &struct{ id, user, group string }{"a", "mary", "dev"}, ""},
 		{"a group named as a user", &struct{ id, user, group string }{"a", "ops", "peter"}, ""},
 		{"a caller of that name of another tenant", &struct{ id, user, group string }{"b", "peter", "ops"}, ""},

@@ -16,10 +16,14 @@ import (
 // A ClusterRoleBinding with the annotation counts in the spaces of the tenants that it names, and nowhere else.
 func ExampleEvaluator() {
 	index := rbac.NewIndex() // Index.Follow fills one from informers
-	index.Set(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "view"},
-		Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}})
-	index.Set(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "acme-view", Annotations: map[string]string{tenant.ScopeAnnotation: "acme"}},
-		RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}})
+	index.Set(&rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "view"},
+		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+	})
+	index.Set(&rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "acme-view", Annotations: map[string]string{tenant.ScopeAnnotation: "acme"}},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+	})
 	owners := map[string]string{"acme--web": "acme", "globex--shop": "globex"}
 	evaluator := rbac.New(index, rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -29,8 +33,10 @@ func ExampleEvaluator() {
 	})
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
-		decision, _, err := evaluator.Authorize(context.Background(), &authorizer.AttributesRecord{User: alice, Verb: "get", APIVersion: "v1",
-			Resource: "pods", Namespace: namespace, ResourceRequest: true})
+		decision, _, err := evaluator.Authorize(context.Background(), &authorizer.AttributesRecord{
+			User: alice, Verb: "get", APIVersion: "v1",
+			Resource: "pods", Namespace: namespace, ResourceRequest: true,
+		})
 		fmt.Println(namespace, decision == authorizer.DecisionAllow, err)
 	}
 	// Output:

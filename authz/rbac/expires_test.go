@@ -24,8 +24,10 @@ func temporary(t *testing.T, until string) *rbac.Index {
 	everywhere := binding("everywhere", "reader", "root")
 	everywhere.Annotations = map[string]string{tenant.ExpiresAnnotation: until}
 	x.Set(everywhere)
-	x.Set(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Name: "here", Annotations: everywhere.Annotations},
-		RoleRef: everywhere.RoleRef, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}})
+	x.Set(&rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Name: "here", Annotations: everywhere.Annotations},
+		RoleRef:    everywhere.RoleRef, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+	})
 	return x
 }
 
@@ -59,8 +61,10 @@ func TestBindingsEnd(t *testing.T) {
 func TestEndedIsDenied(t *testing.T) {
 	x := temporary(t, ends.Format(time.RFC3339))
 	now := ends
-	e := rbac.New(x, rbac.Options{DenyLimited: true, Now: func() time.Time { return now },
-		Space: func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") }})
+	e := rbac.New(x, rbac.Options{
+		DenyLimited: true, Now: func() time.Time { return now },
+		Space: func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") },
+	})
 	expect := func(what string, want authorizer.Decision, why string) {
 		t.Helper()
 		d, reason, err := e.Authorize(t.Context(), ask("alice", "get", "a--web"))

@@ -137,8 +137,10 @@ func TestScope(t *testing.T) {
 				t.Errorf("%q: rules %v, incomplete %t, %v", annotation, rules, incomplete, err)
 			}
 		}
-		x.Set(&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "in-a-space", Annotations: b.Annotations}, RoleRef: b.RoleRef,
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}}})
+		x.Set(&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "in-a-space", Annotations: b.Annotations}, RoleRef: b.RoleRef,
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
+		})
 		if !allows(t, e, ask("dave", "get", "b--web")) || allows(t, e, ask("dave", "get", "a--web")) {
 			t.Errorf("%q: limits a RoleBinding", annotation)
 		}

@@ -53,10 +53,12 @@ func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now f
 	if now == nil {
 		now = time.Now
 	}
-	return &Controller{client: client, reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
+	return &Controller{
+		client: client, reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
 		lineage: lineage, now: now, index: grant.NewIndex(),
 		informer: listinformer.New(client, accessGrants()),
-		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{}}
+		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{},
+	}
 }
 
 func accessGrants() schema.GroupVersionResource {
@@ -118,7 +120,8 @@ func (g *Controller) handler(ctx context.Context, look func(cache.ObjectName), c
 			look(cache.MetaObjectToName(u))
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: add,
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: add,
 		UpdateFunc: func(was, is any) {
 			add(is)
 			before, _ := was.(*unstructured.Unstructured)
@@ -134,7 +137,8 @@ func (g *Controller) handler(ctx context.Context, look func(cache.ObjectName), c
 				g.takeUse(name)
 				g.trusts(name)
 			}
-		}}
+		},
+	}
 }
 
 // HasSynced reports whether the grants that there were when Run began are known.

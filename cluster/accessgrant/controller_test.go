@@ -33,9 +33,11 @@ func granted() *v1alpha1.AccessGrant {
 	return &v1alpha1.AccessGrant{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindAccessGrant},
 		ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "g"},
-		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: "a", Users: []string{"alice"}},
+		Spec: v1alpha1.AccessGrantSpec{
+			From:    v1alpha1.AccessGrantFrom{Tenant: "a", Users: []string{"alice"}},
 			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
-			Grantor: &v1alpha1.AccessGrantor{Tenant: "b", Owner: "b", User: "peter"}},
+			Grantor: &v1alpha1.AccessGrantor{Tenant: "b", Owner: "b", User: "peter"},
+		},
 		Status: v1alpha1.AccessGrantStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}}},
 	}
 }
@@ -61,8 +63,10 @@ func clientOf(t testing.TB, grants ...*v1alpha1.AccessGrant) *fake.FakeDynamicCl
 // crossing is alice of a, who gets a pod in b--web.
 func crossing(t testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
-	return &authz.Crossing{Caller: tenanttest.ID(t, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(t, "b")},
-		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true}}
+	return &authz.Crossing{
+		Caller: tenanttest.ID(t, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(t, "b")},
+		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true},
+	}
 }
 
 // TestWhatCounts: a grant that was not refused (admission has looked at it before it was stored) and that somebody of the namespace's owner, or of the system, has made, and no other.

@@ -55,8 +55,10 @@ func RequestOf(obj runtime.Object) (*grantplugin.Request, error) {
 		request.Expires = g.Spec.Expires.Time
 	}
 	for _, a := range g.Actions() {
-		request.Actions = append(request.Actions, authorizer.AttributesRecord{ResourceRequest: true, Namespace: g.Namespace,
-			APIGroup: a.APIGroup, APIVersion: "*", Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, Verb: a.Verb})
+		request.Actions = append(request.Actions, authorizer.AttributesRecord{
+			ResourceRequest: true, Namespace: g.Namespace,
+			APIGroup: a.APIGroup, APIVersion: "*", Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, Verb: a.Verb,
+		})
 	}
 	return request, nil
 }

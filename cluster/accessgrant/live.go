@@ -51,8 +51,10 @@ type shared struct {
 }
 
 func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)) *reads {
-	return &reads{read: read, budgets: budget.New(readsPerSecond, readBurst),
-		last: map[use]*shared{}, waiting: map[use]*shared{}}
+	return &reads{
+		read: read, budgets: budget.New(readsPerSecond, readBurst),
+		last: map[use]*shared{}, waiting: map[use]*shared{},
+	}
 }
 
 // live returns a grant as the server has it after the call began.

@@ -189,7 +189,8 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 		w.finds("one", "acme--web", "networkpolicies/deny old")
 		w.names()
 		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"}}}, metav1.CreateOptions{})
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"},
+		}}, metav1.CreateOptions{})
 		w.must(err)
 		w.names("old")
 		w.finds("somebody else's", "acme--web", "networkpolicies/deny")
@@ -346,7 +347,8 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 		w := newWorld(t)
 		others := w.dynamic.Resource(policies).Namespace("acme--web")
 		_, err := others.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"}}}, metav1.CreateOptions{})
+			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"},
+		}}, metav1.CreateOptions{})
 		w.must(err)
 		w.template("std", denyAll)
 		w.tenant(func(s *v1alpha1.TenantSpec) {

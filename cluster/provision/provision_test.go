@@ -65,9 +65,11 @@ func newWorld(t *testing.T) *world {
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("tenants.kubetenant.dev")
 	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList", definitions: "CustomResourceDefinitionList",
+		map[schema.GroupVersionResource]string{
+			resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList", definitions: "CustomResourceDefinitionList",
 			corev1.SchemeGroupVersion.WithResource("configmaps"): "ConfigMapList", corev1.SchemeGroupVersion.WithResource("limitranges"): "LimitRangeList",
-			corev1.SchemeGroupVersion.WithResource("resourcequotas"): "ResourceQuotaList", networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList"}, definition)}
+			corev1.SchemeGroupVersion.WithResource("resourcequotas"): "ResourceQuotaList", networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList",
+		}, definition)}
 	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does
 		is, _ := a.(clienttesting.UpdateAction).GetObject().(*rbacv1.RoleBinding)
 		was, err := w.kube.Tracker().Get(a.GetResource(), a.GetNamespace(), is.Name)
@@ -130,8 +132,10 @@ func (w *world) must(err error) {
 func (w *world) namespace(name, of string, annotations map[string]string) {
 	w.t.Helper()
 	w.uids++
-	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(fmt.Sprint("u", w.uids)),
-		Labels: map[string]string{tenant.Label: of}, Annotations: annotations}}, metav1.CreateOptions{})
+	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name: name, UID: types.UID(fmt.Sprint("u", w.uids)),
+		Labels: map[string]string{tenant.Label: of}, Annotations: annotations,
+	}}, metav1.CreateOptions{})
 	w.must(err)
 }
 
@@ -410,8 +414,15 @@ func TestRefusedSubjects(t *testing.T) {
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Admins = []rbacv1.Subject{{Kind: "Group", Name: "system:masters"}, {Kind: "Group", Name: "tenant:globex"}, {Kind: "User", Name: "system:kube-scheduler"},
-				{Kind: "ServiceAccount", Namespace: "globex--web", Name: "robot"}, {Kind: "ServiceAccount", Namespace: "kube-system", Name: "x"}, peter, {Kind: "Group", Name: "tenant:acme"}}
+			s.Admins = []rbacv1.Subject{
+				{Kind: "Group", Name: "system:masters"},
+				{Kind: "Group", Name: "tenant:globex"},
+				{Kind: "User", Name: "system:kube-scheduler"},
+				{Kind: "ServiceAccount", Namespace: "globex--web", Name: "robot"},
+				{Kind: "ServiceAccount", Namespace: "kube-system", Name: "x"},
+				peter,
+				{Kind: "Group", Name: "tenant:acme"},
+			}
 		})
 		w.expect("some", "acme--web", "kubetenant:admins admin: peter tenant:acme")
 		if got, want := w.says(), "SubjectRefused 1/1/0 of generation 1"; got != want {

@@ -26,8 +26,10 @@ import (
 // quota makes one that is not the Tenant's.
 func (w *world) quota(name, of, label string) {
 	w.t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota,
-		"spec": map[string]any{"tenant": of, "hard": map[string]any{"pods": "1"}}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota,
+		"spec": map[string]any{"tenant": of, "hard": map[string]any{"pods": "1"}},
+	}}
 	u.SetName(name)
 	if label != "" {
 		u.SetLabels(map[string]string{label: "true"})
@@ -75,8 +77,10 @@ func TestQuota(t *testing.T) {
 		"none is there":   {func(*world) {}, "acme of acme map[pods:5] " + own + " | acme", "acme of acme map[pods:7] " + own + " | acme", " | ", "Prepared"},
 		"the default one": {func(w *world) { w.quota("some", "acme", byDefault) }, "some of acme map[pods:5] " + own + " | some", "some of acme map[pods:7] " + own + " | some", " | ", "Prepared"},
 		"somebody's":      {func(w *world) { w.quota("some", "acme", "") }, "some of acme map[pods:1] map[] | ", "some of acme map[pods:1] map[] | ", "some of acme map[pods:1] map[] | ", "QuotaTaken"},
-		"another tenant's of its name": {func(w *world) { w.quota("acme", "globex", "") }, distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
-			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " + distinct, "acme of globex map[pods:1] map[] | ", "Prepared"},
+		"another tenant's of its name": {
+			func(w *world) { w.quota("acme", "globex", "") }, distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
+			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " + distinct, "acme of globex map[pods:1] map[] | ", "Prepared",
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)

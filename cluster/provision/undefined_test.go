@@ -94,8 +94,10 @@ func TestDefinitionMissing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.namespace("web", "acme", nil)
-				std := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion,
-					"kind": v1alpha1.KindNamespaceTemplate, "spec": map[string]any{"objects": []any{}}}}
+				std := &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": v1alpha1.GroupVersion,
+					"kind":       v1alpha1.KindNamespaceTemplate, "spec": map[string]any{"objects": []any{}},
+				}}
 				std.SetName("std")
 				templates := v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)
 				_, err := w.dynamic.Resource(templates).Create(t.Context(), std, metav1.CreateOptions{})

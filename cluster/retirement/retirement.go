@@ -60,8 +60,10 @@ type Engine struct {
 
 // New returns an engine that does nothing before [Engine.Run].
 func New(o Options) *Engine {
-	return &Engine{Options: o, writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond), begun: map[string]time.Time{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast))}
+	return &Engine{
+		Options: o, writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond), begun: map[string]time.Time{},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+	}
 }
 
 var errSync = errors.New("the Tenants could not be read")

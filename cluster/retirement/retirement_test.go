@@ -141,8 +141,10 @@ func (w *world) start() {
 		}
 		return ""
 	}
-	engine := retirement.New(retirement.Options{Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" }, Undefined: undefined,
-		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil }})
+	engine := retirement.New(retirement.Options{
+		Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" }, Undefined: undefined,
+		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil },
+	})
 	var running sync.WaitGroup
 	running.Go(func() { w.store.Run(ctx) })
 	running.Go(func() {
@@ -223,8 +225,10 @@ func (w *world) condition(name, of string) string {
 }
 
 func object(id string, policy v1alpha1.TenantDeletionPolicy, deleted bool) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
-		"spec": map[string]any{"id": id, "deletionPolicy": string(policy)}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
+		"spec": map[string]any{"id": id, "deletionPolicy": string(policy)},
+	}}
 	u.SetName(id)
 	u.SetUID(types.UID("uid-" + id))
 	u.SetFinalizers([]string{tenant.Finalizer})

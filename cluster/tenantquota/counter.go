@@ -56,9 +56,11 @@ type Counter struct {
 
 // NewCounter returns a counter for quotas that run.
 func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Namespaces) *Counter {
-	return &Counter{quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
+	return &Counter{
+		quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
-		counting: map[schema.GroupResource]cache.SharedIndexInformer{}, gone: map[types.UID]time.Time{}}
+		counting: map[schema.GroupResource]cache.SharedIndexInformer{}, gone: map[types.UID]time.Time{},
+	}
 }
 
 // Run counts until ctx ends. Once per Counter. The namespaces must have been read by then.
@@ -326,7 +328,8 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 			changed(ns)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: changed,
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
 		UpdateFunc: func(was, is any) {
 			before, _ := was.(*corev1.Namespace)
 			now, _ := is.(*corev1.Namespace)
@@ -343,7 +346,8 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 				obj = unknown.Obj
 			}
 			gone(obj)
-		}}
+		},
+	}
 }
 
 // follow counts again what changed.
@@ -353,7 +357,8 @@ func (c *Counter) follow() cache.ResourceEventHandler {
 			c.again(c.namespaces.owner(name.Namespace)) // of a namespace that is not known yet the cycle finds it
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: changed,
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
 		UpdateFunc: func(was, is any) {
 			before, _ := was.(*countedObject)
 			now, _ := is.(*countedObject)
@@ -372,7 +377,8 @@ func (c *Counter) follow() cache.ResourceEventHandler {
 				c.noteGone(o.UID)
 				changed(o)
 			}
-		}}
+		},
+	}
 }
 
 func (c *Counter) noteGone(uid types.UID) {

@@ -26,9 +26,11 @@ func (q *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "quota", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"tenant", "resource"})
 	}
-	m := &measures{said: map[string][]map[string]string{},
+	m := &measures{
+		said: map[string][]map[string]string{},
 		hard: gauge("hard", "What the TenantQuota of a tenant allows, in the resource's base unit (cores, bytes, objects)."),
-		used: gauge("used", "What a tenant uses of its TenantQuota, in the resource's base unit.")}
+		used: gauge("used", "What a tenant uses of its TenantQuota, in the resource's base unit."),
+	}
 	_, err := q.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    m.set,
 		UpdateFunc: func(_, is any) { m.set(is) },

@@ -38,12 +38,14 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 
 // counted returns a handler that counts what changes, but for updates that leave it the same.
 func counted(changes *atomic.Uint64, same func(was, is any) bool) cache.ResourceEventHandler {
-	return cache.ResourceEventHandlerFuncs{AddFunc: func(any) { changes.Add(1) }, DeleteFunc: func(any) { changes.Add(1) },
+	return cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { changes.Add(1) }, DeleteFunc: func(any) { changes.Add(1) },
 		UpdateFunc: func(was, is any) {
 			if !same(was, is) {
 				changes.Add(1)
 			}
-		}}
+		},
+	}
 }
 
 func labelOf(obj any) string {
@@ -71,8 +73,10 @@ func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	out := make([]quota.Counted, 0, len(all))
 	for _, obj := range all {
 		if ns, is := obj.(*corev1.Namespace); is {
-			out = append(out, quota.Counted{UID: ns.UID, Namespace: ns.Name, Version: ns.ResourceVersion,
-				Usage: corev1.ResourceList{quota.NamespaceCount: *resource.NewQuantity(1, resource.DecimalSI)}})
+			out = append(out, quota.Counted{
+				UID: ns.UID, Namespace: ns.Name, Version: ns.ResourceVersion,
+				Usage: corev1.ResourceList{quota.NamespaceCount: *resource.NewQuantity(1, resource.DecimalSI)},
+			})
 		}
 	}
 	return out, nil

@@ -26,8 +26,10 @@ import (
 
 func object(t testing.TB, name, id string, isDefault bool, used string) *unstructured.Unstructured {
 	t.Helper()
-	q := &v1alpha1.TenantQuota{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", UID: "1"},
-		Spec: v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}}}
+	q := &v1alpha1.TenantQuota{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", UID: "1"},
+		Spec: v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}},
+	}
 	if used != "" {
 		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(used)}
 	}
@@ -44,8 +46,10 @@ func object(t testing.TB, name, id string, isDefault bool, used string) *unstruc
 // store runs a store of quotas until the test ends.
 func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.FakeDynamicClient) {
 	t.Helper()
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
-		{Version: "v1", Resource: "pods"}: "PodList", {Version: "v1", Resource: "secrets"}: "SecretList"}, objects...)
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		{Version: "v1", Resource: "pods"}:                "PodList", {Version: "v1", Resource: "secrets"}: "SecretList",
+	}, objects...)
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { // as a server does
 		if u, is := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured); is {
 			version, err := strconv.Atoi(u.GetResourceVersion())

@@ -34,8 +34,10 @@ func BenchmarkBoundary(b *testing.B) {
 			b.Fatal(err)
 		}
 		objects = append(objects, object(id, id, nil))
-		asked = append(asked, &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice", Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}},
-			Verb: "get", Resource: "pods", Name: "p", APIVersion: "v1", Namespace: id + "--web", ResourceRequest: true})
+		asked = append(asked, &authorizer.AttributesRecord{
+			User: &user.DefaultInfo{Name: "alice", Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}},
+			Verb: "get", Resource: "pods", Name: "p", APIVersion: "v1", Namespace: id + "--web", ResourceRequest: true,
+		})
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", definitions: "CustomResourceDefinitionList"}, objects...)
 	store, err := tenants.New(client, func(schema.GroupResource) (bool, bool) { return true, true })

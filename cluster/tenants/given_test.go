@@ -17,15 +17,19 @@ import (
 )
 
 func naming(id string, templates ...any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
-		"spec": map[string]any{"id": id, "namespaces": map[string]any{"templates": templates}}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
+		"spec": map[string]any{"id": id, "namespaces": map[string]any{"templates": templates}},
+	}}
 	u.SetName(id)
 	return u
 }
 
 func templateNamed(name string, hold bool) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindNamespaceTemplate, "spec": map[string]any{"hold": hold,
-		"objects": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-of-${tenant}"}}}}}}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindNamespaceTemplate, "spec": map[string]any{
+		"hold":    hold,
+		"objects": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-of-${tenant}"}}},
+	}}}
 	u.SetName(name)
 	return u
 }

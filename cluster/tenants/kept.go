@@ -34,7 +34,8 @@ func newKept[T any](client dynamic.Interface, of schema.GroupVersionResource, re
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				k.put(name.Name, nil)
 			}
-		}})
+		},
+	})
 	return k, err
 }
 

@@ -9,16 +9,20 @@ import (
 
 // accesses are those that a Tenant can say.
 func accesses() map[authz.Access]v1alpha1.TenantAccess {
-	return map[authz.Access]v1alpha1.TenantAccess{authz.AccessOpen: v1alpha1.TenantAccessOpen,
-		authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed}
+	return map[authz.Access]v1alpha1.TenantAccess{
+		authz.AccessOpen:     v1alpha1.TenantAccessOpen,
+		authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed,
+	}
 }
 
 // Metrics returns how many Tenants there are of each access.
 func (s *Store) Metrics() []metrics.Registerable { return []metrics.Registerable{s.count} }
 
 func newCount() *metrics.GaugeVec {
-	return metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Name: "tenants", StabilityLevel: metrics.ALPHA,
-		Help: "The Tenants that count, by how far the callers of their tenants may go."}, []string{"access"})
+	return metrics.NewGaugeVec(&metrics.GaugeOpts{
+		Namespace: "kubetenant", Name: "tenants", StabilityLevel: metrics.ALPHA,
+		Help: "The Tenants that count, by how far the callers of their tenants may go.",
+	}, []string{"access"})
 }
 
 // counts says that one Tenant more or less is of an access.

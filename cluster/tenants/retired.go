@@ -34,8 +34,10 @@ type retired struct {
 // newRetired follows those that client sees as soon as its informer runs. changed is told of the tenants.
 // gone is told of the name of each that is there no more: it counts until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
-	r := &retired{changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
-		informer: listinformer.New(client, retiredResource())}
+	r := &retired{
+		changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
+		informer: listinformer.New(client, retiredResource()),
+	}
 	r.none.Store(true)
 	var err error
 	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -44,7 +46,8 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				gone(name.Name)
 			}
-		}})
+		},
+	})
 	return r, err
 }
 

@@ -96,9 +96,11 @@ func (l *live) effective() authz.Access {
 // New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports whether a definition of the
 // project's kinds is there: without it there are none.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
-	s := &Store{client: client, defined: defined, live: map[tenant.ID]*live{}, named: map[string]tenant.ID{}, count: newCount(),
+	s := &Store{
+		client: client, defined: defined, live: map[tenant.ID]*live{}, named: map[string]tenant.ID{}, count: newCount(),
 		informer: listinformer.New(client, resource()),
-		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast))}
+		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+	}
 	if err := s.informer.SetTransform(slim); err != nil {
 		return nil, err
 	}
@@ -109,7 +111,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				s.changed.Add(name.Name)
 			}
-		}}); err != nil {
+		},
+	}); err != nil {
 		return nil, err
 	}
 	if s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {

@@ -125,8 +125,13 @@ func TestAccessOf(t *testing.T) {
 		{"a", "a", map[string]any{"suspension": "Later"}, authz.AccessClosed},
 		{"a-b.c93a0af7", "a.b", nil, authz.AccessUnknown},
 		{tenanttest.ID(t, "A.b").ObjectName(), "A.b", nil, authz.AccessOpen},
-		{"b", "a", nil, authz.AccessUnknown}, {"a.b", "a.b", nil, authz.AccessUnknown}, {"a", "A", nil, authz.AccessUnknown},
-		{"system", "system", nil, authz.AccessUnknown}, {"all", "all", nil, authz.AccessUnknown}, {"a", "", nil, authz.AccessUnknown}, {"", "", nil, authz.AccessUnknown},
+		{"b", "a", nil, authz.AccessUnknown},
+		{"a.b", "a.b", nil, authz.AccessUnknown},
+		{"a", "A", nil, authz.AccessUnknown},
+		{"system", "system", nil, authz.AccessUnknown},
+		{"all", "all", nil, authz.AccessUnknown},
+		{"a", "", nil, authz.AccessUnknown},
+		{"", "", nil, authz.AccessUnknown},
 	} {
 		id, got := tenants.AccessOf(object(c.name, c.id, c.spec))
 		if got != c.want || id.IsZero() != (c.want == authz.AccessUnknown) || !id.IsZero() && id.String() != c.id {

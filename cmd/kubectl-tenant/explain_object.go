@@ -160,9 +160,12 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 		whose = "none: " + self.Because
 	}
 	id, _ := tenant.Parse(self.Tenant)
-	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{{Name: "source", Said: q.Said},
-		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")}, {Name: "tenant", Said: whose},
-		{Name: "request", Said: explain.RequestText(&q.Request)}}}
+	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{
+		{Name: "source", Said: q.Said},
+		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")},
+		{Name: "tenant", Said: whose},
+		{Name: "request", Said: explain.RequestText(&q.Request)},
+	}}
 	add := func(name, said string) { e.Steps = append(e.Steps, explain.Step{Name: name, Said: said}) }
 	switch {
 	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of docs/reasons.md

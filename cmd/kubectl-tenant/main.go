@@ -77,8 +77,10 @@ func oneLine(err error) string {
 // exitCode returns 1 if the server or its rules refuse the command, a named object does not exist, or the command
 // failed on some of several clusters. It returns 2 if the command could not be tried.
 func exitCode(err error) int {
-	for _, found := range []error{errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
-		tenancy.ErrHolds, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed} {
+	for _, found := range []error{
+		errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
+		tenancy.ErrHolds, kubeconfig.ErrDenied, uninstall.ErrRefused, uninstall.ErrFailed,
+	} {
 		if errors.Is(err, found) {
 			return exitFailed
 		}

@@ -59,8 +59,10 @@ tenants until then.`,
 			if err != nil {
 				return err
 			}
-			r := &tenancy.Release{Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
-				Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd)}
+			r := &tenancy.Release{
+				Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
+				Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd),
+			}
 			if err := setServer(cmd, c, r, releaseOf{args[0], config}); err != nil {
 				return err
 			}
@@ -117,7 +119,8 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluste
 		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use one without impersonation", as)
 	}
 	may := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces", Name: namespace}}}
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces", Name: namespace},
+	}}
 	for _, groups := range [][]string{nil, {user.SystemPrivilegedGroup}} {
 		m, err := cluster.NewManager(c.Config, groups...)
 		if err != nil {

@@ -32,8 +32,10 @@ type server struct {
 
 // kinds are those of lists that typed clients decode; versions are those of the core and of RBAC.
 var (
-	kinds = map[string]string{"namespaces": "Namespace", "roles": "Role", "rolebindings": "RoleBinding", "clusterroles": "ClusterRole",
-		"clusterrolebindings": "ClusterRoleBinding", "configmaps": "ConfigMap"}
+	kinds = map[string]string{
+		"namespaces": "Namespace", "roles": "Role", "rolebindings": "RoleBinding", "clusterroles": "ClusterRole",
+		"clusterrolebindings": "ClusterRoleBinding", "configmaps": "ConfigMap",
+	}
 	versions = []string{"v1", "rbac.authorization.k8s.io/v1"}
 )
 
@@ -59,7 +61,7 @@ func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 			answer(http.StatusOK, map[string]any{"kind": "APIGroupList", "groups": []any{}})
 		case r.URL.Path == "/api/v1":
 			answer(http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": "v1", "resources": []any{}})
-		case r.Method == http.MethodGet && (strings.HasSuffix(last, "s")):
+		case r.Method == http.MethodGet && strings.HasSuffix(last, "s"):
 			answer(http.StatusOK, map[string]any{"kind": kinds[last] + "List", "apiVersion": versions[strings.Count(r.URL.Path, "/rbac")], "items": []any{}})
 		default:
 			answer(http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found"})

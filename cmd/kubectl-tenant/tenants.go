@@ -242,10 +242,12 @@ func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 		admins := func(text string) string { return known(text, "RoleBindings", "ClusterRoleBindings") }
 		list.Rows = append(list.Rows, output.Row{
 			Kind: schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"}, Name: t.Name, Item: t,
-			Cells: []string{t.Name, strconv.Itoa(len(t.Namespaces)), admins(shortened(t.Admins)),
+			Cells: []string{
+				t.Name, strconv.Itoa(len(t.Namespaces)), admins(shortened(t.Admins)),
 				quota(t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU)), quota(t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory)),
 				quota(t.Usage(corev1.ResourcePods, "count/pods")), known(string(t.Access), "Tenants"), strings.Join(t.Namespaces, ","),
-				admins(strings.Join(t.Admins, ",")), quota(t.AllUsage())},
+				admins(strings.Join(t.Admins, ",")), quota(t.AllUsage()),
+			},
 		})
 	}
 	return list

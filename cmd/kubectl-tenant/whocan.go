@@ -167,7 +167,8 @@ func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 
 // ask reads from the cluster and answers from that.
 func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Selection,
-	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer) ([]privileges.Answer, error) {
+	from func(*simulator.Snapshot, *privileges.Boundary) []privileges.Answer,
+) ([]privileges.Answer, error) {
 	known, done, err := serverSettings(cmd, c, config)
 	if err != nil {
 		return nil, err

@@ -34,8 +34,10 @@ func TestMetricsExist(t *testing.T) {
 		known = append(known, r.FQName())
 		return nil
 	}
-	stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Register: register,
-		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)}})
+	stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{
+		Register: register,
+		Cluster:  kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

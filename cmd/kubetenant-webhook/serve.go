@@ -138,8 +138,10 @@ func (o *serveOptions) run(ctx context.Context) error {
 	defer last()
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, known.Checks()...)
-	handler, err := service.New(service.Options{Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
-		Live: live, Ready: ready, Register: registry.Register, Tracer: tracer, Anonymous: anonymous})
+	handler, err := service.New(service.Options{
+		Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
+		Live: live, Ready: ready, Register: registry.Register, Tracer: tracer, Anonymous: anonymous,
+	})
 	if err != nil {
 		return err
 	}
@@ -178,23 +180,29 @@ const (
 // registerOwn registers what this process says of itself.
 func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *serving.Server, known *state.State) {
 	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: certificateExpiry,
-			Help: "When the serving certificate expires, in seconds since 1970.", StabilityLevel: metrics.ALPHA}, func() float64 {
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{
+			Name: certificateExpiry,
+			Help: "When the serving certificate expires, in seconds since 1970.", StabilityLevel: metrics.ALPHA,
+		}, func() float64 {
 			certificates, err := cert.ParseCertsPEM(server.Certificate())
 			if err != nil {
 				return 0
 			}
 			return float64(certificates[0].NotAfter.Unix())
 		}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: clientCertificateExpiry,
-			Help: "When the first of the certificates expires that connected clients have shown, in seconds since 1970; infinite while there is none.", StabilityLevel: metrics.ALPHA}, func() float64 {
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{
+			Name: clientCertificateExpiry,
+			Help: "When the first of the certificates expires that connected clients have shown, in seconds since 1970; infinite while there is none.", StabilityLevel: metrics.ALPHA,
+		}, func() float64 {
 			if end := server.ClientCertificatesEnd(); !end.IsZero() {
 				return float64(end.Unix())
 			}
 			return math.Inf(1)
 		}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{Name: stateCurrent,
-			Help: "1 while what is followed of the cluster is known as it is now, else 0.", StabilityLevel: metrics.ALPHA}, func() float64 {
+		metrics.NewGaugeFunc(&metrics.GaugeOpts{
+			Name: stateCurrent,
+			Help: "1 while what is followed of the cluster is known as it is now, else 0.", StabilityLevel: metrics.ALPHA,
+		}, func() float64 {
 			if known.Check() != nil {
 				return 0
 			}

@@ -42,11 +42,14 @@ func stackOf(ctx context.Context, path string, rights genericapiserver.Authoriza
 	}, nil)
 	return kubetenant.Open(ctx, path, kubetenant.Server{
 		Authorization: kubetenant.Authorization{Authorizer: rights.Authorizer},
-		Cluster: kubetenant.Cluster{Owners: owners,
+		Cluster: kubetenant.Cluster{
+			Owners: owners,
 			CustomScope: func(r schema.GroupResource) authz.Scope { // not known is closed to tenants
 				return map[string]authz.Scope{group.Group: authz.ScopeNamespaced}[r.Group]
 			},
-			Labelled: func(schema.GroupResource, tenant.ID) bool { return true }}})
+			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
+		},
+	})
 }
 
 // embed puts the stack where the server had its own.

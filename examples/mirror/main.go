@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/http"
 	"os/signal"
 	"syscall"
 	"time"
@@ -28,8 +29,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
-
-	"net/http"
 
 	"github.com/kubetenant/kubetenant/tenant/impersonate"
 )

@@ -245,8 +245,10 @@ func TestNamespaceMadeAgain(t *testing.T) {
 func TestCollectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
-	requests := map[string]string{"a list": "GET /api/v1/pods", "a page of another's list": "GET /api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
-		"a deletion": "DELETE /api/v1/pods", "a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db"}
+	requests := map[string]string{
+		"a list": "GET /api/v1/pods", "a page of another's list": "GET /api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
+		"a deletion": "DELETE /api/v1/pods", "a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db",
+	}
 	for what, r := range requests {
 		method, path, _ := strings.Cut(r, " ")
 		if code, text := w.do("alice-token", method, path, ""); code != http.StatusForbidden || len(c.sent()) > 0 {

@@ -159,8 +159,10 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 		}
 	}()
 	if g.stack == nil {
-		if g.stack, err = stack.New(ctx, settings, stack.Server{Register: g.register, Cluster: stack.Cluster{Owners: nobody()},
-			Authentication: stack.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked}}); err != nil {
+		if g.stack, err = stack.New(ctx, settings, stack.Server{
+			Register: g.register, Cluster: stack.Cluster{Owners: nobody()},
+			Authentication: stack.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked},
+		}); err != nil {
 			return nil, err
 		}
 	} else {
@@ -294,8 +296,10 @@ func (c *route) reach(sender *rest.Config) (err error) {
 
 // keyOf tells clusters apart: what is followed of the cluster hangs on it.
 func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings) clusterKey {
-	return clusterKey{reader: reader, namespace: c.Namespace,
-		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled)}
+	return clusterKey{
+		reader: reader, namespace: c.Namespace,
+		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled),
+	}
 }
 
 // goawayAfter is how old a connection has to be before its caller is sent to another: whatever a busy one has to ask meanwhile waits for the

@@ -65,8 +65,10 @@ func TestConnectionHeaders(t *testing.T) {
 	w, c := rooted(t)
 	from := map[string]bool{}
 	for _, path := range []string{podsPath, podsPath + "/x/proxy/"} {
-		for _, more := range []string{"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: close\r\n", "Connection: Foo\r\n",
-			"Keep-Alive: timeout=1\r\nTe: trailers\r\nProxy-Connection: close\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n"} {
+		for _, more := range []string{
+			"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: close\r\n", "Connection: Foo\r\n",
+			"Keep-Alive: timeout=1\r\nTe: trailers\r\nProxy-Connection: close\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n",
+		} {
 			_, _, resp := w.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
 			sent := c.sent()
 			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice || sent[0].Header.Get("Connection")+sent[0].Header.Get("Keep-Alive")+sent[0].Header.Get("Te") != "" {
@@ -124,10 +126,14 @@ func TestRefusals(t *testing.T) {
 		"somebody else's review":             {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", body: "{}", want: 403},
 		"a review that is none":              {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: "{", want: 400},
 		"a large review":                     {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: strings.Repeat(" ", 65<<10), want: 413},
-		"rules of another's namespace": {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"globex--shop"}}`, want: 403},
-		"rules everywhere": {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, want: 403},
+		"rules of another's namespace": {
+			token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"globex--shop"}}`, want: 403,
+		},
+		"rules everywhere": {
+			token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, want: 403,
+		},
 	} {
 		method := r.method
 		if method == "" {
@@ -323,9 +329,11 @@ func TestClusters(t *testing.T) {
 	if code, text := w.get("alice-token", "/api"); code != http.StatusForbidden || text != closed {
 		t.Errorf("without a root: %d: %s", code, text)
 	}
-	for path, want := range map[string]int{"/clusters/eu1/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/api/v1/namespaces/x/pods": 403,
+	for path, want := range map[string]int{
+		"/clusters/eu1/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/api/v1/namespaces/x/pods": 403,
 		"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/tenants/acme-eu/api/v1/namespaces/acme--web/pods": 403,
-		"/clusters/us1/api/v1/namespaces/acme--web/pods": 200} {
+		"/clusters/us1/api/v1/namespaces/acme--web/pods": 200,
+	} {
 		if code, text := w.get("alice-token", path); code != want {
 			t.Errorf("%s: %d, want %d: %s", path, code, want, text)
 		}

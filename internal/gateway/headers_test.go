@@ -15,8 +15,10 @@ import (
 func TestSentHeaders(t *testing.T) {
 	mine := []string{"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version", "Traceparent", "If-None-Match"}
 	ofApps := []string{"X-Csrf-Token", "Accept-Language", "Range"}
-	never := []string{"Authorization", "Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-a", "Impersonate-Uid", "impersonate_user", "X_Remote_User",
-		"X-Remote-User", "X-Remote-Extra-A", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip", "Proxy-Authorization", "Proxy-Connection", "Cookie", "Audit-Id"}
+	never := []string{
+		"Authorization", "Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-a", "Impersonate-Uid", "impersonate_user", "X_Remote_User",
+		"X-Remote-User", "X-Remote-Extra-A", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip", "Proxy-Authorization", "Proxy-Connection", "Cookie", "Audit-Id",
+	}
 	for subresource, goesOn := range map[string][]string{"": mine, "log": mine, "proxy": slices.Concat(mine, ofApps)} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
 		r.RemoteAddr = "192.0.2.7:1234"

@@ -28,8 +28,10 @@ func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mappi
 // TestIdentityCarried: who somebody is in a cluster, by each field of the configuration.
 func TestIdentityCarried(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
-	alice := tenant.Bind(&user.DefaultInfo{Name: "alice", UID: "u1", Groups: []string{"dev-a", "ops", "system:authenticated", "tenant:acme", "devil"},
-		Extra: map[string][]string{"example.com/floor": {"3"}, "kubetenant.dev/source": {"tokens"}}}, acme)
+	alice := tenant.Bind(&user.DefaultInfo{
+		Name: "alice", UID: "u1", Groups: []string{"dev-a", "ops", "system:authenticated", "tenant:acme", "devil"},
+		Extra: map[string][]string{"example.com/floor": {"3"}, "kubetenant.dev/source": {"tokens"}},
+	}, acme)
 	type want struct {
 		name, uid string
 		groups    []string
@@ -46,17 +48,23 @@ func TestIdentityCarried(t *testing.T) {
 		"a tenant map":     {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"}},
 		"a pattern, whole": {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev }, want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"}},
 		"no groups":        {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &none }, want{"alice", "", []string{"tenant:acme"}, 1, "acme"}},
-		"prefixes": {func(c *configv1alpha1.GatewayCluster) {
-			c.Identity.UsernamePrefix, c.Identity.GroupsPrefix, c.Identity.GroupPattern = "kt:", "g:", &dev
+		"prefixes": {
+			func(c *configv1alpha1.GatewayCluster) {
+				c.Identity.UsernamePrefix, c.Identity.GroupsPrefix, c.Identity.GroupPattern = "kt:", "g:", &dev
+			},
+			want{"kt:alice", "", []string{"g:dev-a", "tenant:acme"}, 1, "acme"},
 		},
-			want{"kt:alice", "", []string{"g:dev-a", "tenant:acme"}, 1, "acme"}},
-		"without the user": {func(c *configv1alpha1.GatewayCluster) {
-			c.Identity.WithUser, c.Identity.DefaultUser, c.Identity.GroupPattern = &no, "gateway", &none
+		"without the user": {
+			func(c *configv1alpha1.GatewayCluster) {
+				c.Identity.WithUser, c.Identity.DefaultUser, c.Identity.GroupPattern = &no, "gateway", &none
+			},
+			want{"gateway", "", []string{"tenant:acme"}, 1, "acme"},
 		},
-			want{"gateway", "", []string{"tenant:acme"}, 1, "acme"}},
 		"another name, extras and the UID": {func(c *configv1alpha1.GatewayCluster) {
-			c.Identity = configv1alpha1.GatewayIdentity{WithUID: true, Extras: []string{"example.com/floor"}, GroupPattern: &none, Unmapped: configv1alpha1.UnmappedDeny,
-				Users: []configv1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}}}
+			c.Identity = configv1alpha1.GatewayIdentity{
+				WithUID: true, Extras: []string{"example.com/floor"}, GroupPattern: &none, Unmapped: configv1alpha1.UnmappedDeny,
+				Users: []configv1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}},
+			}
 		}, want{"bob", "u1", []string{"tenant:acme"}, 2, "acme"}},
 	} {
 		m := mappingOf(t, c.change)

@@ -289,8 +289,10 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := json.Marshal(map[string]any{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-			"status": map[string]string{"token": token, "clientCertificateData": string(certificate), "clientKeyData": string(key)}})
+		text, err := json.Marshal(map[string]any{
+			"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+			"status": map[string]string{"token": token, "clientCertificateData": string(certificate), "clientKeyData": string(key)},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,8 +312,10 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	says("first-token", "first")
 	knows("first-token")
 	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) {
-		*u = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{filepath.Join(w.dir, "says.json")},
-			InteractiveMode: clientcmdapi.NeverExecInteractiveMode}}
+		*u = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+			APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{filepath.Join(w.dir, "says.json")},
+			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+		}}
 	})
 	waittest.Until(t, func() error { return shows(w, c, "first") })
 	says("second-token", "second")

@@ -89,8 +89,10 @@ func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config,
 		t.Fatal(err)
 	}
 	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	leaf := &x509.Certificate{SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}}, NotBefore: root.NotBefore, NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	leaf := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}}, NotBefore: root.NotBefore, NotAfter: end,
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
 	var pair tls.Certificate
 	for _, template := range []*x509.Certificate{root, leaf} {
 		der, err := x509.CreateCertificate(rand.Reader, template, root, key.Public(), key)

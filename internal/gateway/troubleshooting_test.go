@@ -12,8 +12,10 @@ func TestTroubleshootingNamesRefusals(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, refusal := range []error{errCluster, errPage, errAdmission, errSomebody, errTenantName, errUnmapped, errReserved, errForm, errExtra, errAccountGroup, errOwn,
-		errRedirect, errRefusesUs, errImpersonate, errUnreachable, errTooSlow, errStopping, errReplaced} {
+	for _, refusal := range []error{
+		errCluster, errPage, errAdmission, errSomebody, errTenantName, errUnmapped, errReserved, errForm, errExtra, errAccountGroup, errOwn,
+		errRedirect, errRefusesUs, errImpersonate, errUnreachable, errTooSlow, errStopping, errReplaced,
+	} {
 		words := refusal.Error()
 		if len(words) > 40 { // how it goes on may be left out
 			words = words[:40]

@@ -197,9 +197,11 @@ func ownDefinitions(lacks []string) []any {
 
 // lists are the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
-	return map[string]string{"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
+	return map[string]string{
+		"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
 		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "tenantquotas": "TenantQuotaList", "retiredtenants": "RetiredTenantList",
-		"namespacetemplates": "NamespaceTemplateList", "tenantmembers": "TenantMembersList"}
+		"namespacetemplates": "NamespaceTemplateList", "tenantmembers": "TenantMembersList",
+	}
 }
 
 func (s *standIn) serve(w http.ResponseWriter, r *http.Request) {
@@ -273,8 +275,10 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	s.mu.Unlock()
 	if kind == "RetiredTenantList" {
 		for _, id := range s.retired {
-			items = append(items, map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "RetiredTenant", "metadata": map[string]any{"name": id + "-was", "resourceVersion": "1"},
-				"spec": map[string]any{"id": id, "uid": "was", "retiredAt": "2026-01-01T00:00:00Z"}})
+			items = append(items, map[string]any{
+				"apiVersion": "kubetenant.dev/v1alpha1", "kind": "RetiredTenant", "metadata": map[string]any{"name": id + "-was", "resourceVersion": "1"},
+				"spec": map[string]any{"id": id, "uid": "was", "retiredAt": "2026-01-01T00:00:00Z"},
+			})
 		}
 	}
 	if strings.Contains(kind, "Definition") {
@@ -312,8 +316,10 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string)
 		}
 		s.mu.Lock()
 		if resource == "configmaps" {
-			tell("ADDED", &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{state.SweptKey: s.swept},
-				ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: "kubetenant-system", ResourceVersion: fmt.Sprint(version)}})
+			tell("ADDED", &corev1.ConfigMap{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{state.SweptKey: s.swept},
+				ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: "kubetenant-system", ResourceVersion: fmt.Sprint(version)},
+			})
 		}
 		for name, owner := range s.namespaces {
 			now := namespaceOf(name, owner, fmt.Sprint(version), s.again[name])
@@ -339,8 +345,10 @@ const readerName, impersonatorName = "gateway-reads", "gateway-acts"
 func reviewSelf(w http.ResponseWriter, name string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusCreated)
-	_ = json.NewEncoder(w).Encode(authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
-		Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}}})
+	_ = json.NewEncoder(w).Encode(authenticationv1.SelfSubjectReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "SelfSubjectReview"},
+		Status:   authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}},
+	})
 }
 
 func (s *standIn) review(w http.ResponseWriter, r *http.Request) {

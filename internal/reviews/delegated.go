@@ -88,8 +88,10 @@ func (d *Delegated) token(r *http.Request, id tenant.ID, _ user.Info, object run
 		return review, nil
 	}
 	u := resp.User
-	review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, Audiences: asked.Intersect(resp.Audiences),
-		User: authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authenticationv1.ExtraValue{}}}
+	review.Status = authenticationv1.TokenReviewStatus{
+		Authenticated: true, Audiences: asked.Intersect(resp.Audiences),
+		User: authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authenticationv1.ExtraValue{}},
+	}
 	for key, values := range u.GetExtra() {
 		review.Status.User.Extra[key] = values
 	}

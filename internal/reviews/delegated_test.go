@@ -141,8 +141,10 @@ func TestTokens(t *testing.T) {
 // TestWhoIsAnswered: the system's callers are the API server's to answer, and nobody is told anything who has no tenant.
 func TestWhoIsAnswered(t *testing.T) {
 	w := newWorld(t)
-	for resource, kind := range map[string]schema.GroupVersionKind{"tokenreviews": authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
-		"subjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), "localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview")} {
+	for resource, kind := range map[string]schema.GroupVersionKind{
+		"tokenreviews":         authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
+		"subjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), "localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
+	} {
 		for who, want := range map[string]int{"root": http.StatusTeapot, "stray": http.StatusForbidden, "caller": http.StatusBadRequest, "": http.StatusForbidden} {
 			var caller user.Info
 			switch who {

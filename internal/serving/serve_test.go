@@ -70,8 +70,10 @@ func (a *authority) sign(t testing.TB, template *x509.Certificate) (*x509.Certif
 
 func (a *authority) issue(t testing.TB, name string, usage x509.ExtKeyUsage) tls.Certificate {
 	t.Helper()
-	leaf, key := a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"webhook.test"}})
+	leaf, key := a.sign(t, &x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"webhook.test"},
+	})
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
 

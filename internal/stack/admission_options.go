@@ -19,7 +19,8 @@ import (
 
 // fieldPolicies are the policies of fields by their names.
 var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
-	configv1alpha1.FieldForbid: plugins.Forbid, configv1alpha1.FieldAllowListed: plugins.AllowListed, configv1alpha1.FieldIgnore: plugins.Ignore}
+	configv1alpha1.FieldForbid: plugins.Forbid, configv1alpha1.FieldAllowListed: plugins.AllowListed, configv1alpha1.FieldIgnore: plugins.Ignore,
+}
 
 // policyRules returns what holds for each tenant, nil where nothing does.
 func policyRules(c *configv1alpha1.Policy) func(tenant.ID) plugins.Rules {

@@ -45,8 +45,10 @@ func TestReinvocation(t *testing.T) {
 	}
 	callers := map[string]user.Info{"a tenant": of("alice", "acme"), "the system tenant": of("root", "system"), "a controller": of("system:kube-controller-manager", "system")}
 	application := func(annotations map[string]any) runtime.Object {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Application",
-			"metadata": map[string]any{"name": "x", "namespace": "acme--web", "annotations": annotations}, "spec": map[string]any{}}}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Application",
+			"metadata": map[string]any{"name": "x", "namespace": "acme--web", "annotations": annotations}, "spec": map[string]any{},
+		}}
 	}
 	take := map[string]any{tenant.TakeIdentityAnnotation: "true"}
 	was := application(map[string]any{tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme"}`}).(*unstructured.Unstructured)

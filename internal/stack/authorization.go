@@ -81,8 +81,10 @@ type authorizationParts struct {
 // what it delegates to: the policy's lines for the own space, RBAC, and what else the server had.
 func newBoundary(ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization) (*authz.Boundary, error) {
 	o := authz.Options{
-		Subjects: &authz.Subjects{Names: p.names, SystemNamespaces: config.SystemNamespaces,
-			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners, Lineage: p.cluster.lineage()},
+		Subjects: &authz.Subjects{
+			Names: p.names, SystemNamespaces: config.SystemNamespaces,
+			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners, Lineage: p.cluster.lineage(),
+		},
 		Owners:       p.cluster.Owners,
 		Scopes:       authz.Scopes{Custom: p.cluster.CustomScope},
 		UnboundPaths: config.UnboundAllow.Paths, UnboundObjects: objectVerbs(config.UnboundAllow.Resources),
@@ -305,8 +307,10 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 		if !g.boundary.Reviews || g.boundary.Shadow {
 			return nil
 		}
-		d := &reviews.Delegated{Subject: g.boundary.Subjects.Of, Authenticate: g.authenticator.AuthenticateRequest, Authorize: g.boundary.Authorize,
-			Denies: func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) }}
+		d := &reviews.Delegated{
+			Subject: g.boundary.Subjects.Of, Authenticate: g.authenticator.AuthenticateRequest, Authorize: g.boundary.Authorize,
+			Denies: func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+		}
 		if tokens := s.shared.Authentication.Reviewed; tokens != nil {
 			d.Authenticate = tokens.AuthenticateRequest
 		}

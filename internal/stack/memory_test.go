@@ -68,8 +68,10 @@ type memoryWatch struct {
 
 func newMemory(t testing.TB, settings *configv1alpha1.Settings) *memory {
 	t.Helper()
-	m := &memory{t: t, settings: settings, namespaces: map[string]*corev1.Namespace{}, cached: map[string]*corev1.Namespace{}, objects: map[types.NamespacedName]*corev1.ConfigMap{},
-		grants: map[string]*grant.Grant{}, index: grant.NewIndex(), now: time.Unix(1_000_000, 0)}
+	m := &memory{
+		t: t, settings: settings, namespaces: map[string]*corev1.Namespace{}, cached: map[string]*corev1.Namespace{}, objects: map[types.NamespacedName]*corev1.ConfigMap{},
+		grants: map[string]*grant.Grant{}, index: grant.NewIndex(), now: time.Unix(1_000_000, 0),
+	}
 	for _, name := range []string{"default", "kube-system"} {
 		m.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
@@ -187,8 +189,10 @@ func (m *memory) grant(namespace, to string) {
 		m.index.Delete(namespace, g.Name)
 	} else if id, err := tenant.Parse(to); err == nil {
 		owner, _ := m.stack.NamespaceOwner(context.Background(), namespace)
-		g = &grant.Grant{Namespace: namespace, Name: "g", Owner: owner, Tenant: id, Groups: []string{id.Group()}, Expires: m.now.Add(time.Hour),
-			Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}}}
+		g = &grant.Grant{
+			Namespace: namespace, Name: "g", Owner: owner, Tenant: id, Groups: []string{id.Group()}, Expires: m.now.Add(time.Hour),
+			Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+		}
 		m.grants[namespace+"/g"] = g
 		m.index.Set(g)
 	}

@@ -23,11 +23,15 @@ type reloadMetrics struct {
 }
 
 func newReloadMetrics() *reloadMetrics {
-	return &reloadMetrics{reloads: counters("config", "reloads_total",
-		"New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
-		"path", "result"),
-		info: metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "config", Name: "info", StabilityLevel: metrics.ALPHA,
-			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: replicas must agree."}, []string{"hash", "mode"})}
+	return &reloadMetrics{
+		reloads: counters("config", "reloads_total",
+			"New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
+			"path", "result"),
+		info: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace: "kubetenant", Subsystem: "config", Name: "info", StabilityLevel: metrics.ALPHA,
+			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: replicas must agree.",
+		}, []string{"hash", "mode"}),
+	}
 }
 
 func (m *reloadMetrics) registerables() []metrics.Registerable {
@@ -99,8 +103,10 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 }
 
 func counters(subsystem, name, help string, labels ...string) *metrics.CounterVec {
-	return metrics.NewCounterVec(&metrics.CounterOpts{Namespace: "kubetenant", Subsystem: subsystem, Name: name,
-		Help: help, StabilityLevel: metrics.ALPHA}, labels)
+	return metrics.NewCounterVec(&metrics.CounterOpts{
+		Namespace: "kubetenant", Subsystem: subsystem, Name: name,
+		Help: help, StabilityLevel: metrics.ALPHA,
+	}, labels)
 }
 
 func (m *decisionMetrics) registerables() []metrics.Registerable {

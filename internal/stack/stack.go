@@ -235,8 +235,10 @@ func Check(ctx context.Context, path string) error {
 // noProxy stands in for a server's trust in front proxies.
 func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	anybody := headerrequest.StaticStringSlice{"-"}
-	return &authenticatorfactory.RequestHeaderConfig{CAContentProvider: &clientCAs{}, AllowedClientNames: anybody,
-		UsernameHeaders: anybody, UIDHeaders: anybody, GroupHeaders: anybody, ExtraHeaderPrefixes: anybody}
+	return &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider: &clientCAs{}, AllowedClientNames: anybody,
+		UsernameHeaders: anybody, UIDHeaders: anybody, GroupHeaders: anybody, ExtraHeaderPrefixes: anybody,
+	}
 }
 
 // begin makes s the stack of its first generation.

@@ -220,8 +220,11 @@ func TestNoSecretIsTold(t *testing.T) {
 	basic := func(login, password string) *http.Request {
 		return &http.Request{Header: http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(login+":"+password))}}}
 	}
-	for _, r := range []*http.Request{bearer(canary + "1"), bearer(canary + "x"), basic("bob", canary+"2"), basic("bob", canary+"x"), basic("carol", canary+"x"),
-		basic(canary, canary), {Header: http.Header{"Authorization": {"Basic " + canary}}}} {
+	for _, r := range []*http.Request{
+		bearer(canary + "1"), bearer(canary + "x"), basic("bob", canary+"2"), basic("bob", canary+"x"), basic("carol", canary+"x"),
+		basic(canary, canary),
+		{Header: http.Header{"Authorization": {"Basic " + canary}}},
+	} {
 		resp, ok, err := opened.Authenticator.AuthenticateRequest(r.WithContext(ctx))
 		told = append(told, err)
 		if ok && strings.Contains(fmt.Sprintf("%+v", resp.User), canary) {
@@ -264,8 +267,10 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
+			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		}
 		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 		if err != nil {
 			t.Fatal(err)
@@ -281,9 +286,11 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	path := filepath.Join(dir, "tenancy.yaml")
 	replace(t, dir, map[string]string{"ca.crt": clients, "tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: certs, x509: { clientCAFile: ca.crt } } ] }\n"})
-	anybody := &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{},
+	anybody := &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{},
 		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: headerrequest.StaticStringSlice{},
-		GroupHeaders: headerrequest.StaticStringSlice{}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{}}
+		GroupHeaders: headerrequest.StaticStringSlice{}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{},
+	}
 	opened, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}})
 	if err != nil {
 		t.Fatal(err)

@@ -77,7 +77,8 @@ func requiring(ctx context.Context, t *testing.T, required configv1alpha1.Requir
 	return stack.New(ctx, settings, stack.Server{Cluster: c, Authorization: stack.Authorization{
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
-		})}})
+		}),
+	}})
 }
 
 // TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one is required; where nobody knows
@@ -95,8 +96,10 @@ func TestRequireTenant(t *testing.T) {
 		{configv1alpha1.RequireTenantAlways, known, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
 		{configv1alpha1.RequireTenantNever, nil, nil},
 		{configv1alpha1.RequireTenantWarn, nil, nil},
-		{configv1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
-			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject}},
+		{configv1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{
+			"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
+			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject,
+		}},
 	} {
 		stack, err := requiring(t.Context(), t, c.required, stack.Cluster{Tenants: c.tenants})
 		if err != nil {
@@ -237,7 +240,8 @@ func openRequiring(t *testing.T, path string, c stack.Cluster) (*stack.Stack, er
 	return stack.Open(t.Context(), path, stack.Server{Cluster: c, Authorization: stack.Authorization{
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
-		})}})
+		}),
+	}})
 }
 
 // watching returns the context of a watch that a caller of a tenant has open until the test ends.

@@ -138,16 +138,20 @@ func TestLentRevocations(t *testing.T) {
 	}
 	var front *stack.Stack
 	told := make(chan bool, 1)
-	front, err := stack.New(t.Context(), settings("revoked.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)},
+	front, err := stack.New(t.Context(), settings("revoked.yaml"), stack.Server{
+		Cluster: stack.Cluster{Owners: owners(t)},
 		Authentication: stack.Authentication{RevocationsChanged: func(r *authn.Revocations) {
 			_, ok, _ := front.Authenticator.AuthenticateRequest(bearer("bob").WithContext(t.Context()))
 			told <- r == front.Revocations() && !ok
-		}}})
+		}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	behind, err := stack.New(t.Context(), settings("of another.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)},
-		Authentication: stack.Authentication{Credentials: stack.NoCredentials, Revocations: front.Revocations}})
+	behind, err := stack.New(t.Context(), settings("of another.yaml"), stack.Server{
+		Cluster:        stack.Cluster{Owners: owners(t)},
+		Authentication: stack.Authentication{Credentials: stack.NoCredentials, Revocations: front.Revocations},
+	})
 	if err != nil {
 		t.Fatalf("a list that it does not follow: %v", err)
 	}
@@ -202,8 +206,10 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	issuer := authntest.NewIssuer(key)
 	defer issuer.Close()
 	dir := t.TempDir()
-	replace(t, dir, map[string]string{"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
-		"kubeconfig": fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"), "tokens.csv": ""})
+	replace(t, dir, map[string]string{
+		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
+		"kubeconfig": fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"), "tokens.csv": "",
+	})
 	_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}}})
 	if err == nil || !strings.Contains(err.Error(), "the issuer is the server's own") {
 		t.Errorf("Open() = %v", err)

@@ -64,7 +64,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 // each does one thing for the creator and one for the user.
 func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
 	creator func(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error,
-	workloadUser func(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error) error {
+	workloadUser func(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error,
+) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil {
 		return admission.NewForbidden(a, err)

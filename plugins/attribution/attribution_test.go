@@ -107,8 +107,10 @@ func owned(kind, name string) metav1.ObjectMeta {
 
 // replicaSet is what a Deployment of alice's became; userInfo is its template's, empty for none.
 func replicaSet(userInfo string) *appsv1.ReplicaSet {
-	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{Name: "rs", Namespace: "a--web", UID: "uid-of-owner",
-		Annotations: map[string]string{tenant.CreatorAnnotation: "the controller", tenant.OnBehalfOfAnnotation: "alice"}}}
+	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
+		Name: "rs", Namespace: "a--web", UID: "uid-of-owner",
+		Annotations: map[string]string{tenant.CreatorAnnotation: "the controller", tenant.OnBehalfOfAnnotation: "alice"},
+	}}
 	if userInfo != "" {
 		rs.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: userInfo}
 	}
@@ -221,9 +223,11 @@ func TestBypassAuth(t *testing.T) {
 // TestLaterChanges: a webhook behind us may not change what was decided.
 func TestLaterChanges(t *testing.T) {
 	w := &world{}
-	o := attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Kinds: workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true}
+	o := attribution.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds:   workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true,
+	}
 	p := attribution.New(o)
 	for key, value := range map[string]string{tenant.CreatorAnnotation: `{"user":"root"}`, tenant.OnBehalfOfAnnotation: "x", tenant.WorkloadUserAnnotation: bobs} {
 		for _, remove := range []bool{false, true} {
@@ -261,8 +265,10 @@ func TestWarning(t *testing.T) {
 		var told heard
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
 		w := &world{}
-		p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-			Kinds: workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true})
+		p := attribution.New(attribution.Options{
+			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+			Kinds:   workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true,
+		})
 		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
 		is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.is}}
 		if err := p.Admit(ctx, update(is, was, alice), nil); err != nil {
@@ -343,9 +349,11 @@ func FuzzUserInfo(f *testing.F) {
 // TestUpdatesKeepTheUser: what an update leaves out of a template is put back, and what somebody else says there is not
 // taken over; of a Pod that is left to be refused.
 func TestUpdatesKeepTheUser(t *testing.T) {
-	p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Kinds: workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find})
+	p := attribution.New(attribution.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds:   workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find,
+	})
 	deployment := func(value string) *appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web"}}
 		if value != "" {
@@ -396,9 +404,11 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 // TestListsOfTemplates: templates in a list are known by what they say, or by their places where there are as many as before.
 func TestListsOfTemplates(t *testing.T) {
 	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
-	p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Kinds: workload.New(map[schema.GroupKind][]string{group: {"spec.groups.*.template"}}), Metadata: (&world{}).find, Objects: (&world{}).find})
+	p := attribution.New(attribution.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds:   workload.New(map[schema.GroupKind][]string{group: {"spec.groups.*.template"}}), Metadata: (&world{}).find, Objects: (&world{}).find,
+	})
 	farm := func(users ...string) *unstructured.Unstructured {
 		var groups []any
 		for _, u := range users {
@@ -408,8 +418,10 @@ func TestListsOfTemplates(t *testing.T) {
 			}
 			groups = append(groups, map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": map[string]any{}}})
 		}
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Farm", "metadata": map[string]any{"name": "f", "namespace": "a--web"},
-			"spec": map[string]any{"groups": groups}}}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Farm", "metadata": map[string]any{"name": "f", "namespace": "a--web"},
+			"spec": map[string]any{"groups": groups},
+		}}
 	}
 	const bob, eve, mine = `{"user":"bob"}`, `{"user":"eve"}`, `{"user":"alice","groups":["dev","tenant:a"]}`
 	for name, c := range map[string]struct{ was, is, want []string }{
@@ -459,8 +471,10 @@ func TestListsOfTemplates(t *testing.T) {
 // TestRolledBack: kubectl rollout undo copies what stands on a ReplicaSet onto its Deployment, which is nobody's attempt to
 // say who that was.
 func TestRolledBack(t *testing.T) {
-	p := attribution.New(attribution.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Kinds: workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find, Creator: true})
+	p := attribution.New(attribution.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Kinds:   workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find, Creator: true,
+	})
 	for says, want := range map[string]int{"x": 0, "y": 1} {
 		var told heard
 		was := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}

@@ -92,9 +92,13 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 		where       string
 		before, now map[string]string
 		key         string
-	}{{"label", metaLabels(was), is.GetLabels(), queueLabel}, {"label", metaLabels(was), is.GetLabels(), queueAnnotation},
+	}{
+		{"label", metaLabels(was), is.GetLabels(), queueLabel},
+		{"label", metaLabels(was), is.GetLabels(), queueAnnotation},
 		{"annotation", metaAnnotations(was), is.GetAnnotations(), queueAnnotation},
-		{"label", metaLabels(was), is.GetLabels(), applicationLabel}, {"label", metaLabels(was), is.GetLabels(), olderApplicationLabel}} {
+		{"label", metaLabels(was), is.GetLabels(), applicationLabel},
+		{"label", metaLabels(was), is.GetLabels(), olderApplicationLabel},
+	} {
 		name := named.now[named.key]
 		if name == "" || name == named.before[named.key] {
 			continue

@@ -83,8 +83,10 @@ func (p *plugin) isTenants(ctx context.Context, namespace string) bool {
 // does not know; the boundary takes them for what they do to each object.
 func attributesOf(a admission.Attributes) authorizer.Attributes {
 	r := a.GetResource()
-	out := authorizer.AttributesRecord{User: a.GetUserInfo(), Verb: verbOf(a), Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
-		APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, Subresource: a.GetSubresource()}
+	out := authorizer.AttributesRecord{
+		User: a.GetUserInfo(), Verb: verbOf(a), Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
+		APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, Subresource: a.GetSubresource(),
+	}
 	if a.GetOperation() == admission.Create && a.GetSubresource() == "" { // it stood in the body
 		out.Name = ""
 		if r.Group == "" && r.Resource == "namespaces" {

@@ -68,8 +68,10 @@ func TestWhoIsJudged(t *testing.T) {
 
 // TestSelfReviewsPass: who asks about himself stores nothing, and is answered by who serves him.
 func TestSelfReviewsPass(t *testing.T) {
-	p := gate.New(gate.Options{Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
-		Denies: func(context.Context, authorizer.Attributes) string { return "it lists rules" }, Observe: func() {}})
+	p := gate.New(gate.Options{
+		Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+		Denies:  func(context.Context, authorizer.Attributes) string { return "it lists rules" }, Observe: func() {},
+	})
 	for kind, passes := range map[string]bool{"SelfSubjectRulesReview": true, "SelfSubjectAccessReview": true, "SubjectAccessReview": false, "TokenReview": false} {
 		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
 			schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil, false, &user.DefaultInfo{Name: "u"})
@@ -97,8 +99,10 @@ func TestWhatIsAsked(t *testing.T) {
 	} {
 		var got authorizer.Attributes
 		a := tenanttest.ID(t, "a")
-		p := gate.New(gate.Options{Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
-			Denies: func(_ context.Context, of authorizer.Attributes) string { got = of; return "" }})
+		p := gate.New(gate.Options{
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+			Denies:  func(_ context.Context, of authorizer.Attributes) string { got = of; return "" },
+		})
 		if err := p.Validate(t.Context(), c.a, nil); err != nil || got == nil {
 			t.Fatalf("%s: %v", what, err)
 		}

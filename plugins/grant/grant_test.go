@@ -68,7 +68,8 @@ func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) adm
 
 // plugin is one whose authorizer allows those named, and fails for "away".
 func plugin(allowed ...string) plugins.Interface {
-	return grant.New(grant.Options{Subject: subject, Owner: owner, Read: read,
+	return grant.New(grant.Options{
+		Subject: subject, Owner: owner, Read: read,
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			for _, name := range allowed {
 				if a.GetUser().GetName() == name {
@@ -79,7 +80,8 @@ func plugin(allowed ...string) plugins.Interface {
 				return authorizer.DecisionAllow, "", errAway
 			}
 			return authorizer.DecisionNoOpinion, "", nil
-		})})
+		}),
+	})
 }
 
 func caller(name, id string) user.Info { return &user.DefaultInfo{Name: name, Groups: []string{id}} }
@@ -157,11 +159,13 @@ func TestTheGranteeIsTheServers(t *testing.T) {
 		id, err := tenant.Parse("a")
 		return &grant.Request{From: id}, err
 	}
-	p := grant.New(grant.Options{Subject: subject, Owner: owner, Read: fromA,
+	p := grant.New(grant.Options{
+		Subject: subject, Owner: owner, Read: fromA,
 		Lineage: func(tenant.ID) tenant.Lineage { return tenant.Lineage{UID: uid} },
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
-		})})
+		}),
+	})
 	made := func(grantee any) *unstructured.Unstructured {
 		u := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "admin", "groups": []any{"b"}, "grantee": grantee})
 		u.Object["spec"].(map[string]any)["from"] = map[string]any{"tenant": "a"}
@@ -213,7 +217,8 @@ func TestExpiredGrantsWarn(t *testing.T) {
 		expires time.Time
 		warned  bool
 	}{"over": {now.Add(-time.Second), true}, "just over": {now, true}, "to come": {now.Add(time.Second), false}, "never": {time.Time{}, false}} {
-		p := grant.New(grant.Options{Subject: subject, Owner: owner, Now: func() time.Time { return now },
+		p := grant.New(grant.Options{
+			Subject: subject, Owner: owner, Now: func() time.Time { return now },
 			Read: func(obj runtime.Object) (*grant.Request, error) {
 				r, err := read(obj)
 				r.Expires = c.expires
@@ -221,7 +226,8 @@ func TestExpiredGrantsWarn(t *testing.T) {
 			},
 			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 				return authorizer.DecisionAllow, "", nil
-			})})
+			}),
+		})
 		said := &warnings{}
 		ctx := warning.WithWarningRecorder(t.Context(), said)
 		a := attributes(object("acme", "globex", nil), nil, "", &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}})

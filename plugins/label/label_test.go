@@ -155,8 +155,11 @@ func TestWhatHasNoMetadata(t *testing.T) {
 			t.Errorf("%s was admitted", name)
 		}
 	}
-	for _, kind := range []schema.GroupVersionKind{{Group: "autoscaling", Version: "v1", Kind: "Scale"}, {Group: "policy", Version: "v1", Kind: "Eviction"},
-		{Group: "authorization.k8s.io", Version: "v1", Kind: "LocalSubjectAccessReview"}} {
+	for _, kind := range []schema.GroupVersionKind{
+		{Group: "autoscaling", Version: "v1", Kind: "Scale"},
+		{Group: "policy", Version: "v1", Kind: "Eviction"},
+		{Group: "authorization.k8s.io", Version: "v1", Kind: "LocalSubjectAccessReview"},
+	} {
 		o := configMap("a--web")
 		a := admission.NewAttributesRecord(o, nil, kind, "a--web", "x", configMaps, "sub", admission.Create, nil, false, nil)
 		if err := p.Admit(t.Context(), a, nil); err != nil || len(o.Labels) != 0 || p.Validate(t.Context(), a, nil) != nil {

@@ -67,8 +67,10 @@ func labelKey(value string) []string {
 
 func makeWrite(r *rand.Rand) write {
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
-	w := write{namespace: pick("a--web", "a--web", "b--web", "bad", "missing", "away", "kube-system", ""), kind: "ConfigMap", update: r.IntN(2) == 0,
-		was: pick("a", "a", "b", absent, "", "system"), is: pick("a", "a", "b", absent, absent, "", "all")}
+	w := write{
+		namespace: pick("a--web", "a--web", "b--web", "bad", "missing", "away", "kube-system", ""), kind: "ConfigMap", update: r.IntN(2) == 0,
+		was: pick("a", "a", "b", absent, "", "system"), is: pick("a", "a", "b", absent, absent, "", "all"),
+	}
 	if r.IntN(2) == 0 {
 		w.is = w.was
 	}

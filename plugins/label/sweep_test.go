@@ -27,8 +27,10 @@ var (
 )
 
 func stored(kind, namespace, name string, labels ...string) runtime.Object {
-	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: kind},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)}}
+	o := &metav1.PartialObjectMetadata{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: kind},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("uid-" + name)},
+	}
 	if len(labels) > 0 {
 		o.Labels = map[string]string{tenant.Label: labels[0]}
 	}

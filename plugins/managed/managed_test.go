@@ -33,7 +33,8 @@ func holding() plugins.Interface {
 			}
 			return tenant.ID{}, errors.New("away")
 		},
-		Terminating: func(namespace string) bool { return namespace == "going" }})
+		Terminating: func(namespace string) bool { return namespace == "going" },
+	})
 }
 
 func binding(name string, labels map[string]string) *rbacv1.RoleBinding {

@@ -65,7 +65,8 @@ func templated() plugins.Interface {
 				return authorizer.DecisionNoOpinion, "", errors.New("away")
 			}
 			return authorizer.DecisionNoOpinion, "", nil
-		})})
+		}),
+	})
 }
 
 func template(name, spec string) *unstructured.Unstructured {

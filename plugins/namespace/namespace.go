@@ -342,8 +342,10 @@ var injectionLabels = []string{"istio-injection", "control-plane"}
 
 // toolLabels are what tools write on whatever they apply, and what nobody selects namespaces by as a rule; app.kubernetes.io/name
 // and instance, by which NetworkPolicies let others in, are not among them.
-var toolLabels = []string{"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version", "app.kubernetes.io/created-by",
-	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace"}
+var toolLabels = []string{
+	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version", "app.kubernetes.io/created-by",
+	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
+}
 
 // mayLabel reports whether tenants may set a label: none that each of their namespaces gets.
 func (p *plugin) mayLabel(key string, given map[string]string) bool {

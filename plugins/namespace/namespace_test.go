@@ -17,8 +17,10 @@ import (
 )
 
 func plugin(id tenant.ID, err error) plugins.Interface {
-	return namespace.New(namespace.Options{PrefixRequired: true, PodSecurity: "baseline",
-		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, err }})
+	return namespace.New(namespace.Options{
+		PrefixRequired: true, PodSecurity: "baseline",
+		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, err },
+	})
 }
 
 func write(op admission.Operation, obj, old runtime.Object) admission.Attributes {

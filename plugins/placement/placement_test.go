@@ -81,8 +81,10 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 
 // TestDefaultsAreDemanded: a webhook behind us may not take the pool away.
 func TestDefaultsAreDemanded(t *testing.T) {
-	p := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"},
-		Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}})
+	p := plugin(&placement.Space{Defaults: placement.Defaults{
+		NodeSelector: map[string]string{"pool": "a"},
+		Tolerations:  []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}},
+	}})
 	pod := on("")
 	a := creating(pod, "a--web", caller("a"))
 	for range 2 { // asked again, nothing is added

@@ -213,8 +213,10 @@ func TestDefaults(t *testing.T) {
 
 // TestDefaultsAreOpen: what the defaults say passes whatever the list says, and nothing beside them does.
 func TestDefaultsAreOpen(t *testing.T) {
-	pool := placement.Defaults{NodeSelector: map[string]string{"pool": "a"}, SchedulerName: "own",
-		Tolerations: []corev1.Toleration{{Key: "pool", Value: "a"}, {Key: "all", Operator: corev1.TolerationOpExists}}}
+	pool := placement.Defaults{
+		NodeSelector: map[string]string{"pool": "a"}, SchedulerName: "own",
+		Tolerations: []corev1.Toleration{{Key: "pool", Value: "a"}, {Key: "all", Operator: corev1.TolerationOpExists}},
+	}
 	pinned := func(s corev1.PodSpec) corev1.PodSpec {
 		if s.NodeSelector == nil {
 			s.NodeSelector = map[string]string{"pool": "a"}

@@ -65,23 +65,33 @@ func TestFields(t *testing.T) {
 		{"v1", "Service", `{spec: {type: ClusterIP}}`, nil},
 		{"v1", "Service", `{spec: {}}`, nil},
 		{"v1", "Service", `{spec: {type: NodePort}}`, []string{"serviceTypes spec.type=NodePort"}},
-		{"v1", "Service", `{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com, b.example.com,", external-dns.io/internal-hostname: c, external-dns.io/ttl: d, other.io/hostname: e}}}`,
-			[]string{"hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=a.example.com", "hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=b.example.com", "hosts metadata.annotations[external-dns.io/internal-hostname]=c"}},
+		{
+			"v1", "Service", `{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com, b.example.com,", external-dns.io/internal-hostname: c, external-dns.io/ttl: d, other.io/hostname: e}}}`,
+			[]string{"hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=a.example.com", "hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=b.example.com", "hosts metadata.annotations[external-dns.io/internal-hostname]=c"},
+		},
 		{"v1", "PersistentVolumeClaim", `{spec: {storageClassName: fast}}`, []string{"storageClasses spec.storageClassName=fast"}},
 		{"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="}},
 		{"v1", "PersistentVolumeClaim", `{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}, spec: {storageClassName: fast}}`, []string{"storageClasses metadata.annotations[volume.beta.kubernetes.io/storage-class]=slow"}},
 		{"networking.k8s.io/v1", "Ingress", `{spec: {ingressClassName: c}}`, []string{"ingressClasses spec.ingressClassName=c"}},
 		{"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="}},
 		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}}`, []string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o"}},
-		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}, spec: {ingressClassName: c, defaultBackend: {}}}`,
-			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o", "ingressClasses spec.ingressClassName=c", "hosts spec.defaultBackend="}},
-		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
-			[]string{"ingressClasses spec.ingressClassName=c", "hosts spec.rules[0].host=h", "hosts spec.rules[1].host=", "hosts spec.tls[0].hosts[0]=s", "hosts spec.tls[1].hosts=",
-				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=x", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=y", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z"}},
+		{
+			"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}, spec: {ingressClassName: c, defaultBackend: {}}}`,
+			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o", "ingressClasses spec.ingressClassName=c", "hosts spec.defaultBackend="},
+		},
+		{
+			"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
+			[]string{
+				"ingressClasses spec.ingressClassName=c", "hosts spec.rules[0].host=h", "hosts spec.rules[1].host=", "hosts spec.tls[0].hosts[0]=s", "hosts spec.tls[1].hosts=",
+				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=x", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=y", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z",
+			},
+		},
 		{"networking.k8s.io/v1", "NetworkPolicy", `{}`, nil},
 		{gateways, "Gateway", `{spec: {}}`, []string{"gatewayClasses spec.gatewayClassName="}},
-		{gateways, "Gateway", `{spec: {gatewayClassName: c, infrastructure: {annotations: {external-dns.io/hostname: i}}, listeners: [{hostname: h, protocol: HTTP}, {protocol: TLS}, {hostname: t, protocol: TCP}, {protocol: UDP}]}}`,
-			[]string{"gatewayClasses spec.gatewayClassName=c", "hosts spec.listeners[0].hostname=h", "hosts spec.listeners[1].hostname=", "hosts spec.infrastructure.annotations[external-dns.io/hostname]=i"}},
+		{
+			gateways, "Gateway", `{spec: {gatewayClassName: c, infrastructure: {annotations: {external-dns.io/hostname: i}}, listeners: [{hostname: h, protocol: HTTP}, {protocol: TLS}, {hostname: t, protocol: TCP}, {protocol: UDP}]}}`,
+			[]string{"gatewayClasses spec.gatewayClassName=c", "hosts spec.listeners[0].hostname=h", "hosts spec.listeners[1].hostname=", "hosts spec.infrastructure.annotations[external-dns.io/hostname]=i"},
+		},
 		{gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
 		{experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
 		{gateways, "HTTPRoute", `{spec: {hostnames: [h, i]}}`, []string{"hosts spec.hostnames[0]=h", "hosts spec.hostnames[1]=i"}},
@@ -100,11 +110,17 @@ func TestFields(t *testing.T) {
 		{"v1", "Binding", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
 		{"v1", "Pod", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
 		{"v1", "ReplicationController", `{spec: {template: {metadata: {annotations: {external-dns.io/hostname: a}}}}}`, nil},
-		{"v1", "Pod", `{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
-			[]string{"imageRegistries spec.initContainers[0].image=i", "imagePullPolicies spec.initContainers[0].imagePullPolicy=Never", "imageRegistries spec.containers[0].image=c", "imageRegistries spec.ephemeralContainers[0].image=e",
-				"imageRegistries spec.volumes[0].image.reference=r", "imagePullPolicies spec.volumes[0].image.pullPolicy=Always"}},
-		{"apps/v1", "Deployment", `{spec: {template: {spec: {containers: [{image: c}], volumes: [{ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast}}}}, {ephemeral: {volumeClaimTemplate: {spec: {}}}}]}}}}`,
-			[]string{"imageRegistries spec.template.spec.containers[0].image=c", "storageClasses spec.template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.storageClassName=fast"}},
+		{
+			"v1", "Pod", `{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
+			[]string{
+				"imageRegistries spec.initContainers[0].image=i", "imagePullPolicies spec.initContainers[0].imagePullPolicy=Never", "imageRegistries spec.containers[0].image=c", "imageRegistries spec.ephemeralContainers[0].image=e",
+				"imageRegistries spec.volumes[0].image.reference=r", "imagePullPolicies spec.volumes[0].image.pullPolicy=Always",
+			},
+		},
+		{
+			"apps/v1", "Deployment", `{spec: {template: {spec: {containers: [{image: c}], volumes: [{ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast}}}}, {ephemeral: {volumeClaimTemplate: {spec: {}}}}]}}}}`,
+			[]string{"imageRegistries spec.template.spec.containers[0].image=c", "storageClasses spec.template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.storageClassName=fast"},
+		},
 	} {
 		obj := read(t, c.apiVersion, c.kind, c.text)
 		says(t, c.kind+" "+c.text, p.Validate(t.Context(), creating(obj, caller("a")), nil), c.want...)
@@ -120,10 +136,17 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 	p := plugin(acme(t), nil, open)
 	for _, c := range [][3]string{
-		{gateways, "Gateway", `{spec: {gatewayClassName: 1}}`}, {gateways, "Gateway", `{spec: {listeners: x}}`}, {gateways, "Gateway", `{spec: {listeners: [x]}}`},
-		{gateways, "Gateway", `{spec: {listeners: [{hostname: 1}]}}`}, {gateways, "Gateway", `{spec: {listeners: [{hostname: 1, protocol: TCP}]}}`},
-		{gateways, "Gateway", `{spec: {infrastructure: {annotations: {x: 1}}}}`}, {gateways, "HTTPRoute", `{spec: {hostnames: x}}`}, {gateways, "HTTPRoute", `{spec: {hostnames: [1]}}`},
-		{"v1", "Service", `{spec: {type: 1}}`}, {"v1", "PersistentVolumeClaim", `{spec: x}`}, {"v1", "Pod", `{spec: {containers: [{image: 1}]}}`},
+		{gateways, "Gateway", `{spec: {gatewayClassName: 1}}`},
+		{gateways, "Gateway", `{spec: {listeners: x}}`},
+		{gateways, "Gateway", `{spec: {listeners: [x]}}`},
+		{gateways, "Gateway", `{spec: {listeners: [{hostname: 1}]}}`},
+		{gateways, "Gateway", `{spec: {listeners: [{hostname: 1, protocol: TCP}]}}`},
+		{gateways, "Gateway", `{spec: {infrastructure: {annotations: {x: 1}}}}`},
+		{gateways, "HTTPRoute", `{spec: {hostnames: x}}`},
+		{gateways, "HTTPRoute", `{spec: {hostnames: [1]}}`},
+		{"v1", "Service", `{spec: {type: 1}}`},
+		{"v1", "PersistentVolumeClaim", `{spec: x}`},
+		{"v1", "Pod", `{spec: {containers: [{image: 1}]}}`},
 		{"apps/v1", "StatefulSet", `{spec: {template: {spec: {}}, volumeClaimTemplates: x}}`},
 	} {
 		if err := p.Validate(t.Context(), creating(read(t, c[0], c[1], c[2]), caller("a")), nil); err == nil {
@@ -244,6 +267,8 @@ func TestEntries(t *testing.T) {
 
 // listing holds a tenant of any name to its rules.
 func listing(name string, rules plugins.Rules) admission.ValidationInterface {
-	return policy.New(policy.Options{Kinds: workload.New(nil), Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil }, Rules: func(tenant.ID) plugins.Rules { return rules },
-		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse(name) }})
+	return policy.New(policy.Options{
+		Kinds: workload.New(nil), Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil }, Rules: func(tenant.ID) plugins.Rules { return rules },
+		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse(name) },
+	})
 }

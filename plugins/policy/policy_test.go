@@ -118,8 +118,10 @@ func TestAllIsToldAtOnce(t *testing.T) {
 	is := pod("nginx")
 	is.Spec.InitContainers = []corev1.Container{{Image: "busybox", ImagePullPolicy: corev1.PullNever}}
 	err := p.Validate(t.Context(), creating(is, caller("a")), nil)
-	for _, want := range []string{`spec.containers[0].image: Unsupported value: "nginx": admission.policy.imageRegistries allows docker.io/a`,
-		`spec.initContainers[0].image: Unsupported value: "busybox"`, "spec.initContainers[0].imagePullPolicy"} {
+	for _, want := range []string{
+		`spec.containers[0].image: Unsupported value: "nginx": admission.policy.imageRegistries allows docker.io/a`,
+		`spec.initContainers[0].image: Unsupported value: "busybox"`, "spec.initContainers[0].imagePullPolicy",
+	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not say %s", err, want)
 		}

@@ -269,9 +269,11 @@ func govern(states []*State, of schema.GroupResource) bool {
 
 func (p *plugin) request(a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource) (*request, error) {
 	now := p.Now()
-	r := &request{expires: now.Add(p.Reservation),
+	r := &request{
+		expires:  now.Add(p.Reservation),
 		names:    func(hard corev1.ResourceList) []corev1.ResourceName { return names(hard, of) },
-		required: func([]corev1.ResourceName) error { return nil }}
+		required: func([]corev1.ResourceName) error { return nil },
+	}
 	var err error
 	if r.is, err = Usage(of, a.GetObject(), o, now); err != nil {
 		return nil, err

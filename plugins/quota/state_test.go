@@ -200,8 +200,10 @@ func (panicking) Charge(context.Context, *quota.State, *quota.State) error { pan
 func TestAPanic(t *testing.T) {
 	id, _ := tenant.Parse("a")
 	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(9), Used: hard(0)}}
-	p := quota.New(quota.Options{Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
-		Store: panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}}})
+	p := quota.New(quota.Options{
+		Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
+		Store: panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}},
+	})
 	for range 2 { // the next is not left waiting either
 		if err := p.Validate(t.Context(), creating("x"), nil); err == nil {
 			t.Error("a write was let through")
@@ -214,9 +216,11 @@ func TestAPanic(t *testing.T) {
 func TestOlderVersions(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")
-	s := &quota.State{Name: "q", Hard: corev1.ResourceList{counted: resource.MustParse("9"), other: resource.MustParse("9")},
+	s := &quota.State{
+		Name: "q", Hard: corev1.ResourceList{counted: resource.MustParse("9"), other: resource.MustParse("9")},
 		Used:     corev1.ResourceList{counted: resource.MustParse("5"), other: resource.MustParse("4")},
-		Reserved: []quota.Reservation{{UID: "x", Expires: now.Add(time.Minute), Usage: hard(5), After: "20"}}}
+		Reserved: []quota.Reservation{{UID: "x", Expires: now.Add(time.Minute), Usage: hard(5), After: "20"}},
+	}
 	for version, left := range map[string]int{"10": 1, "20": 1, "21": 0, "": 1} {
 		got, _ := s.Recount([]quota.Counted{{UID: "x", Namespace: "n", Version: version, Usage: hard(5)}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
 		kept := got.Used[other]
@@ -231,8 +235,10 @@ func TestOlderVersions(t *testing.T) {
 func TestTriesOfOneName(t *testing.T) {
 	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(10000), Used: hard(0)}, objects: map[types.UID]bool{}}
 	id, _ := tenant.Parse("a")
-	p := quota.New(quota.Options{Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
-		Store: &replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}})
+	p := quota.New(quota.Options{
+		Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
+		Store: &replica{server: s, rand: rand.New(rand.NewPCG(1, 2))},
+	})
 	for i := range 20 {
 		a := creating("same")
 		a.GetObject().(*corev1.ConfigMap).UID = types.UID(fmt.Sprint(i))

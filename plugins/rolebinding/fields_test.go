@@ -34,7 +34,8 @@ func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 		}
 		return tenant.Parse(name)
 	}
-	o := rolebinding.Options{Names: names, Kinds: workload.New(nil),
+	o := rolebinding.Options{
+		Names: names, Kinds: workload.New(nil),
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			if strings.HasPrefix(u.GetName(), "system:") {
 				return tenant.System(), nil
@@ -42,7 +43,8 @@ func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 			return tenant.Parse(u.GetName())
 		},
 		Owner: func(_ context.Context, namespace string) (tenant.ID, error) { return owner(namespace) },
-		Named: func(_ context.Context, _ tenant.ID, namespace string) (tenant.ID, error) { return owner(namespace) }}
+		Named: func(_ context.Context, _ tenant.ID, namespace string) (tenant.ID, error) { return owner(namespace) },
+	}
 	if change != nil {
 		change(&o)
 	}
@@ -251,7 +253,8 @@ func stateful(templates ...corev1.PersistentVolumeClaim) *appsv1.StatefulSet {
 // TestOtherTemplates: a Pod's ephemeral volumes are held where their choice of a volume is forbidden; a status is not, nor what is leaving and unreadable.
 func TestOtherTemplates(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claimSpec{VolumeName: "v"}}}}}}}}
+		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claimSpec{VolumeName: "v"}},
+	}}}}}}
 	broken := func(leaving bool) runtime.Object {
 		o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
 		if leaving {

@@ -101,8 +101,11 @@ func TestTokensOfGuests(t *testing.T) {
 		kind   corev1.SecretType
 		ok     bool
 	}{
-		{"a", corev1.SecretTypeServiceAccountToken, true}, {"b", corev1.SecretTypeServiceAccountToken, false}, {"system", corev1.SecretTypeServiceAccountToken, true},
-		{"b", corev1.SecretTypeOpaque, true}, {"System", corev1.SecretTypeServiceAccountToken, false},
+		{"a", corev1.SecretTypeServiceAccountToken, true},
+		{"b", corev1.SecretTypeServiceAccountToken, false},
+		{"system", corev1.SecretTypeServiceAccountToken, true},
+		{"b", corev1.SecretTypeOpaque, true},
+		{"System", corev1.SecretTypeServiceAccountToken, false},
 	} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web"}, Type: c.kind}
 		if err := write(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"), "secrets"); (err == nil) != c.ok {

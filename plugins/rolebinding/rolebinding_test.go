@@ -28,7 +28,8 @@ func caller(id string) user.Info {
 
 func validate(t *testing.T, a admission.Attributes) error {
 	t.Helper()
-	return rolebinding.New(rolebinding.Options{Names: names,
+	return rolebinding.New(rolebinding.Options{
+		Names:   names,
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner: func(context.Context, string) (tenant.ID, error) {
 			id, _ := tenant.Parse("a")

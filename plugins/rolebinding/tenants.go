@@ -185,8 +185,10 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {
 			continue
 		}
-		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: writer, Verb: "use", ResourceRequest: true,
-			APIGroup: tenant.Domain, APIVersion: "*", Resource: "namespacetemplates", Name: name})
+		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+			User: writer, Verb: "use", ResourceRequest: true,
+			APIGroup: tenant.Domain, APIVersion: "*", Resource: "namespacetemplates", Name: name,
+		})
 		if err != nil {
 			return fmt.Errorf("spec.namespaces.templates: it cannot be told now whether the caller may use the NamespaceTemplate %s: %w", name, err)
 		}
@@ -202,8 +204,10 @@ func (p *plugin) checkBind(ctx context.Context, writer user.Info, path, name str
 	if name == "" {
 		return nil
 	}
-	may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: writer, Verb: "bind", ResourceRequest: true,
-		APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: "clusterroles", Name: name})
+	may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User: writer, Verb: "bind", ResourceRequest: true,
+		APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: "clusterroles", Name: name,
+	})
 	if err != nil {
 		return fmt.Errorf("%s: it cannot be told now whether the caller may bind the ClusterRole %s: %w", path, name, err)
 	}

@@ -29,11 +29,22 @@ var errStatus = errors.New("the status of this resource is its controller's, whi
 // ingresses, custom resources.
 func Resources() []schema.GroupResource {
 	return []schema.GroupResource{
-		pods, {Resource: "services"}, {Resource: "persistentvolumeclaims"}, {Resource: "replicationcontrollers"}, {Resource: "resourcequotas"},
-		{Group: "apps", Resource: "deployments"}, {Group: "apps", Resource: "replicasets"}, {Group: "apps", Resource: "statefulsets"},
-		{Group: "apps", Resource: "daemonsets"}, {Group: "batch", Resource: "cronjobs"}, jobs,
-		{Group: "autoscaling", Resource: "horizontalpodautoscalers"}, {Group: "policy", Resource: "poddisruptionbudgets"},
-		{Group: "resource.k8s.io", Resource: "resourceclaims"}, {Group: "scheduling.k8s.io", Resource: "podgroups"}, {Group: "scheduling.k8s.io", Resource: "compositepodgroups"},
+		pods,
+		{Resource: "services"},
+		{Resource: "persistentvolumeclaims"},
+		{Resource: "replicationcontrollers"},
+		{Resource: "resourcequotas"},
+		{Group: "apps", Resource: "deployments"},
+		{Group: "apps", Resource: "replicasets"},
+		{Group: "apps", Resource: "statefulsets"},
+		{Group: "apps", Resource: "daemonsets"},
+		{Group: "batch", Resource: "cronjobs"},
+		jobs,
+		{Group: "autoscaling", Resource: "horizontalpodautoscalers"},
+		{Group: "policy", Resource: "poddisruptionbudgets"},
+		{Group: "resource.k8s.io", Resource: "resourceclaims"},
+		{Group: "scheduling.k8s.io", Resource: "podgroups"},
+		{Group: "scheduling.k8s.io", Resource: "compositepodgroups"},
 	}
 }
 

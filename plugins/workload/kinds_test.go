@@ -118,8 +118,11 @@ func TestConversion(t *testing.T) {
 func TestClaims(t *testing.T) {
 	set := &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
 	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, {ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v"}}}
-	set.Spec.Template.Spec.Volumes = []corev1.Volume{{Name: "none"}, {Name: "bare", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
-		{Name: "e", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "w"}}}}}}
+	set.Spec.Template.Spec.Volumes = []corev1.Volume{
+		{Name: "none"},
+		{Name: "bare", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		{Name: "e", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "w"}}}}},
+	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
 	if err != nil {
 		t.Fatal(err)

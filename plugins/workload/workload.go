@@ -247,6 +247,9 @@ func (o *Object) Write() error {
 
 // writable are the fields that plugins set.
 var writable = [][]string{
-	{"metadata", "annotations"}, {"metadata", "labels"}, {"spec", "nodeSelector"}, {"spec", "tolerations"},
+	{"metadata", "annotations"},
+	{"metadata", "labels"},
+	{"spec", "nodeSelector"},
+	{"spec", "tolerations"},
 	{"spec", "schedulerName"},
 }

@@ -18,7 +18,8 @@ import (
 // client is a dynamic client of a cluster that holds some objects; dynamic.NewForConfig makes a live one's.
 func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): "AccessGrantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}, objects...)
+		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): "AccessGrantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+	}, objects...)
 }
 
 // The kinds have Go types and no generated client: the dynamic one writes and reads them.

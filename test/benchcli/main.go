@@ -122,8 +122,10 @@ func space(ctx context.Context, k kubernetes.Interface, of string, n int) error 
 			subject = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: ns, Name: fmt.Sprintf("robot-%d", i)}
 		}
 		role := []string{"view", "edit", "admin"}[i%3]
-		_, err := k.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("binding-%d", i)},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
+		_, err := k.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("binding-%d", i)},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject},
+		}, metav1.CreateOptions{})
 		if err != nil {
 			return err
 		}

@@ -97,8 +97,10 @@ func load(ctx context.Context, t *target, r request, rate float64) (result, erro
 	if err := os.WriteFile(body, []byte(r.body), 0o600); err != nil {
 		return result{}, err
 	}
-	args := []string{"--h1", "-t1", "-c", strconv.Itoa(clients), "-D", strconv.Itoa(int(duration.Seconds())), "-d", body,
-		"-H", "Content-Type: application/json", "--log-file", log}
+	args := []string{
+		"--h1", "-t1", "-c", strconv.Itoa(clients), "-D", strconv.Itoa(int(duration.Seconds())), "-d", body,
+		"-H", "Content-Type: application/json", "--log-file", log,
+	}
 	if rate > 0 {
 		args = append(args, "--rps", strconv.FormatFloat(rate/clients, 'f', 0, 64))
 	}

@@ -51,11 +51,13 @@ func main() {
 
 // serveEmpty reads bodies and answers {} to all.
 func serveEmpty(ctx context.Context, address, pki string) error {
-	server := &http.Server{Addr: address, ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	server := &http.Server{
+		Addr: address, ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_, _ = io.WriteString(w, "{}")
-		})}
+		}),
+	}
 	context.AfterFunc(ctx, func() { _ = server.Close() })
 	err := server.ListenAndServeTLS(filepath.Join(pki, "webhook.crt"), filepath.Join(pki, "webhook.key"))
 	if ctx.Err() != nil {

@@ -45,7 +45,8 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 		t.Fatal(err)
 	}
 	s, err := kubetenant.Open(t.Context(), path, kubetenant.Server{
-		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)}})
+		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -261,7 +262,8 @@ func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[stri
 	var made struct{ Trust struct{ ID string } }
 	err := k.Do(ctx, trustor, http.MethodPost, "/OS-TRUST/trusts", map[string]any{"trust": map[string]any{
 		"trustor_user_id": domains["globex"].User, "trustee_user_id": domains["acme"].User, "project_id": domains["globex"].Project,
-		"impersonation": true, "roles": []any{map[string]any{"name": "member"}}}}, &made)
+		"impersonation": true, "roles": []any{map[string]any{"name": "member"}},
+	}}, &made)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -79,8 +79,10 @@ func StartKeystone(ctx context.Context, dir string) (*Keystone, error) {
 		{"db_sync"},
 		{"fernet_setup", "--keystone-user", me.Username, "--keystone-group", group.Name},
 		{"credential_setup", "--keystone-user", me.Username, "--keystone-group", group.Name},
-		{"bootstrap", "--bootstrap-password", AdminPassword, "--bootstrap-region-id", "test",
-			"--bootstrap-public-url", k.URL, "--bootstrap-internal-url", k.URL, "--bootstrap-admin-url", k.URL},
+		{
+			"bootstrap", "--bootstrap-password", AdminPassword, "--bootstrap-region-id", "test",
+			"--bootstrap-public-url", k.URL, "--bootstrap-internal-url", k.URL, "--bootstrap-admin-url", k.URL,
+		},
 	} {
 		if err := run(ctx, env, "/usr/bin/keystone-manage", append([]string{"--config-file", config}, args...)...); err != nil {
 			return nil, err
@@ -118,7 +120,8 @@ func Project(name, domain string) map[string]any {
 // Token returns a token of a user in a domain for a scope; nil for an unscoped one.
 func (k *Keystone) Token(ctx context.Context, domain, name string, scope any) (string, error) {
 	return k.tokenFor(ctx, map[string]any{"methods": []string{"password"}, "password": map[string]any{
-		"user": map[string]any{"name": name, "domain": map[string]any{"name": domain}, "password": AdminPassword}}}, scope)
+		"user": map[string]any{"name": name, "domain": map[string]any{"name": domain}, "password": AdminPassword},
+	}}, scope)
 }
 
 func (k *Keystone) tokenFor(ctx context.Context, identity, scope any) (string, error) {
@@ -135,7 +138,8 @@ func (k *Keystone) tokenFor(ctx context.Context, identity, scope any) (string, e
 // CredentialToken returns a token of an application credential.
 func (k *Keystone) CredentialToken(ctx context.Context, id, secret string) (string, error) {
 	header, err := k.do(ctx, "", http.MethodPost, "/auth/tokens", map[string]any{"auth": map[string]any{"identity": map[string]any{
-		"methods": []string{"application_credential"}, "application_credential": map[string]any{"id": id, "secret": secret}}}}, nil)
+		"methods": []string{"application_credential"}, "application_credential": map[string]any{"id": id, "secret": secret},
+	}}}, nil)
 	return header.Get("X-Subject-Token"), err
 }
 

@@ -43,8 +43,10 @@ func NewProvider() *Provider {
 	mux := http.NewServeMux()
 	p.Server = httptest.NewTLSServer(mux)
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token",
-			"device_authorization_endpoint": p.URL + "/device", "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"}})
+		answer(w, map[string]any{
+			"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token",
+			"device_authorization_endpoint": p.URL + "/device", "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"},
+		})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{"keys": []any{p.key.JWK()}}) })
 	mux.HandleFunc("/auth", p.authorize)
@@ -117,8 +119,10 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 		refuse(p.Broken)
 		return
 	}
-	id := p.key.MustSign(map[string]any{"iss": p.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(),
-		"exp": time.Now().Add(p.Lifetime).Unix()})
+	id := p.key.MustSign(map[string]any{
+		"iss": p.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(),
+		"exp": time.Now().Add(p.Lifetime).Unix(),
+	})
 	answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": id, "refresh_token": "refresh"})
 }
 

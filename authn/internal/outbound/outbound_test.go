@@ -99,8 +99,10 @@ func TestGate(t *testing.T) {
 
 // FuzzDecode: what is read of an answer is what every other reader reads of it.
 func FuzzDecode(f *testing.F) {
-	for _, seed := range []string{`{"status":{"authenticated":true}}`, `{"status":{"authenticated":false,"Authenticated":true}}`,
-		`{"status":{"authenticated":false},"status":{"authenticated":true}}`, `{"status":{"authenticated":true}}{}`, `{"extra":{"k":["a"],"k":["b"]}}`} {
+	for _, seed := range []string{
+		`{"status":{"authenticated":true}}`, `{"status":{"authenticated":false,"Authenticated":true}}`,
+		`{"status":{"authenticated":false},"status":{"authenticated":true}}`, `{"status":{"authenticated":true}}{}`, `{"extra":{"k":["a"],"k":["b"]}}`,
+	} {
 		f.Add(seed)
 	}
 	type answer struct {

@@ -21,8 +21,17 @@ func TestKeysAreApart(t *testing.T) {
 		token     string
 		audiences []string
 	}{
-		{"ab", nil}, {"a", []string{"b"}}, {"", []string{"ab"}}, {"", []string{"a", "b"}}, {"a", []string{"", "b"}}, {"a", []string{"b", ""}},
-		{"b", []string{"a"}}, {"ab\x00", nil}, {"", nil}, {"", []string{""}}, {"\x00\x00\x00\x00\x00\x00\x00\x01a", nil},
+		{"ab", nil},
+		{"a", []string{"b"}},
+		{"", []string{"ab"}},
+		{"", []string{"a", "b"}},
+		{"a", []string{"", "b"}},
+		{"a", []string{"b", ""}},
+		{"b", []string{"a"}},
+		{"ab\x00", nil},
+		{"", nil},
+		{"", []string{""}},
+		{"\x00\x00\x00\x00\x00\x00\x00\x01a", nil},
 	} {
 		key := c.Key(q.token, q.audiences)
 		if other, taken := seen[key]; taken {

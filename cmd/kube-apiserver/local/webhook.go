@@ -326,9 +326,11 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 		if s.o.AdmissionOnly { // nobody tells the server which certificate to show
 			clients = []string{"--admission-only"}
 		}
-		if err := s.run(webhookBinary, name+".log", nil, append([]string{"serve", "--config=" + s.o.TenancyConfig,
+		if err := s.run(webhookBinary, name+".log", nil, append([]string{
+			"serve", "--config=" + s.o.TenancyConfig,
 			"--kubeconfig=" + s.kubeconfig("kubetenant-webhook"), "--namespace=" + webhookNamespace,
-			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key")}, clients...)...); err != nil {
+			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key"),
+		}, clients...)...); err != nil {
 			return err
 		}
 	}

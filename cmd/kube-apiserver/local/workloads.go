@@ -29,8 +29,10 @@ func startWorkloads(ctx context.Context, config *rest.Config) error {
 	as := func(name string) *rest.Config {
 		c := rest.CopyConfig(config)
 		c.QPS, c.Burst = 200, 400
-		c.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name,
-			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"}}
+		c.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:kube-system:" + name,
+			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
+		}
 		return c
 	}
 	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(as(name)) }

@@ -315,8 +315,10 @@ func attributesOf(u user.Info, namespace string, names []string, g *Group, verbs
 		name, subresource, _ := strings.Cut(name, "/")
 		for _, verb := range verbs {
 			for _, object := range names {
-				all = append(all, &authorizer.AttributesRecord{User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
-					APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object})
+				all = append(all, &authorizer.AttributesRecord{
+					User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
+					APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object,
+				})
 			}
 		}
 	}

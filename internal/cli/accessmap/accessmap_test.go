@@ -54,8 +54,10 @@ func TestAllServiceAccounts(t *testing.T) {
 		t.Fatal(err)
 	}
 	snapshot.Roles[simulator.Key{Name: "all"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
-	snapshot.Bindings = []*simulator.Binding{{Name: "all", RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}}}}
+	snapshot.Bindings = []*simulator.Binding{{
+		Name: "all", RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}},
+	}}
 	config, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
 		t.Fatal(err)

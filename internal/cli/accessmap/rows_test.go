@@ -62,8 +62,10 @@ func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []st
 func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	name := fmt.Sprintf("r%d", len(p.Roles))
 	p.Roles[simulator.Key{Name: name}] = role
-	p.Bindings = append(p.Bindings, &simulator.Binding{Namespace: namespace, Name: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}})
+	p.Bindings = append(p.Bindings, &simulator.Binding{
+		Namespace: namespace, Name: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	})
 }
 
 // TestGroups: one right to one thing of a group is a cell of that group alone, a write where something changes and else a
@@ -137,10 +139,14 @@ func TestGrantsByName(t *testing.T) {
 			} else {
 				to["resourceNames"] = names
 			}
-			p.Grants = append(p.Grants, &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "AccessGrant",
+			p.Grants = append(p.Grants, &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "kubetenant.dev/v1alpha1", "kind": "AccessGrant",
 				"metadata": map[string]any{"name": name, "namespace": "globex--shop"},
-				"spec": map[string]any{"from": map[string]any{"tenant": "acme", "users": []any{"alice"}}, "to": []any{to},
-					"grantor": map[string]any{"owner": "globex", "tenant": "globex", "user": "admin"}}}})
+				"spec": map[string]any{
+					"from": map[string]any{"tenant": "acme", "users": []any{"alice"}}, "to": []any{to},
+					"grantor": map[string]any{"owner": "globex", "tenant": "globex", "user": "admin"},
+				},
+			}})
 		}
 	})
 	if want := []string{"User alice acme globex--shop secrets read grant", "User alice acme globex--shop configuration read grant"}; !slices.Equal(cells, want) {

@@ -177,8 +177,10 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	if f.detected[config.Host] == nil {
 		f.detected[config.Host] = &detection{}
 	}
-	return &Cluster{Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper,
-		detected: f.detected[config.Host], required: f.required}, nil
+	return &Cluster{
+		Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper,
+		detected: f.detected[config.Host], required: f.required,
+	}, nil
 }
 
 // at makes the flags name a context, until the function that it returns is called.

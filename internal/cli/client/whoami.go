@@ -116,8 +116,10 @@ func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*a
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}
-	return &authz.Subjects{Names: settings.Authorization.SystemSubjects.Names(),
-		SystemNamespaces: settings.Authorization.SystemNamespaces, FromGroups: true, Owners: authz.NewOwners(none, live)}, nil
+	return &authz.Subjects{
+		Names:            settings.Authorization.SystemSubjects.Names(),
+		SystemNamespaces: settings.Authorization.SystemNamespaces, FromGroups: true, Owners: authz.NewOwners(none, live),
+	}, nil
 }
 
 // expiry returns when the credential that was sent ends, or why that cannot be told. The token is only

@@ -92,8 +92,10 @@ func (r *resource) isSelf() bool { return strings.HasPrefix(r.name, "selfsubject
 
 // isShared reports whether tenants may read a cluster-scoped resource by default.
 func (r *resource) isShared() bool {
-	return slices.Contains([]string{"storageclasses", "volumeattributesclasses", "ingressclasses", "gatewayclasses", "runtimeclasses",
-		"priorityclasses", "volumesnapshotclasses", "deviceclasses"}, r.name) && r.subresource == ""
+	return slices.Contains([]string{
+		"storageclasses", "volumeattributesclasses", "ingressclasses", "gatewayclasses", "runtimeclasses",
+		"priorityclasses", "volumesnapshotclasses", "deviceclasses",
+	}, r.name) && r.subresource == ""
 }
 
 func splitResource(full string) (name, subresource string) {

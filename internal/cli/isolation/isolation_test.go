@@ -31,8 +31,11 @@ func testMatrix(t *testing.T, handler http.HandlerFunc) (*matrix, *caller) {
 
 // TestRequestsCoverVerbs: each verb that discovery names becomes a request, each patch in every form.
 func TestRequestsCoverVerbs(t *testing.T) {
-	r := resource{schema.GroupVersion{Group: "apps", Version: "v1"}, "deployments", "", true,
-		[]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}}
+	r := resource{
+		schema.GroupVersion{Group: "apps", Version: "v1"},
+		"deployments", "", true,
+		[]string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"},
+	}
 	seen := map[string]int{}
 	for _, p := range r.requests("ns", spaceForeign) {
 		seen[p.review.Verb]++

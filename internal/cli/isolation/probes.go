@@ -96,8 +96,10 @@ func (r resource) requests(namespace, space string) []probe {
 		object += "/" + r.subresource
 	}
 	attributes := func(verb, objectName string) *authorizationv1.ResourceAttributes {
-		return &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: r.Group, Version: r.Version,
-			Resource: r.name, Subresource: r.subresource, Name: objectName}
+		return &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: r.Group, Version: r.Version,
+			Resource: r.name, Subresource: r.subresource, Name: objectName,
+		}
 	}
 	add := func(verb, method, path, objectName string) {
 		types := contentTypes[verb]

@@ -129,7 +129,8 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 
 // tryListed sends a self review for each action that the rules allow.
 func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
-	rules []authorizationv1.ResourceRule, served []resource) error {
+	rules []authorizationv1.ResourceRule, served []resource,
+) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
 	for _, rule := range rules {

@@ -97,7 +97,8 @@ func TestDiscover(t *testing.T) {
 	k := fake.NewClientset()
 	k.Resources = []*metav1.APIResourceList{
 		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Verbs: []string{"get"}}, {Name: "pods/exec", Namespaced: true, Verbs: []string{"create"}}}},
-		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Namespaced: true}}}}
+		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Namespaced: true}}},
+	}
 	for _, name := range required {
 		k.Resources[0].APIResources = append(k.Resources[0].APIResources, metav1.APIResource{Name: name, Verbs: []string{"use"}})
 	}

@@ -207,7 +207,8 @@ func (w *world) meta(name string) metav1.ObjectMeta {
 func (w *world) makeRights(ctx context.Context) error {
 	all := []string{"*"}
 	role := &rbacv1.ClusterRole{ObjectMeta: w.meta(w.role()), Rules: []rbacv1.PolicyRule{
-		{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all}}}
+		{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all},
+	}}
 	_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	var answered apierrors.APIStatus
 	w.begun = err == nil || !errors.As(err, &answered) // without an answer, the role may exist
@@ -215,8 +216,10 @@ func (w *world) makeRights(ctx context.Context) error {
 		return err
 	}
 	for suffix, name := range map[string]string{"": w.role(), "-admin": "admin"} {
-		binding := &rbacv1.ClusterRoleBinding{ObjectMeta: w.meta(w.role() + suffix),
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}}
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: w.meta(w.role() + suffix),
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		}
 		for i, id := range w.tenants {
 			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} { // a webhook gives accounts no group
 				binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})

@@ -161,7 +161,8 @@ func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
 		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "KubectlTenant",
-		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig"})
+		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig",
+	})
 	_, err := k.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
 	return err == nil, err
 }

@@ -59,7 +59,8 @@ func TestNamedFiles(t *testing.T) {
   - { name: said, tokenFile: { path: mixed.csv, defaultTenant: system } }
   - { name: passwords, basicAuthFile: { path: passwords.csv } }
 authorization: { abac: { path: policy.jsonl } }
-`} {
+`,
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

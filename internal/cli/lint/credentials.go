@@ -138,8 +138,10 @@ func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Problem {
 		line, _ := r.FieldPos(0)
 		if n := len(fields); n >= 3 && fields[0] != "" && (n < 5 || fields[n-2] != "") {
 			_, column := r.FieldPos(n - 1)
-			found = append(found, Problem{Line: line, Column: column, Warning: true, Text: "the record names no tenant: it is the system tenant's",
-				Fix: "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration"})
+			found = append(found, Problem{
+				Line: line, Column: column, Warning: true, Text: "the record names no tenant: it is the system tenant's",
+				Fix: "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
+			})
 		}
 	}
 }

@@ -11,8 +11,10 @@ import (
 
 // FuzzFile: whatever a file holds, nothing panics, places are places, and no secret is told.
 func FuzzFile(f *testing.F) {
-	for _, seed := range []string{"SECRETSECRET,u,1\n", "SECRETSECRET,u\nSECRETSECRET,u,1,,a b\n", "\"SECRETSECRET,u,1", "SECRETSECRET,u,1,,acme\nSECRETSECRET,v,2,,acme\n",
-		`{"user":"x","tenant":"a"}` + "\n{", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [ { name: a } ] }\n", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n"} {
+	for _, seed := range []string{
+		"SECRETSECRET,u,1\n", "SECRETSECRET,u\nSECRETSECRET,u,1,,a b\n", "\"SECRETSECRET,u,1", "SECRETSECRET,u,1,,acme\nSECRETSECRET,v,2,,acme\n",
+		`{"user":"x","tenant":"a"}` + "\n{", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [ { name: a } ] }\n", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+	} {
 		f.Add(seed)
 	}
 	path := filepath.Join(f.TempDir(), "file")

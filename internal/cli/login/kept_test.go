@@ -121,8 +121,10 @@ func TestKeys(t *testing.T) {
 
 // environment is that of an openrc file, with some variables set otherwise.
 func environment(pairs ...string) func(string) string {
-	of := map[string]string{"OS_AUTH_URL": "https://keystone.example.com/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET", "OS_USER_DOMAIN_NAME": "acme",
-		"OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme"}
+	of := map[string]string{
+		"OS_AUTH_URL": "https://keystone.example.com/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET", "OS_USER_DOMAIN_NAME": "acme",
+		"OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme",
+	}
 	for i := 0; i < len(pairs); i += 2 {
 		of[pairs[i]] = pairs[i+1]
 	}

@@ -112,8 +112,10 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 // Key returns what tells tokens of this user from those of others. No secret is in it: files are named by it.
 func (k *Keystone) Key() []string {
 	o := &k.options
-	key := []string{"keystone", o.IdentityEndpoint, o.UserID, o.Username, o.DomainID, o.DomainName, o.TenantID, o.TenantName,
-		o.ApplicationCredentialID, o.ApplicationCredentialName}
+	key := []string{
+		"keystone", o.IdentityEndpoint, o.UserID, o.Username, o.DomainID, o.DomainName, o.TenantID, o.TenantName,
+		o.ApplicationCredentialID, o.ApplicationCredentialName,
+	}
 	if o.Scope != nil {
 		key = append(key, o.Scope.ProjectID, o.Scope.ProjectName, o.Scope.DomainID, o.Scope.DomainName)
 	}

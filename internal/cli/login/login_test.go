@@ -37,7 +37,8 @@ func newProvider(t *testing.T) *provider {
 
 // client returns a client of the provider whose browser follows the redirect at once.
 func (p *provider) client() *login.OpenID {
-	return &login.OpenID{Issuer: p.URL, ClientID: logintest.ClientID, CAFile: p.ca, Interactive: true, Within: 10 * time.Second, Now: time.Now,
+	return &login.OpenID{
+		Issuer: p.URL, ClientID: logintest.ClientID, CAFile: p.ca, Interactive: true, Within: 10 * time.Second, Now: time.Now,
 		Say: func(string, ...any) {},
 		Open: func(ctx context.Context, address string) error {
 			go func() {
@@ -50,7 +51,8 @@ func (p *provider) client() *login.OpenID {
 				}
 			}()
 			return nil
-		}}
+		},
+	}
 }
 
 func TestLogin(t *testing.T) {
@@ -295,8 +297,10 @@ func TestKeystone(t *testing.T) {
 		"password":               {Environment: os.Getenv},
 		"application_credential": {Cloud: "kube", File: file, Environment: os.Getenv},
 	} {
-		for variable, value := range map[string]string{"OS_AUTH_URL": server.URL + "/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET",
-			"OS_USER_DOMAIN_NAME": "acme", "OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme"} {
+		for variable, value := range map[string]string{
+			"OS_AUTH_URL": server.URL + "/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET",
+			"OS_USER_DOMAIN_NAME": "acme", "OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme",
+		} {
 			t.Setenv(variable, value)
 		}
 		k.Now = time.Now

@@ -67,8 +67,10 @@ func TestCapsuleTenant(t *testing.T) {
 	}{
 		"an owner is an admin":                  {`owners: [ { kind: User, name: alice } ]`, `{admins:[` + alice + `]}`, nil},
 		"an admin that may not delete is bound": {`owners: [ { kind: User, name: alice, clusterRoles: [ admin ] } ]`, `{bindings:[{clusterRole:admin,subjects:[` + alice + `]}]}`, []string{makesNone}},
-		"other roles are bound": {`owners: [ { kind: User, name: alice, clusterRoles: [ view, capsule-namespace-deleter ] } ]`, `{bindings:[{clusterRole:view,subjects:[` + alice + `]}]}`,
-			[]string{"spec.owners[0].clusterRoles[1]: only spec.admins may create and delete namespaces of a tenant; name the owner there if it may be an admin", makesNone}},
+		"other roles are bound": {
+			`owners: [ { kind: User, name: alice, clusterRoles: [ view, capsule-namespace-deleter ] } ]`, `{bindings:[{clusterRole:view,subjects:[` + alice + `]}]}`,
+			[]string{"spec.owners[0].clusterRoles[1]: only spec.admins may create and delete namespaces of a tenant; name the owner there if it may be an admin", makesNone},
+		},
 		"roles besides admin are bound":    {`owners: [ { kind: User, name: alice, clusterRoles: [ admin, capsule-namespace-deleter, edit ] } ]`, `{admins:[` + alice + `],bindings:[{clusterRole:edit,subjects:[` + alice + `]}]}`, nil},
 		"no roles give nothing":            {`owners: [ { kind: User, name: alice, clusterRoles: [] } ]`, `{}`, []string{makesNone}},
 		"bindings of a role are merged":    {`additionalRoleBindings: [ { clusterRoleName: view, subjects: [ { kind: Group, name: dev } ] }, { clusterRoleName: view, subjects: [ { kind: User, name: alice }, { kind: Group, name: dev } ] } ]`, `{bindings:[{clusterRole:view,subjects:[` + dev + `,` + alice + `]}]}`, nil},
@@ -304,22 +306,37 @@ func TestCapsuleNamespaces(t *testing.T) {
 		"by all":             {tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"+owner), "a", nil},
 		"by none":            {tenantOf("oil", ""), "", []string{none}},
 		"of another project": {tenantOf("oil", "") + namespace("a", ", ownerReferences: [ { apiVersion: example.com/v1, kind: Tenant, name: oil } ]"), "", []string{"object 2 (Namespace a): it belongs to no Tenant of Capsule; leave it out, or give it to a tenant by kubectl tenant adopt", none}},
-		"of two tenants": {tenantOf("oil", "namespaces: [ a, b ]") + "---\n" + tenantOf("gas", "namespaces: [ b, c ]"), "a c",
-			[]string{"tenant oil: status.namespaces[1]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
-				"tenant gas: status.namespaces[0]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster"}},
-		"with a forged label": {tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: gas }"+owner), "",
-			[]string{`object 2 (Namespace a): metadata.labels["capsule.clastix.io/tenant"]: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`,
-				`object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`, none}},
-		"of a tenant elsewhere": {tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"), "a",
-			[]string{`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant is not carried over; migrate that tenant first`}},
+		"of two tenants": {
+			tenantOf("oil", "namespaces: [ a, b ]") + "---\n" + tenantOf("gas", "namespaces: [ b, c ]"), "a c",
+			[]string{
+				"tenant oil: status.namespaces[1]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
+				"tenant gas: status.namespaces[0]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
+			},
+		},
+		"with a forged label": {
+			tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: gas }"+owner), "",
+			[]string{
+				`object 2 (Namespace a): metadata.labels["capsule.clastix.io/tenant"]: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`,
+				`object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`, none,
+			},
+		},
+		"of a tenant elsewhere": {
+			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"), "a",
+			[]string{`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant is not carried over; migrate that tenant first`},
+		},
 		"of the cluster": {tenantOf("oil", "namespaces: [ kube-system, default, kube-x, capsule-system ]"), "", []string{
 			"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it belongs to the cluster; no tenant may have it",
 			"tenant oil: status.namespaces[1]: namespace default is not adopted: it belongs to the cluster; no tenant may have it",
 			"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it belongs to the cluster; no tenant may have it",
-			"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; no tenant may have it", none}},
-		"already a tenant's": {tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { kubetenant.dev/tenant: gas }"+owner), "",
-			[]string{"tenant oil: status.namespaces[0]: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant",
-				"object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant", none}},
+			"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; no tenant may have it", none,
+		}},
+		"already a tenant's": {
+			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { kubetenant.dev/tenant: gas }"+owner), "",
+			[]string{
+				"tenant oil: status.namespaces[0]: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant",
+				"object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant", none,
+			},
+		},
 		"a command": {tenantOf("oil", `namespaces: [ "a; rm -rf x" ]`), "", []string{"tenant oil: status.namespaces[0]: namespace a; rm -rf x is not adopted: this is not a name of a namespace", none}},
 		"cordoned":  {tenantOf("oil", "") + namespace("a", `, labels: { projectcapsule.dev/cordoned: "true" }`+owner), "a", []string{`object 2 (Namespace a): metadata.labels["projectcapsule.dev/cordoned"]: a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly`}},
 	} {

@@ -69,9 +69,11 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	text, err := yamlfile.Marshal(objects...)
 	result.Files["rbac.yaml"] = text
 	file := quoted(o.Dir, "rbac.yaml")
-	result.Next = []string{"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every tenant, including the system tenant",
+	result.Next = []string{
+		"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every tenant, including the system tenant",
 		"kubectl apply -f " + file + "; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
-		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was"}
+		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was",
+	}
 	return result, err
 }
 
@@ -134,8 +136,10 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 		}
 		const version = "rbac.authorization.k8s.io/v1"
 		out = append(out, &rbacv1.Role{TypeMeta: typeMeta(version, role), ObjectMeta: meta, Rules: rules[namespace]},
-			&rbacv1.RoleBinding{TypeMeta: typeMeta(version, binding), ObjectMeta: meta, Subjects: subjects,
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name}})
+			&rbacv1.RoleBinding{
+				TypeMeta: typeMeta(version, binding), ObjectMeta: meta, Subjects: subjects,
+				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name},
+			})
 	}
 	return out
 }

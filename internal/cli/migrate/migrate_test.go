@@ -18,11 +18,13 @@ import (
 // FuzzFrom: whatever a file holds, nothing panics, no secret is told, what is written the server reads, and no
 // group that is the system tenant's is given to anybody else.
 func FuzzFrom(f *testing.F) {
-	for _, seed := range []string{"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,", `{"user":"acme:alice"}`,
+	for _, seed := range []string{
+		"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,", `{"user":"acme:alice"}`,
 		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"*","resource":"*","tenant":"a"}}`,
 		`[{"users":{"projects":["p"],"roles":["r"]},"resource_permissions":{"*/['a','b']":["*"],"!x/y":["get"]}}]`,
 		`[{"resource":{"verbs":["*"],"resources":["*"],"namespace":"n"},"match":[{"type":"user","values":["system:admin"]}]}]`,
-		"apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: {name: oil}\nspec: {owners: [{kind: ServiceAccount, name: x}]}\nstatus: {namespaces: [a]}\n"} {
+		"apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: {name: oil}\nspec: {owners: [{kind: ServiceAccount, name: x}]}\nstatus: {namespaces: [a]}\n",
+	} {
 		f.Add(seed)
 	}
 	dir := f.TempDir()

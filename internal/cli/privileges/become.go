@@ -48,8 +48,10 @@ func path(text string, needs ...Action) Path { return Path{text, needs} }
 // on is a verb on a resource, which may be a subresource, in a namespace.
 func on(verb, group, full, namespace string) Action {
 	resource, subresource, _ := strings.Cut(full, "/")
-	return Action{AttributesRecord: authorizer.AttributesRecord{ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
-		Subresource: subresource, Namespace: namespace}}
+	return Action{AttributesRecord: authorizer.AttributesRecord{
+		ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
+		Subresource: subresource, Namespace: namespace,
+	}}
 }
 
 // of is a question about one object.

@@ -27,8 +27,10 @@ func TestReadOfATenant(t *testing.T) {
 	own := "kubetenant.dev/tenant=acme"
 	want := map[string][]string{
 		"": {"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "tenants ", "customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "accessgrants "},
-		"acme": {"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own, "tenants metadata.name=acme", "customresourcedefinitions ",
-			"retiredtenants ", "tenantquotas metadata.name=acme", "accessgrants " + own},
+		"acme": {
+			"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own, "tenants metadata.name=acme", "customresourcedefinitions ",
+			"retiredtenants ", "tenantquotas metadata.name=acme", "accessgrants " + own,
+		},
 	}
 	for name, lists := range want {
 		selectors = nil

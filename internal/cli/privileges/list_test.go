@@ -124,8 +124,10 @@ func TestListRoles(t *testing.T) {
 	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{Labels: map[string]string{"to": "edit"}}
 	s.Roles[simulator.Key{Namespace: "web", Name: "local"}] = &simulator.Role{Labels: chosen}
 	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "view"}, {Kind: "ClusterRole", Name: "gone"}, {Kind: "Role", Name: "closed"}} {
-		s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: "web", Name: "by-" + ref.Name, RoleRef: ref, Labels: map[string]string{privileges.MadeBy: "x"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}})
+		s.Bindings = append(s.Bindings, &simulator.Binding{
+			Namespace: "web", Name: "by-" + ref.Name, RoleRef: ref, Labels: map[string]string{privileges.MadeBy: "x"},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+		})
 	}
 	s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: "a", Name: "again", RoleRef: s.Bindings[0].RoleRef, Subjects: s.Bindings[0].Subjects})
 	s.Unread = []string{"Roles"}
@@ -146,8 +148,10 @@ func TestListRoles(t *testing.T) {
 		}
 		got = append(got, text)
 	}
-	want := []string{"ClusterRole /gone from  missing by web/by-gone made here", "ClusterRole /view from apps,pods by a/again by web/by-view made here",
-		"Role web/closed from  unread by web/by-closed made here"}
+	want := []string{
+		"ClusterRole /gone from  missing by web/by-gone made here", "ClusterRole /view from apps,pods by a/again by web/by-view made here",
+		"Role web/closed from  unread by web/by-closed made here",
+	}
 	if !slices.Equal(got, want) {
 		t.Errorf("List() =\n%s; want\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
@@ -156,11 +160,15 @@ func TestListRoles(t *testing.T) {
 // grant returns an AccessGrant in globex--shop to somebody of acme.
 func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstructured.Unstructured {
 	t.Helper()
-	g := &v1alpha1.AccessGrant{TypeMeta: metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
+	g := &v1alpha1.AccessGrant{
+		TypeMeta:   metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "globex--shop"},
-		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
+		Spec: v1alpha1.AccessGrantSpec{
+			From:    v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
 			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
-			Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"}}}
+			Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"},
+		},
+	}
 	if change != nil {
 		change(g)
 	}
@@ -243,8 +251,10 @@ func TestTreeSays(t *testing.T) {
 	l.Roles[0].Missing, l.Roles[0].AggregatedFrom = true, []string{"a", "b"}
 	l.Roles[0].Bindings[0].HeldBack, l.Roles[0].Bindings[0].MadeHere = "why", true
 	l.Roles = append(l.Roles, privileges.Held{Kind: "Role", Namespace: "n", Name: "r", Unread: true})
-	l.Grants = []privileges.HeldGrant{{Namespace: "n", Name: "g", Owner: "globex", Expires: &at, To: []v1alpha1.AccessGrantRule{{Verbs: []string{"get"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods"}, ResourceNames: []string{"p"}}}},
-		{Namespace: "n", Name: "h", Owner: "globex", Expires: &at, HeldBack: "it ended"}}
+	l.Grants = []privileges.HeldGrant{
+		{Namespace: "n", Name: "g", Owner: "globex", Expires: &at, To: []v1alpha1.AccessGrantRule{{Verbs: []string{"get"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods"}, ResourceNames: []string{"p"}}}},
+		{Namespace: "n", Name: "h", Owner: "globex", Expires: &at, HeldBack: "it ended"},
+	}
 	l.Lines = []int{7}
 	l.Reviews = []privileges.Review{{Namespace: "n", Incomplete: true, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}}}
 	nothing := &privileges.Listing{Identity: privileges.OfServiceAccount("n", "robot", tenant.ID{})}
@@ -253,9 +263,11 @@ func TestTreeSays(t *testing.T) {
 		l             *privileges.Listing
 		wants, wantNo []string
 	}{
-		{l, []string{"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b", "Role n/r (you may not read it)",
+		{l, []string{
+			"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b", "Role n/r (you may not read it)",
 			"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)", "h of tenant globex (does not count: it ended)",
-			"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme"}, []string{"nothing is bound", "not given"}},
+			"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme",
+		}, []string{"nothing is bound", "not given"}},
 		{nothing, []string{"nothing is bound to it", "service account n/robot, tenant not given"}, nil},
 		{unread, []string{"tenant acme"}, []string{"nothing is bound", "not given", "acme, tenant"}},
 	} {
@@ -272,8 +284,10 @@ func TestTreeSays(t *testing.T) {
 
 // TestListByTenants: a right that follows from a Tenant is listed for its own callers, with the Tenant as its source.
 func TestListByTenants(t *testing.T) {
-	right := &simulator.Binding{Name: "acme", Derived: tenanttest.ID(t, "acme"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}}
+	right := &simulator.Binding{
+		Name: "acme", Derived: tenanttest.ID(t, "acme"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+	}
 	for _, c := range []struct {
 		name string
 		of   tenant.ID

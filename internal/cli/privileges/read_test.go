@@ -93,11 +93,15 @@ func TestRead(t *testing.T) {
 			named("other", "roleRef", map[string]any{"kind": "Role", "name": "s"})),
 		ownPath + "tenantquotas":                apierrors.NewNotFound(schema.GroupResource{Resource: "tenantquotas"}, ""),
 		ownPath + "namespaces/web/accessgrants": denied("accessgrants"),
-		crdPath: list("CustomResourceDefinition", "", map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "w.x.io"},
-			"spec": map[string]any{"group": "x.io", "names": map[string]any{"plural": "w"}, "scope": "Namespaced"}}),
+		crdPath: list("CustomResourceDefinition", "", map[string]any{
+			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "w.x.io"},
+			"spec": map[string]any{"group": "x.io", "names": map[string]any{"plural": "w"}, "scope": "Namespaced"},
+		}),
 	})
-	s, err := privileges.Read(t.Context(), config, privileges.Selection{Namespace: "web", Grants: true, Scopes: true,
-		Keep: func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil }}, nil)
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{
+		Namespace: "web", Grants: true, Scopes: true,
+		Keep: func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil },
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -111,7 +111,8 @@ func TestByPolicy(t *testing.T) {
 		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets","namespace":"globex--shop","readonly":true`),
 		line(`"group":"auditors","tenant":"*","space":"*","apiGroup":"","resource":"secrets","namespace":"*","readonly":true`),
 		line(`"user":"bob","tenant":"acme","space":"globex","apiGroup":"","resource":"pods","namespace":"globex--shop"`),
-		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"*","namespace":"globex--shop"`)}, "\n")))
+		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"*","namespace":"globex--shop"`),
+	}, "\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,8 +136,10 @@ func TestByPolicy(t *testing.T) {
 		"where one does":      {secretsIn("acme--web", ""), []string{auditors + "namespace acme--web"}},
 		"what is in no place": {secretsIn("", ""), []string{auditors + "the whole cluster"}},
 		"in nobody's":         {secretsIn("nobodys", ""), nil},
-		"everywhere": {everywhere, []string{auditors + "namespace acme--web", auditors + "namespace globex--shop", auditors + "namespace kube-system",
-			alice + "namespace globex--shop"}},
+		"everywhere": {everywhere, []string{
+			auditors + "namespace acme--web", auditors + "namespace globex--shop", auditors + "namespace kube-system",
+			alice + "namespace globex--shop",
+		}},
 	} {
 		var got []string
 		for _, a := range b.WhoCan(ctx, c.q) {

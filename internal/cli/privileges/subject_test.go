@@ -72,8 +72,11 @@ func TestIdentity(t *testing.T) {
 		"of no known tenant": {privileges.OfUser("alice", nil, tenant.ID{}), "alice", []string{"system:authenticated"}, nil},
 		"a group":            {privileges.OfGroup("dev", acme), "", []string{"dev", "system:authenticated", "tenant:acme"}, []string{"acme"}},
 		"a tenant":           {privileges.OfTenant(acme), "", []string{"system:authenticated", "tenant:acme"}, []string{"acme"}},
-		"an account": {privileges.OfServiceAccount("acme--web", "robot", acme), "system:serviceaccount:acme--web:robot",
-			[]string{"system:serviceaccounts", "system:serviceaccounts:acme--web", "system:authenticated", "tenant:acme"}, []string{"acme"}},
+		"an account": {
+			privileges.OfServiceAccount("acme--web", "robot", acme), "system:serviceaccount:acme--web:robot",
+			[]string{"system:serviceaccounts", "system:serviceaccounts:acme--web", "system:authenticated", "tenant:acme"},
+			[]string{"acme"},
+		},
 	} {
 		u := c.i.Info()
 		if u.GetName() != c.user || !slices.Equal(u.GetGroups(), c.groups) || !slices.Equal(u.GetExtra()[tenant.ExtraKey], c.extra) {

@@ -21,9 +21,13 @@ func brief() *privileges.Listing {
 }
 
 func listing() *privileges.Listing {
-	return &privileges.Listing{Cluster: "c", Server: "https://example.com", Identity: &privileges.Holder{Kind: "User", Name: "alice", Tenant: "acme", Groups: []string{"dev", "system:authenticated"}},
-		Roles: []privileges.Held{{Kind: "ClusterRole", Name: "edit", Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
-			Bindings: []privileges.HeldBinding{{Kind: "RoleBinding", Namespace: "acme--web", Name: "b", Subject: "user alice", Scope: "namespace acme--web"}}}}}
+	return &privileges.Listing{
+		Cluster: "c", Server: "https://example.com", Identity: &privileges.Holder{Kind: "User", Name: "alice", Tenant: "acme", Groups: []string{"dev", "system:authenticated"}},
+		Roles: []privileges.Held{{
+			Kind: "ClusterRole", Name: "edit", Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
+			Bindings: []privileges.HeldBinding{{Kind: "RoleBinding", Namespace: "acme--web", Name: "b", Subject: "user alice", Scope: "namespace acme--web"}},
+		}},
+	}
 }
 
 // TestNarrow: whatever the width of a terminal, nothing is lost and no line is longer than it must be.
@@ -69,8 +73,10 @@ func TestOrder(t *testing.T) {
 	snapshot := simulator.NewSnapshot()
 	for _, name := range []string{"d", "b", "a", "c"} {
 		for _, ns := range []string{"y", "x", ""} {
-			snapshot.Bindings = append(snapshot.Bindings, &simulator.Binding{Namespace: ns, Name: name, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
-				Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}}})
+			snapshot.Bindings = append(snapshot.Bindings, &simulator.Binding{
+				Namespace: ns, Name: name, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
+				Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+			})
 		}
 	}
 	first := ""

@@ -42,8 +42,10 @@ func shop(t *testing.T) *simulator.Snapshot {
 		role("view", "get", "pods"), role("secrets", "get", "secrets"),
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "alice"}, RoleRef: ref("view"), Subjects: subject(rbacv1.UserKind, "alice")},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "robot"}, RoleRef: ref("view"), Subjects: subject(rbacv1.ServiceAccountKind, "robot")},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "foreign"}, RoleRef: ref("view"),
-			Subjects: subject(rbacv1.GroupKind, "system:serviceaccounts:globex--shop")},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "foreign"}, RoleRef: ref("view"),
+			Subjects: subject(rbacv1.GroupKind, "system:serviceaccounts:globex--shop"),
+		},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "other"}, RoleRef: ref("secrets"), Subjects: subject(rbacv1.UserKind, "carol")},
 		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")), bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
 		bound("accounts", "view", subject(rbacv1.GroupKind, "system:serviceaccounts:nobodys")),
@@ -77,17 +79,21 @@ func TestWhoCan(t *testing.T) {
 			"Group auditors of acme,system by ClusterRoleBinding auditors",
 			"Group tenant:acme of acme by ClusterRoleBinding acme",
 			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
-			"User alice of acme,system by RoleBinding acme--web/alice"}},
+			"User alice of acme,system by RoleBinding acme--web/alice",
+		}},
 		"in another's": {"globex--shop", false, []string{"Group auditors of globex,system by ClusterRoleBinding auditors"}},
 		"in nobody's":  {"nobodys", false, []string{"Group auditors of system by ClusterRoleBinding auditors"}},
 		"everywhere": {"", true, []string{
 			"Group auditors of system,any (in its own namespaces) by ClusterRoleBinding auditors",
 			"Group tenant:acme of acme by ClusterRoleBinding acme",
 			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
-			"User alice of acme,system by RoleBinding acme--web/alice"}},
+			"User alice of acme,system by RoleBinding acme--web/alice",
+		}},
 	} {
-		q := &privileges.Action{Everywhere: c.everywhere, AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1",
-			Resource: "pods", Namespace: c.namespace, ResourceRequest: true}}
+		q := &privileges.Action{Everywhere: c.everywhere, AttributesRecord: authorizer.AttributesRecord{
+			Verb: "get", APIVersion: "v1",
+			Resource: "pods", Namespace: c.namespace, ResourceRequest: true,
+		}}
 		var got []string
 		for _, a := range b.WhoCan(ctx, q) {
 			got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
@@ -112,8 +118,12 @@ func TestNobodysAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, {Kind: rbacv1.ServiceAccountKind, Namespace: "nobodys", Name: "robot"},
-		{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:"}, {Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:missing"}} {
+	for _, s := range []rbacv1.Subject{
+		{Kind: rbacv1.ServiceAccountKind, Name: "robot"},
+		{Kind: rbacv1.ServiceAccountKind, Namespace: "nobodys", Name: "robot"},
+		{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:"},
+		{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:missing"},
+	} {
 		if all, anybodys := privileges.SubjectOf(s, "").Candidates(ctx, stack, snapshot, ""); len(all) > 0 || anybodys {
 			t.Errorf("%+v: %v, %t", s, all, anybodys)
 		}
@@ -139,8 +149,10 @@ func TestWhoCanByLimits(t *testing.T) {
 		"an end that is not one":       {map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web"},
 		"its tenants, and has not yet": {map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
 	} {
-		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
-			RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}}})
+		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -175,9 +187,11 @@ func TestWhoCanByLimits(t *testing.T) {
 func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	admins := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
+	admins := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
 		"metadata": map[string]any{"name": "acme"},
-		"spec":     map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}}}}
+		"spec":     map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}},
+	}}
 	s, err := shop(t).With(admins, provision.NamespacesRole(), provision.MemberRole())
 	if err != nil {
 		t.Fatal(err)
@@ -217,8 +231,10 @@ func TestWhoCanByTenants(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: c.verb, Resource: "namespaces",
-				Namespace: c.namespace, Name: c.namespace, ResourceRequest: true}}
+			q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{
+				Verb: c.verb, Resource: "namespaces",
+				Namespace: c.namespace, Name: c.namespace, ResourceRequest: true,
+			}}
 			var got []string
 			for _, a := range b.WhoCan(ctx, q) {
 				if strings.HasPrefix(a.By, v1alpha1.KindTenant+" ") {

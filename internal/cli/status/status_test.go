@@ -70,8 +70,10 @@ func configuration(replicas ...string) object {
 }
 
 func lease(host string, age time.Duration) object {
-	return object{"metadata": object{"name": host, "labels": object{"kubernetes.io/hostname": host}},
-		"spec": object{"renewTime": time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z")}}
+	return object{
+		"metadata": object{"name": host, "labels": object{"kubernetes.io/hostname": host}},
+		"spec":     object{"renewTime": time.Now().Add(-age).UTC().Format("2006-01-02T15:04:05.000000Z")},
+	}
 }
 
 func pod(name, ready string) object {
@@ -79,8 +81,10 @@ func pod(name, ready string) object {
 }
 
 func aTenant(name, ready string) object {
-	return object{"kind": "Tenant", "apiVersion": "kubetenant.dev/v1alpha1", "metadata": object{"name": name}, "spec": object{"id": name},
-		"status": object{"conditions": []any{object{"type": "Ready", "status": ready, "reason": "Failed", "message": "no quota"}}}}
+	return object{
+		"kind": "Tenant", "apiVersion": "kubetenant.dev/v1alpha1", "metadata": object{"name": name}, "spec": object{"id": name},
+		"status": object{"conditions": []any{object{"type": "Ready", "status": ready, "reason": "Failed", "message": "no quota"}}},
+	}
 }
 
 const (
@@ -183,10 +187,13 @@ func TestCollectWebhook(t *testing.T) {
 
 // TestCollectAsATenant requires that a tenant's caller gets no error and no statement about what it may not read.
 func TestCollectAsATenant(t *testing.T) {
-	a := answers{"/version": object{"gitVersion": "v1.37.1"}, "/apis/authorization.k8s.io/v1/subjectaccessreviews": nil, tenantsPath: nil,
+	a := answers{
+		"/version": object{"gitVersion": "v1.37.1"}, "/apis/authorization.k8s.io/v1/subjectaccessreviews": nil, tenantsPath: nil,
 		"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration": nil, definitions + "accessgrants.kubetenant.dev": nil,
-		"/apis/authentication.k8s.io/v1/selfsubjectreviews": object{"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
-			"status": object{"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}}}},
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews": object{
+			"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
+			"status": object{"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}}},
+		},
 		tenantsPath + "?metadata.name=acme": list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "False")),
 	}
 	r, err := status.Collect(t.Context(), a.cluster(t, false))
@@ -215,9 +222,11 @@ func TestCollectManyTenants(t *testing.T) {
 // TestCollectNotInstalled requires a report and an error for servers without kubetenant and for servers whose answers
 // do not show it.
 func TestCollectNotInstalled(t *testing.T) {
-	upstream := answers{"/version": object{"gitVersion": "v1.37.1"}, configPath: configuration("eu-1=aaa"),
+	upstream := answers{
+		"/version": object{"gitVersion": "v1.37.1"}, configPath: configuration("eu-1=aaa"),
 		"/apis/authorization.k8s.io/v1/subjectaccessreviews": object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{}},
-		"/api/v1/namespaces": object{"kind": "Namespace", "apiVersion": "v1"}}
+		"/api/v1/namespaces": object{"kind": "Namespace", "apiVersion": "v1"},
+	}
 	r, err := status.Collect(t.Context(), upstream.cluster(t, false))
 	if !errors.Is(err, installation.ErrNotInstalled) || r.Installed == nil || *r.Installed || r.Mode != "" || r.Configuration.Hash != "" || r.Versions.Kubernetes != "v1.37.1" {
 		t.Errorf("upstream: %+v, %v", r, err)

@@ -133,8 +133,10 @@ func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.Labels[tenant.Label] != "" || a.DryRun && !a.Server {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"labels": map[string]string{tenant.Label: a.Tenant.String()}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
+		"labels": map[string]string{tenant.Label: a.Tenant.String()},
+	}})
 	if err != nil {
 		return err
 	}
@@ -220,8 +222,10 @@ func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema
 	if err != nil {
 		return nil, err
 	}
-	caller := &user.DefaultInfo{Name: "a caller of the tenant", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + a.Tenant.String()},
-		Extra: map[string][]string{tenant.ExtraKey: {a.Tenant.String()}}}
+	caller := &user.DefaultInfo{
+		Name: "a caller of the tenant", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + a.Tenant.String()},
+		Extra: map[string][]string{tenant.ExtraKey: {a.Tenant.String()}},
+	}
 	return func(r schema.GroupVersionResource, obj *unstructured.Unstructured) string {
 		if made := metav1.GetControllerOf(obj); made != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {
 			return "" // what made it is judged

@@ -35,7 +35,8 @@ type preferred struct{ discovery.DiscoveryInterfaces }
 
 func (preferred) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	return []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
-		{Name: "daemonsets", Kind: "DaemonSet", Namespaced: true, Verbs: metav1.Verbs{"list", "patch"}}}}}, nil
+		{Name: "daemonsets", Kind: "DaemonSet", Namespaced: true, Verbs: metav1.Verbs{"list", "patch"}},
+	}}}, nil
 }
 
 func daemonSet(name string, controller any) *unstructured.Unstructured {
@@ -43,8 +44,10 @@ func daemonSet(name string, controller any) *unstructured.Unstructured {
 	if controller != nil {
 		metadata["ownerReferences"] = []any{controller}
 	}
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
-		"spec": map[string]any{"selector": map[string]any{}, "template": map[string]any{}}}}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
+		"spec": map[string]any{"selector": map[string]any{}, "template": map[string]any{}},
+	}}
 }
 
 // adoption is of the namespace old, with a DaemonSet of somebody's and one that a controller made.
@@ -58,9 +61,11 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 		t.Fatal(err)
 	}
 	yes := map[string]any{"apiVersion": "example.com/v1", "kind": "Agent", "name": "a", "uid": "1", "controller": true}
-	return &tenancy.Adoption{Tenant: tenanttest.ID(t, "acme"), Kube: serving{k}, Config: config, Say: func(string, ...any) {},
+	return &tenancy.Adoption{
+		Tenant: tenanttest.ID(t, "acme"), Kube: serving{k}, Config: config, Say: func(string, ...any) {},
 		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), daemonSet("ours", nil), daemonSet("made", yes)),
-		Warn:    func(format string, args ...any) { *warned = append(*warned, fmt.Sprintf(format, args...)) }}
+		Warn:    func(format string, args ...any) { *warned = append(*warned, fmt.Sprintf(format, args...)) },
+	}
 }
 
 // TestAdopt: all is labelled, and what the tenant could not have made is told of, but for what a controller made of it.

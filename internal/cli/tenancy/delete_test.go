@@ -39,8 +39,12 @@ type everything struct{ discovery.DiscoveryInterfaces }
 func (everything) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	list := metav1.Verbs{"list"}
 	return []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "configmaps", Namespaced: true, Verbs: list}, {Name: "serviceaccounts", Namespaced: true, Verbs: list},
-			{Name: "events", Namespaced: true, Verbs: list}, {Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}}}},
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "configmaps", Namespaced: true, Verbs: list},
+			{Name: "serviceaccounts", Namespaced: true, Verbs: list},
+			{Name: "events", Namespaced: true, Verbs: list},
+			{Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+		}},
 		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Namespaced: true, Verbs: list}}},
 		{GroupVersion: "rbac.authorization.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "rolebindings", Namespaced: true, Verbs: list}}},
 		{GroupVersion: "networking.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "networkpolicies", Namespaced: true, Verbs: list}}},
@@ -68,9 +72,14 @@ func quota(name, of string) *unstructured.Unstructured {
 func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	kinds := map[schema.GroupVersionResource]string{}
 	for _, r := range []struct{ group, version, resource, kind string }{
-		{"", "v1", "configmaps", "ConfigMapList"}, {"", "v1", "serviceaccounts", "ServiceAccountList"}, {"", "v1", "events", "EventList"},
-		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"}, {"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
-		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"}, {tenant.Domain, "v1alpha1", "tenants", "TenantList"}, {tenant.Domain, "v1alpha1", "retiredtenants", "RetiredTenantList"},
+		{"", "v1", "configmaps", "ConfigMapList"},
+		{"", "v1", "serviceaccounts", "ServiceAccountList"},
+		{"", "v1", "events", "EventList"},
+		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"},
+		{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
+		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"},
+		{tenant.Domain, "v1alpha1", "tenants", "TenantList"},
+		{tenant.Domain, "v1alpha1", "retiredtenants", "RetiredTenantList"},
 	} {
 		kinds[schema.GroupVersionResource{Group: r.group, Version: r.version, Resource: r.resource}] = r.kind
 	}
@@ -81,9 +90,11 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 func everywhere() []runtime.Object {
 	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
 	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
-	return []runtime.Object{given, object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
+	return []runtime.Object{
+		given, object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
 		object("v1", "Event", "acme--web", "x", ""), object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "admin", "kubectl-tenant"),
-		quota("acme", "acme"), quota("globex", "globex")}
+		quota("acme", "acme"), quota("globex", "globex"),
+	}
 }
 
 func ofAcme() *fake.Clientset {
@@ -193,10 +204,14 @@ func TestDeleteWaits(t *testing.T) {
 		err        error
 	}{
 		"nobody ends it": {nil, nil, "waiting for the server that ends tenants", tenancy.ErrEnding},
-		"it is held": {[]any{map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
-			nil, "too many", tenancy.ErrEnding},
-		"it is being done": {[]any{map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
-			nil, "2 namespaces are left", tenancy.ErrEnding},
+		"it is held": {
+			[]any{map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
+			nil, "too many", tenancy.ErrEnding,
+		},
+		"it is being done": {
+			[]any{map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
+			nil, "2 namespaces are left", tenancy.ErrEnding,
+		},
 		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			return d.Tracker().Delete(v1alpha1.Resource(v1alpha1.ResourceTenants), "", "acme")
 		}, "waiting for the server that ends tenants", nil},
@@ -343,7 +358,7 @@ func TestList(t *testing.T) {
 		{Namespace: "acme--db", RoleRef: role("edit"), Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "editor"}}},
 		{Namespace: "kube-system", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob}},
 	}
-	list := func(d *dynamicfake.FakeDynamicClient) (got []string, unread []string, err error) {
+	list := func(d *dynamicfake.FakeDynamicClient) (got, unread []string, err error) {
 		all, unread, err := tenancy.List(t.Context(), p, d, tenant.ID{})
 		for _, a := range all {
 			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access)}, "|"))
@@ -355,8 +370,10 @@ func TestList(t *testing.T) {
 	unnamed := tenancy.Object(tenanttest.ID(t, "ghost"))
 	unnamed.SetName("other")
 	got, unread, err := list(objects(quota("acme", "acme"), quota("other", "umbrella"), tenancy.Object(tenanttest.ID(t, "solo")), closed, unnamed))
-	same(t, "tenants", []string{"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: 3/10, services: 0/5",
-		"empty|||", "initech||group tenant:initech|Closed", "solo|||Open", "umbrella|||pods: 3/10, services: 0/5"}, got)
+	same(t, "tenants", []string{
+		"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: 3/10, services: 0/5",
+		"empty|||", "initech||group tenant:initech|Closed", "solo|||Open", "umbrella|||pods: 3/10, services: 0/5",
+	}, got)
 	same(t, "unread", []string{"Roles"}, unread)
 	if err != nil {
 		t.Error(err)

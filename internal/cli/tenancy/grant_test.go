@@ -31,8 +31,10 @@ func aliceMayEdit() *tenancy.Grant {
 // TestApplyAndRevoke: a binding is made once, says again what it is for where somebody changed it, and is taken away
 // with nobody else's.
 func TestApplyAndRevoke(t *testing.T) {
-	others := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"}, Subjects: []rbacv1.Subject{alice, bob},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"}}
+	others := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"}, Subjects: []rbacv1.Subject{alice, bob},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+	}
 	k := fake.NewClientset(others, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	bindings := k.RbacV1().RoleBindings("acme--web")
 	b, made, err := aliceMayEdit().Apply(t.Context(), k)
@@ -67,8 +69,12 @@ func TestApplyUntil(t *testing.T) {
 		want  string
 		made  bool
 	}{
-		{day, "2030-01-31T18:00:00Z", true}, {day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", false},
-		{day.Add(time.Hour), "2030-01-31T19:00:00Z", true}, {time.Time{}, "", true}, {time.Time{}, "", false}, {day, "2030-01-31T18:00:00Z", true},
+		{day, "2030-01-31T18:00:00Z", true},
+		{day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", false},
+		{day.Add(time.Hour), "2030-01-31T19:00:00Z", true},
+		{time.Time{}, "", true},
+		{time.Time{}, "", false},
+		{day, "2030-01-31T18:00:00Z", true},
 	} {
 		g := aliceMayEdit()
 		g.Expires = step.until

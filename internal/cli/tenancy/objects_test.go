@@ -138,8 +138,10 @@ func TestAdoptAdmins(t *testing.T) {
 	everywhere := func(role, user string, change func(*rbacv1.RoleBinding)) []runtime.Object {
 		return []runtime.Object{binding("acme--web", role, user, change), binding("acme--db", role, user, change)}
 	}
-	all := slices.Concat([]runtime.Object{namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), binding("acme--web", "admin", "half", nil),
-		binding("initech--x", "admin", "peter", nil)}, everywhere("admin", "mary", nil), everywhere("edit", "editor", nil),
+	all := slices.Concat([]runtime.Object{
+		namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), binding("acme--web", "admin", "half", nil),
+		binding("initech--x", "admin", "peter", nil),
+	}, everywhere("admin", "mary", nil), everywhere("edit", "editor", nil),
 		everywhere("admin", "ending", func(b *rbacv1.RoleBinding) {
 			b.Annotations = map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z"}
 		}),

@@ -39,7 +39,8 @@ func blocking() []schema.GroupVersionResource {
 		apps.WithResource("daemonsets"), apps.WithResource("replicasets"), corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 		corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 		v1alpha1.Resource(v1alpha1.ResourceAccessGrants), corev1.SchemeGroupVersion.WithResource("secrets"),
-		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), corev1.SchemeGroupVersion.WithResource("serviceaccounts")}
+		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+	}
 }
 
 // customResources returns the namespaced resources of a server that are not Kubernetes' own. Controllers may create Pods
@@ -245,8 +246,11 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 // managedResources are the resources of the objects that the server creates in namespaces of tenants.
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
-	return []schema.GroupVersionResource{rbacv1.SchemeGroupVersion.WithResource("rolebindings"), core.WithResource("configmaps"), core.WithResource("limitranges"),
-		core.WithResource("resourcequotas"), {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"}}
+	return []schema.GroupVersionResource{
+		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), core.WithResource("configmaps"), core.WithResource("limitranges"),
+		core.WithResource("resourcequotas"),
+		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
+	}
 }
 
 // deleteManaged deletes the objects that the server created. It uses the server's own identity, since no other user may

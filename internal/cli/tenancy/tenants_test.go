@@ -77,18 +77,22 @@ func TestObjects(t *testing.T) {
 	}{
 		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{"Tenant acme"}},
 		"members are admins": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} }, []string{
-			"Tenant acme, admin to [Group tenant:acme]"}},
+			"Tenant acme, admin to [Group tenant:acme]",
+		}},
 		"members are bound": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, BindMembers: true} }, []string{
 			"Tenant acme", "ClusterRole kubetenant:tenant-member",
-			"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]"}},
+			"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
+		}},
 		"a namespace, its policy, its admins": {func(n *tenancy.New) {
 			n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
 		}, []string{
-			"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme"}},
+			"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme",
+		}},
 		"no policy": {func(n *tenancy.New) {
 			n.BindMembers, n.Namespaces, n.Admins, n.NetworkPolicy = false, n.Namespaces[:1], nil, false
 		}, []string{
-			"Tenant acme", "Namespace acme--new of acme"}},
+			"Tenant acme", "Namespace acme--new of acme",
+		}},
 	} {
 		n := newAcme(t)
 		c.of(n)
@@ -206,8 +210,10 @@ func TestCreateDryRun(t *testing.T) {
 	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "requests", []string{"All clusterroles kubetenant:tenant-member", "All clusterrolebindings kubetenant:tenant-member:acme",
-		"All namespaces acme--new", "All namespaces acme--old", "All networkpolicies kubetenant-own-tenant"}, made(k))
+	same(t, "requests", []string{
+		"All clusterroles kubetenant:tenant-member", "All clusterrolebindings kubetenant:tenant-member:acme",
+		"All namespaces acme--new", "All namespaces acme--old", "All networkpolicies kubetenant-own-tenant",
+	}, made(k))
 }
 
 // TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused before anything is made.

@@ -146,8 +146,10 @@ func (s *apiServer) names(containing string) (all []string) {
 }
 
 func (s *apiServer) config() *rest.Config {
-	return &rest.Config{Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
-		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+	return &rest.Config{
+		Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+	}
 }
 
 func answer(w http.ResponseWriter, code int, object any) {
@@ -157,8 +159,10 @@ func answer(w http.ResponseWriter, code int, object any) {
 }
 
 func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
-	answer(w, code, &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason)})
+	answer(w, code, &metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason),
+	})
 }
 
 // change changes the server while no request is served.
@@ -177,11 +181,15 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		status(w, http.StatusForbidden, metav1.StatusReasonForbidden)
 	case strings.HasSuffix(path, "accessreviews"):
 		self := strings.Contains(path, "self")
-		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{"allowed": self && !s.notAdmin,
-			"denied": !self && s.compiledIn}})
+		answer(w, http.StatusCreated, map[string]any{"status": map[string]any{
+			"allowed": self && !s.notAdmin,
+			"denied":  !self && s.compiledIn,
+		}})
 	case strings.HasPrefix(path, "tenants/") && s.compiledIn:
-		answer(w, http.StatusBadRequest, &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest,
-			Message: authz.MalformedTenantPath})
+		answer(w, http.StatusBadRequest, &metav1.Status{
+			Status: metav1.StatusFailure, Code: http.StatusBadRequest,
+			Message: authz.MalformedTenantPath,
+		})
 	case path == "api":
 		answer(w, http.StatusOK, &metav1.APIVersions{Versions: []string{"v1"}})
 	case path == "apis":
@@ -189,8 +197,10 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		for gv := range served() {
 			if group, version, grouped := strings.Cut(gv, "/"); grouped {
 				v := metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: version}
-				groups.Groups = append(groups.Groups, metav1.APIGroup{Name: group, Versions: []metav1.GroupVersionForDiscovery{v},
-					PreferredVersion: v})
+				groups.Groups = append(groups.Groups, metav1.APIGroup{
+					Name: group, Versions: []metav1.GroupVersionForDiscovery{v},
+					PreferredVersion: v,
+				})
 			}
 		}
 		answer(w, http.StatusOK, groups)

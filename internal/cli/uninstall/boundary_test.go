@@ -36,8 +36,10 @@ func TestSystemNamespaces(t *testing.T) {
 	if err := uninstall.Run(t.Context(), o); err != nil {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
-	for key, want := range map[string]bool{"clusterrolebindings /system:controller:job": true,
-		"rolebindings kube-system/dns": true, "rolebindings kube-system/theirs": false} {
+	for key, want := range map[string]bool{
+		"clusterrolebindings /system:controller:job": true,
+		"rolebindings kube-system/dns":               true, "rolebindings kube-system/theirs": false,
+	} {
 		if got := s.objects["rbac.authorization.k8s.io/v1/"+key] != nil; got != want {
 			t.Errorf("%s stays: %t, want %t", key, got, want)
 		}
@@ -68,8 +70,10 @@ func TestPublishedSystemNamespaces(t *testing.T) {
 func TestUpstreamBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects string }{
 		"a tenant's group": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
-		"a scope": {", annotations: {kubetenant.dev/scope: 'Callers:acme'}",
-			"{kind: Group, name: 'system:masters'}"},
+		"a scope": {
+			", annotations: {kubetenant.dev/scope: 'Callers:acme'}",
+			"{kind: Group, name: 'system:masters'}",
+		},
 	} {
 		s := newServer(t, with(fmt.Sprintf(crb,
 			"cluster-admin, labels: {kubernetes.io/bootstrapping: rbac-defaults}"+c.metadata, c.subjects)))
@@ -93,8 +97,10 @@ func TestForeignDefinitions(t *testing.T) {
 		s := newServer(t, installed())
 		s.compiledIn = compiledIn
 		u := s.objects["apiextensions.k8s.io/v1/customresourcedefinitions /tenants.kubetenant.dev"]
-		u.Object["spec"] = map[string]any{"group": "kubetenant.dev", "scope": "Namespaced",
-			"names": map[string]any{"plural": "tenants", "kind": "Tenant"}}
+		u.Object["spec"] = map[string]any{
+			"group": "kubetenant.dev", "scope": "Namespaced",
+			"names": map[string]any{"plural": "tenants", "kind": "Tenant"},
+		}
 		for _, force := range []bool{false, true} {
 			o, out := options(t, s)
 			o.Force = force

@@ -159,10 +159,13 @@ func (r *run) instruct() {
 	if len(r.servers.Without) > 0 {
 		r.Say("  %s", waitsFor(r.servers))
 	}
-	lines := []string{"kubetenant is compiled into the servers. On each machine of the control plane:",
-		"  start upstream's kube-apiserver of the same version, with the same flags except --tenancy-config"}
+	lines := []string{
+		"kubetenant is compiled into the servers. On each machine of the control plane:",
+		"  start upstream's kube-apiserver of the same version, with the same flags except --tenancy-config",
+	}
 	if r.servers.Mode == installation.Webhook || r.hidden {
-		lines = []string{"kube-apiserver calls the webhook service. On each machine of the control plane:",
+		lines = []string{
+			"kube-apiserver calls the webhook service. On each machine of the control plane:",
 			"  in the file of --authorization-config, remove the authorizer of type Webhook named kubetenant " +
 				"(webhook-authorize.kubeconfig)",
 			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl " +
@@ -171,7 +174,8 @@ func (r *run) instruct() {
 				"kubetenant",
 			"Do not delete the service or its namespace yet: kube-apiserver denies every request that it cannot ask the " +
 				"service about.",
-			"Step 6 deletes the admission webhooks before the service."}
+			"Step 6 deletes the admission webhooks before the service.",
+		}
 	}
 	for _, line := range lines {
 		r.Say("  %s", line)

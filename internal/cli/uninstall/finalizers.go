@@ -20,16 +20,20 @@ import (
 // kinds are the resources of kubetenant.
 func kinds() []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
-	for _, name := range []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants,
+	for _, name := range []string{
+		v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants,
 		v1alpha1.ResourceTenantMembers, v1alpha1.ResourceTenantQuotas,
-		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourceAccessGrants} {
+		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourceAccessGrants,
+	} {
 		all = append(all, v1alpha1.Resource(name))
 	}
 	return all
 }
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
-	Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group: "apiextensions.k8s.io", Version: "v1",
+	Resource: "customresourcedefinitions",
+}
 
 // checkEnding refuses to continue while tenants are being deleted, since nothing would finish the
 // deletion.
@@ -96,10 +100,13 @@ func (r *run) allFinalizers(ctx context.Context) error {
 
 // release removes some finalizers from an object that has not changed since it was read.
 func (r *run) release(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured,
-	goes func(finalizer string) bool) error {
+	goes func(finalizer string) bool,
+) error {
 	stay := slices.DeleteFunc(u.GetFinalizers(), goes)
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.GetUID(),
-		"resourceVersion": u.GetResourceVersion(), "finalizers": stay}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             u.GetUID(),
+		"resourceVersion": u.GetResourceVersion(), "finalizers": stay,
+	}})
 	if err != nil {
 		return err
 	}

@@ -128,9 +128,12 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 // unlabelOne removes the project's labels and annotations from one object. It retries while a server still enforces a
 // policy that was deleted.
 func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
-	m *metav1.PartialObjectMetadata) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": m.UID, "labels": ourKeys(m.Labels),
-		"annotations": ourKeys(m.Annotations)}})
+	m *metav1.PartialObjectMetadata,
+) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": m.UID, "labels": ourKeys(m.Labels),
+		"annotations": ourKeys(m.Annotations),
+	}})
 	if err != nil {
 		return err
 	}

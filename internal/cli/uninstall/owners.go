@@ -104,7 +104,8 @@ func each[T runtime.Object](ctx context.Context, list pager.ListPageFunc, f func
 // eachObject calls f with each object of a resource. It does nothing if the server does not serve
 // the resource.
 func (r *run) eachObject(ctx context.Context, resource schema.GroupVersionResource,
-	f func(*unstructured.Unstructured)) error {
+	f func(*unstructured.Unstructured),
+) error {
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
 		return r.Admin.Objects.Resource(resource).List(ctx, opts)
 	}, f)
@@ -177,8 +178,10 @@ func (o *owners) isShared(s *rbacv1.Subject, namespace string) bool {
 func (r *run) checkCaller(ctx context.Context) error {
 	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 		&authorizationv1.SelfSubjectAccessReview{
-			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "*",
-				Group: "*", Resource: "*"}},
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb:  "*",
+				Group: "*", Resource: "*",
+			}},
 		}, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("review the caller's access: %w", err)

@@ -97,7 +97,8 @@ func onlyOurWebhooks(u *unstructured.Unstructured) bool {
 
 // deleteAll deletes the project's objects of a resource.
 func (r *run) deleteAll(ctx context.Context, resource schema.GroupVersionResource,
-	ours func(*unstructured.Unstructured) bool) error {
+	ours func(*unstructured.Unstructured) bool,
+) error {
 	var found []*unstructured.Unstructured
 	if err := r.eachObject(ctx, resource, func(u *unstructured.Unstructured) {
 		if ours(u) && u.GetDeletionTimestamp() == nil {

@@ -14,8 +14,10 @@ import (
 
 // accounts are the service accounts that are installed, whose names their roles and bindings have too.
 func accounts() []string {
-	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
-		"kubetenant-gateway-impersonator"}
+	return []string{
+		"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
+		"kubetenant-gateway-impersonator",
+	}
 }
 
 // programs are the names of what runs in the namespace of the service.
@@ -41,8 +43,10 @@ func service() []named {
 		{core("serviceaccounts"), accounts()},
 		{core("secrets"), []string{"kubetenant-webhook-config", "kubetenant-webhook-ca", "kubetenant-webhook-tls"}},
 		{core("configmaps"), []string{"kubetenant-webhook-client-ca", "kubetenant-webhook-ca", "kubetenant-swept"}},
-		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{leaseName,
-			"kubetenant-certificates"}},
+		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{
+			leaseName,
+			"kubetenant-certificates",
+		}},
 	}
 }
 

@@ -84,8 +84,10 @@ func installed() string {
 		fmt.Sprintf(rb, "own", "acme--web", "{kind: Group, name: 'tenant:acme'}, {kind: Group, name: devs}"),
 		fmt.Sprintf(rb, "ended", "kube-system, annotations: {kubetenant.dev/expires: soon}", "{kind: User, name: ops}"),
 	}
-	for _, kind := range []string{"Tenant", "RetiredTenant", "TenantMembers", "TenantQuota", "NamespaceTemplate",
-		"AccessGrant"} {
+	for _, kind := range []string{
+		"Tenant", "RetiredTenant", "TenantMembers", "TenantQuota", "NamespaceTemplate",
+		"AccessGrant",
+	} {
 		plural, scope := strings.TrimSuffix(strings.ToLower(kind), "s")+"s", "Cluster"
 		if kind == "AccessGrant" {
 			scope = "Namespaced"
@@ -122,9 +124,11 @@ func options(t *testing.T, s *apiServer) (*uninstall.Options, *said) {
 		t.Fatal(err)
 	}
 	out := &said{}
-	return &uninstall.Options{Admin: admin, Manager: manager, Look: uninstall.NewLooker(s.config()).Look,
+	return &uninstall.Options{
+		Admin: admin, Manager: manager, Look: uninstall.NewLooker(s.config()).Look,
 		ServiceNamespaces: []string{"kubetenant-system"},
-		Yes:               true, Pace: time.Millisecond, Say: out.say}, out
+		Yes:               true, Pace: time.Millisecond, Say: out.say,
+	}, out
 }
 
 // complete runs the command, changes the servers, and runs it again.
@@ -145,8 +149,10 @@ func TestRemovesEverything(t *testing.T) {
 	s := newServer(t, installed())
 	complete(t, s)
 	state := s.state()
-	for _, text := range []string{"kubetenant.dev/", "tenants.kubetenant.dev", "kubetenant:", "kubetenant-webhook",
-		"peter", "devs", "/ended"} {
+	for _, text := range []string{
+		"kubetenant.dev/", "tenants.kubetenant.dev", "kubetenant:", "kubetenant-webhook",
+		"peter", "devs", "/ended",
+	} {
 		if strings.Contains(state, text) {
 			t.Errorf("%s is left", text)
 		}
@@ -156,9 +162,11 @@ func TestRemovesEverything(t *testing.T) {
 		"NetworkPolicies": {"acme--web/own"}, "Deployments": {"kubetenant-system/other"},
 		"MutatingWebhookConfigurations": {"kubetenant"}, "ValidatingAdmissionPolicies": {"kubetenant.dev.example.com"},
 		"CustomResourceDefinitions": {"widgets.example.com"},
-		"Leases":                    {"kube-system/kube-scheduler"}, "ClusterRoles": {"view"}, "Namespaces": {"acme--web",
+		"Leases":                    {"kube-system/kube-scheduler"}, "ClusterRoles": {"view"}, "Namespaces": {
+			"acme--web",
 			"globex--shop",
-			"kubetenant-system"}, "Secrets": {"acme--web/plain"},
+			"kubetenant-system",
+		}, "Secrets": {"acme--web/plain"},
 	} {
 		if got := s.names("/" + strings.ToLower(resource) + " "); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", resource, got, want)
@@ -247,10 +255,12 @@ func TestDryRun(t *testing.T) {
 		if len(s.writes) > 0 {
 			t.Errorf("writes: %q", s.writes)
 		}
-		for _, text := range []string{"Step 1", "Step 6", "delete ClusterRoleBinding kubetenant:admins:acme",
+		for _, text := range []string{
+			"Step 1", "Step 6", "delete ClusterRoleBinding kubetenant:admins:acme",
 			"delete RoleBinding acme--web/kubetenant:admins", "remove the finalizer of Tenant acme",
 			"delete CustomResourceDefinition tenants.kubetenant.dev",
-			"remove labels and annotations of 1 configmaps: acme--web/prices"} {
+			"remove labels and annotations of 1 configmaps: acme--web/prices",
+		} {
 			if !out.has(text) {
 				t.Errorf("not printed: %s\n%s", text, strings.Join(out.lines, "\n"))
 			}
@@ -272,8 +282,10 @@ func TestRefuses(t *testing.T) {
 		force   bool // --force continues
 		want    string
 	}{
-		"a caller who is not the admin": {func(s *apiServer) { s.notAdmin = true }, true, false,
-			"only the cluster's admin"},
+		"a caller who is not the admin": {
+			func(s *apiServer) { s.notAdmin = true }, true, false,
+			"only the cluster's admin",
+		},
 		"a source of certificates": {published("authentication: {sources: [{name: certs, x509: {clientCAFile: " +
 			"ca.crt}}]}"), true, true, `authentication.sources "certs"`},
 		"the cluster's own certificates": {published("authentication: {sources: []}, authorization: {subject: " +
@@ -366,13 +378,17 @@ func TestClusterRoleBindings(t *testing.T) {
 			"name: 'system:serviceaccount:acme--web:x'}, {kind: Group, name: 'system:serviceaccounts:acme--web'}", ""},
 		"the system's service account": {"", "{kind: ServiceAccount, name: default, namespace: kube-system}", "default"},
 		"a scope":                      {", annotations: {kubetenant.dev/scope: ''}", "{kind: User, name: ops}", ""},
-		"an end": {", annotations: {kubetenant.dev/expires: '2099-01-01T00:00:00Z'}",
-			"{kind: User, name: ops}", ""},
+		"an end": {
+			", annotations: {kubetenant.dev/expires: '2099-01-01T00:00:00Z'}",
+			"{kind: User, name: ops}", "",
+		},
 		"two subjects": {"", "{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", "ops"},
 		"a user":       {"", "{kind: User, name: peter}", "peter"},
 		"everyone":     {"", "{kind: Group, name: 'system:authenticated'}", "system:authenticated"},
-		"kubetenant's own, with another": {", labels: {kubetenant.dev/of-tenant: acme}",
-			"{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", ""},
+		"kubetenant's own, with another": {
+			", labels: {kubetenant.dev/of-tenant: acme}",
+			"{kind: Group, name: 'tenant:acme'}, {kind: User, name: ops}", "",
+		},
 	} {
 		s := newServer(t, installed()+"\n---\n"+fmt.Sprintf(crb, "tried"+c.metadata, c.subjects))
 		o, out := options(t, s)
@@ -409,15 +425,19 @@ func TestRoleBindings(t *testing.T) {
 		"a tenant's group in the system": {"kube-system", "{kind: Group, name: 'tenant:acme'}", ""},
 		"everyone": {"acme--web", "{kind: Group, name: 'system:authenticated'}, {kind: Group, " +
 			"name: 'system:serviceaccounts'}", ""},
-		"everyone in the system": {"kube-system", "{kind: Group, name: 'system:authenticated'}",
-			"system:authenticated"},
+		"everyone in the system": {
+			"kube-system", "{kind: Group, name: 'system:authenticated'}",
+			"system:authenticated",
+		},
 		"an own service account": {"acme--web", "{kind: ServiceAccount, name: a}, {kind: Group, name: " +
 			"'system:serviceaccounts:acme--web'}", "a system:serviceaccounts:acme--web"},
 		"another tenant's service account":   {"acme--web", "{kind: ServiceAccount, name: a, namespace: globex--shop}", ""},
 		"the system's service account":       {"acme--web", "{kind: ServiceAccount, name: a, namespace: kube-system}", "a"},
 		"a tenant's service account in ours": {"kube-system", "{kind: User, name: 'system:serviceaccount:acme--web:a'}", ""},
-		"a component": {"acme--web", "{kind: User, name: 'system:kube-scheduler'}",
-			"system:kube-scheduler"},
+		"a component": {
+			"acme--web", "{kind: User, name: 'system:kube-scheduler'}",
+			"system:kube-scheduler",
+		},
 		"a user in the system": {"kube-system", "{kind: User, name: peter}", "peter"},
 	} {
 		s := newServer(t, installed()+"\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: umbrella--x, labels: "+
@@ -539,9 +559,11 @@ func TestServersChange(t *testing.T) {
 	if looks != 9 || len(s.names("kubetenant:admins:")) > 0 || len(s.names("tenants.kubetenant.dev")) > 0 {
 		t.Errorf("%d looks, %q left", looks, s.names("kubetenant"))
 	}
-	for _, text := range []string{"--authorization-config", "Do not delete the service",
+	for _, text := range []string{
+		"--authorization-config", "Do not delete the service",
 		"danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at a: change b",
-		"it restarts", "the server c, which holds the Lease"} {
+		"it restarts", "the server c, which holds the Lease",
+	} {
 		if !out.has(text) {
 			t.Errorf("not printed: %s\n%s", text, strings.Join(out.lines, "\n"))
 		}
@@ -610,8 +632,13 @@ func TestLook(t *testing.T) {
 	for _, c := range []struct {
 		renewed time.Time
 		want    bool
-	}{{now.Add(-time.Hour), false}, {now.Add(-time.Hour), false}, {now.Add(-time.Hour + time.Second), true},
-		{now.Add(-time.Hour + time.Second), false}, {now, true}} {
+	}{
+		{now.Add(-time.Hour), false},
+		{now.Add(-time.Hour), false},
+		{now.Add(-time.Hour + time.Second), true},
+		{now.Add(-time.Hour + time.Second), false},
+		{now, true},
+	} {
 		lease(c.renewed)
 		if servers, err := look.Look(t.Context()); err != nil || servers.Running() != c.want {
 			t.Errorf("renewed %s: %+v, %v", c.renewed, servers, err)

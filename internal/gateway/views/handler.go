@@ -47,7 +47,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		respond(w, r, discovery, &group)
 	case version:
 		respond(w, r, discovery, &metav1.APIResourceList{GroupVersion: GroupVersion.String(), APIResources: []metav1.APIResource{
-			{Name: Resource, SingularName: "cluster", Kind: Kind, Verbs: metav1.Verbs{"get", "list"}}}})
+			{Name: Resource, SingularName: "cluster", Kind: Kind, Verbs: metav1.Verbs{"get", "list"}},
+		}})
 	case version + "/" + Resource:
 		h.list(w, r)
 	default:

@@ -58,13 +58,22 @@ func TestRights(t *testing.T) {
 		"anybody":       {` }, tenants: ["*"] }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: "}, false},
 		"accounts too":  {` }, tenants: ["*"] }`, true, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: ", "serviceaccounts: "}, false},
 		"named tenants": {` }, tenants: [acme, globex], tenantMap: { acme: acme-eu } }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: acme-eu globex"}, false},
-		"named by all": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], withUID: true } }`, false,
-			[]string{"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ", "uids: "}, false},
-		"mapped alone": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
-			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"named by all": {
+			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], withUID: true } }`, false,
+			[]string{"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ", "uids: "},
+			false,
+		},
+		"mapped alone": {
+			` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"},
+			false,
+		},
 		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false, []string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
-		"mapped, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
-			[]string{"users: ", "groups: tenant:acme tenant:system", "userextras/kubetenant.dev/tenant: acme system"}, false},
+		"mapped, and the system's": {
+			` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			[]string{"users: ", "groups: tenant:acme tenant:system", "userextras/kubetenant.dev/tenant: acme system"},
+			false,
+		},
 		"constrained": {`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`, true, []string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "}, true},
 	} {
 		_, _, files := generate(t, cluster+c.more, c.accounts)

@@ -200,8 +200,10 @@ func TestExports(t *testing.T) {
 // are one finding a namespace, and those of other namespaces stay one each.
 func TestManyInATenantsNamespace(t *testing.T) {
 	ends := map[string]string{"kubetenant.dev/expires": "x"}
-	objects := []runtime.Object{namespace("acme--web", label("acme")), namespace("kube-system", label("acme")),
-		namespace("plain", nil)}
+	objects := []runtime.Object{
+		namespace("acme--web", label("acme")), namespace("kube-system", label("acme")),
+		namespace("plain", nil),
+	}
 	for i := range 5 {
 		objects = append(objects, roleBinding(fmt.Sprintf("b%d", i), ends))
 	}
@@ -214,9 +216,11 @@ func TestManyInATenantsNamespace(t *testing.T) {
 	}
 	scoped := roleBinding("scoped", map[string]string{"kubetenant.dev/scope": "a"})
 	objects = append(objects, scoped)
-	want := []string{"Namespace kube-system: this system namespace", "RoleBinding acme--web/b0 and 4 more in the namespace: a " +
-		"server without kubetenant ignores the annotation kubetenant.dev/expires", "RoleBinding acme--web/scoped: ",
-		"RoleBinding kube-system/b0: ", "RoleBinding kube-system/b1: ", "RoleBinding plain/b0: ", "RoleBinding plain/b1: "}
+	want := []string{
+		"Namespace kube-system: this system namespace", "RoleBinding acme--web/b0 and 4 more in the namespace: a " +
+			"server without kubetenant ignores the annotation kubetenant.dev/expires", "RoleBinding acme--web/scoped: ",
+		"RoleBinding kube-system/b0: ", "RoleBinding kube-system/b1: ", "RoleBinding plain/b0: ", "RoleBinding plain/b1: ",
+	}
 	live, unchecked := leaving.Cluster(t.Context(), fake.NewClientset(objects...), systemNamespaces)
 	if unchecked != nil {
 		t.Fatal(unchecked)

@@ -138,8 +138,15 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 	for _, other := range []struct {
 		name   string
 		groups []string
-	}{{"alice", nil}, {"alice", []string{user.AllAuthenticated}}, {"alice", []string{tenant.GroupPrefix + "acme"}}, {user.Anonymous, []string{user.AllUnauthenticated}},
-		{"system:serviceaccount:acme--web:default", []string{"system:serviceaccounts", "system:serviceaccounts:acme--web"}}, {"system:nodes", nil}, {"system:masters", nil}} {
+	}{
+		{"alice", nil},
+		{"alice", []string{user.AllAuthenticated}},
+		{"alice", []string{tenant.GroupPrefix + "acme"}},
+		{user.Anonymous, []string{user.AllUnauthenticated}},
+		{"system:serviceaccount:acme--web:default", []string{"system:serviceaccounts", "system:serviceaccounts:acme--web"}},
+		{"system:nodes", nil},
+		{"system:masters", nil},
+	} {
 		if !asked(other.name, other.groups, "") {
 			c.report("matchConditions let %s with groups %q pass by the service", other.name, other.groups)
 		}

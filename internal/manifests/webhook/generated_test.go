@@ -145,8 +145,10 @@ func TestNoCredentialsOfTheGateway(t *testing.T) {
 	if err := yaml.Unmarshal(text, &config); err != nil {
 		t.Fatal(err)
 	}
-	config["gateway"] = map[string]any{"clusters": []any{map[string]any{"name": "eu1", "tenants": []any{"*"},
-		"reader": map[string]any{"kubeConfigFile": "not-made-yet"}, "impersonator": map[string]any{"kubeConfigFile": "eu1-imp"}}}}
+	config["gateway"] = map[string]any{"clusters": []any{map[string]any{
+		"name": "eu1", "tenants": []any{"*"},
+		"reader": map[string]any{"kubeConfigFile": "not-made-yet"}, "impersonator": map[string]any{"kubeConfigFile": "eu1-imp"},
+	}}}
 	if text, err = yaml.Marshal(config); err != nil {
 		t.Fatal(err)
 	}

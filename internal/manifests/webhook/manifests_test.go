@@ -39,9 +39,11 @@ func options(t *testing.T) webhook.Options {
 authentication: {sources: [{name: tokens, tokenFile: {path: files/tokens.csv}}]}}`)
 	write(t, filepath.Join(dir, "files", "tokens.csv"), "tok,alice,u1,dev,,a\n")
 	write(t, filepath.Join(dir, "ca.crt"), "-----BEGIN CERTIFICATE-----\n")
-	return webhook.Options{Config: filepath.Join(dir, "tenancy.yaml"), Image: "example.com/kubetenant-webhook:1", Namespace: "kubetenant-system",
+	return webhook.Options{
+		Config: filepath.Join(dir, "tenancy.yaml"), Image: "example.com/kubetenant-webhook:1", Namespace: "kubetenant-system",
 		URL: "https://10.0.0.9:9443", ClientCA: filepath.Join(dir, "ca.crt"), SelfManaged: true, Directory: "/etc/kubernetes/kubetenant",
-		ClientCertificate: "/etc/kubernetes/kubetenant/client.crt", ClientKey: "/etc/kubernetes/kubetenant/client.key", Authorizers: []string{"Node", "RBAC"}}
+		ClientCertificate: "/etc/kubernetes/kubetenant/client.crt", ClientKey: "/etc/kubernetes/kubetenant/client.key", Authorizers: []string{"Node", "RBAC"},
+	}
 }
 
 func write(t *testing.T, path, text string) {

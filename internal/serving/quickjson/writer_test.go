@@ -23,8 +23,10 @@ func FuzzWriter(f *testing.F) {
 			User  authenticationv1.UserInfo `json:"user"`
 			Any   any                       `json:"any"`
 		}
-		of := document{Flag: more, Text: a, Texts: []string{b, c}, Count: n, Map: map[string]string{d: a}, Any: map[string]any{a: n},
-			User: authenticationv1.UserInfo{Username: a, UID: b, Groups: []string{c}, Extra: map[string]authenticationv1.ExtraValue{a: {b, c}}}}
+		of := document{
+			Flag: more, Text: a, Texts: []string{b, c}, Count: n, Map: map[string]string{d: a}, Any: map[string]any{a: n},
+			User: authenticationv1.UserInfo{Username: a, UID: b, Groups: []string{c}, Extra: map[string]authenticationv1.ExtraValue{a: {b, c}}},
+		}
 		if more {
 			of.Map[a], of.Map[b] = b, c
 			of.User.Extra[b], of.User.Extra[c] = nil, authenticationv1.ExtraValue{}

@@ -91,8 +91,10 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 		return nil, err
 	}
 	s.swept, s.follow = followSwept(clients.Typed, namespace), s.known.CRDs.Run
-	s.synced = map[string]func() bool{"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
-		"swept": s.swept.informer.HasSynced, "tenants": s.known.Tenants.HasSynced}
+	s.synced = map[string]func() bool{
+		"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
+		"swept": s.swept.informer.HasSynced, "tenants": s.known.Tenants.HasSynced,
+	}
 	s.Server.Cluster = stack.Cluster{
 		Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
 		Stale:   func() bool { return !s.current.Load() },

@@ -67,7 +67,7 @@ func TestWatches(t *testing.T) {
 			<-ctx.Done() // a connection that says nothing
 			return ctx.Err()
 		})
-		stale := func(when string, want string) {
+		stale := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
 			if err := f.check(10*time.Second, func(string) bool { return false }); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {

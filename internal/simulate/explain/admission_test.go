@@ -28,8 +28,10 @@ func onHost(yes bool) corev1.PodSpec {
 // writing writes an object in a cluster that has a namespace acme--baseline, and whose authorizer
 // allows everything.
 func writing(t *testing.T, kind schema.GroupVersionKind, object runtime.Object, more ...runtime.Object) func(*explain.Query) {
-	leveled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--baseline",
-		Labels: map[string]string{tenant.Label: "acme", "pod-security.kubernetes.io/enforce": "baseline"}}}
+	leveled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   "acme--baseline",
+		Labels: map[string]string{tenant.Label: "acme", "pod-security.kubernetes.io/enforce": "baseline"},
+	}}
 	return func(q *explain.Query) {
 		with(t, append(more, leveled)...)(q)
 		if object != nil {
@@ -51,8 +53,10 @@ const violation = `violates PodSecurity "baseline:latest": host namespaces (host
 // words, and that it does not deny a workload, which the server accepts.
 func TestPodSecurity(t *testing.T) {
 	alice, pods, deployments := somebody("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"), appsv1.SchemeGroupVersion.WithKind("Deployment")
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "acme--baseline"},
-		Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: onHost(true)}}}
+	deployment := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "acme--baseline"},
+		Spec:       appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: onHost(true)}},
+	}
 	ending := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--ending", Labels: map[string]string{tenant.Label: "acme"}, DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
 	for name, c := range map[string]struct {
 		r      authorizer.AttributesRecord

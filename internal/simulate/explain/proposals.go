@@ -47,16 +47,20 @@ func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) 
 	if r.Namespace != "" && r.Resource != "namespaces" {
 		const who = "To allow this, a caller who has this right in the namespace can create:"
 		role := &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
-		binding := &rbacv1.RoleBinding{TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta,
+		binding := &rbacv1.RoleBinding{
+			TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta,
 			Subjects: []rbacv1.Subject{subject},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name}}
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+		}
 		return q.tryRole(ctx, a, who, role, binding)
 	}
 	meta.Namespace = ""
 	role := &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
-	binding := &rbacv1.ClusterRoleBinding{TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta,
+	binding := &rbacv1.ClusterRoleBinding{
+		TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta,
 		Subjects: []rbacv1.Subject{subject},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name}}
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+	}
 	const who = "To allow this, the cluster's admin can create:"
 	if caller.IsSystem() || subject.Kind == rbacv1.ServiceAccountKind {
 		return q.tryRole(ctx, a, who, role, binding)
@@ -176,7 +180,8 @@ func (q *Query) proposeReviews(ctx context.Context, a *answer) (*change, error) 
 
 // tryConfig calls try with a configuration that differs in the given fields of authorization.
 func (q *Query) tryConfig(ctx context.Context, a *answer, text string, config *configv1alpha1.Settings,
-	fields map[string]any) (*change, error) {
+	fields map[string]any,
+) (*change, error) {
 	after, err := q.with(config)
 	if err != nil {
 		return nil, err

@@ -160,8 +160,11 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonNoTenant: {{"no tenant", somebody("eve", ""), own, nil, "", "The caller has no tenant."}},
 		authz.ReasonBadTenant: {
 			{"two tenants", &user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}}, own, nil, "", "The caller's tenant is not valid"},
-			{"an account of a missing namespace", &user.DefaultInfo{Name: "system:serviceaccount:acme--wbe:robot", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}, own, nil, "",
-				"There is no namespace acme--wbe, so its service account has no tenant."}},
+			{
+				"an account of a missing namespace", &user.DefaultInfo{Name: "system:serviceaccount:acme--wbe:robot", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}, own, nil, "",
+				"There is no namespace acme--wbe, so its service account has no tenant.",
+			},
+		},
 		authz.ReasonSystemGroup: {{"a system group", somebody("alice", "acme", "system:masters"), own, nil, "", "A tenant's caller may not be in a group"}},
 		authz.ReasonRevoked: {{"revoked", alice, own, func(q *explain.Query) {
 			q.Config.Authentication.Revocation = &configv1alpha1.RevocationFile{Path: revoked}
@@ -199,10 +202,12 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonPath:          {{"metrics", carol, askPath("/metrics"), nil, "No policy file is configured", ""}},
 		authz.ReasonNoTenantObject: {
 			{"a required Tenant", alice, own, always, "There is no Tenant acme, which authorization.requireTenant demands.", ""},
-			{"a required Tenant, and a role", carol, own, always, "There is no Tenant acme, which authorization.requireTenant demands.", ""}},
+			{"a required Tenant, and a role", carol, own, always, "There is no Tenant acme, which authorization.requireTenant demands.", ""},
+		},
 		authz.ReasonRetired: {
 			{"a deleted tenant", alice, own, with(t, retired(true)), "Tenant acme was deleted. The cluster's admin can give its name to a new tenant.", ""},
-			{"a tenant that still ends", alice, own, with(t, retired(false)), "", "The caller's tenant was deleted."}},
+			{"a tenant that still ends", alice, own, with(t, retired(false)), "", "The caller's tenant was deleted."},
+		},
 		authz.ReasonUndated: {{"a certificate of no known time", certificate, own, func(q *explain.Query) {
 			q.Config.Authorization.Subject.FromGroups = true
 			with(t, retired(true), aTenant(map[string]any{"replaces": "one"}))(q)
@@ -213,11 +218,13 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{"closed", alice, own, of(map[string]any{"access": "Closed"}), "Tenant acme has spec.access: Closed.", ""},
 			{"closed twice", alice, write, of(map[string]any{"access": "ReadOnly", "suspension": "Closed"}), "Tenant acme is suspended (Closed).", ""},
 			{"a value of a later release", alice, own, of(map[string]any{"access": "Later"}), "Tenant acme has spec.access: Later.", ""},
-			{"closed, and nothing allows it then", carol, ask("get", "nodes/proxy", ""), of(map[string]any{"suspension": "Closed"}), "", none}},
+			{"closed, and nothing allows it then", carol, ask("get", "nodes/proxy", ""), of(map[string]any{"suspension": "Closed"}), "", none},
+		},
 		authz.ReasonReadOnly: {
 			{"suspended", alice, write, of(map[string]any{"suspension": "ReadOnly"}), "Tenant acme is suspended (ReadOnly).", ""},
 			{"read-only", alice, write, of(map[string]any{"access": "ReadOnly", "suspension": "Open"}), "Tenant acme has spec.access: ReadOnly.", ""},
-			{"in deletion", alice, write, with(t, deleted(map[string]any{})), "", "Tenant acme is being deleted. Its callers may only read and delete."}},
+			{"in deletion", alice, write, with(t, deleted(map[string]any{})), "", "Tenant acme is being deleted. Its callers may only read and delete."},
+		},
 		authz.ReasonGrant: nil, authz.ReasonAnnounced: nil, authz.ReasonABAC: nil, // they allow
 	}
 }

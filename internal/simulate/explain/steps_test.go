@@ -52,9 +52,13 @@ func askPath(path string) authorizer.AttributesRecord {
 // grant lets alice of acme get Secrets in globex--shop.
 func grant(t *testing.T) runtime.Object {
 	t.Helper()
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.AccessGrant{TypeMeta: metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant}, ObjectMeta: metav1.ObjectMeta{Name: "g", Namespace: "globex--shop"},
-		Spec: v1alpha1.AccessGrantSpec{From: v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
-			To: []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}, Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"}}})
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.AccessGrant{
+		TypeMeta: metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant}, ObjectMeta: metav1.ObjectMeta{Name: "g", Namespace: "globex--shop"},
+		Spec: v1alpha1.AccessGrantSpec{
+			From: v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
+			To:   []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}, Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"},
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,8 +127,10 @@ func TestSteps(t *testing.T) {
 		decision string
 		want     map[string]string // the beginnings of steps
 	}{
-		"own": {alice, own, nil, "allow", map[string]string{"source": "a test", "user": "alice; groups system:authenticated, dev", "tenant": "acme, by the extra", "request": "get pods in namespace acme--web",
-			"owner": "tenant acme", "boundary": "delegates, by the row " + string(authz.RuleOwn), "grants": "not needed", "policy file": "none is configured", "rbac": `allowed by ClusterRoleBinding "acmes"`, "admission": "is not asked"}},
+		"own": {alice, own, nil, "allow", map[string]string{
+			"source": "a test", "user": "alice; groups system:authenticated, dev", "tenant": "acme, by the extra", "request": "get pods in namespace acme--web",
+			"owner": "tenant acme", "boundary": "delegates, by the row " + string(authz.RuleOwn), "grants": "not needed", "policy file": "none is configured", "rbac": `allowed by ClusterRoleBinding "acmes"`, "admission": "is not asked",
+		}},
 		"not bound":         {carol, own, nil, "deny", map[string]string{"boundary": "delegates", "rbac": "no role that is bound to the caller allows it", "grants": "not needed"}},
 		"foreign":           {alice, foreign, nil, "deny", map[string]string{"owner": "tenant globex", "boundary": "denies: " + string(authz.ReasonNotOwned), "grants": "none allows it", "rbac": "is not asked; it would say: no role"}},
 		"foreign, bound":    {alice, ask("get", "pods", "globex--shop"), nil, "deny", map[string]string{"rbac": `is not asked; it would say: allowed by ClusterRoleBinding "acmes"`}},
@@ -289,8 +295,10 @@ func TestIsWrite(t *testing.T) {
 	paths := askPath("/metrics")
 	paths.Verb = "create"
 	for want, all := range map[bool][]authorizer.AttributesRecord{
-		true: {ask("create", "pods", "n"), ask("update", "pods", "n"), ask("patch", "pods", "n"), ask("delete", "pods", "n"), ask("deletecollection", "pods", "n"),
-			ask("get", "pods/exec", "n"), ask("create", "pods/attach", "n"), ask("get", "pods/portforward", "n"), ask("get", "services/proxy", "n")},
+		true: {
+			ask("create", "pods", "n"), ask("update", "pods", "n"), ask("patch", "pods", "n"), ask("delete", "pods", "n"), ask("deletecollection", "pods", "n"),
+			ask("get", "pods/exec", "n"), ask("create", "pods/attach", "n"), ask("get", "pods/portforward", "n"), ask("get", "services/proxy", "n"),
+		},
 		false: {ask("get", "pods", "n"), ask("list", "pods", ""), ask("watch", "pods", ""), ask("get", "pods/log", "n"), paths},
 	} {
 		for _, r := range all {

@@ -142,7 +142,8 @@ func restricts(value string, reason authz.Reason) bool {
 // tryTenant calls try with a command that sets a field of the Tenant's spec, or removes it if value
 // is nil.
 func (q *Query) tryTenant(ctx context.Context, a *answer, of *unstructured.Unstructured, remedy Remedy,
-	field string, value any) (*change, error) {
+	field string, value any,
+) (*change, error) {
 	object := of.DeepCopy()
 	if value == nil {
 		unstructured.RemoveNestedField(object.Object, "spec", field)

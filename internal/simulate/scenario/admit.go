@@ -116,8 +116,10 @@ func WriteAttributes(a *Admit, w *Write) authorizer.AttributesRecord {
 	if a.Operation == "CREATE" && a.Subresource == "" {
 		name = "" // a POST names no object
 	}
-	return authorizer.AttributesRecord{Verb: verb, APIGroup: w.GVR.Group, APIVersion: w.GVR.Version, Resource: w.GVR.Resource,
-		Subresource: a.Subresource, Namespace: w.Namespace, Name: name, ResourceRequest: true}
+	return authorizer.AttributesRecord{
+		Verb: verb, APIGroup: w.GVR.Group, APIVersion: w.GVR.Version, Resource: w.GVR.Resource,
+		Subresource: a.Subresource, Namespace: w.Namespace, Name: name, ResourceRequest: true,
+	}
 }
 
 func (s *session) boundary(ctx context.Context, u user.Info, a *Admit, w Write) (string, error) {

@@ -158,7 +158,8 @@ func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, s
 		}
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+	})
 	answer := httptest.NewRecorder()
 	s.stack.WithRequestState(chain).ServeHTTP(answer, r)
 	if seen != nil {

@@ -88,9 +88,11 @@ func validateScenario(s *Scenario) field.ErrorList {
 func validateCase(c *Case, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	kinds := 0
-	for _, set := range []bool{c.Credential.X509 != nil, c.Credential.BearerToken != "", c.Credential.Basic != nil,
+	for _, set := range []bool{
+		c.Credential.X509 != nil, c.Credential.BearerToken != "", c.Credential.Basic != nil,
 		c.Credential.User != nil, c.Credential.Anonymous, c.Credential.ServiceAccount != nil, c.Credential.OIDC != nil,
-		c.Credential.Keystone != nil, c.Credential.Webhook != nil} {
+		c.Credential.Keystone != nil, c.Credential.Webhook != nil,
+	} {
 		if set {
 			kinds++
 		}

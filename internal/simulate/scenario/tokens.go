@@ -81,8 +81,10 @@ func (w *World) idToken(c *OIDCCredential) (string, error) {
 	// Upstream's authenticator has the machine's clock.
 	now := time.Now()
 	issuer := src.OIDC.JWT.Issuer
-	claims := map[string]any{"iss": issuer.URL, "aud": issuer.Audiences[0], "sub": "subject",
-		"exp": now.Add(duration(c.ExpiresIn, time.Hour)).Unix(), "iat": now.Unix()}
+	claims := map[string]any{
+		"iss": issuer.URL, "aud": issuer.Audiences[0], "sub": "subject",
+		"exp": now.Add(duration(c.ExpiresIn, time.Hour)).Unix(), "iat": now.Unix(),
+	}
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }
 
@@ -125,7 +127,8 @@ func (w *World) webhookToken(c *WebhookCredential) (string, error) {
 		answer = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(authenticationv1.TokenReview{
-				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: c.Status})
+				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: c.Status,
+			})
 		}
 	}
 	w.providers.expect(src.Name+" "+token, answer)

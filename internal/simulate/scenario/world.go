@@ -311,8 +311,10 @@ func (w *World) template(c *X509Credential) (*x509.Certificate, error) {
 	}
 	t := &x509.Certificate{
 		SerialNumber: serial,
-		Subject: pkix.Name{CommonName: c.CommonName, Organization: c.Organization,
-			OrganizationalUnit: c.OrganizationalUnit},
+		Subject: pkix.Name{
+			CommonName: c.CommonName, Organization: c.Organization,
+			OrganizationalUnit: c.OrganizationalUnit,
+		},
 		NotBefore: w.now.Add(duration(c.NotBeforeIn, -24*time.Hour)), NotAfter: w.now.Add(duration(c.NotAfterIn, time.Hour)),
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}

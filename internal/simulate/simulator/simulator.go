@@ -80,7 +80,8 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 		all[i] = g
 	}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List"}, all...)
+		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List",
+	}, all...)
 }
 
 // SelectedLabels reports whether webhooks or policies choose namespaces by a label.
@@ -133,8 +134,10 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 // Asked returns the context in which a question is answered as a SelfSubjectAccessReview's is: a list over
 // all namespaces as the one that a tenant's would be limited to.
 func Asked(ctx context.Context) context.Context {
-	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "create",
-		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews"})
+	return request.WithRequestInfo(ctx, &request.RequestInfo{
+		IsResourceRequest: true, Verb: "create",
+		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews",
+	})
 }
 
 // Fields returns what a selector of fields requires, as the server tells authorizers.

@@ -51,9 +51,13 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "web", Name: "p",
-			ResourceRequest: true, User: &user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + c.caller},
-				Extra: map[string][]string{tenant.ExtraKey: {c.caller}}}})
+		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+			Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "web", Name: "p",
+			ResourceRequest: true, User: &user.DefaultInfo{
+				Name: "alice", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + c.caller},
+				Extra: map[string][]string{tenant.ExtraKey: {c.caller}},
+			},
+		})
 		if decision != c.want || err != nil {
 			t.Errorf("%s: %v, %q, %v; want %v", name, decision, reason, err, c.want)
 		}

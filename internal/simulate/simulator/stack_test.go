@@ -61,8 +61,10 @@ func TestServersOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: c.in, Name: "p", ResourceRequest: true,
-			User: &user.DefaultInfo{Name: "alice", Groups: c.groups, Extra: map[string][]string{tenant.ExtraKey: {c.of}}}})
+		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+			Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: c.in, Name: "p", ResourceRequest: true,
+			User: &user.DefaultInfo{Name: "alice", Groups: c.groups, Extra: map[string][]string{tenant.ExtraKey: {c.of}}},
+		})
 		if decision != c.want || reason != c.wantReason || err != nil || len(seen) != 1 {
 			t.Errorf("%s: %v, %q, %v, seen %v; want %v, %q", name, decision, reason, err, seen, c.want, c.wantReason)
 		}
@@ -112,8 +114,11 @@ func TestAdmitOrder(t *testing.T) {
 		of := func(name string, err error, operations ...admission.Operation) plugin {
 			return plugin{admission.NewHandler(operations...), name, err, &said}
 		}
-		stack := &stack.Stack{Admission: []stack.Plugin{{Name: "a", Interface: validating{of("a", c.second, admission.Create)}},
-			{Name: "b", Interface: mutating{of("b", c.first, admission.Create)}}, {Name: "c", Interface: validating{of("c", nil, admission.Create, admission.Delete)}}}}
+		stack := &stack.Stack{Admission: []stack.Plugin{
+			{Name: "a", Interface: validating{of("a", c.second, admission.Create)}},
+			{Name: "b", Interface: mutating{of("b", c.first, admission.Create)}},
+			{Name: "c", Interface: validating{of("c", nil, admission.Create, admission.Delete)}},
+		}}
 		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p", schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
 		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(said, c.want) {
 			t.Errorf("%s: %v, asked %v; want %v, %v", name, err, said, c.err, c.want)
@@ -142,8 +147,10 @@ func TestQuotasOfTenants(t *testing.T) {
 	}
 	for name, want := range map[string]authorizer.Decision{"acme q": authorizer.DecisionAllow, "globex q": authorizer.DecisionDeny, "acme bad": authorizer.DecisionDeny, "acme missing": authorizer.DecisionDeny} {
 		of, quota, _ := strings.Cut(name, " ")
-		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{Verb: "get", APIGroup: tenant.Domain, APIVersion: "v1alpha1", Resource: v1alpha1.ResourceTenantQuotas, Name: quota,
-			ResourceRequest: true, User: &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {of}}}})
+		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
+			Verb: "get", APIGroup: tenant.Domain, APIVersion: "v1alpha1", Resource: v1alpha1.ResourceTenantQuotas, Name: quota,
+			ResourceRequest: true, User: &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {of}}},
+		})
 		if decision != want || err != nil {
 			t.Errorf("%s: %v, %q, %v; want %v", name, decision, reason, err, want)
 		}

@@ -117,8 +117,10 @@ func TestSweepResumes(t *testing.T) {
 		"somebody else's":   {same, "elsewhere", "{}"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
-		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: c.namespace,
-			Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks}}, Data: map[string]string{state.SweptKey: before}})
+		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: state.SweptName, Namespace: c.namespace,
+			Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks},
+		}, Data: map[string]string{state.SweptKey: before}})
 		said := ""
 		published(t, client, func(m *corev1.ConfigMap) error {
 			said = m.Data[state.SweptKey] + " of " + m.Annotations[state.WebhooksAnnotation]

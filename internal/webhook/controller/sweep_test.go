@@ -36,8 +36,10 @@ func TestVersionOfWebhooks(t *testing.T) {
 	if !before.Follows(before) || !version("1", "new", fail, 2).Follows(before) {
 		t.Error("a renewed authority makes others of them")
 	}
-	for what, now := range map[string]state.WebhooksVersion{"made anew": version("2", "old", fail, 1), "let through": version("1", "old", ignore, 2),
-		"changed twice": version("1", "old", fail, 3), "older": version("1", "old", fail, 0), "none": {}} {
+	for what, now := range map[string]state.WebhooksVersion{
+		"made anew": version("2", "old", fail, 1), "let through": version("1", "old", ignore, 2),
+		"changed twice": version("1", "old", fail, 3), "older": version("1", "old", fail, 0), "none": {},
+	} {
 		if now.Follows(before) {
 			t.Errorf("%s: webhooks are taken for the same", what)
 		}

@@ -30,8 +30,10 @@ func dialFrom(t *testing.T, address string, server *httptest.Server) net.Conn {
 // postFrom sends a body from an address and returns the status.
 func postFrom(t *testing.T, address string, server *httptest.Server, path, body string) int {
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext}}
+	client := &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext:       (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext,
+	}}
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, server.URL+path, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)

@@ -139,8 +139,10 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 	case path != nil:
 		return &authorizer.AttributesRecord{User: u, Verb: path.Verb, Path: path.Path}, nil
 	}
-	a := &authorizer.AttributesRecord{User: u, ResourceRequest: true, Verb: resource.Verb, Namespace: resource.Namespace,
-		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Subresource: resource.Subresource, Name: resource.Name}
+	a := &authorizer.AttributesRecord{
+		User: u, ResourceRequest: true, Verb: resource.Verb, Namespace: resource.Namespace,
+		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
+	}
 	if s := resource.LabelSelector; s != nil {
 		a.LabelSelectorRequirements = labelsOf(s.Requirements)
 	}
@@ -156,7 +158,8 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	operators := map[metav1.LabelSelectorOperator]selection.Operator{
 		metav1.LabelSelectorOpIn: selection.In, metav1.LabelSelectorOpNotIn: selection.NotIn,
-		metav1.LabelSelectorOpExists: selection.Exists, metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist}
+		metav1.LabelSelectorOpExists: selection.Exists, metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
+	}
 	var out labels.Requirements
 	for _, r := range list {
 		operator, known := operators[r.Operator]
@@ -170,7 +173,8 @@ func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 // fieldsOf is labelsOf for fields, of which kube-apiserver compares single values only.
 func fieldsOf(list []metav1.FieldSelectorRequirement) fields.Requirements {
 	operators := map[metav1.FieldSelectorOperator]selection.Operator{
-		metav1.FieldSelectorOpIn: selection.Equals, metav1.FieldSelectorOpNotIn: selection.NotEquals}
+		metav1.FieldSelectorOpIn: selection.Equals, metav1.FieldSelectorOpNotIn: selection.NotEquals,
+	}
 	var out fields.Requirements
 	for _, r := range list {
 		if operator, known := operators[r.Operator]; known && len(r.Values) == 1 {

@@ -126,22 +126,38 @@ func TestPatch(t *testing.T) {
 		change func(runtime.Object)
 		want   string
 	}{
-		"a label beside others": {`{"metadata":{"labels":{"app":"web"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["kubetenant.dev/tenant"] = "acme" },
-			`[{"op":"add","path":"/metadata/labels/kubetenant.dev~1tenant","value":"acme"}]`},
-		"the first label": {`{"metadata":{"name":"p","labels":null}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
-			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`},
-		"no metadata": {`{"spec":{"containers":[]}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
-			`[{"op":"add","path":"/metadata","value":{}},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`},
-		"a label goes": {`{"metadata":{"labels":{"a":"b","c":"d"}}}`, func(o runtime.Object) { delete(o.(*corev1.Pod).Labels, "a") },
-			`[{"op":"remove","path":"/metadata/labels/a"}]`},
-		"the last label goes": {`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil },
-			`[{"op":"remove","path":"/metadata/labels"}]`},
-		"a label is empty": {`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["a"] = "" },
-			`[{"op":"add","path":"/metadata/labels/a","value":""}]`},
-		"in a list": {`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`, func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
-			`[{"op":"add","path":"/spec/containers/1/image","value":"i"}]`},
-		"false, which is pointed at": {`{"spec":{"enableServiceLinks":true,"unknown":1}}`, func(o runtime.Object) { *o.(*corev1.Pod).Spec.EnableServiceLinks = false },
-			`[{"op":"add","path":"/spec/enableServiceLinks","value":false}]`},
+		"a label beside others": {
+			`{"metadata":{"labels":{"app":"web"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["kubetenant.dev/tenant"] = "acme" },
+			`[{"op":"add","path":"/metadata/labels/kubetenant.dev~1tenant","value":"acme"}]`,
+		},
+		"the first label": {
+			`{"metadata":{"name":"p","labels":null}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
+			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
+		},
+		"no metadata": {
+			`{"spec":{"containers":[]}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
+			`[{"op":"add","path":"/metadata","value":{}},{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
+		},
+		"a label goes": {
+			`{"metadata":{"labels":{"a":"b","c":"d"}}}`, func(o runtime.Object) { delete(o.(*corev1.Pod).Labels, "a") },
+			`[{"op":"remove","path":"/metadata/labels/a"}]`,
+		},
+		"the last label goes": {
+			`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil },
+			`[{"op":"remove","path":"/metadata/labels"}]`,
+		},
+		"a label is empty": {
+			`{"metadata":{"labels":{"a":"b"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["a"] = "" },
+			`[{"op":"add","path":"/metadata/labels/a","value":""}]`,
+		},
+		"in a list": {
+			`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`, func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
+			`[{"op":"add","path":"/spec/containers/1/image","value":"i"}]`,
+		},
+		"false, which is pointed at": {
+			`{"spec":{"enableServiceLinks":true,"unknown":1}}`, func(o runtime.Object) { *o.(*corev1.Pod).Spec.EnableServiceLinks = false },
+			`[{"op":"add","path":"/spec/enableServiceLinks","value":false}]`,
+		},
 		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
 	} {
 		object, err := readObject([]byte(c.text), typed(pod))

@@ -228,12 +228,16 @@ func TestAdmit(t *testing.T) {
 // denial, and never with an allowance.
 func TestNoReview(t *testing.T) {
 	h := newWorld(t).handler(t)
-	good := map[string]string{service.AuthenticatePath: tokenReview("v1", token), service.AuthorizePath: access("v1", "groups", "a--web"),
-		service.MutatePath: admissionReview("CREATE", configMap(""), ""), service.ValidatePath: admissionReview("CREATE", configMap(""), "")}
+	good := map[string]string{
+		service.AuthenticatePath: tokenReview("v1", token), service.AuthorizePath: access("v1", "groups", "a--web"),
+		service.MutatePath: admissionReview("CREATE", configMap(""), ""), service.ValidatePath: admissionReview("CREATE", configMap(""), ""),
+	}
 	for path, body := range good {
-		bad := map[string]string{"empty": "", "no JSON": "{", "null": "null", "a list": "[" + body + "]", "twice": body + body,
+		bad := map[string]string{
+			"empty": "", "no JSON": "{", "null": "null", "a list": "[" + body + "]", "twice": body + body,
 			"another version": strings.Replace(body, "/v1\"", "/v2\"", 1), "another kind": strings.Replace(body, "Review\"", "Reviews\"", 1),
-			"a key twice": strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1), "a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1)}
+			"a key twice": strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1), "a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1),
+		}
 		if strings.HasPrefix(path, "/admit") {
 			for _, operation := range []string{"", "REPLACE", "create", "*"} {
 				bad["operation "+operation] = strings.Replace(body, `"CREATE"`, strconv.Quote(operation), 1)

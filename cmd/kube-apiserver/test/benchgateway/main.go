@@ -178,14 +178,19 @@ const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level
 
 // prepare makes a tenant's namespace with an object in it, and the files that the configuration names.
 func (b *bench) prepare(ctx context.Context) error {
-	for name, text := range map[string]string{"bench-tokens.csv": token + ",alice,u1,dev,,acme\n", bothStages: auditPolicy,
-		oneStage: auditPolicy + "omitStages: [ RequestReceived ]\n"} {
+	for name, text := range map[string]string{
+		"bench-tokens.csv": token + ",alice,u1,dev,,acme\n", bothStages: auditPolicy,
+		oneStage: auditPolicy + "omitStages: [ RequestReceived ]\n",
+	} {
 		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
 			return err
 		}
 	}
-	for _, step := range [][]string{{"admin", "apply", "-f", "../../examples/manifests/tenants.yaml"}, {"acme", "create", "namespace", "acme--web"},
-		{"acme", "-n", "acme--web", "create", "configmap", "settings", "--from-literal=a=b"}} {
+	for _, step := range [][]string{
+		{"admin", "apply", "-f", "../../examples/manifests/tenants.yaml"},
+		{"acme", "create", "namespace", "acme--web"},
+		{"acme", "-n", "acme--web", "create", "configmap", "settings", "--from-literal=a=b"},
+	} {
 		cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "kubectl"), append([]string{"--kubeconfig", b.server.Kubeconfig(step[0])}, step[1:]...)...) // #nosec G204 -- the built command
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)

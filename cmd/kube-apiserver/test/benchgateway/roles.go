@@ -70,12 +70,14 @@ func serveStub(ctx context.Context, address, pki string) error {
 		}
 	})
 	mux.HandleFunc(command, echo)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams},
+	server := &http.Server{
+		Handler: mux, ReadHeaderTimeout: time.Minute, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams},
 		ConnState: func(_ net.Conn, s http.ConnState) {
 			if s == http.StateNew {
 				opened.Add(1)
 			}
-		}}
+		},
+	}
 	return until(ctx, server, listener, pki, "kube-apiserver")
 }
 

@@ -96,12 +96,16 @@ func (s suite) name() string { return s.module + "/" + s.path }
 // suites are all packages, those of a module in the order of their paths.
 func suites() []suite {
 	var all []suite
-	for _, path := range []string{"builder", "cache", "client", "client/apiutil", "cluster", "controller", "controller/controllerutil",
-		"envtest", "handler", "internal/controller", "internal/recorder", "manager", "manager/internal/integration", "metrics/filters", "reconcile", "source", "webhook"} {
+	for _, path := range []string{
+		"builder", "cache", "client", "client/apiutil", "cluster", "controller", "controller/controllerutil",
+		"envtest", "handler", "internal/controller", "internal/recorder", "manager", "manager/internal/integration", "metrics/filters", "reconcile", "source", "webhook",
+	} {
 		all = append(all, suite{controllerRuntime, "pkg/" + path, true})
 	}
-	for _, path := range []string{"apiserver", "apiserver/apply", "auth", "cronjob", "deployment", "dryrun", "evictions", "garbagecollector", "job",
-		"namespace", "quota", "replicaset", "serviceaccount", "statefulset"} {
+	for _, path := range []string{
+		"apiserver", "apiserver/apply", "auth", "cronjob", "deployment", "dryrun", "evictions", "garbagecollector", "job",
+		"namespace", "quota", "replicaset", "serviceaccount", "statefulset",
+	} {
 		all = append(all, suite{kubernetes, "test/integration/" + path, false})
 	}
 	return all

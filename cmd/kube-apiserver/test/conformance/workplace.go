@@ -52,8 +52,10 @@ func hooks() []hook {
 `, `	built, err := kubetenant.BuildGenericConfig(ctx, completedOptions, os.Getenv("` + tenancyConfig + `"))
 `},
 		{"test/integration/framework/goleak.go", "timeout := 600 * time.Second", "timeout := 120 * time.Second"},
-		{other, "app.CreateKubeAPIServerConfig(completedOptions, genericConfig, versionedInformers, storageFactory)",
-			"app.CreateKubeAPIServerConfig(built.Options, built.Generic, built.Informer, built.Storage)"},
+		{
+			other, "app.CreateKubeAPIServerConfig(completedOptions, genericConfig, versionedInformers, storageFactory)",
+			"app.CreateKubeAPIServerConfig(built.Options, built.Generic, built.Informer, built.Storage)",
+		},
 	}
 }
 

@@ -16,26 +16,34 @@ import (
 )
 
 func rules() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments", "configmaps"}},
-		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}}}
+	return []rbacv1.PolicyRule{
+		{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments", "configmaps"}},
+		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+	}
 }
 
 // meta is what an object's metadata looks like in an informer, which drops managed fields.
 func meta(namespace, name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Namespace: namespace, Name: name, UID: types.UID("6f1c2f6e-6f3a-4a0e-9a35-" + fmt.Sprintf("%012d", len(name))),
-		ResourceVersion: "1234567", CreationTimestamp: metav1.Now(), Labels: map[string]string{"app.kubernetes.io/managed-by": "team"}}
+	return metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID("6f1c2f6e-6f3a-4a0e-9a35-" + fmt.Sprintf("%012d", len(name))),
+		ResourceVersion: "1234567", CreationTimestamp: metav1.Now(), Labels: map[string]string{"app.kubernetes.io/managed-by": "team"},
+	}
 }
 
 func clusterBinding(i int) *rbacv1.ClusterRoleBinding {
-	return &rbacv1.ClusterRoleBinding{ObjectMeta: meta("", fmt.Sprintf("binding-%06d", i)),
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i%100)},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: fmt.Sprintf("user-%06d", i)}}}
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: meta("", fmt.Sprintf("binding-%06d", i)),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i%100)},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: fmt.Sprintf("user-%06d", i)}},
+	}
 }
 
 func roleBinding(namespace, i int) *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{ObjectMeta: meta(fmt.Sprintf("ns-%05d", namespace), fmt.Sprintf("binding-%d", i)),
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i)},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: fmt.Sprintf("team-%d-of-%05d", i, namespace)}}}
+	return &rbacv1.RoleBinding{
+		ObjectMeta: meta(fmt.Sprintf("ns-%05d", namespace), fmt.Sprintf("binding-%d", i)),
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i)},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: fmt.Sprintf("team-%d-of-%05d", i, namespace)}},
+	}
 }
 
 func withRoles() *world {
@@ -47,8 +55,10 @@ func withRoles() *world {
 }
 
 func get(name, namespace string, groups ...string) *authorizer.AttributesRecord {
-	return &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}, Verb: "get",
-		APIVersion: "v1", Resource: "pods", Namespace: namespace, Name: "web-0", ResourceRequest: true}
+	return &authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}, Verb: "get",
+		APIVersion: "v1", Resource: "pods", Namespace: namespace, Name: "web-0", ResourceRequest: true,
+	}
 }
 
 // measure asks both evaluators the same, upstream's first.

@@ -58,8 +58,10 @@ func longChain(b *testing.B, n int, issuer pkix.Name) tls.Certificate {
 	parent := &x509.Certificate{Subject: issuer}
 	var out tls.Certificate
 	for i := range n + 1 {
-		template := &x509.Certificate{SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: fmt.Sprint("i", i)}, NotBefore: time.Now().Add(-time.Hour),
-			NotAfter: time.Now().Add(time.Hour), IsCA: i < n, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: fmt.Sprint("i", i)}, NotBefore: time.Now().Add(-time.Hour),
+			NotAfter: time.Now().Add(time.Hour), IsCA: i < n, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
 		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
 		if err != nil {
 			b.Fatal(err)
@@ -106,8 +108,10 @@ func BenchmarkLongChains(b *testing.B) {
 		for range 12 {
 			all.Go(func() {
 				for ctx.Err() == nil {
-					attacker := &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-						TLSClientConfig: &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{attack}}}} // #nosec G402 -- of a test
+					attacker := &http.Client{Transport: &http.Transport{
+						DisableKeepAlives: true,
+						TLSClientConfig:   &tls.Config{InsecureSkipVerify: true, Certificates: []tls.Certificate{attack}},
+					}} // #nosec G402 -- of a test
 					if req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/version", http.NoBody); err == nil {
 						if resp, err := attacker.Do(req); err == nil {
 							_ = resp.Body.Close()

@@ -21,8 +21,10 @@ func stories() map[string][]string {
 	return map[string][]string{
 		"README":         {"README.md"},
 		"kubectl-tenant": {"docs/kubectl-tenant.md", "docs/tasks/migrate-from-capsule.md"},
-		"tasks": {"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md", "docs/tasks/share.md", "docs/tasks/why-not.md",
-			"docs/tasks/take-back.md", "docs/tasks/suspend.md", "docs/tasks/end-a-tenant.md", "docs/tasks/leave.md"},
+		"tasks": {
+			"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md", "docs/tasks/share.md", "docs/tasks/why-not.md",
+			"docs/tasks/take-back.md", "docs/tasks/suspend.md", "docs/tasks/end-a-tenant.md", "docs/tasks/leave.md",
+		},
 	}
 }
 

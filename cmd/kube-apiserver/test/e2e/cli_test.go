@@ -98,8 +98,10 @@ func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "late", Organization: []string{"tenant:acme"}},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "late", Organization: []string{"tenant:acme"}},
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(-time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, ca.Leaf, private.Public(), ca.PrivateKey)
 	if err != nil {
 		t.Fatal(err)
@@ -125,10 +127,12 @@ func TestReplayOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, who := range []string{"admin", "acme", "globex"} {
-		for _, what := range []string{"get pods -A", "get ns", "get ns kube-system", "get pods -n acme--web", "get secrets -n globex--shop", "get nodes",
+		for _, what := range []string{
+			"get pods -A", "get ns", "get ns kube-system", "get pods -n acme--web", "get secrets -n globex--shop", "get nodes",
 			"get storageclasses", "delete pod p -n acme--web", "get --raw /metrics", "get --raw /tenants/acme/api/v1/pods", "get --raw /tenants/globex/api/v1/namespaces",
 			"auth can-i list pods", "get pods -n acme--web --as bob --as-group tenant:globex", "get pods -n acme--web --as system:serviceaccount:acme--web:default",
-			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles"} {
+			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles",
+		} {
 			_, _ = kubectl(t, s, who, strings.Fields(what)...) // allowed or denied: that is the point
 		}
 	}

@@ -385,10 +385,12 @@ func TestClientsInformers(t *testing.T) {
 
 func informAll(t *testing.T, b *both) {
 	t.Helper()
-	for resource, kinds := range map[string]string{"v1": "configmaps secrets pods services serviceaccounts persistentvolumeclaims replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
+	for resource, kinds := range map[string]string{
+		"v1":      "configmaps secrets pods services serviceaccounts persistentvolumeclaims replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
 		"apps/v1": "deployments replicasets statefulsets daemonsets controllerrevisions", "batch/v1": "jobs cronjobs", "networking.k8s.io/v1": "ingresses networkpolicies",
 		"policy/v1": "poddisruptionbudgets", "autoscaling/v2": "horizontalpodautoscalers", "rbac.authorization.k8s.io/v1": "roles rolebindings", "coordination.k8s.io/v1": "leases",
-		"discovery.k8s.io/v1": "endpointslices", "events.k8s.io/v1": "events"} {
+		"discovery.k8s.io/v1": "endpointslices", "events.k8s.io/v1": "events",
+	} {
 		gv, err := schema.ParseGroupVersion(resource)
 		if err != nil {
 			t.Fatal(err)
@@ -580,8 +582,10 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 	c := config(t, s, "acme")
 	c.Wrap(sent.wrap)
 	yes := true
-	m, err := ctrl.NewManager(c, ctrl.Options{LeaderElection: true, LeaderElectionID: "operator", LeaderElectionNamespace: "acme--web",
-		LeaderElectionReleaseOnCancel: true, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &yes}})
+	m, err := ctrl.NewManager(c, ctrl.Options{
+		LeaderElection: true, LeaderElectionID: "operator", LeaderElectionNamespace: "acme--web",
+		LeaderElectionReleaseOnCancel: true, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &yes},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

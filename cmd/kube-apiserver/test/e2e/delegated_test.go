@@ -46,8 +46,10 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 			account(t, admin, namespace)
 		}
 	}
-	delegator := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "robot-delegates"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}}}
+	delegator := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "robot-delegates"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}},
+	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), delegator, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,8 +102,10 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		t.Errorf("one of its tenant: %v, %s", decision, reason)
 	}
 	decide(u, "acme--web") // itself, as the review of its token told: whether it has a role hangs on the shape
-	for what, subject := range map[string]user.Info{"its own in another's namespace": members, "another tenant's": &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
-		"the masters": &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}, "another's account": &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"}} {
+	for what, subject := range map[string]user.Info{
+		"its own in another's namespace": members, "another tenant's": &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
+		"the masters": &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}, "another's account": &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
+	} {
 		if decision, reason := decide(subject, "globex--shop"); decision == authorizer.DecisionAllow {
 			t.Errorf("%s: %v, %s", what, decision, reason)
 		}
@@ -109,8 +113,10 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	// Without a role of the cluster's nobody is answered.
 	carol := client(t, config(t, s, "globex"))
 	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})
-	_, also := carol.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: "x",
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"}}}, metav1.CreateOptions{})
+	_, also := carol.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:                  "x",
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"},
+	}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !apierrors.IsForbidden(also) {
 		t.Errorf("without a role: %v", errors.Join(err, also))
 	}

@@ -96,8 +96,12 @@ func governedKinds() []governed {
 		{"StatefulSet", apps("statefulsets"), spec(map[string]any{"replicas": int64(0), "serviceName": "x", "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
 		{"DaemonSet", apps("daemonsets"), spec(map[string]any{"selector": selector, "template": template(nil)}), inSpec, []string{"status"}, false},
 		{"Job", batch("jobs"), spec(map[string]any{"suspend": true, "template": template(never)}), inSpec, []string{"status"}, false},
-		{"CronJob", batch("cronjobs"), spec(map[string]any{"suspend": true, "schedule": "0 0 1 1 *", "jobTemplate": map[string]any{"spec": map[string]any{"template": template(never)}}}),
-			[]string{"spec", "jobTemplate", "spec", "template"}, []string{"status"}, false},
+		{
+			"CronJob", batch("cronjobs"), spec(map[string]any{"suspend": true, "schedule": "0 0 1 1 *", "jobTemplate": map[string]any{"spec": map[string]any{"template": template(never)}}}),
+			[]string{"spec", "jobTemplate", "spec", "template"},
+			[]string{"status"},
+			false,
+		},
 	}
 }
 

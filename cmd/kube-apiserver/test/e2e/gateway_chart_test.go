@@ -52,9 +52,11 @@ labels: { team: platform }
 		t.Fatal(err)
 	}
 	set := strings.Join(objects(t, template("-f", values)), "\n")
-	for _, want := range []string{`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=192.0.2.10"`, `"value":"http://proxy.example.com"`, `{"emptyDir":{},"name":"audit"}`, `{"mountPath":"/audit","name":"audit"}`,
+	for _, want := range []string{
+		`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=192.0.2.10"`, `"value":"http://proxy.example.com"`, `{"emptyDir":{},"name":"audit"}`, `{"mountPath":"/audit","name":"audit"}`,
 		`"secretName":"other"`, `"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/gateway"`, `"externalTrafficPolicy":"Local"`, `"type":"LoadBalancer"`, `"loadBalancerSourceRanges":["203.0.113.0/24"]`, `"from":[{"ipBlock":{"cidr":"203.0.113.0/24"}}],"ports":[{"port":"https"}]`,
-		`"nodeSelector":{"pool":"edge"}`, `"team":"platform"`} {
+		`"nodeSelector":{"pool":"edge"}`, `"team":"platform"`,
+	} {
 		if !strings.Contains(set, want) {
 			t.Errorf("no %s in\n%s", want, set)
 		}

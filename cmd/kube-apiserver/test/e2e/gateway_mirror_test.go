@@ -59,7 +59,7 @@ func TestGatewayMirror(t *testing.T) {
 		t.Fatal(out)
 	}
 	log := runMirror(t, s)
-	as := func(token string, cluster string) *rest.Config {
+	as := func(token, cluster string) *rest.Config {
 		c := withToken(contextOf(t, s, strings.TrimSuffix("acme@"+cluster, "@")), token)
 		return c
 	}
@@ -73,8 +73,10 @@ func TestGatewayMirror(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Mirror", "metadata": map[string]any{"name": name},
-			"spec": map[string]any{"configMap": name, "clusters": []any{"local-2"}}}}
+		m := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1", "kind": "Mirror", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"configMap": name, "clusters": []any{"local-2"}},
+		}}
 		waittest.Until(t, func() error {
 			_, err := d.Resource(mirrorsResource).Namespace(namespace).Create(t.Context(), m, metav1.CreateOptions{})
 			return err

@@ -144,7 +144,8 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 			waittest.Until(t, func() error { // until the role counts
 				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 					User:               "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
-					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "users", Name: "alice"}}}, metav1.CreateOptions{})
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "users", Name: "alice"},
+				}}, metav1.CreateOptions{})
 				if err == nil && review.Status.Allowed != (want && group != "") {
 					err = fmt.Errorf("%s of users.%s: %+v", verb, group, review.Status)
 				}
@@ -248,7 +249,8 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 		},
 		"a review of itself": func(t *testing.T) error {
 			review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "acme--web", Verb: "list", Resource: "pods"}}}, metav1.CreateOptions{})
+				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "acme--web", Verb: "list", Resource: "pods"},
+			}}, metav1.CreateOptions{})
 			if err == nil && !review.Status.Allowed {
 				err = fmt.Errorf("%+v", review.Status)
 			}

@@ -169,8 +169,10 @@ func prepareGateway(w *scenario.World, dir string) error {
 	kubeconfig := func(name string) map[string]any {
 		return map[string]any{"kubeConfigFile": filepath.Join(dir, "kubetenant-gateway-"+name+".kubeconfig")}
 	}
-	settings["gateway"] = map[string]any{"clusters": []any{map[string]any{"name": "local", "root": true, "tenants": []any{"*", "system"}, "admission": "Unchecked",
-		"reader": kubeconfig("reader"), "impersonator": kubeconfig("impersonator")}}}
+	settings["gateway"] = map[string]any{"clusters": []any{map[string]any{
+		"name": "local", "root": true, "tenants": []any{"*", "system"}, "admission": "Unchecked",
+		"reader": kubeconfig("reader"), "impersonator": kubeconfig("impersonator"),
+	}}}
 	if data, err = yaml.Marshal(settings); err != nil {
 		return err
 	}
@@ -290,8 +292,10 @@ func (s *gatewaySession) Authorize(ctx context.Context, c *scenario.Credential, 
 	if r.Path != "" {
 		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
 	} else {
-		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: r.Verb,
-			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: r.Namespace, Verb: r.Verb,
+			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+		}
 	}
 	body, err := json.Marshal(review)
 	if err != nil {

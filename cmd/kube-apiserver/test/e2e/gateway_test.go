@@ -124,9 +124,12 @@ func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
 	}
 	admin := client(t, config(t, s, "admin"))
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "acme-impersonates"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"users"}, Verbs: []string{"impersonate"}}}}
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"}}}
+		{APIGroups: []string{""}, Resources: []string{"users"}, Verbs: []string{"impersonate"}},
+	}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"}},
+	}
 	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -195,8 +198,10 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 // gateHolds: who goes around the gateway writes, deletes and connects to nothing across, whatever its roles say.
 func gateHolds(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
-	binding := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}}}
+	binding := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}},
+	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -196,9 +196,11 @@ func TestGitOpsFlux(t *testing.T) {
 		artifacts[path] = content
 		mu.Unlock()
 		now := time.Now().UTC().Format(time.RFC3339)
-		status, err := json.Marshal(map[string]any{"status": map[string]any{"observedGeneration": 1,
-			"artifact":   map[string]any{"digest": "sha256:" + hex.EncodeToString(sum[:]), "lastUpdateTime": now, "path": strings.TrimPrefix(path, "/"), "revision": revision, "url": source.URL + path},
-			"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored", "lastTransitionTime": now, "observedGeneration": 1}}}})
+		status, err := json.Marshal(map[string]any{"status": map[string]any{
+			"observedGeneration": 1,
+			"artifact":           map[string]any{"digest": "sha256:" + hex.EncodeToString(sum[:]), "lastUpdateTime": now, "path": strings.TrimPrefix(path, "/"), "revision": revision, "url": source.URL + path},
+			"conditions":         []any{map[string]any{"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored", "lastTransitionTime": now, "observedGeneration": 1}},
+		}})
 		if err != nil {
 			t.Fatal(err)
 		}

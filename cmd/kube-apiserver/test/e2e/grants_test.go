@@ -37,7 +37,8 @@ func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructu
 		"spec": map[string]any{
 			"from": map[string]any{"tenant": "acme", "groups": []any{"tenant:acme"}},
 			"to":   []any{map[string]any{"apiGroups": []any{""}, "resources": resources, "verbs": verbs}},
-		}}}
+		},
+	}}
 }
 
 // world is what the tests of grants do with a server.

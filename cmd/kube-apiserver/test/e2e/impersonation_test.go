@@ -115,8 +115,10 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 	meta := metav1.ObjectMeta{Name: "impersonator"}
 	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights}, metav1.CreateOptions{})
 	bind := func(name, role string, subject rbacv1.Subject) {
-		_, bindErr := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
+		_, bindErr := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject},
+		}, metav1.CreateOptions{})
 		err = errors.Join(err, bindErr)
 	}
 	bind("impersonator", "impersonator", rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: "Group", Name: "tenant:acme"})

@@ -45,8 +45,10 @@ rules: [ { apiGroups: [example.com], resources: [widgets], verbs: ["*"] } ]
 `
 
 func widget(namespace, name string, labels map[string]any) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Widget",
-		"metadata": map[string]any{"name": name, "namespace": namespace, "labels": labels}}}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget",
+		"metadata": map[string]any{"name": name, "namespace": namespace, "labels": labels},
+	}}
 }
 
 // TestOlderObjects: what was stored before there were tenants, with labels that lie, is brought in line,
@@ -222,8 +224,10 @@ func TestListsOfClients(t *testing.T) {
 	if keys := namespaces.GetStore().ListKeys(); !slices.Equal(keys, []string{"acme--web"}) {
 		t.Errorf("the informer holds namespaces %v", keys)
 	}
-	for _, args := range []string{"get all -A", "get configmaps -A", "get configmaps -A -o wide", "get configmaps -A -o yaml", "get configmaps -A --chunk-size=1",
-		"get configmaps,secrets,serviceaccounts -A", "get events -A", "get configmaps -A --show-labels", "get configmaps -A -l a!=b", "get configmaps -A -l kubetenant.dev/tenant=globex"} {
+	for _, args := range []string{
+		"get all -A", "get configmaps -A", "get configmaps -A -o wide", "get configmaps -A -o yaml", "get configmaps -A --chunk-size=1",
+		"get configmaps,secrets,serviceaccounts -A", "get events -A", "get configmaps -A --show-labels", "get configmaps -A -l a!=b", "get configmaps -A -l kubetenant.dev/tenant=globex",
+	} {
 		out, err := kubectl(t, s, "acme", strings.Fields(args)...)
 		if err != nil || strings.Contains(out, "theirs") || strings.Contains(out, "globex--") || strings.Contains(out, "kube-system ") {
 			t.Errorf("%s: %v\n%s", args, err, out)

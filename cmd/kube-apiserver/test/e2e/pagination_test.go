@@ -21,9 +21,11 @@ func searches() []string {
 	token := base64.RawURLEncoding.EncodeToString([]byte(`{"v":"meta.k8s.io/v1","rv":1,"start":"globex--shop/a"}`))
 	var all []string
 	for _, path := range []string{"/api/v1/configmaps", "/api/v1/namespaces"} {
-		for _, query := range []string{"limit=1", "limit=2", "limit=3", "limit=1&labelSelector=kubetenant.dev/tenant%3Dacme", "limit=1&resourceVersion=0",
+		for _, query := range []string{
+			"limit=1", "limit=2", "limit=3", "limit=1&labelSelector=kubetenant.dev/tenant%3Dacme", "limit=1&resourceVersion=0",
 			"limit=1&fieldSelector=metadata.namespace!%3Dacme--web", "limit=1&fieldSelector=metadata.name%3Dzz", "Limit=1", "limit=1&limit=1",
-			"continue=" + token, "limit=1&continue=" + token} {
+			"continue=" + token, "limit=1&continue=" + token,
+		} {
 			all = append(all, path+"?"+query)
 		}
 	}

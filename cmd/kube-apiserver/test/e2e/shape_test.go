@@ -351,8 +351,10 @@ func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtensi
 		if err != nil || a.code != http.StatusOK {
 			return errors.Join(err, fmt.Errorf("metrics: %d", a.code))
 		}
-		for access, name := range map[authz.Access]v1alpha1.TenantAccess{authz.AccessOpen: v1alpha1.TenantAccessOpen,
-			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed} {
+		for access, name := range map[authz.Access]v1alpha1.TenantAccess{
+			authz.AccessOpen:     v1alpha1.TenantAccessOpen,
+			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed,
+		} {
 			_, rest, said := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
 			value, _, _ := strings.Cut(rest, "\n")
 			if !said && strings.Contains(string(a.body), "\nkubetenant_") {
@@ -446,7 +448,8 @@ func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scen
 	}
 	u := identity.User
 	review := authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{}}}
+		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+	}}
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
 	for k, v := range u.Extra {
 		review.Spec.Extra[k] = v
@@ -454,8 +457,10 @@ func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scen
 	if r.Path != "" {
 		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
 	} else {
-		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Namespace: r.Namespace, Verb: r.Verb,
-			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name}
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Namespace: r.Namespace, Verb: r.Verb,
+			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+		}
 		if r.LabelSelector != "" {
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}
 		}

@@ -206,14 +206,17 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
 	t.Helper()
 	const prefix = "kubernetes.io/serviceaccount/"
-	token, err := signAsServer(s, map[string]any{"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:acme--web:robot", prefix + "namespace": "acme--web",
-		prefix + "secret.name": "robot-token", prefix + "service-account.name": "robot", prefix + "service-account.uid": string(robot.UID)})
+	token, err := signAsServer(s, map[string]any{
+		"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:acme--web:robot", prefix + "namespace": "acme--web",
+		prefix + "secret.name": "robot-token", prefix + "service-account.name": "robot", prefix + "service-account.uid": string(robot.UID),
+	})
 	if err != nil {
 		return nil, err
 	}
 	return client(t, config(t, s, "admin")).CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: "robot-token", Annotations: map[string]string{
-			corev1.ServiceAccountNameKey: "robot", corev1.ServiceAccountUIDKey: string(robot.UID)}},
+			corev1.ServiceAccountNameKey: "robot", corev1.ServiceAccountUIDKey: string(robot.UID),
+		}},
 		Type: corev1.SecretTypeServiceAccountToken, Data: map[string][]byte{"token": []byte(token)},
 	}, metav1.CreateOptions{})
 }
@@ -235,7 +238,8 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID}})
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID},
+	})
 	if _, err := whoami(t.Context(), t, s, token); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +262,8 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 		t.Helper()
 		waittest.Until(t, func() error {
 			_, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: "moving", Labels: map[string]string{tenant.Label: owner}}}, metav1.CreateOptions{})
+				Name: "moving", Labels: map[string]string{tenant.Label: owner},
+			}}, metav1.CreateOptions{})
 			return err
 		})
 		account(t, admin, "moving")
@@ -294,8 +299,10 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
-		NotBefore: ca.NotBefore, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
+		NotBefore: ca.NotBefore, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)

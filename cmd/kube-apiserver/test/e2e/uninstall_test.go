@@ -229,11 +229,13 @@ func callersOfTenants() []rest.ImpersonationConfig {
 	as := func(name string, groups ...string) rest.ImpersonationConfig {
 		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
 	}
-	return []rest.ImpersonationConfig{as("peter", "tenant:initech"), as("peter", "tenant:umbrella"), as("mary", "devs",
-		"tenant:umbrella"), as("admin", "tenant:acme"),
+	return []rest.ImpersonationConfig{
+		as("peter", "tenant:initech"), as("peter", "tenant:umbrella"), as("mary", "devs",
+			"tenant:umbrella"), as("admin", "tenant:acme"),
 		as("system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:serviceaccounts:acme--web"),
 		as("system:serviceaccount:initech--reports:default", "system:serviceaccounts",
-			"system:serviceaccounts:initech--reports")}
+			"system:serviceaccounts:initech--reports"),
+	}
 }
 
 // mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a namespace is given in
@@ -250,16 +252,21 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 		c.QPS, c.Impersonate = -1, caller
 		reviews := client(t, c).AuthorizationV1().SelfSubjectAccessReviews()
 		for _, namespace := range namespaces {
-			for _, what := range []string{"get pods", "list secrets", "create pods", "delete namespaces", "create namespaces",
+			for _, what := range []string{
+				"get pods", "list secrets", "create pods", "delete namespaces", "create namespaces",
 				"list namespaces", "create rolebindings.rbac.authorization.k8s.io",
-				"get nodes", "impersonate users", "create tenantmembers.kubetenant.dev", "update tenants.kubetenant.dev", "* *"} {
+				"get nodes", "impersonate users", "create tenantmembers.kubetenant.dev", "update tenants.kubetenant.dev", "* *",
+			} {
 				verb, resource, _ := strings.Cut(what, " ")
 				resource, group, _ := strings.Cut(resource, ".")
 				asked++
 				review, err := reviews.Create(t.Context(),
 					&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-						ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group,
-							Resource: resource}}}, metav1.CreateOptions{})
+						ResourceAttributes: &authorizationv1.ResourceAttributes{
+							Namespace: namespace, Verb: verb, Group: group,
+							Resource: resource,
+						},
+					}}, metav1.CreateOptions{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -353,8 +360,10 @@ func uninstallRefuses(t *testing.T, p *leavePage) {
 		t.Fatal(before)
 	}
 	for _, c := range []struct{ command, want string }{
-		{"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
-			"only the cluster's admin may remove kubetenant"},
+		{
+			"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
+			"only the cluster's admin may remove kubetenant",
+		},
 		// the last command of the page, first
 		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"},
 	} {
@@ -414,8 +423,10 @@ func removeSources(t *testing.T, s *localserver.Server) {
 
 // nothingOfOursIsLeft: no object, label or annotation of kubetenant is, and everything of others.
 func nothingOfOursIsLeft(t *testing.T, p *leavePage) {
-	for _, resources := range []string{"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
-		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A"} {
+	for _, resources := range []string{
+		"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
+		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A",
+	} {
 		out, err := kubectl(t, p.s, "admin", append([]string{"get", "-o", "yaml"}, strings.Fields(resources)...)...)
 		if err != nil {
 			t.Fatal(out)
@@ -428,9 +439,11 @@ func nothingOfOursIsLeft(t *testing.T, p *leavePage) {
 			}
 		}
 	}
-	for _, object := range []string{"namespace/acme--web", "namespace/initech--reports",
+	for _, object := range []string{
+		"namespace/acme--web", "namespace/initech--reports",
 		"configmap/prices -n initech--reports", "clusterrolebinding/operators-own",
-		"rolebinding/own -n acme--web", "rolebinding/foreign -n acme--web"} {
+		"rolebinding/own -n acme--web", "rolebinding/foreign -n acme--web",
+	} {
 		if out, err := kubectl(t, p.s, "admin", append([]string{"get"}, strings.Fields(object)...)...); err != nil {
 			t.Errorf("%s: %s", object, out)
 		}

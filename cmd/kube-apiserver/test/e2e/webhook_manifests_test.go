@@ -27,15 +27,19 @@ import (
 func generated(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"ca.crt": "-----BEGIN CERTIFICATE-----\n", "tokens.csv": "tok,alice,u1,dev,,acme\n",
-		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: tokens, tokenFile: { path: tokens.csv } }\n"} {
+	for name, text := range map[string]string{
+		"ca.crt": "-----BEGIN CERTIFICATE-----\n", "tokens.csv": "tok,alice,u1,dev,,acme\n",
+		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: tokens, tokenFile: { path: tokens.csv } }\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	out := filepath.Join(dir, "out")
-	run(t, "kubetenant-webhook", append([]string{"generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--out", out, "--image=example.com/kubetenant-webhook:1",
-		"--url=https://10.0.0.9:9443", "--client-ca-file", filepath.Join(dir, "ca.crt"), "--self-managed-certificates", "--monitoring"}, more...)...)
+	run(t, "kubetenant-webhook", append([]string{
+		"generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--out", out, "--image=example.com/kubetenant-webhook:1",
+		"--url=https://10.0.0.9:9443", "--client-ca-file", filepath.Join(dir, "ca.crt"), "--self-managed-certificates", "--monitoring",
+	}, more...)...)
 	run(t, "kubetenant-webhook", "generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--check", out)
 	return out
 }
@@ -409,16 +413,44 @@ func TestWebhookChartValues(t *testing.T) {
 	t.Parallel()
 	out := generated(t)
 	for _, c := range []struct{ set, at string }{
-		{"image=", "/image"}, {"imagePullPolicy=Sometimes", "/imagePullPolicy"}, {"replicas=0", "/replicas"}, {"replicas=two", "/replicas"},
-		{"resources.limits.memory=lots", "/resources/limits/memory"}, {"resources=null", "resources"}, {"controller.resource.x=1", "/controller"},
-		{"extraArgs[0]=verbose", "/extraArgs/0"}, {"nodeSelector.a=1", "/nodeSelector/a"}, {"tolerations=all", "/tolerations"}, {"affinity=x", "/affinity"},
-		{"labels.a=1", "/labels/a"}, {"certificates.selfManaged=maybe", "/certificates/selfManaged"}, {"networkPolicy.metricsFrom=null", "networkPolicy"}, {"networkPolicy.metricsFrom={}", "networkPolicy"},
-		{"monitoring=2", "/monitoring"}, {"sweepGroups[0]=admissionregistration.k8s.io", "/sweepGroups/0"}, {"sweepGroups[0]=*", "/sweepGroups/0"},
-		{"config.tenancy=1", "/config/tenancy"}, {"url=http://a", "/url"}, {"clusterIP=name", "/clusterIP"}, {"names[0]=1", "/names/0"},
-		{"caBundle=x", "/caBundle"}, {"clientCA=x", "/clientCA"}, {"clientNames[0]=", "/clientNames/0"}, {"grants=x", "/grants"}, {"quota=x", "/quota"}, {"rbac=x", "/rbac"},
-		{"fromGroups=x", "/fromGroups"}, {"workloadGroups[0]=1", "/workloadGroups/0"}, {"restricted[0].group=1", "/restricted/0"},
-		{"exempt.userPrefixes[0]=", "/exempt/userPrefixes/0"}, {"exempt.all=true", "/exempt"}, {"replica=2", "replica"}, {"createNamespace=x", "/createNamespace"},
-		{"imagePullSecrets[0]=x", "/imagePullSecrets/0"}, {"priorityClassName=1", "/priorityClassName"}, {"exemptSystem=x", "/exemptSystem"},
+		{"image=", "/image"},
+		{"imagePullPolicy=Sometimes", "/imagePullPolicy"},
+		{"replicas=0", "/replicas"},
+		{"replicas=two", "/replicas"},
+		{"resources.limits.memory=lots", "/resources/limits/memory"},
+		{"resources=null", "resources"},
+		{"controller.resource.x=1", "/controller"},
+		{"extraArgs[0]=verbose", "/extraArgs/0"},
+		{"nodeSelector.a=1", "/nodeSelector/a"},
+		{"tolerations=all", "/tolerations"},
+		{"affinity=x", "/affinity"},
+		{"labels.a=1", "/labels/a"},
+		{"certificates.selfManaged=maybe", "/certificates/selfManaged"},
+		{"networkPolicy.metricsFrom=null", "networkPolicy"},
+		{"networkPolicy.metricsFrom={}", "networkPolicy"},
+		{"monitoring=2", "/monitoring"},
+		{"sweepGroups[0]=admissionregistration.k8s.io", "/sweepGroups/0"},
+		{"sweepGroups[0]=*", "/sweepGroups/0"},
+		{"config.tenancy=1", "/config/tenancy"},
+		{"url=http://a", "/url"},
+		{"clusterIP=name", "/clusterIP"},
+		{"names[0]=1", "/names/0"},
+		{"caBundle=x", "/caBundle"},
+		{"clientCA=x", "/clientCA"},
+		{"clientNames[0]=", "/clientNames/0"},
+		{"grants=x", "/grants"},
+		{"quota=x", "/quota"},
+		{"rbac=x", "/rbac"},
+		{"fromGroups=x", "/fromGroups"},
+		{"workloadGroups[0]=1", "/workloadGroups/0"},
+		{"restricted[0].group=1", "/restricted/0"},
+		{"exempt.userPrefixes[0]=", "/exempt/userPrefixes/0"},
+		{"exempt.all=true", "/exempt"},
+		{"replica=2", "replica"},
+		{"createNamespace=x", "/createNamespace"},
+		{"imagePullSecrets[0]=x", "/imagePullSecrets/0"},
+		{"priorityClassName=1", "/priorityClassName"},
+		{"exemptSystem=x", "/exemptSystem"},
 	} {
 		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), "schema") || !strings.Contains(string(said), c.at) {

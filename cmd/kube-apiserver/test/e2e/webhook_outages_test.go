@@ -2,6 +2,9 @@ package e2e
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -21,10 +24,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -529,8 +528,10 @@ func (r *replicaUnderTest) otherCertificate(t *testing.T, ca *tls.Certificate, l
 	if err != nil {
 		t.Fatal(err)
 	}
-	backs := []func(){r.replace(t, "tls.key", key),
-		r.replace(t, "tls.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]}))}
+	backs := []func(){
+		r.replace(t, "tls.key", key),
+		r.replace(t, "tls.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: pair.Certificate[0]})),
+	}
 	return func() {
 		for _, b := range slices.Backward(backs) {
 			b()
@@ -545,9 +546,11 @@ func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: ca == nil, BasicConstraintsValid: true,
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: ca == nil, BasicConstraintsValid: true,
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(lifetime), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	}
 	parent, signer := template, any(key)
 	if ca != nil {
 		parent, signer = ca.Leaf, ca.PrivateKey

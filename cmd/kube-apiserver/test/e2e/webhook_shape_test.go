@@ -37,8 +37,10 @@ func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 		return "", err
 	}
 	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any will do
-	files, err := webhookmanifests.Generate(webhookmanifests.Options{Config: w.ConfigFile, Namespace: serviceNamespace, External: true, URL: "https://127.0.0.1:1",
-		ClientCA: ca, ServingCA: ca, Authorizers: authorizersBehind(sc.Delegate)})
+	files, err := webhookmanifests.Generate(webhookmanifests.Options{
+		Config: w.ConfigFile, Namespace: serviceNamespace, External: true, URL: "https://127.0.0.1:1",
+		ClientCA: ca, ServingCA: ca, Authorizers: authorizersBehind(sc.Delegate),
+	})
 	if err != nil {
 		return "", err
 	}

@@ -130,8 +130,10 @@ func update(a *scenario.Admit) (method, contentType string, body []byte, err err
 		return "", "", nil, err
 	}
 	var patch any = mergePatch(before, after)
-	kind := map[string]types.PatchType{"merge-patch": types.MergePatchType, "strategic": types.StrategicMergePatchType,
-		"json-patch": types.JSONPatchType}[a.Via]
+	kind := map[string]types.PatchType{
+		"merge-patch": types.MergePatchType, "strategic": types.StrategicMergePatchType,
+		"json-patch": types.JSONPatchType,
+	}[a.Via]
 	if kind == types.JSONPatchType {
 		patch = jsonPatch("", before, after)
 	}
