@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	auditapi "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/request"
-
-	auditapi "k8s.io/apiserver/pkg/apis/audit"
 )
 
 // passed are the headers of a caller that go on to kube-apiserver, beside those that begin with one of passedPrefixes.

@@ -9,9 +9,6 @@ import (
 	"time"
 
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-
-	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
-
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 	"k8s.io/apiserver/pkg/authentication/user"
 
@@ -23,6 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authn/tokenfile"
 	"github.com/kubetenant/kubetenant/authn/webhook"
+	authnx509 "github.com/kubetenant/kubetenant/authn/x509"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/tenant"

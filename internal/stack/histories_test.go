@@ -15,10 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/google/go-cmp/cmp"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"

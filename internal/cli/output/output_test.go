@@ -8,10 +8,9 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/printers"
-
-	"github.com/spf13/cobra"
 
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 )
