@@ -72,8 +72,12 @@ authentication:
 	id, err := tenant.Of(response.User)
 	fmt.Println(response.User.GetName(), id, err)
 	decision, _, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-		User: response.User, Verb: "get", APIVersion: "v1",
-		Resource: "pods", Namespace: "acme--web", ResourceRequest: true,
+		User:            response.User,
+		Verb:            "get",
+		APIVersion:      "v1",
+		Resource:        "pods",
+		Namespace:       "acme--web",
+		ResourceRequest: true,
 	})
 	fmt.Println(decision == authorizer.DecisionAllow, err)
 	// Output:

@@ -144,7 +144,12 @@ func TestTheZeroHygieneRefuses(t *testing.T) {
 func TestWhatEveryCallerIsGiven(t *testing.T) {
 	h := hygiene(t, "src", "a")
 	h.UsernamePrefix, h.GroupsPrefix, h.QualifyNames = "p:", "q:", true
-	source := &user.DefaultInfo{Name: "u", UID: "1", Groups: []string{"g", "h"}, Extra: of("a")}
+	source := &user.DefaultInfo{
+		Name:   "u",
+		UID:    "1",
+		Groups: []string{"g", "h"},
+		Extra:  of("a"),
+	}
 	resp, _, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(source)}}}).AuthenticateRequest(&http.Request{})
 	if err != nil {
 		t.Fatal(err)
@@ -161,9 +166,16 @@ func TestWhatEveryCallerIsGiven(t *testing.T) {
 
 // TestQualifiedNamesAreJudged: a tenant whose name begins a reserved name cannot complete it.
 func TestQualifiedNamesAreJudged(t *testing.T) {
-	h := authn.Hygiene{Source: "src", Tenants: set(t, "*"), QualifyNames: true, Reserved: &tenant.SystemNames{
-		Users: []string{"infra:root"}, UserPrefixes: []string{"boot:"}, Groups: []string{"kubeadm:cluster-admins"},
-	}}
+	h := authn.Hygiene{
+		Source:       "src",
+		Tenants:      set(t, "*"),
+		QualifyNames: true,
+		Reserved: &tenant.SystemNames{
+			Users:        []string{"infra:root"},
+			UserPrefixes: []string{"boot:"},
+			Groups:       []string{"kubeadm:cluster-admins"},
+		},
+	}
 	for _, c := range []struct {
 		user *user.DefaultInfo
 		want error

@@ -44,11 +44,19 @@ func issue(tb testing.TB, key crypto.Signer) (ca, leaf *x509.Certificate) {
 		return c
 	}
 	until := time.Now().Add(time.Hour)
-	ca = sign(&x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotAfter: until, IsCA: true, BasicConstraintsValid: true},
+	ca = sign(&x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotAfter:              until,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+	},
 		&x509.Certificate{Subject: pkix.Name{CommonName: "ca"}})
 	leaf = sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "alice"}, NotAfter: until,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "alice"},
+		NotAfter:     until,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, ca)
 	return ca, leaf
 }
@@ -247,9 +255,10 @@ func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 		"a token beside that": {[][]*x509.Certificate{{leaf, ca}}, "JTI=1", byFingerprint(ca), false},
 	} {
 		chain := &authn.Chain{
-			Revoked: func() *authn.Revocations { return c.list }, BuiltInChains: func([]*x509.Certificate) [][]*x509.Certificate { return c.chains },
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound },
-			BuiltIn: identity(&user.DefaultInfo{Name: "alice", Extra: map[string][]string{user.CredentialIDKey: {c.credential}}}),
+			Revoked:       func() *authn.Revocations { return c.list },
+			BuiltInChains: func([]*x509.Certificate) [][]*x509.Certificate { return c.chains },
+			Subject:       func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound },
+			BuiltIn:       identity(&user.DefaultInfo{Name: "alice", Extra: map[string][]string{user.CredentialIDKey: {c.credential}}}),
 		}
 		req := bearing(t.Context(), "")
 		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}

@@ -33,7 +33,16 @@ func with(token string) *http.Request {
 func ExampleSource() {
 	acme, _ := tenant.Parse("acme")
 	minted, _ := tenant.ParseSet([]string{"acme"})
-	source := authn.Source{Token: greetings(acme), Match: authn.Match{Prefix: "hello-"}, Hygiene: authn.Hygiene{Source: "greetings", Tenants: minted, Remote: true, UsernamePrefix: "greeting:"}}
+	source := authn.Source{
+		Token: greetings(acme),
+		Match: authn.Match{Prefix: "hello-"},
+		Hygiene: authn.Hygiene{
+			Source:         "greetings",
+			Tenants:        minted,
+			Remote:         true,
+			UsernamePrefix: "greeting:",
+		},
+	}
 	chain := authn.New(authn.Chain{Sources: []authn.Source{source}})
 
 	response, ok, err := chain.AuthenticateRequest(with("hello-alice"))

@@ -178,7 +178,12 @@ func (h *Hygiene) clean(u user.Info) (user.Info, error) {
 	for _, group := range u.GetGroups() {
 		groups = append(groups, qualifier+h.GroupsPrefix+group)
 	}
-	clean := &user.DefaultInfo{Name: qualifier + h.UsernamePrefix + u.GetName(), UID: u.GetUID(), Groups: groups, Extra: extra}
+	clean := &user.DefaultInfo{
+		Name:   qualifier + h.UsernamePrefix + u.GetName(),
+		UID:    u.GetUID(),
+		Groups: groups,
+		Extra:  extra,
+	}
 	if err := h.Limits.OrDefault().Check(clean); err != nil {
 		return nil, err
 	}

@@ -98,7 +98,12 @@ func TestPredecessors(t *testing.T) {
 			if ok, err := ask(); !ok || err != nil { // which is remembered
 				t.Errorf("%s, of a name that was nobody's: %t, %v", what, ok, err)
 			}
-			of = tenant.Lineage{UID: "new", Created: made, AcceptUndated: accepting, Retired: []tenant.Retired{{UID: "old"}}}
+			of = tenant.Lineage{
+				UID:           "new",
+				Created:       made,
+				AcceptUndated: accepting,
+				Retired:       []tenant.Retired{{UID: "old"}},
+			}
 			if ok, err := ask(); ok != want || errors.Is(err, authn.ErrPredecessor) == want {
 				t.Errorf("%s, accepting undated %t: %t, %v", what, accepting, ok, err)
 			}

@@ -20,12 +20,16 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "kubetenant", Subsystem: "authentication", Name: "requests_total",
+			Namespace:      "kubetenant",
+			Subsystem:      "authentication",
+			Name:           "requests_total",
 			Help:           "Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"source", "result"}),
 		cache: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "kubetenant", Subsystem: "authentication", Name: "token_cache_requests_total",
+			Namespace:      "kubetenant",
+			Subsystem:      "authentication",
+			Name:           "token_cache_requests_total",
 			Help:           "Bearer tokens by whether what came of them was remembered: hit or miss.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),

@@ -21,10 +21,14 @@ func TestRequestsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	chain := authn.New(authn.Chain{Metrics: counts, BuiltIn: identity(&user.DefaultInfo{Name: "u"}), Sources: []authn.Source{
-		{Hygiene: hygiene(t, "good", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
-		{Hygiene: hygiene(t, "bad", "a"), Match: authn.Match{Issuers: []string{"https://two"}}, Token: &fake{err: errors.New("no")}},
-	}})
+	chain := authn.New(authn.Chain{
+		Metrics: counts,
+		BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+		Sources: []authn.Source{
+			{Hygiene: hygiene(t, "good", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
+			{Hygiene: hygiene(t, "bad", "a"), Match: authn.Match{Issuers: []string{"https://two"}}, Token: &fake{err: errors.New("no")}},
+		},
+	})
 	again := jwt("https://one")
 	for _, token := range []string{again, again, jwt("https://two"), jwt("https://three")} {
 		_, _, _ = chain.AuthenticateRequest(bearing(t.Context(), token))

@@ -141,8 +141,16 @@ func some(r *rand.Rand, n int, all ...string) []string {
 
 func makeIdentity(r *rand.Rand) *hygieneModel {
 	m := &hygieneModel{
-		tenants: some(r, 3, append(hygieneTenants, "*", "*", "*", "*", "*", "*")...), users: []string{"root"}, prefixes: []string{"boot:"}, groups: []string{"ops", "x:root"}, organizations: []string{"kubeadm:cluster-admins"},
-		qualify: r.IntN(3) == 0, remote: r.IntN(2) == 0, accounts: r.IntN(8) == 0, extras: some(r, 2, hygieneKeys[3:]...), extra: map[string][]string{},
+		tenants:       some(r, 3, append(hygieneTenants, "*", "*", "*", "*", "*", "*")...),
+		users:         []string{"root"},
+		prefixes:      []string{"boot:"},
+		groups:        []string{"ops", "x:root"},
+		organizations: []string{"kubeadm:cluster-admins"},
+		qualify:       r.IntN(3) == 0,
+		remote:        r.IntN(2) == 0,
+		accounts:      r.IntN(8) == 0,
+		extras:        some(r, 2, hygieneKeys[3:]...),
+		extra:         map[string][]string{},
 	}
 	if r.IntN(3) == 0 && !m.accounts {
 		m.usernamePrefix, m.groupsPrefix = pick(r, "", "oidc:", "x:", "system:", "kubeadm:", "boot"), pick(r, "", "oidc:", "x:", "system:", "tenant:", "kubeadm:")
@@ -187,8 +195,20 @@ func TestHygieneModel(t *testing.T) {
 			t.Fatal(err)
 		}
 		h := authn.Hygiene{
-			Source: "src", Tenants: tenants, UsernamePrefix: m.usernamePrefix, GroupsPrefix: m.groupsPrefix, QualifyNames: m.qualify, Remote: m.remote, Extras: m.extras, ServiceAccounts: m.accounts,
-			Reserved: &tenant.SystemNames{Users: m.users, UserPrefixes: m.prefixes, Groups: m.groups, Organizations: m.organizations},
+			Source:          "src",
+			Tenants:         tenants,
+			UsernamePrefix:  m.usernamePrefix,
+			GroupsPrefix:    m.groupsPrefix,
+			QualifyNames:    m.qualify,
+			Remote:          m.remote,
+			Extras:          m.extras,
+			ServiceAccounts: m.accounts,
+			Reserved: &tenant.SystemNames{
+				Users:         m.users,
+				UserPrefixes:  m.prefixes,
+				Groups:        m.groups,
+				Organizations: m.organizations,
+			},
 		}
 		given := &user.DefaultInfo{Name: m.name, Groups: slices.Clone(m.inGroups), Extra: m.extra}
 		response, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(given)}}}).AuthenticateRequest(&http.Request{})

@@ -102,9 +102,12 @@ func TestRevokedTokens(t *testing.T) {
 	} {
 		list := &authn.Revocations{Tokens: map[string][]authn.TokenRule{c.issuer: c.rules}}
 		var in *authn.Revocations
-		chain := authn.New(authn.Chain{Revoked: func() *authn.Revocations { return in }, Sources: []authn.Source{
-			{Hygiene: hygiene(t, "one", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
-		}})
+		chain := authn.New(authn.Chain{
+			Revoked: func() *authn.Revocations { return in },
+			Sources: []authn.Source{
+				{Hygiene: hygiene(t, "one", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
+			},
+		})
 		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // which is remembered
 			t.Fatal(c.what, ok, err)
 		}
@@ -161,7 +164,8 @@ func TestRevokedOfTheServersOwn(t *testing.T) {
 		{"not to be told", tenant.ID{}, away, false, away},
 	} {
 		chain := authn.New(authn.Chain{
-			Revoked: func() *authn.Revocations { return list }, BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
+			Revoked: func() *authn.Revocations { return list },
+			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 			Subject: func(context.Context, user.Info) (tenant.ID, error) { return c.id, c.err },
 		})
 		if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok != c.ok || !errors.Is(err, c.want) {

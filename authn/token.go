@@ -90,8 +90,12 @@ type Living interface {
 
 func newTokens(c *Chain) *tokens {
 	d := &tokens{
-		byIssuer: map[string]*tokenSource{}, cache: tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
-		now: c.now(), revoked: c.Revoked, accepts: c.Accepts, metrics: c.Metrics,
+		byIssuer: map[string]*tokenSource{},
+		cache:    tokencache.New[verified](tokencache.Limits{Entries: tokenEntries, Bytes: tokenBytes}, c.now()),
+		now:      c.now(),
+		revoked:  c.Revoked,
+		accepts:  c.Accepts,
+		metrics:  c.Metrics,
 	}
 	for _, s := range c.Sources {
 		if s.Token == nil {

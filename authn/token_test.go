@@ -73,9 +73,20 @@ func TestDispatch(t *testing.T) {
 		"form":    {Form: form},
 	}
 	for token, want := range map[string]string{
-		jwt("https://one"): "one", jwt("https://two"): "several", jwt("https://three"): "several", jwt("https://four"): "", jwt(""): "",
-		jwt("https://one") + ".x.y": "one", "p-x": "prefix", "p-" + jwt("https://one"): "one", "0123abcd": "form", "anything else": "",
-		"something": "rest", "abcdef.0123456789abcdef": "", "a.b.c": "rest", "eyJhbGciOiJub25lIn0.e30.": "",
+		jwt("https://one"):          "one",
+		jwt("https://two"):          "several",
+		jwt("https://three"):        "several",
+		jwt("https://four"):         "",
+		jwt(""):                     "",
+		jwt("https://one") + ".x.y": "one",
+		"p-x":                       "prefix",
+		"p-" + jwt("https://one"):   "one",
+		"0123abcd":                  "form",
+		"anything else":             "",
+		"something":                 "rest",
+		"abcdef.0123456789abcdef":   "",
+		"a.b.c":                     "rest",
+		"eyJhbGciOiJub25lIn0.e30.":  "",
 	} {
 		sources := map[string]*fake{}
 		var chain authn.Chain
@@ -126,8 +137,9 @@ func cached(t testing.TB, s authn.Source) (authenticator.Request, *time.Time) {
 	s.Hygiene = authn.Hygiene{Source: "src", Tenants: tenants}
 	s.Match.Rest, s.Match.Issuers = true, []string{"i"}
 	return authn.New(authn.Chain{
-		Sources: []authn.Source{s}, Audiences: authenticator.Audiences{"one", "two"},
-		Now: func() time.Time { return now },
+		Sources:   []authn.Source{s},
+		Audiences: authenticator.Audiences{"one", "two"},
+		Now:       func() time.Time { return now },
 	}), &now
 }
 

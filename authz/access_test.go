@@ -38,7 +38,11 @@ func TestRulesByAccess(t *testing.T) {
 			"list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews",
 		},
 		authz.AccessReadOnly: {"get,delete /pods", "get /pods/log", "get,list,watch,delete apps/deployments", "list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
-		authz.AccessClosed:   nil, authz.AccessNone: nil, authz.AccessRetired: nil, authz.AccessUnknown: nil, authz.AccessOpen + 1: nil,
+		authz.AccessClosed:   nil,
+		authz.AccessNone:     nil,
+		authz.AccessRetired:  nil,
+		authz.AccessUnknown:  nil,
+		authz.AccessOpen + 1: nil,
 	} {
 		resources, _, incomplete, err := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
 		var got []string
@@ -63,7 +67,9 @@ func TestPathsByAccess(t *testing.T) {
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"post"}, NonResourceURLs: []string{"/openapi/v3"}},
 	}}
 	for access, want := range map[authz.Access][]string{
-		authz.AccessOpen: {"[*] [/api]", "[get post] [/apis]", "[post] [/openapi/v3]"}, authz.AccessReadOnly: {"[get head] [/api]", "[get] [/apis]"}, authz.AccessClosed: nil,
+		authz.AccessOpen:     {"[*] [/api]", "[get post] [/apis]", "[post] [/openapi/v3]"},
+		authz.AccessReadOnly: {"[get head] [/api]", "[get] [/apis]"},
+		authz.AccessClosed:   nil,
 	} {
 		_, paths, incomplete, _ := authz.New(reaching(access), nil, r).RulesFor(t.Context(), callerOf("a"), "a--web")
 		var got []string
@@ -79,7 +85,14 @@ func TestPathsByAccess(t *testing.T) {
 // TestRulesInTheShadow: all are listed, but of who is held there too.
 func TestRulesInTheShadow(t *testing.T) {
 	r := &rules{resources: []authorizer.ResourceRuleInfo{rule("get", "", "pods")}}
-	for access, want := range map[authz.Access]int{authz.AccessOpen: 1, authz.AccessNone: 1, authz.AccessUnknown: 1, authz.AccessReadOnly: 0, authz.AccessClosed: 0, authz.AccessRetired: 0} {
+	for access, want := range map[authz.Access]int{
+		authz.AccessOpen:     1,
+		authz.AccessNone:     1,
+		authz.AccessUnknown:  1,
+		authz.AccessReadOnly: 0,
+		authz.AccessClosed:   0,
+		authz.AccessRetired:  0,
+	} {
 		o := reaching(access)
 		o.Shadow = true
 		resources, _, incomplete, err := authz.New(o, nil, r).RulesFor(t.Context(), callerOf("a"), "b--web")
@@ -92,8 +105,12 @@ func TestRulesInTheShadow(t *testing.T) {
 // TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what is not known or not there.
 func TestAccessInTheShadow(t *testing.T) {
 	for access, want := range map[authz.Access]authorizer.Decision{
-		authz.AccessClosed: authorizer.DecisionDeny, authz.AccessReadOnly: authorizer.DecisionDeny, authz.AccessRetired: authorizer.DecisionDeny,
-		authz.AccessNone: authorizer.DecisionAllow, authz.AccessUnknown: authorizer.DecisionAllow, authz.AccessOpen: authorizer.DecisionAllow,
+		authz.AccessClosed:   authorizer.DecisionDeny,
+		authz.AccessReadOnly: authorizer.DecisionDeny,
+		authz.AccessRetired:  authorizer.DecisionDeny,
+		authz.AccessNone:     authorizer.DecisionAllow,
+		authz.AccessUnknown:  authorizer.DecisionAllow,
+		authz.AccessOpen:     authorizer.DecisionAllow,
 	} {
 		o := reaching(access)
 		o.Shadow = true
@@ -186,7 +203,13 @@ func TestRetiredCallers(t *testing.T) {
 		o := reaching(authz.AccessRetired)
 		o.Shadow, o.UnboundPaths = shadow, []string{"/healthz"}
 		b := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil)
-		self := authorizer.AttributesRecord{User: callerOf("a"), Verb: "create", APIGroup: "authentication.k8s.io", Resource: "selfsubjectreviews", ResourceRequest: true}
+		self := authorizer.AttributesRecord{
+			User:            callerOf("a"),
+			Verb:            "create",
+			APIGroup:        "authentication.k8s.io",
+			Resource:        "selfsubjectreviews",
+			ResourceRequest: true,
+		}
 		foreign := &user.DefaultInfo{Name: "alice", Groups: []string{"system:foo"}, Extra: callerOf("a").GetExtra()}
 		for what, c := range map[string]struct {
 			asked authorizer.Attributes

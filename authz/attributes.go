@@ -35,15 +35,31 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 		// What a server's requests are. Its methods have value receivers: each call through the
 		// interface would copy all of it.
 		if !r.ResourceRequest {
-			return requestAttributes{Attributes: a, user: r.User, verb: r.Verb, path: r.Path}
+			return requestAttributes{
+				Attributes: a,
+				user:       r.User,
+				verb:       r.Verb,
+				path:       r.Path,
+			}
 		}
 		return requestAttributes{
-			Attributes: a, user: r.User, verb: r.Verb, isResource: true,
-			resource: schema.GroupResource{Group: r.APIGroup, Resource: r.Resource},
-			version:  r.APIVersion, namespace: r.Namespace, name: r.Name, subresource: r.Subresource,
+			Attributes:  a,
+			user:        r.User,
+			verb:        r.Verb,
+			isResource:  true,
+			resource:    schema.GroupResource{Group: r.APIGroup, Resource: r.Resource},
+			version:     r.APIVersion,
+			namespace:   r.Namespace,
+			name:        r.Name,
+			subresource: r.Subresource,
 		}
 	}
-	attrs := requestAttributes{Attributes: a, user: a.GetUser(), verb: a.GetVerb(), isResource: a.IsResourceRequest()}
+	attrs := requestAttributes{
+		Attributes: a,
+		user:       a.GetUser(),
+		verb:       a.GetVerb(),
+		isResource: a.IsResourceRequest(),
+	}
 	if !attrs.isResource {
 		attrs.path = a.GetPath()
 		return attrs

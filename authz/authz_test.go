@@ -42,12 +42,19 @@ func cached(labels map[string]string) func(string) (*corev1.Namespace, error) {
 	}
 }
 
-var cluster = map[string]string{"a--web": "a", "b--web": "b", "kube-system": "-", "bad": "System"}
+var cluster = map[string]string{
+	"a--web":      "a",
+	"b--web":      "b",
+	"kube-system": "-",
+	"bad":         "System",
+}
 
 func names() *tenant.SystemNames {
 	return &tenant.SystemNames{
-		Users: []string{"system:kube-scheduler"}, UserPrefixes: []string{"system:bootstrap:"},
-		Groups: []string{"system:masters", "system:nodes"}, Organizations: []string{"kubeadm:cluster-admins"},
+		Users:         []string{"system:kube-scheduler"},
+		UserPrefixes:  []string{"system:bootstrap:"},
+		Groups:        []string{"system:masters", "system:nodes"},
+		Organizations: []string{"kubeadm:cluster-admins"},
 	}
 }
 
@@ -84,13 +91,22 @@ func (r *recorder) EvaluateConditions(context.Context, authorizer.ConditionsAwar
 
 func callerOf(id string) *user.DefaultInfo {
 	return &user.DefaultInfo{
-		Name: "alice", Groups: []string{"dev", "tenant:" + id, user.AllAuthenticated},
-		Extra: map[string][]string{tenant.ExtraKey: {id}, tenant.SourceKey: {"tokens"}},
+		Name:   "alice",
+		Groups: []string{"dev", "tenant:" + id, user.AllAuthenticated},
+		Extra:  map[string][]string{tenant.ExtraKey: {id}, tenant.SourceKey: {"tokens"}},
 	}
 }
 
 func pods(u user.Info, verb, namespace string) authorizer.AttributesRecord {
-	return authorizer.AttributesRecord{User: u, Verb: verb, Namespace: namespace, Resource: "pods", APIVersion: "v1", Name: "p", ResourceRequest: true}
+	return authorizer.AttributesRecord{
+		User:            u,
+		Verb:            verb,
+		Namespace:       namespace,
+		Resource:        "pods",
+		APIVersion:      "v1",
+		Name:            "p",
+		ResourceRequest: true,
+	}
 }
 
 func TestTheDelegatesAnswerIsPassedOn(t *testing.T) {
@@ -185,8 +201,15 @@ func FuzzBoundary(f *testing.F) {
 		r := &recorder{decision: authorizer.DecisionNoOpinion}
 		o := options(cluster)
 		a := authorizer.AttributesRecord{
-			User: u, Verb: verb, APIGroup: apiGroup,
-			Resource: resource, Subresource: subresource, Namespace: namespace, Name: object, ResourceRequest: isResource, Path: path,
+			User:            u,
+			Verb:            verb,
+			APIGroup:        apiGroup,
+			Resource:        resource,
+			Subresource:     subresource,
+			Namespace:       namespace,
+			Name:            object,
+			ResourceRequest: isResource,
+			Path:            path,
 		}
 		d, reason, err := authz.New(o, r, nil).Authorize(t.Context(), a)
 		// A server asks with a pointer, which is read in another way, a review with a value.
@@ -234,8 +257,14 @@ func FuzzBoundary(f *testing.F) {
 			}
 		default:
 			open := map[string]bool{
-				"selfsubjectreviews": true, "selfsubjectaccessreviews": true, "selfsubjectrulesreviews": true,
-				"storageclasses": true, "users": true, "groups": true, "userextras": true, "uids": true,
+				"selfsubjectreviews":       true,
+				"selfsubjectaccessreviews": true,
+				"selfsubjectrulesreviews":  true,
+				"storageclasses":           true,
+				"users":                    true,
+				"groups":                   true,
+				"userextras":               true,
+				"uids":                     true,
 			}
 			if !open[resource] {
 				t.Fatalf("%s without a namespace reached the delegate", resource)
@@ -272,7 +301,15 @@ func BenchmarkBoundary(b *testing.B) {
 		})
 	}
 	b.Run("least of a decision", func(b *testing.B) { // of one namespace: what is asked, who asks, and the label; nothing is decided, no case distinguished
-		var a authorizer.Attributes = &authorizer.AttributesRecord{User: u, Verb: "get", Namespace: list[26*77], Resource: "pods", Name: "p", APIVersion: "v1", ResourceRequest: true}
+		var a authorizer.Attributes = &authorizer.AttributesRecord{
+			User:            u,
+			Verb:            "get",
+			Namespace:       list[26*77],
+			Resource:        "pods",
+			Name:            "p",
+			APIVersion:      "v1",
+			ResourceRequest: true,
+		}
 		own := 0
 		b.ReportAllocs()
 		for b.Loop() {
@@ -301,7 +338,14 @@ func BenchmarkBoundary(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			// As in a server, the attributes of the request were made just before.
-			a := &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Name: "p", APIVersion: "v1", ResourceRequest: true}
+			a := &authorizer.AttributesRecord{
+				User:            u,
+				Verb:            "get",
+				Resource:        "pods",
+				Name:            "p",
+				APIVersion:      "v1",
+				ResourceRequest: true,
+			}
 			b.ReportAllocs()
 			ctx := context.Background()
 			for i := 0; b.Loop(); i++ {

@@ -232,7 +232,13 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 			v = b.decide(ctx, state, &c, &attrs)
 		}
 	}
-	out := Outcome{Caller: c.tenant, Owner: v.owner, Verdict: b.name(&v), Reason: v.reason, Rule: v.rule}
+	out := Outcome{
+		Caller:  c.tenant,
+		Owner:   v.owner,
+		Verdict: b.name(&v),
+		Reason:  v.reason,
+		Rule:    v.rule,
+	}
 	b.tell(ctx, &attrs, &v, &out)
 	// Only the request's own attributes are annotated: the event has one place for each key.
 	if state != nil && !attrs.isImpersonation() {
@@ -250,7 +256,12 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 		return attrs.Attributes, authorizer.DecisionNoOpinion, ""
 	}
 	within := v.within()
-	return &attributes{Attributes: attrs.Attributes, user: c.user, selector: within.selector, name: within.name}, authorizer.DecisionNoOpinion, ""
+	return &attributes{
+		Attributes: attrs.Attributes,
+		user:       c.user,
+		selector:   within.selector,
+		name:       within.name,
+	}, authorizer.DecisionNoOpinion, ""
 }
 
 // note tells the innermost filter how the request goes on.

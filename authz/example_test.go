@@ -36,8 +36,13 @@ func ExampleBoundary() {
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, namespace := range []string{"acme--web", "globex--shop", "kube-system"} {
 		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{
-			User: alice, Verb: "get",
-			APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: "db", ResourceRequest: true,
+			User:            alice,
+			Verb:            "get",
+			APIVersion:      "v1",
+			Resource:        "secrets",
+			Namespace:       namespace,
+			Name:            "db",
+			ResourceRequest: true,
 		})
 		fmt.Printf("%s %t %q\n", namespace, decision == authorizer.DecisionAllow, reason)
 	}
@@ -60,8 +65,12 @@ func ExampleException() {
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, resource := range []string{"events", "secrets"} {
 		decision, reason, _ := boundary.Authorize(context.Background(), &authorizer.AttributesRecord{
-			User: alice, Verb: "list",
-			APIVersion: "v1", Resource: resource, Namespace: "globex--shop", ResourceRequest: true,
+			User:            alice,
+			Verb:            "list",
+			APIVersion:      "v1",
+			Resource:        resource,
+			Namespace:       "globex--shop",
+			ResourceRequest: true,
 		})
 		fmt.Printf("%s %t %q\n", resource, decision == authorizer.DecisionAllow, reason)
 	}

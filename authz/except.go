@@ -54,7 +54,12 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 			return verdict{}
 		}
 	}
-	crossing := &Crossing{Attributes: attrs.Attributes, Caller: id, User: c.user, Space: space}
+	crossing := &Crossing{
+		Attributes: attrs.Attributes,
+		Caller:     id,
+		User:       c.user,
+		Space:      space,
+	}
 	for _, e := range b.Exceptions {
 		if allowed, until := e.Allows(ctx, crossing); allowed {
 			if e.Whole && state != nil && space.All {
@@ -64,7 +69,12 @@ func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, a
 				}
 				selector = append(labels.Requirements{}, given...) // no requirement, too
 			}
-			return verdict{excepted: true, reason: e.Reason, owner: space.ID, limits: &limits{selector: selector, until: until}}
+			return verdict{
+				excepted: true,
+				reason:   e.Reason,
+				owner:    space.ID,
+				limits:   &limits{selector: selector, until: until},
+			}
 		}
 	}
 	return verdict{}

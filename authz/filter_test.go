@@ -48,7 +48,12 @@ func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.In
 	t.Helper()
 	var got *served
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		got = &served{path: r.URL.Path, selector: r.URL.Query().Get("labelSelector"), fields: r.URL.Query().Get("fieldSelector"), query: r.URL.RawQuery}
+		got = &served{
+			path:     r.URL.Path,
+			selector: r.URL.Query().Get("labelSelector"),
+			fields:   r.URL.Query().Get("fieldSelector"),
+			query:    r.URL.RawQuery,
+		}
 		got.user, _ = request.UserFrom(r.Context())
 		got.info, _ = request.RequestInfoFrom(r.Context())
 	}), &authz.Sessions{})
@@ -61,7 +66,8 @@ func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.In
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
 	})
 	answer := httptest.NewRecorder()
 	authz.WithRequestState(chain, nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
@@ -247,7 +253,13 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	chain := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		authz.NoteCaller(r.Context(), agent)
 		for _, verb := range []string{"impersonate:associated-node", "impersonate-on:associated-node:get"} {
-			d, _, _ := boundary.Authorize(r.Context(), authorizer.AttributesRecord{User: changed, Verb: verb, Resource: "nodes", Name: "n", ResourceRequest: true})
+			d, _, _ := boundary.Authorize(r.Context(), authorizer.AttributesRecord{
+				User:            changed,
+				Verb:            verb,
+				Resource:        "nodes",
+				Name:            "n",
+				ResourceRequest: true,
+			})
 			if d != authorizer.DecisionAllow {
 				t.Errorf("%s is the system tenant's question: %v", verb, d)
 			}

@@ -141,7 +141,12 @@ func (b *Boundary) limitObject(ctx context.Context, state *requestState, id tena
 	case !b.isAbout(attrs.resource, name, id):
 		return verdict{reason: ReasonNotLimited}
 	}
-	return verdict{delegate: true, rule: RuleOwnObject, owner: id, limits: &limits{name: name}}
+	return verdict{
+		delegate: true,
+		rule:     RuleOwnObject,
+		owner:    id,
+		limits:   &limits{name: name},
+	}
 }
 
 // noObject is a name that no object can have (RFC 1123 labels begin and end with a letter or digit).

@@ -71,7 +71,8 @@ func (s *server) chain(u user.Info, api http.Handler) http.Handler {
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), who)))
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
 	})
 	return authz.WithRequestState(chain, s.older)
 }
@@ -95,12 +96,24 @@ var everyList = []struct{ method, path string }{
 // in the query and in RequestInfo, or not at all.
 func TestListsAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
-		"": true, "?watch=true": true, "?continue=": true, "?continue=abc": false, "?labelSelector=": true, "?labelSelector=env%3Dprod": true,
-		"?fieldSelector=metadata.namespace%3Db--web": true, "?fieldSelector=metadata.name%3Dx": true, "?resourceVersion=0": true,
-		"?labelSelector=kubetenant.dev%2Ftenant%3Db": true, "?labelSelector=kubetenant.dev%2Ftenant+in+(a,b)": true,
+		"":                          true,
+		"?watch=true":               true,
+		"?continue=":                true,
+		"?continue=abc":             false,
+		"?labelSelector=":           true,
+		"?labelSelector=env%3Dprod": true,
+		"?fieldSelector=metadata.namespace%3Db--web":      true,
+		"?fieldSelector=metadata.name%3Dx":                true,
+		"?resourceVersion=0":                              true,
+		"?labelSelector=kubetenant.dev%2Ftenant%3Db":      true,
+		"?labelSelector=kubetenant.dev%2Ftenant+in+(a,b)": true,
 		"?sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&watch=true": true,
-		"?labelSelector=a&labelSelector=b": false, "?LabelSelector=a": false, "?labelselector=a": false, "?labelSelector=%3D%3D": false,
-		"?labelSelector=a;labelSelector=b": false, "?a=%zz": false,
+		"?labelSelector=a&labelSelector=b": false,
+		"?LabelSelector=a":                 false,
+		"?labelselector=a":                 false,
+		"?labelSelector=%3D%3D":            false,
+		"?labelSelector=a;labelSelector=b": false,
+		"?a=%zz":                           false,
 	} {
 		for _, l := range everyList {
 			got, code := allowing(labelled()).send(t, callerOf("a"), l.method, l.path+query)
@@ -130,8 +143,15 @@ func TestPagination(t *testing.T) {
 			o.Exceptions = []authz.Exception{e.exception()}
 		}
 		for query, want := range map[string]int{
-			"?limit=1": 200, "?Limit=1": 200, "?limit=1&limit=2": 200, "?limit=1&continue=": 200, "?limit=500": 200,
-			"?continue=abc": 410, "?limit=1&continue=abc": 410, "?continue=&continue=abc": 410, "?Continue=abc": 410,
+			"?limit=1":                200,
+			"?Limit=1":                200,
+			"?limit=1&limit=2":        200,
+			"?limit=1&continue=":      200,
+			"?limit=500":              200,
+			"?continue=abc":           410,
+			"?limit=1&continue=abc":   410,
+			"?continue=&continue=abc": 410,
+			"?Continue=abc":           410,
 		} {
 			for _, l := range append(everyList[:len(everyList):len(everyList)], struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
 				want := want
@@ -168,7 +188,13 @@ func TestListsWaitForLabels(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	o := options(cluster)
 	o.Labelled = func(r schema.GroupResource, _ tenant.ID) bool { return r == pods }
-	for path, want := range map[string]int{"/api/v1/pods": 200, "/api/v1/secrets": 403, "/apis/metrics.k8s.io/v1beta1/pods": 403, "/api/v1/nodes": 403, "/apis/x.example.com/v1/things": 403} {
+	for path, want := range map[string]int{
+		"/api/v1/pods":                      200,
+		"/api/v1/secrets":                   403,
+		"/apis/metrics.k8s.io/v1beta1/pods": 403,
+		"/api/v1/nodes":                     403,
+		"/apis/x.example.com/v1/things":     403,
+	} {
 		if _, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want {
 			t.Errorf("%s = %d, want %d", path, code, want)
 		}
@@ -319,7 +345,13 @@ func TestExceptions(t *testing.T) {
 	system := &user.DefaultInfo{Name: "root", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
 	inSystemGroup := &user.DefaultInfo{Name: "eve", Groups: []string{"system:nodes"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
 	pod := func(verb, namespace string) authorizer.AttributesRecord {
-		return authorizer.AttributesRecord{Verb: verb, Resource: "pods", Namespace: namespace, Name: "p", ResourceRequest: true}
+		return authorizer.AttributesRecord{
+			Verb:            verb,
+			Resource:        "pods",
+			Namespace:       namespace,
+			Name:            "p",
+			ResourceRequest: true,
+		}
 	}
 	for name, c := range map[string]struct {
 		user  user.Info
@@ -327,23 +359,77 @@ func TestExceptions(t *testing.T) {
 		asked bool
 		space authz.Space
 	}{
-		"another tenant's namespace":  {callerOf("a"), pod("get", "b--web"), true, authz.Space{ID: tenanttest.ID(t, "b")}},
-		"the system's namespace":      {callerOf("a"), pod("get", "kube-system"), true, authz.Space{ID: tenant.System()}},
-		"nobody's namespace":          {callerOf("a"), pod("get", "bad"), true, authz.Space{}},
-		"a missing namespace":         {callerOf("a"), pod("get", "missing"), true, authz.Space{}},
-		"over all namespaces":         {callerOf("a"), pod("list", ""), true, authz.Space{All: true}},
-		"cluster scope":               {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true}, true, authz.Space{ID: tenant.System()}},
-		"a path":                      {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.Space{ID: tenant.System()}},
-		"the own namespace":           {callerOf("a"), pod("get", "a--web"), false, authz.Space{}},
-		"a lookup that fails":         {callerOf("a"), pod("get", "away"), false, authz.Space{}},
-		"the system's caller":         {system, pod("get", "b--web"), false, authz.Space{}},
-		"no tenant":                   {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.Space{}},
-		"a system group":              {inSystemGroup, pod("get", "b--web"), false, authz.Space{}},
-		"a dot segment":               {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "b--web", Name: "..", ResourceRequest: true}, false, authz.Space{}},
-		"a wildcard":                  {callerOf("a"), authorizer.AttributesRecord{Verb: "*", Resource: "pods", Namespace: "b--web", ResourceRequest: true}, false, authz.Space{}},
-		"a review of others":          {callerOf("a"), authorizer.AttributesRecord{Verb: "create", APIGroup: "authorization.k8s.io", Resource: "localsubjectaccessreviews", Namespace: "b--web", ResourceRequest: true}, false, authz.Space{}},
-		"a node, asked in one":        {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", Namespace: "b--web", Name: "n", ResourceRequest: true}, true, authz.Space{ID: tenant.System()}},
-		"impersonation":               {callerOf("a"), authorizer.AttributesRecord{Verb: "impersonate", Resource: "serviceaccounts", Namespace: "b--web", Name: "x", ResourceRequest: true}, false, authz.Space{}},
+		"another tenant's namespace": {callerOf("a"), pod("get", "b--web"), true, authz.Space{ID: tenanttest.ID(t, "b")}},
+		"the system's namespace":     {callerOf("a"), pod("get", "kube-system"), true, authz.Space{ID: tenant.System()}},
+		"nobody's namespace":         {callerOf("a"), pod("get", "bad"), true, authz.Space{}},
+		"a missing namespace":        {callerOf("a"), pod("get", "missing"), true, authz.Space{}},
+		"over all namespaces":        {callerOf("a"), pod("list", ""), true, authz.Space{All: true}},
+		"cluster scope":              {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true}, true, authz.Space{ID: tenant.System()}},
+		"a path":                     {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.Space{ID: tenant.System()}},
+		"the own namespace":          {callerOf("a"), pod("get", "a--web"), false, authz.Space{}},
+		"a lookup that fails":        {callerOf("a"), pod("get", "away"), false, authz.Space{}},
+		"the system's caller":        {system, pod("get", "b--web"), false, authz.Space{}},
+		"no tenant":                  {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.Space{}},
+		"a system group":             {inSystemGroup, pod("get", "b--web"), false, authz.Space{}},
+		"a dot segment": {
+			callerOf("a"),
+			authorizer.AttributesRecord{
+				Verb:            "get",
+				Resource:        "pods",
+				Namespace:       "b--web",
+				Name:            "..",
+				ResourceRequest: true,
+			},
+			false,
+			authz.Space{},
+		},
+		"a wildcard": {
+			callerOf("a"),
+			authorizer.AttributesRecord{
+				Verb:            "*",
+				Resource:        "pods",
+				Namespace:       "b--web",
+				ResourceRequest: true,
+			},
+			false,
+			authz.Space{},
+		},
+		"a review of others": {
+			callerOf("a"),
+			authorizer.AttributesRecord{
+				Verb:            "create",
+				APIGroup:        "authorization.k8s.io",
+				Resource:        "localsubjectaccessreviews",
+				Namespace:       "b--web",
+				ResourceRequest: true,
+			},
+			false,
+			authz.Space{},
+		},
+		"a node, asked in one": {
+			callerOf("a"),
+			authorizer.AttributesRecord{
+				Verb:            "get",
+				Resource:        "nodes",
+				Namespace:       "b--web",
+				Name:            "n",
+				ResourceRequest: true,
+			},
+			true,
+			authz.Space{ID: tenant.System()},
+		},
+		"impersonation": {
+			callerOf("a"),
+			authorizer.AttributesRecord{
+				Verb:            "impersonate",
+				Resource:        "serviceaccounts",
+				Namespace:       "b--web",
+				Name:            "x",
+				ResourceRequest: true,
+			},
+			false,
+			authz.Space{},
+		},
 		"impersonation for a request": {callerOf("a"), pod("impersonate-on:user-info:get", "b--web"), false, authz.Space{}},
 	} {
 		for _, allow := range []bool{true, false} {
@@ -548,8 +634,22 @@ func TestRevokedImpersonatorsEnd(t *testing.T) {
 // TestMethods: HTTP/2 lets through methods that are no tokens, which would read as verbs of impersonation.
 func TestMethods(t *testing.T) {
 	for method, want := range map[string]int{
-		"GET": 200, "get": 200, "POST": 200, "PATCH": 200, "OPTIONS": 200, "MKCOL": 200, "X-1!#$%&'*+.^_`|~": 200,
-		"impersonate-on:user-info:get": 400, "GET ": 400, "GE T": 400, "": 400, "GET/": 400, "G\u00c9T": 400, "GET\x00": 400, "(GET)": 400, "impersonate:user-info": 400,
+		"GET":                          200,
+		"get":                          200,
+		"POST":                         200,
+		"PATCH":                        200,
+		"OPTIONS":                      200,
+		"MKCOL":                        200,
+		"X-1!#$%&'*+.^_`|~":            200,
+		"impersonate-on:user-info:get": 400,
+		"GET ":                         400,
+		"GE T":                         400,
+		"":                             400,
+		"GET/":                         400,
+		"G\u00c9T":                     400,
+		"GET\x00":                      400,
+		"(GET)":                        400,
+		"impersonate:user-info":        400,
 	} {
 		reached := false
 		handler := authz.WithRequestState(filters.WithRequestInfo(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

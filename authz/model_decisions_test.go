@@ -113,9 +113,23 @@ func (w *modelWorld) describe(q *modelRequest) string {
 
 func (q *modelRequest) String() string {
 	text, err := json.Marshal(map[string]any{
-		"user": q.user.describe(), "real": q.real.describe(), "onTheWay": q.onTheWay, "selfReview": q.selfReview, "path": q.path, "isResource": q.isResource,
-		"verb": q.verb, "kind": q.kind(), "version": q.version, "subresource": q.subresource, "namespace": q.namespace, "name": q.name, "url": q.url,
-		"selector": fmt.Sprint(q.selector), "bad": q.badSelector, "twice": q.twice, "fields": q.fields,
+		"user":        q.user.describe(),
+		"real":        q.real.describe(),
+		"onTheWay":    q.onTheWay,
+		"selfReview":  q.selfReview,
+		"path":        q.path,
+		"isResource":  q.isResource,
+		"verb":        q.verb,
+		"kind":        q.kind(),
+		"version":     q.version,
+		"subresource": q.subresource,
+		"namespace":   q.namespace,
+		"name":        q.name,
+		"url":         q.url,
+		"selector":    fmt.Sprint(q.selector),
+		"bad":         q.badSelector,
+		"twice":       q.twice,
+		"fields":      q.fields,
 	})
 	if err != nil {
 		return err.Error()
@@ -179,10 +193,20 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 			return w.namespaces[name].live.namespace(name)
 		})
 	owners.Reserve(keys(w.systemNamespaces))
-	names := &tenant.SystemNames{Users: keys(w.systemUsers), UserPrefixes: keys(w.systemPrefixes), Groups: keys(w.systemGroups), Organizations: keys(w.organizations)}
+	names := &tenant.SystemNames{
+		Users:         keys(w.systemUsers),
+		UserPrefixes:  keys(w.systemPrefixes),
+		Groups:        keys(w.systemGroups),
+		Organizations: keys(w.organizations),
+	}
 	o := authz.Options{
-		Subjects: &authz.Subjects{Names: names, SystemNamespaces: keys(w.systemNamespaces), FromGroups: w.fromGroups, Owners: owners},
-		Owners:   owners,
+		Subjects: &authz.Subjects{
+			Names:            names,
+			SystemNamespaces: keys(w.systemNamespaces),
+			FromGroups:       w.fromGroups,
+			Owners:           owners,
+		},
+		Owners: owners,
 		Scopes: authz.Scopes{Custom: func(r schema.GroupResource) authz.Scope {
 			switch w.scopes[r.Group+"/"+r.Resource] {
 			case "namespaced":
@@ -192,15 +216,21 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 			}
 			return authz.ScopeUnknown
 		}},
-		UnboundPaths: keys(w.paths), Shared: resourcesOf(w.shared), Selectable: resourcesOf(w.selectable),
+		UnboundPaths: keys(w.paths),
+		Shared:       resourcesOf(w.shared),
+		Selectable:   resourcesOf(w.selectable),
 		ObjectTenant: func(r schema.GroupResource, name string) tenant.ID {
 			return idOrZero(w.objects[r.Group+"/"+r.Resource+"/"+name])
 		},
-		ObjectOf:        w.objectOf,
-		OwnWritable:     resourcesOf(w.writable),
-		AccountsInGroup: w.accountsInGroup, QualifiedNames: w.qualified, OwnPrefixes: w.ownPrefixes, ReviewsElsewhere: w.rulesElsewhere, Shadow: w.shadow,
-		Labelled: func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabelled[r.Group+"/"+r.Resource] },
-		Stale:    func() bool { return w.stale },
+		ObjectOf:         w.objectOf,
+		OwnWritable:      resourcesOf(w.writable),
+		AccountsInGroup:  w.accountsInGroup,
+		QualifiedNames:   w.qualified,
+		OwnPrefixes:      w.ownPrefixes,
+		ReviewsElsewhere: w.rulesElsewhere,
+		Shadow:           w.shadow,
+		Labelled:         func(r schema.GroupResource, _ tenant.ID) bool { return !w.unlabelled[r.Group+"/"+r.Resource] },
+		Stale:            func() bool { return w.stale },
 		Access: func(id tenant.ID) authz.Access {
 			switch w.access[id.String()] {
 			case "unknown":
@@ -217,7 +247,12 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		Revoked: func(_ tenant.ID, u user.Info) bool { return w.revoked[u.GetName()] },
 	}
 	for open := range w.openObjects {
-		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{Verb: open[0], Namespace: open[1], Name: open[2], Resource: schema.GroupResource{Group: open[3], Resource: open[4]}})
+		o.UnboundObjects = append(o.UnboundObjects, authz.ObjectVerb{
+			Verb:      open[0],
+			Namespace: open[1],
+			Name:      open[2],
+			Resource:  schema.GroupResource{Group: open[3], Resource: open[4]},
+		})
 	}
 	o.Exceptions = []authz.Exception{
 		{Reason: authz.ReasonGrant, Allows: w.grantsOf(tb).Allows},
@@ -247,8 +282,19 @@ func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	for i, m := range w.grants {
 		g := &grant.Grant{
-			Namespace: m.namespace, Name: fmt.Sprint("g", i), Owner: tenanttest.ID(tb, m.owner), Tenant: tenanttest.ID(tb, m.tenant), Users: m.users, Groups: m.groups,
-			Rules: []grant.Rule{{APIGroups: m.apiGroups, Resources: m.resources, Verbs: m.verbs, ResourceNames: m.only}}, Expires: now.Add(time.Hour),
+			Namespace: m.namespace,
+			Name:      fmt.Sprint("g", i),
+			Owner:     tenanttest.ID(tb, m.owner),
+			Tenant:    tenanttest.ID(tb, m.tenant),
+			Users:     m.users,
+			Groups:    m.groups,
+			Rules: []grant.Rule{{
+				APIGroups:     m.apiGroups,
+				Resources:     m.resources,
+				Verbs:         m.verbs,
+				ResourceNames: m.only,
+			}},
+			Expires: now.Add(time.Hour),
 		}
 		if m.expired {
 			g.Expires = now
@@ -334,8 +380,17 @@ func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements,
 		selected = fields.ParseSelectorOrDie(q.fieldSelector()).Requirements()
 	}
 	return &authorizer.AttributesRecord{
-		User: u, Verb: q.verb, Namespace: q.namespace, APIGroup: q.group, APIVersion: q.version, Resource: q.resource, Subresource: q.subresource, Name: q.name,
-		ResourceRequest: true, LabelSelectorRequirements: requirements, LabelSelectorParsingErr: err,
+		User:                      u,
+		Verb:                      q.verb,
+		Namespace:                 q.namespace,
+		APIGroup:                  q.group,
+		APIVersion:                q.version,
+		Resource:                  q.resource,
+		Subresource:               q.subresource,
+		Name:                      q.name,
+		ResourceRequest:           true,
+		LabelSelectorRequirements: requirements,
+		LabelSelectorParsingErr:   err,
 		FieldSelectorRequirements: selected,
 	}
 }
@@ -386,7 +441,12 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 		handler.ServeHTTP(w, r.WithContext(ctx))
 	})
 	answer := httptest.NewRecorder()
-	r := (&http.Request{Method: http.MethodGet, URL: &url.URL{Path: path, RawQuery: query}, Header: http.Header{}, Body: http.NoBody}).WithContext(ctx)
+	r := (&http.Request{
+		Method: http.MethodGet,
+		URL:    &url.URL{Path: path, RawQuery: query},
+		Header: http.Header{},
+		Body:   http.NoBody,
+	}).WithContext(ctx)
 	authz.WithRequestState(authorize, nil).ServeHTTP(answer, r)
 	out.status = answer.Code
 	return out
@@ -440,7 +500,12 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 			expected = tenant.Bind(expected, idOrZero(want.tenant))
 		}
 		reached := got.reached.GetUser()
-		is := &user.DefaultInfo{Name: reached.GetName(), UID: reached.GetUID(), Groups: reached.GetGroups(), Extra: reached.GetExtra()}
+		is := &user.DefaultInfo{
+			Name:   reached.GetName(),
+			UID:    reached.GetUID(),
+			Groups: reached.GetGroups(),
+			Extra:  reached.GetExtra(),
+		}
 		if len(is.Groups)+len(expected.Groups) == 0 {
 			is.Groups, expected.Groups = nil, nil
 		}

@@ -431,8 +431,18 @@ func isReading(q *modelRequest) bool {
 	} else if isImpersonation(q) {
 		return true
 	}
-	reads := map[string]bool{"get": true, "list": true, "watch": true, "head": true}
-	plain := map[string]bool{"": true, "status": true, "scale": true, "log": true}
+	reads := map[string]bool{
+		"get":   true,
+		"list":  true,
+		"watch": true,
+		"head":  true,
+	}
+	plain := map[string]bool{
+		"":       true,
+		"status": true,
+		"scale":  true,
+		"log":    true,
+	}
 	return reads[verb] && plain[q.subresource] || verb == "delete" && q.subresource == ""
 }
 

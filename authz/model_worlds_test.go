@@ -114,15 +114,49 @@ var (
 	}
 	// What is known of each resource: "" for what no table and no CustomResourceDefinition has.
 	modelScopes = map[string]string{
-		"/pods": "namespaced", "/configmaps": "namespaced", "/secrets": "namespaced", "/services": "namespaced", "/bindings": "namespaced", "/serviceaccounts": "namespaced",
-		"apps/deployments": "namespaced", "apps/daemonsets": "namespaced", "rbac.authorization.k8s.io/roles": "namespaced", "authorization.k8s.io/localsubjectaccessreviews": "namespaced",
-		"/nodes": "cluster", "/namespaces": "cluster", "/persistentvolumes": "cluster", "rbac.authorization.k8s.io/clusterroles": "cluster",
-		"storage.k8s.io/storageclasses": "cluster", "apiextensions.k8s.io/customresourcedefinitions": "cluster", "certificates.k8s.io/certificatesigningrequests": "cluster",
-		"authentication.k8s.io/tokenreviews": "cluster", "authentication.k8s.io/selfsubjectreviews": "cluster", "authorization.k8s.io/subjectaccessreviews": "cluster",
-		"authorization.k8s.io/selfsubjectaccessreviews": "cluster", "authorization.k8s.io/selfsubjectrulesreviews": "cluster",
-		"example.com/widgets": "namespaced", "example.com/gadgets": "cluster", "kubetenant.dev/tenantquotas": "cluster", "kubetenant.dev/reports": "cluster", "kubetenant.dev/accessgrants": "namespaced",
-		"metrics.k8s.io/pods": "", "aggregated.example.com/things": "", "/pod": "", "apps/pods": "", "*/*": "", "/*": "", "*/pods": "", "/": "", "/..": "", "../pods": "",
-		"example.com/namespaces": "", "/users": "", "/groups": "", "authentication.k8s.io/userextras": "", "authentication.k8s.io/uids": "", "other.k8s.io/users": "",
+		"/pods":                           "namespaced",
+		"/configmaps":                     "namespaced",
+		"/secrets":                        "namespaced",
+		"/services":                       "namespaced",
+		"/bindings":                       "namespaced",
+		"/serviceaccounts":                "namespaced",
+		"apps/deployments":                "namespaced",
+		"apps/daemonsets":                 "namespaced",
+		"rbac.authorization.k8s.io/roles": "namespaced",
+		"authorization.k8s.io/localsubjectaccessreviews": "namespaced",
+		"/nodes":                                 "cluster",
+		"/namespaces":                            "cluster",
+		"/persistentvolumes":                     "cluster",
+		"rbac.authorization.k8s.io/clusterroles": "cluster",
+		"storage.k8s.io/storageclasses":          "cluster",
+		"apiextensions.k8s.io/customresourcedefinitions": "cluster",
+		"certificates.k8s.io/certificatesigningrequests": "cluster",
+		"authentication.k8s.io/tokenreviews":             "cluster",
+		"authentication.k8s.io/selfsubjectreviews":       "cluster",
+		"authorization.k8s.io/subjectaccessreviews":      "cluster",
+		"authorization.k8s.io/selfsubjectaccessreviews":  "cluster",
+		"authorization.k8s.io/selfsubjectrulesreviews":   "cluster",
+		"example.com/widgets":                            "namespaced",
+		"example.com/gadgets":                            "cluster",
+		"kubetenant.dev/tenantquotas":                    "cluster",
+		"kubetenant.dev/reports":                         "cluster",
+		"kubetenant.dev/accessgrants":                    "namespaced",
+		"metrics.k8s.io/pods":                            "",
+		"aggregated.example.com/things":                  "",
+		"/pod":                                           "",
+		"apps/pods":                                      "",
+		"*/*":                                            "",
+		"/*":                                             "",
+		"*/pods":                                         "",
+		"/":                                              "",
+		"/..":                                            "",
+		"../pods":                                        "",
+		"example.com/namespaces":                         "",
+		"/users":                                         "",
+		"/groups":                                        "",
+		"authentication.k8s.io/userextras":               "",
+		"authentication.k8s.io/uids":                     "",
+		"other.k8s.io/users":                             "",
 	}
 	modelKinds = sortedKeys(modelScopes)
 )
@@ -147,18 +181,36 @@ func setOf(all ...string) map[string]bool {
 // makeWorld makes a cluster and a configuration.
 func makeWorld(d draws) *modelWorld {
 	w := &modelWorld{
-		namespaces: map[string]modelNamespace{}, scopes: modelScopes,
-		systemUsers: setOf("system:kube-scheduler"), systemPrefixes: setOf("system:bootstrap:"), systemGroups: setOf("system:masters", "system:nodes"),
-		organizations: setOf("kubeadm:cluster-admins"), systemNamespaces: setOf("kube-system", "default"), paths: setOf("/healthz", "/readyz"),
-		shared: setOf("storage.k8s.io/storageclasses"), selectable: setOf("metrics.k8s.io/pods"), revoked: setOf("revoked"),
-		openObjects: map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
+		namespaces:       map[string]modelNamespace{},
+		scopes:           modelScopes,
+		systemUsers:      setOf("system:kube-scheduler"),
+		systemPrefixes:   setOf("system:bootstrap:"),
+		systemGroups:     setOf("system:masters", "system:nodes"),
+		organizations:    setOf("kubeadm:cluster-admins"),
+		systemNamespaces: setOf("kube-system", "default"),
+		paths:            setOf("/healthz", "/readyz"),
+		shared:           setOf("storage.k8s.io/storageclasses"),
+		selectable:       setOf("metrics.k8s.io/pods"),
+		revoked:          setOf("revoked"),
+		openObjects:      map[[5]string]bool{{"get", "kube-public", "cluster-info", "", "configmaps"}: true},
 		objects: map[string]string{
-			"kubetenant.dev/tenantquotas/quota-a": "a", "kubetenant.dev/tenantquotas/quota-b": "b",
-			"kubetenant.dev/reports/own-a": "a", "kubetenant.dev/reports/own-acme": "acme", "kubetenant.dev/reports/x": "a",
+			"kubetenant.dev/tenantquotas/quota-a": "a",
+			"kubetenant.dev/tenantquotas/quota-b": "b",
+			"kubetenant.dev/reports/own-a":        "a",
+			"kubetenant.dev/reports/own-acme":     "acme",
+			"kubetenant.dev/reports/x":            "a",
 		},
-		several: setOf("kubetenant.dev/reports"), writable: setOf(someOf(d, 3, []string{"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets", "aggregated.example.com/things"})...), access: map[string]string{}, unlabelled: setOf(someOf(d, 1, modelKinds)...),
-		fromGroups: oneIn(d, 3), accountsInGroup: oneIn(d, 2), qualified: oneIn(d, 4), ownPrefixes: !oneIn(d, 3), rulesElsewhere: oneIn(d, 4),
-		shadow: oneIn(d, 48), stale: oneIn(d, 48),
+		several:         setOf("kubetenant.dev/reports"),
+		writable:        setOf(someOf(d, 3, []string{"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets", "aggregated.example.com/things"})...),
+		access:          map[string]string{},
+		unlabelled:      setOf(someOf(d, 1, modelKinds)...),
+		fromGroups:      oneIn(d, 3),
+		accountsInGroup: oneIn(d, 2),
+		qualified:       oneIn(d, 4),
+		ownPrefixes:     !oneIn(d, 3),
+		rulesElsewhere:  oneIn(d, 4),
+		shadow:          oneIn(d, 48),
+		stale:           oneIn(d, 48),
 	}
 	for range d.of(3) {
 		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
@@ -204,8 +256,15 @@ func makeNamespace(d draws, name string) modelNamespace {
 
 func makeGrant(d draws) modelGrant {
 	g := modelGrant{
-		namespace: aNamespace(d), owner: aTenant(d), tenant: aTenant(d), users: append(someOf(d, 2, modelUsers[:3]), aCaller(d)), groups: someOf(d, 2, modelGroups[:4]),
-		verbs: someOf(d, 8, modelVerbs), only: someOf(d, 1, modelObjects[:3]), expired: oneIn(d, 6), gone: oneIn(d, 6),
+		namespace: aNamespace(d),
+		owner:     aTenant(d),
+		tenant:    aTenant(d),
+		users:     append(someOf(d, 2, modelUsers[:3]), aCaller(d)),
+		groups:    someOf(d, 2, modelGroups[:4]),
+		verbs:     someOf(d, 8, modelVerbs),
+		only:      someOf(d, 1, modelObjects[:3]),
+		expired:   oneIn(d, 6),
+		gone:      oneIn(d, 6),
 	}
 	if prefix, _, found := strings.Cut(g.namespace, "--"); found && !oneIn(d, 6) && isModelTenant(prefix) {
 		g.owner = prefix
@@ -250,10 +309,21 @@ func makeLine(d draws) modelLine {
 
 // text is the line as it stands in a file.
 func (l *modelLine) text() []byte {
-	text, err := json.Marshal(map[string]any{"apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy", "spec": map[string]any{
-		"user": l.user, "group": l.group, "tenant": l.tenant,
-		"space": l.space, "readonly": l.readonly, "apiGroup": l.apiGroup, "resource": l.resource, "namespace": l.namespace, "nonResourcePath": l.path,
-	}})
+	text, err := json.Marshal(map[string]any{
+		"apiVersion": "abac.authorization.kubernetes.io/v1beta1",
+		"kind":       "Policy",
+		"spec": map[string]any{
+			"user":            l.user,
+			"group":           l.group,
+			"tenant":          l.tenant,
+			"space":           l.space,
+			"readonly":        l.readonly,
+			"apiGroup":        l.apiGroup,
+			"resource":        l.resource,
+			"namespace":       l.namespace,
+			"nonResourcePath": l.path,
+		},
+	})
 	if err != nil {
 		panic(err)
 	}
@@ -299,7 +369,12 @@ func makeUser(d draws) *modelUser {
 
 // makeRequest makes a request, now and then what a grant or a line of the world is about.
 func makeRequest(d draws, w *modelWorld) modelRequest {
-	q := modelRequest{user: makeUser(d), onTheWay: oneIn(d, 2), verb: oneOf(d, modelVerbs...), isResource: !oneIn(d, 12)}
+	q := modelRequest{
+		user:       makeUser(d),
+		onTheWay:   oneIn(d, 2),
+		verb:       oneOf(d, modelVerbs...),
+		isResource: !oneIn(d, 12),
+	}
 	if oneIn(d, 12) {
 		q.verb = oneOf(d, modelWords...)
 	}

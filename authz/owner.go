@@ -55,7 +55,12 @@ type Owners struct {
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error),
 ) *Owners {
-	return &Owners{cached: cached, live: live, budgets: budget.New(liveReadsPerSecond, liveReadBurst), missing: utilcache.NewExpiring()}
+	return &Owners{
+		cached:  cached,
+		live:    live,
+		budgets: budget.New(liveReadsPerSecond, liveReadBurst),
+		missing: utilcache.NewExpiring(),
+	}
 }
 
 // Reserve sets the names of the namespaces that the system tenant owns, whatever label they have. It replaces

@@ -37,8 +37,24 @@ func newLister(t testing.TB, labels map[string]string) corelisters.NamespaceList
 }
 
 func TestOwners(t *testing.T) {
-	o := authz.NewOwners(cached(map[string]string{"own": "a", "system": "system", "plain": "-", "empty": "", "bad": "a b", "reserved": "ALL"}), nil)
-	for namespace, want := range map[string]string{"own": "a", "system": "system", "plain": "system", "empty": "", "bad": "", "reserved": "", "missing": "", "": ""} {
+	o := authz.NewOwners(cached(map[string]string{
+		"own":      "a",
+		"system":   "system",
+		"plain":    "-",
+		"empty":    "",
+		"bad":      "a b",
+		"reserved": "ALL",
+	}), nil)
+	for namespace, want := range map[string]string{
+		"own":      "a",
+		"system":   "system",
+		"plain":    "system",
+		"empty":    "",
+		"bad":      "",
+		"reserved": "",
+		"missing":  "",
+		"":         "",
+	} {
 		if id, err := o.Of(t.Context(), namespace); id.String() != want || err != nil {
 			t.Errorf("Of(%q) = %q, %v; want %q", namespace, id, err, want)
 		}

@@ -93,7 +93,12 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 	if state == nil {
 		return u
 	}
-	state.real = &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: u.GetExtra()}
+	state.real = &user.DefaultInfo{
+		Name:   u.GetName(),
+		UID:    u.GetUID(),
+		Groups: u.GetGroups(),
+		Extra:  u.GetExtra(),
+	}
 	return state.real
 }
 
@@ -195,7 +200,12 @@ func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
 	if isInGroup(u, id) {
 		return u
 	}
-	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: append(slices.Clone(u.GetGroups()), id.Group()), Extra: u.GetExtra()}
+	return &user.DefaultInfo{
+		Name:   u.GetName(),
+		UID:    u.GetUID(),
+		Groups: append(slices.Clone(u.GetGroups()), id.Group()),
+		Extra:  u.GetExtra(),
+	}
 }
 
 // isInGroup reports whether u is in the group of tenant id.

@@ -26,7 +26,12 @@ import (
 
 // reviewing is the context of a SelfSubjectAccessReview.
 func reviewing(ctx context.Context) context.Context {
-	return request.WithRequestInfo(ctx, &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: "authorization.k8s.io", Resource: "selfsubjectaccessreviews"})
+	return request.WithRequestInfo(ctx, &request.RequestInfo{
+		IsResourceRequest: true,
+		Verb:              "create",
+		APIGroup:          "authorization.k8s.io",
+		Resource:          "selfsubjectaccessreviews",
+	})
 }
 
 // TestMissingNames: that a namespace does not exist is told by a live read alone, and only if that says so.
@@ -55,7 +60,14 @@ func TestMissingNames(t *testing.T) {
 	} {
 		o := options(cluster)
 		o.Owners, o.OwnPrefixes = authz.NewOwners(cached(cluster), c.live), c.prefix
-		a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Resource: "pods", Namespace: "a--new", Name: "p", ResourceRequest: true}
+		a := authorizer.AttributesRecord{
+			User:            callerOf("a"),
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       "a--new",
+			Name:            "p",
+			ResourceRequest: true,
+		}
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
 		if d != c.want || c.want == authorizer.DecisionDeny && reason != string(c.because) || err != nil {
 			t.Errorf("%s: %v, %q, %v", name, d, reason, err)
@@ -97,7 +109,14 @@ func TestTooManyMissingNames(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", nil
 		}), nil)
 		isDenied := func(name string) bool {
-			a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Resource: "pods", Namespace: "a--" + name, Name: "p", ResourceRequest: true}
+			a := authorizer.AttributesRecord{
+				User:            callerOf("a"),
+				Verb:            "get",
+				Resource:        "pods",
+				Namespace:       "a--" + name,
+				Name:            "p",
+				ResourceRequest: true,
+			}
 			d, reason, _ := b.Authorize(t.Context(), a)
 			if d == authorizer.DecisionDeny && reason != string(authz.ReasonNotOwned) {
 				t.Error(reason)
@@ -155,7 +174,13 @@ func TestSelfReviewsOfAny(t *testing.T) {
 
 // TestReviewsElsewhere: a review of rules is refused by its own reason where the server answers it without the boundary.
 func TestReviewsElsewhere(t *testing.T) {
-	a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "create", APIGroup: "authorization.k8s.io", Resource: "selfsubjectrulesreviews", ResourceRequest: true}
+	a := authorizer.AttributesRecord{
+		User:            callerOf("a"),
+		Verb:            "create",
+		APIGroup:        "authorization.k8s.io",
+		Resource:        "selfsubjectrulesreviews",
+		ResourceRequest: true,
+	}
 	for elsewhere, want := range map[bool]authorizer.Decision{true: authorizer.DecisionDeny, false: authorizer.DecisionNoOpinion} {
 		o := options(cluster)
 		o.ReviewsElsewhere = elsewhere
@@ -173,15 +198,73 @@ func TestReviewsAreAsRequests(t *testing.T) {
 		a    authorizer.AttributesRecord
 		want string
 	}{
-		"a class":       {authorizer.AttributesRecord{Verb: "get", APIGroup: "storage.k8s.io", Resource: "storageclasses", Namespace: "a--web"}, ""},
-		"a Namespace":   {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "default", Name: "a--web"}, "a--web"},
-		"a new one":     {authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", Namespace: "b--web"}, ""},
-		"a colleague":   {authorizer.AttributesRecord{Verb: "impersonate", Resource: "users", Namespace: "b--web", Name: "carol"}, ""},
-		"a pod":         {authorizer.AttributesRecord{Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p"}, "a--web"},
-		"on a user":     {authorizer.AttributesRecord{Verb: "impersonate-on:user-info:get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
-		"users' roles":  {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "users", Namespace: "a--web", Name: "p"}, "a--web"},
-		"of no name":    {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "a--web"}, "a--web"},
-		"the Namespace": {authorizer.AttributesRecord{Verb: "delete", Resource: "namespaces", Namespace: "a--web", Name: "a--web"}, "a--web"},
+		"a class": {
+			authorizer.AttributesRecord{
+				Verb:      "get",
+				APIGroup:  "storage.k8s.io",
+				Resource:  "storageclasses",
+				Namespace: "a--web",
+			},
+			"",
+		},
+		"a Namespace": {
+			authorizer.AttributesRecord{
+				Verb:      "get",
+				Resource:  "namespaces",
+				Namespace: "default",
+				Name:      "a--web",
+			},
+			"a--web",
+		},
+		"a new one": {authorizer.AttributesRecord{Verb: "create", Resource: "namespaces", Namespace: "b--web"}, ""},
+		"a colleague": {
+			authorizer.AttributesRecord{
+				Verb:      "impersonate",
+				Resource:  "users",
+				Namespace: "b--web",
+				Name:      "carol",
+			},
+			"",
+		},
+		"a pod": {
+			authorizer.AttributesRecord{
+				Verb:      "get",
+				Resource:  "pods",
+				Namespace: "a--web",
+				Name:      "p",
+			},
+			"a--web",
+		},
+		"on a user": {
+			authorizer.AttributesRecord{
+				Verb:      "impersonate-on:user-info:get",
+				APIGroup:  "example.com",
+				Resource:  "users",
+				Namespace: "a--web",
+				Name:      "p",
+			},
+			"a--web",
+		},
+		"users' roles": {
+			authorizer.AttributesRecord{
+				Verb:      "get",
+				APIGroup:  "example.com",
+				Resource:  "users",
+				Namespace: "a--web",
+				Name:      "p",
+			},
+			"a--web",
+		},
+		"of no name": {authorizer.AttributesRecord{Verb: "get", Resource: "namespaces", Namespace: "a--web"}, "a--web"},
+		"the Namespace": {
+			authorizer.AttributesRecord{
+				Verb:      "delete",
+				Resource:  "namespaces",
+				Namespace: "a--web",
+				Name:      "a--web",
+			},
+			"a--web",
+		},
 	} {
 		c.a.ResourceRequest = true
 		for _, u := range []user.Info{callerOf("a"), callerOf("system")} {
@@ -217,7 +300,14 @@ func TestTenantsGroup(t *testing.T) {
 		"the system's caller":  {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
 	} {
 		r := &recorder{decision: authorizer.DecisionNoOpinion}
-		a := authorizer.AttributesRecord{User: c.u, Verb: "get", Resource: "pods", Namespace: "a--web", Name: "p", ResourceRequest: true}
+		a := authorizer.AttributesRecord{
+			User:            c.u,
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       "a--web",
+			Name:            "p",
+			ResourceRequest: true,
+		}
 		before := slices.Clone(c.u.GetGroups())
 		o := options(cluster)
 		o.AccountsInGroup = name != "an account of others"
@@ -283,7 +373,13 @@ func TestObjectsAboutATenant(t *testing.T) {
 			t.Errorf("a page: %d, %+v", status, got)
 		}
 	}
-	a := authorizer.AttributesRecord{User: callerOf("a"), Verb: "list", APIGroup: quotas.Group, Resource: quotas.Resource, ResourceRequest: true}
+	a := authorizer.AttributesRecord{
+		User:            callerOf("a"),
+		Verb:            "list",
+		APIGroup:        quotas.Group,
+		Resource:        quotas.Resource,
+		ResourceRequest: true,
+	}
 	r := &recorder{decision: authorizer.DecisionNoOpinion}
 	if d, _, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d != authorizer.DecisionDeny {
 		t.Error("a list that nobody limits")

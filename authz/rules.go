@@ -90,8 +90,10 @@ func (c *cutRules) resource(r authorizer.ResourceRuleInfo) []authorizer.Resource
 				continue
 			}
 			left = append(left, &authorizer.DefaultResourceRuleInfo{
-				Verbs: verbs, APIGroups: []string{group},
-				Resources: []string{resource}, ResourceNames: r.GetResourceNames(),
+				Verbs:         verbs,
+				APIGroups:     []string{group},
+				Resources:     []string{resource},
+				ResourceNames: r.GetResourceNames(),
 			})
 		}
 	}

@@ -29,7 +29,12 @@ func (r *rules) RulesFor(context.Context, user.Info, string) ([]authorizer.Resou
 
 func rule(verbs, groups, resources string, names ...string) authorizer.ResourceRuleInfo {
 	split := func(s string) []string { return strings.Split(s, ",") }
-	return &authorizer.DefaultResourceRuleInfo{Verbs: split(verbs), APIGroups: split(groups), Resources: split(resources), ResourceNames: names}
+	return &authorizer.DefaultResourceRuleInfo{
+		Verbs:         split(verbs),
+		APIGroups:     split(groups),
+		Resources:     split(resources),
+		ResourceNames: names,
+	}
 }
 
 // listed returns "verbs group/resources names" of the rules for a caller of a.
@@ -51,22 +56,25 @@ func listed(t *testing.T, r *rules, u user.Info, namespace string) ([]string, []
 }
 
 func TestRulesAreCutToWhatIsTrue(t *testing.T) {
-	r := &rules{resources: []authorizer.ResourceRuleInfo{
-		rule("get,list", "", "pods,pods/log"),
-		rule("*", "apps", "deployments"),
-		rule("*", "*", "*"),
-		rule("get", "", "*"),
-		rule("get,delete", "", "nodes,namespaces"),
-		rule("get", "", "secrets", "one"),
-		rule("get,create", "storage.k8s.io", "storageclasses"),
-		rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
-		rule("impersonate", "", "serviceaccounts"),
-		rule("get", "example.com", "widgets"),
-		rule("use", "", "pods/*"),
-	}, paths: []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{
-		Verbs:           []string{"get"},
-		NonResourceURLs: []string{"/healthz", "/api", "/api/*", "/apis/*", "*", "/metrics", "/api*"},
-	}}}
+	r := &rules{
+		resources: []authorizer.ResourceRuleInfo{
+			rule("get,list", "", "pods,pods/log"),
+			rule("*", "apps", "deployments"),
+			rule("*", "*", "*"),
+			rule("get", "", "*"),
+			rule("get,delete", "", "nodes,namespaces"),
+			rule("get", "", "secrets", "one"),
+			rule("get,create", "storage.k8s.io", "storageclasses"),
+			rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+			rule("impersonate", "", "serviceaccounts"),
+			rule("get", "example.com", "widgets"),
+			rule("use", "", "pods/*"),
+		},
+		paths: []authorizer.NonResourceRuleInfo{&authorizer.DefaultNonResourceRuleInfo{
+			Verbs:           []string{"get"},
+			NonResourceURLs: []string{"/healthz", "/api", "/api/*", "/apis/*", "*", "/metrics", "/api*"},
+		}},
+	}
 	got, paths, incomplete := listed(t, r, callerOf("a"), "a--web")
 	want := []string{
 		"get,list /pods ", "get,list /pods/log ",

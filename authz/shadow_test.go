@@ -17,7 +17,14 @@ func readOf(caller, namespace string) authorizer.AttributesRecord {
 	if caller != "" {
 		u.Extra = map[string][]string{tenant.ExtraKey: {caller}}
 	}
-	return authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: namespace, Name: "p", ResourceRequest: true}
+	return authorizer.AttributesRecord{
+		User:            u,
+		Verb:            "get",
+		Resource:        "pods",
+		Namespace:       namespace,
+		Name:            "p",
+		ResourceRequest: true,
+	}
 }
 
 func allowAll(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

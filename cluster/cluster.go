@@ -101,8 +101,10 @@ type Cluster struct {
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{
-		Clients: clients, Namespaces: namespaces.Lister(), namespaces: namespaces.Informer(),
-		mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
+		Clients:    clients,
+		Namespaces: namespaces.Lister(),
+		namespaces: namespaces.Informer(),
+		mapper:     restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(clients.Typed.Discovery())),
 	}
 	c.Owners = authz.NewOwners(c.Namespaces.Get, func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return clients.Typed.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -155,7 +157,16 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time may. The Tenants must be
 // followed. derivesRights is that of [provision.Options].
 func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func() bool) error {
-	return provision.New(provision.Options{Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, Namespaces: c.namespaces, Owned: c.byTenant.Of, OwnerOf: c.Owners.OwnerOf, DerivesRights: derivesRights, Definitions: c.Definitions}).Run(ctx)
+	return provision.New(provision.Options{
+		Client:        m.Typed,
+		Dynamic:       m.Dynamic,
+		Tenants:       c.Tenants,
+		Namespaces:    c.namespaces,
+		Owned:         c.byTenant.Of,
+		OwnerOf:       c.Owners.OwnerOf,
+		DerivesRights: derivesRights,
+		Definitions:   c.Definitions,
+	}).Run(ctx)
 }
 
 // ReportDefinitions reports definitions of the project's kinds that cannot be used, until ctx ends. Only one process at
@@ -196,8 +207,11 @@ func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 		return errNamespaces
 	}
 	return retirement.New(retirement.Options{
-		Client: m.Typed, Dynamic: m.Dynamic, Tenants: c.Tenants, IsReserved: c.Owners.IsReserved,
-		Undefined: c.Definitions.Undefined,
+		Client:     m.Typed,
+		Dynamic:    m.Dynamic,
+		Tenants:    c.Tenants,
+		IsReserved: c.Owners.IsReserved,
+		Undefined:  c.Definitions.Undefined,
 		References: func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
 			return tenants.References(ctx, m.Typed, id, namespaces, c.isTenants)
 		},

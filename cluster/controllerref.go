@@ -63,9 +63,15 @@ func attributed(obj any) (any, error) {
 	if !is {
 		return obj, nil // a tombstone
 	}
-	slim := &metav1.PartialObjectMetadata{TypeMeta: o.TypeMeta, ObjectMeta: metav1.ObjectMeta{
-		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
-	}}
+	slim := &metav1.PartialObjectMetadata{
+		TypeMeta: o.TypeMeta,
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       o.Namespace,
+			Name:            o.Name,
+			UID:             o.UID,
+			ResourceVersion: o.ResourceVersion,
+		},
+	}
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
 		if value, has := o.Annotations[key]; has {
 			plugins.SetAnnotation(slim, key, &value)

@@ -37,7 +37,8 @@ func (c *CRDScopes) Run(ctx context.Context) { c.informer.RunWithContext(ctx) }
 // OnChange calls f after every change of a definition, and for each that is known already.
 func (c *CRDScopes) OnChange(f func()) error {
 	_, err := c.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { f() }, UpdateFunc: func(any, any) { f() },
+		AddFunc:    func(any) { f() },
+		UpdateFunc: func(any, any) { f() },
 	})
 	return err
 }

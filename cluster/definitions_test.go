@@ -23,7 +23,9 @@ import (
 )
 
 var crds = schema.GroupVersionResource{
-	Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
 }
 
 // definition decodes a CustomResourceDefinition that is established.
@@ -84,8 +86,9 @@ func TestDefinitions(t *testing.T) {
 	}{
 		"as it is": {},
 		"of an older release": {
-			replace: string(older), state: cluster.DefinitionOutdated,
-			says: "spec.acceptUndated, spec.admins, spec.bindings and ",
+			replace: string(older),
+			state:   cluster.DefinitionOutdated,
+			says:    "spec.acceptUndated, spec.admins, spec.bindings and ",
 		},
 		"without one field": {
 			func(u *unstructured.Unstructured) { delete(schemaOf(u, spec...), "suspension") }, "",

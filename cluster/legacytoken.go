@@ -19,7 +19,8 @@ import (
 func LegacyTokenUsed(client kubernetes.Interface) func(context.Context, *corev1.Secret) {
 	return func(ctx context.Context, secret *corev1.Secret) {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-			"uid": secret.UID, "labels": map[string]string{serviceaccount.LastUsed: serviceaccount.Today(time.Now())},
+			"uid":    secret.UID,
+			"labels": map[string]string{serviceaccount.LastUsed: serviceaccount.Today(time.Now())},
 		}})
 		if err == nil {
 			_, err = client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})

@@ -48,10 +48,13 @@ type report struct {
 // problems are known. The monitor does nothing before [DefinitionMonitor.Run].
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
 	return &DefinitionMonitor{
-		problems: problems, seen: map[string]DefinitionProblem{}, reported: map[string]report{},
-		changed: map[int]func(){},
+		problems: problems,
+		seen:     map[string]DefinitionProblem{},
+		reported: map[string]report{},
+		changed:  map[int]func(){},
 		missing: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Namespace: "kubetenant", Name: "definition_missing",
+			Namespace:      "kubetenant",
+			Name:           "definition_missing",
 			Help:           "1 while the CustomResourceDefinition of a kind of kubetenant is missing or cannot be used, else 0.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"resource"}),

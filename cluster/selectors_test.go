@@ -15,7 +15,8 @@ import (
 func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on"}}
 	factory := informers.NewSharedInformerFactory(fake.NewClientset(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+		ObjectMeta: metav1.ObjectMeta{Name: "b"},
+		Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
 		},
 	}), 0)

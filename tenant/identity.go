@@ -21,7 +21,12 @@ type Identity struct {
 
 // IdentityOf returns the identity of a caller of tenant id.
 func IdentityOf(u user.Info, id ID) Identity {
-	return Identity{User: u.GetName(), UID: u.GetUID(), Tenant: id.String(), Groups: u.GetGroups()}
+	return Identity{
+		User:   u.GetName(),
+		UID:    u.GetUID(),
+		Tenant: id.String(),
+		Groups: u.GetGroups(),
+	}
 }
 
 // String returns the identity as it is recorded.

@@ -21,16 +21,78 @@ func TestLineage(t *testing.T) {
 		tenant.Lineage
 		want of
 	}{
-		"by name alone":            {tenant.Lineage{}, of{undated: true, early: true, late: true, holdsNobody: true, old: true, live: true}},
-		"a Tenant":                 {tenant.Lineage{UID: "live", Created: made}, of{undated: true, early: true, late: true, holdsNobody: true, old: true, live: true}},
-		"one that ends":            {tenant.Lineage{UID: "live", Created: made, Ending: true}, of{over: true, undated: true, early: true, late: true}},
-		"deleted":                  {tenant.Lineage{Retired: before}, of{over: true, late: true, early: true}},
-		"a successor":              {tenant.Lineage{UID: "live", Created: made, Retired: before}, of{late: true, live: true}},
-		"one that takes undated":   {tenant.Lineage{UID: "live", Created: made, AcceptUndated: true, Retired: before}, of{undated: true, late: true, live: true}},
-		"a successor that ends":    {tenant.Lineage{UID: "live", Created: made, Ending: true, Retired: before}, of{over: true, late: true}},
-		"deleted, takes undated":   {tenant.Lineage{AcceptUndated: true, Retired: before}, of{over: true, undated: true, late: true, early: true}},
-		"the second of that name":  {tenant.Lineage{UID: "live", Created: made, Retired: append(before, tenant.Retired{UID: "older"})}, of{late: true, live: true}},
-		"one that never was live ": {tenant.Lineage{UID: "live"}, of{undated: true, early: true, late: true, holdsNobody: true, old: true, live: true}},
+		"by name alone": {
+			tenant.Lineage{},
+			of{
+				undated:     true,
+				early:       true,
+				late:        true,
+				holdsNobody: true,
+				old:         true,
+				live:        true,
+			},
+		},
+		"a Tenant": {
+			tenant.Lineage{UID: "live", Created: made},
+			of{
+				undated:     true,
+				early:       true,
+				late:        true,
+				holdsNobody: true,
+				old:         true,
+				live:        true,
+			},
+		},
+		"one that ends": {
+			tenant.Lineage{UID: "live", Created: made, Ending: true},
+			of{
+				over:    true,
+				undated: true,
+				early:   true,
+				late:    true,
+			},
+		},
+		"deleted":     {tenant.Lineage{Retired: before}, of{over: true, late: true, early: true}},
+		"a successor": {tenant.Lineage{UID: "live", Created: made, Retired: before}, of{late: true, live: true}},
+		"one that takes undated": {
+			tenant.Lineage{
+				UID:           "live",
+				Created:       made,
+				AcceptUndated: true,
+				Retired:       before,
+			},
+			of{undated: true, late: true, live: true},
+		},
+		"a successor that ends": {
+			tenant.Lineage{
+				UID:     "live",
+				Created: made,
+				Ending:  true,
+				Retired: before,
+			},
+			of{over: true, late: true},
+		},
+		"deleted, takes undated": {
+			tenant.Lineage{AcceptUndated: true, Retired: before},
+			of{
+				over:    true,
+				undated: true,
+				late:    true,
+				early:   true,
+			},
+		},
+		"the second of that name": {tenant.Lineage{UID: "live", Created: made, Retired: append(before, tenant.Retired{UID: "older"})}, of{late: true, live: true}},
+		"one that never was live ": {
+			tenant.Lineage{UID: "live"},
+			of{
+				undated:     true,
+				early:       true,
+				late:        true,
+				holdsNobody: true,
+				old:         true,
+				live:        true,
+			},
+		},
 	} {
 		l := c.Lineage
 		got := of{l.IsOver(), l.Accepts(time.Time{}), l.Accepts(made.Add(-5*time.Minute - time.Second)), l.Accepts(made.Add(-5 * time.Minute)), l.Holds(""), l.Holds(tenant.Seal("old")), l.Holds(tenant.Seal("live"))}
@@ -63,7 +125,15 @@ func TestSeal(t *testing.T) {
 	if one == again || len(one) != len(none) || tenant.Seal("") == none {
 		t.Errorf("%s, %s, %s", one, again, none)
 	}
-	for seal, want := range map[string]bool{one: true, again: true, none: false, "": false, "u": false, ".": false, one + "x": false} {
+	for seal, want := range map[string]bool{
+		one:       true,
+		again:     true,
+		none:      false,
+		"":        false,
+		"u":       false,
+		".":       false,
+		one + "x": false,
+	} {
 		if tenant.IsSealOf(seal, "u") != want || tenant.IsSealOf(seal, "") || tenant.IsSealOf(seal, "v") {
 			t.Errorf("%q: %t", seal, !want)
 		}

@@ -11,15 +11,41 @@ import (
 // TestPrefixes: a name begins with the prefix of one tenant at the most, and only of one that may create namespaces.
 func TestPrefixes(t *testing.T) {
 	for name, want := range map[string]string{
-		"a--web": "a", "a--b--c": "a", "a---b": "a", "a--x-": "a", "acme--web": "acme", "0--x": "0",
-		"a--": "", "a-web": "", "a": "", "--web": "", "": "", "-a--web": "", "A--web": "", "a.b--web": "", "a_b--web": "", "a---": "a",
-		"system--x": "", "all--x": "", "tenant--x": "", "a --x": "", "ä--x": "",
+		"a--web":    "a",
+		"a--b--c":   "a",
+		"a---b":     "a",
+		"a--x-":     "a",
+		"acme--web": "acme",
+		"0--x":      "0",
+		"a--":       "",
+		"a-web":     "",
+		"a":         "",
+		"--web":     "",
+		"":          "",
+		"-a--web":   "",
+		"A--web":    "",
+		"a.b--web":  "",
+		"a_b--web":  "",
+		"a---":      "a",
+		"system--x": "",
+		"all--x":    "",
+		"tenant--x": "",
+		"a --x":     "",
+		"ä--x":      "",
 	} {
 		if got := tenant.PrefixOwner(name); got.String() != want {
 			t.Errorf("%q is %q's; want %q", name, got, want)
 		}
 	}
-	for id, want := range map[string]string{"a": "a--", "acme-1": "acme-1--", "a--b": "", "Acme": "", "a.b": "", "a_b": "", "system": ""} {
+	for id, want := range map[string]string{
+		"a":      "a--",
+		"acme-1": "acme-1--",
+		"a--b":   "",
+		"Acme":   "",
+		"a.b":    "",
+		"a_b":    "",
+		"system": "",
+	} {
 		parsed, err := tenant.Parse(id)
 		if err != nil {
 			t.Fatal(err)

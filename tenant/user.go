@@ -77,5 +77,10 @@ func Bind(u user.Info, id ID) *user.DefaultInfo {
 	if !id.IsZero() {
 		extra[ExtraKey] = []string{id.name}
 	}
-	return &user.DefaultInfo{Name: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra}
+	return &user.DefaultInfo{
+		Name:   u.GetName(),
+		UID:    u.GetUID(),
+		Groups: u.GetGroups(),
+		Extra:  extra,
+	}
 }

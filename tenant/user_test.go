@@ -44,9 +44,16 @@ func TestBind(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := &user.DefaultInfo{Name: "u", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{
-		tenant.ExtraKey: {"b", "c"}, "KUBETENANT.DEV/TENANT": {"b"}, "x": {"y"},
-	}}
+	before := &user.DefaultInfo{
+		Name:   "u",
+		UID:    "1",
+		Groups: []string{"g"},
+		Extra: map[string][]string{
+			tenant.ExtraKey:         {"b", "c"},
+			"KUBETENANT.DEV/TENANT": {"b"},
+			"x":                     {"y"},
+		},
+	}
 	after := tenant.Bind(before, a)
 	if id, err := tenant.Of(after); err != nil || id != a {
 		t.Errorf("Of(Bind()) = %q, %v; want a", id, err)
@@ -105,13 +112,32 @@ func TestSet(t *testing.T) {
 }
 
 func TestReservedNames(t *testing.T) {
-	n := &tenant.SystemNames{Users: []string{"ops"}, UserPrefixes: []string{"infra-"}, Groups: []string{"root"}, Organizations: []string{"corp"}}
-	for name, want := range map[string]bool{"ops": true, "infra-1": true, "system:x": true, "system": false, "alice": false, "Ops": false} {
+	n := &tenant.SystemNames{
+		Users:         []string{"ops"},
+		UserPrefixes:  []string{"infra-"},
+		Groups:        []string{"root"},
+		Organizations: []string{"corp"},
+	}
+	for name, want := range map[string]bool{
+		"ops":      true,
+		"infra-1":  true,
+		"system:x": true,
+		"system":   false,
+		"alice":    false,
+		"Ops":      false,
+	} {
 		if n.ReservedUser(name) != want {
 			t.Errorf("ReservedUser(%q) = %v", name, !want)
 		}
 	}
-	for name, want := range map[string]bool{"root": true, "corp": true, "system:masters": true, "tenant:a": true, "tenant": false, "dev": false} {
+	for name, want := range map[string]bool{
+		"root":           true,
+		"corp":           true,
+		"system:masters": true,
+		"tenant:a":       true,
+		"tenant":         false,
+		"dev":            false,
+	} {
 		if n.ReservedGroup(name) != want {
 			t.Errorf("ReservedGroup(%q) = %v", name, !want)
 		}
@@ -127,8 +153,14 @@ func TestReservedNames(t *testing.T) {
 		t.Error("the zero SystemNames holds somebody")
 	}
 	for key, want := range map[string]bool{
-		"kubetenant.dev/x": true, "KUBETENANT.dev/x": true, "a.k8s.io/x": true, "k8s.io": true,
-		"authentication.kubernetes.io/x": true, "ak8s.io/x": false, "example.com/k8s.io": false, "scope": false,
+		"kubetenant.dev/x":               true,
+		"KUBETENANT.dev/x":               true,
+		"a.k8s.io/x":                     true,
+		"k8s.io":                         true,
+		"authentication.kubernetes.io/x": true,
+		"ak8s.io/x":                      false,
+		"example.com/k8s.io":             false,
+		"scope":                          false,
 	} {
 		if tenant.IsReservedExtraKey(key) != want {
 			t.Errorf("IsReservedExtraKey(%q) = %v", key, !want)

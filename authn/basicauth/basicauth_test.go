@@ -26,8 +26,9 @@ func open(t testing.TB, text string, report func(string, error)) (*basicauth.Aut
 		t.Fatal(err)
 	}
 	a, err := basicauth.Open(t.Context(), path, basicauth.Options{
-		DefaultTenant: tenant.System(), Report: report,
-		Check: func(string, []string, tenant.ID) error { return nil },
+		DefaultTenant: tenant.System(),
+		Report:        report,
+		Check:         func(string, []string, tenant.ID) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -50,7 +50,9 @@ func parse(data []byte, o Options) (*table, error) {
 	t := &table{logins: map[string]*entry{}, recent: newRecent(), compare: bcrypt.CompareHashAndPassword}
 	byName := map[string][]*entry{}
 	rules := credfile.Rules{
-		Default: o.DefaultTenant, AllowMixed: o.AllowMixed, Check: o.Check,
+		Default:     o.DefaultTenant,
+		AllowMixed:  o.AllowMixed,
+		Check:       o.Check,
 		EmptySecret: func(int) error { return errors.New("empty password") },
 	}
 	var err error

@@ -84,8 +84,10 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 // wrong otherwise than for want of such a chain counts as one.
 func leadsTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
 	o := x509.VerifyOptions{
-		Roots: x509.NewCertPool(), Intermediates: x509.NewCertPool(),
-		CurrentTime: c.NotAfter, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+		Roots:         x509.NewCertPool(),
+		Intermediates: x509.NewCertPool(),
+		CurrentTime:   c.NotAfter,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	}
 	for _, root := range roots {
 		o.Roots.AddCert(root)

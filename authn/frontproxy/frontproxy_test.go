@@ -24,8 +24,12 @@ func authority(t *testing.T, key *ecdsa.PrivateKey, serial int64, by ...*ecdsa.P
 	t.Helper()
 	template := func(serial int64) *x509.Certificate {
 		return &x509.Certificate{
-			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "ca" + big.NewInt(serial).String()},
-			NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			SerialNumber:          big.NewInt(serial),
+			Subject:               pkix.Name{CommonName: "ca" + big.NewInt(serial).String()},
+			NotAfter:              time.Now().Add(time.Hour),
+			IsCA:                  true,
+			BasicConstraintsValid: true,
+			KeyUsage:              x509.KeyUsageCertSign,
 		}
 	}
 	parent, signer := template(serial), key

@@ -114,7 +114,12 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{wellFormedValue(t.User.Domain.Name)}
 		extra[legacyRoles] = roles
 	}
-	u := &user.DefaultInfo{Name: wellFormed(t.User.Name), UID: t.User.ID, Groups: slices.Compact(groups), Extra: extra}
+	u := &user.DefaultInfo{
+		Name:   wellFormed(t.User.Name),
+		UID:    t.User.ID,
+		Groups: slices.Compact(groups),
+		Extra:  extra,
+	}
 	return validity.With(u, t.Issued, t.Expires), nil
 }
 

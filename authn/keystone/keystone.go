@@ -105,8 +105,12 @@ func newAuthenticator(o Options, s func() *service) *Authenticator {
 		o.Now = time.Now
 	}
 	return &Authenticator{
-		o: o, service: s, good: tokencache.New[good](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
-		bad: tokencache.New[error](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now), known: make(outbound.Gate, atOnce), unknown: make(outbound.Gate, atOnce),
+		o:       o,
+		service: s,
+		good:    tokencache.New[good](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
+		bad:     tokencache.New[error](tokencache.Limits{Entries: entries, Bytes: tokenBytes}, o.Now),
+		known:   make(outbound.Gate, atOnce),
+		unknown: make(outbound.Gate, atOnce),
 	}
 }
 

@@ -104,7 +104,12 @@ func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Au
 		t.Fatal(err)
 	}
 	c := &authntest.Clock{}
-	o := keystone.Options{AuthURL: s.URL, TTL: 5 * time.Minute, NegativeTTL: 10 * time.Second, Now: c.Now}
+	o := keystone.Options{
+		AuthURL:     s.URL,
+		TTL:         5 * time.Minute,
+		NegativeTTL: 10 * time.Second,
+		Now:         c.Now,
+	}
 	if change != nil {
 		change(&o)
 	}
@@ -465,8 +470,15 @@ func TestNothingSecretIsTold(t *testing.T) {
 
 func TestLooksLike(t *testing.T) {
 	for token, want := range map[string]bool{
-		"gAAAAABk-_=": true, "gAAAA": false, "gAAAAA\r\nX-Auth-Token: x": false, "gAAAAA.B.C": false, "0123456789abcdef0123456789abcdef": true,
-		"0123456789ABCDEF0123456789abcdef": true, "0123456789abcdef0123456789abcde": false, "0123456789abcdef0123456789abcdeg": false, "": false,
+		"gAAAAABk-_=":                      true,
+		"gAAAA":                            false,
+		"gAAAAA\r\nX-Auth-Token: x":        false,
+		"gAAAAA.B.C":                       false,
+		"0123456789abcdef0123456789abcdef": true,
+		"0123456789ABCDEF0123456789abcdef": true,
+		"0123456789abcdef0123456789abcde":  false,
+		"0123456789abcdef0123456789abcdeg": false,
+		"":                                 false,
 	} {
 		if keystone.LooksLike(token) != want {
 			t.Errorf("LooksLike(%q) = %v", token, !want)
@@ -476,9 +488,11 @@ func TestLooksLike(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for name, text := range map[string]string{
-		"no YAML": "CANARY: [", "no such cloud": "clouds: { other: {} }", "a token": "clouds: { kube: { auth: { token: CANARY } } }",
-		"no password":  "clouds: { kube: { auth: { username: CANARY } } }",
-		"not verified": "clouds: { kube: { verify: false, auth: { username: u, password: CANARY, user_domain_name: d } } }",
+		"no YAML":       "CANARY: [",
+		"no such cloud": "clouds: { other: {} }",
+		"a token":       "clouds: { kube: { auth: { token: CANARY } } }",
+		"no password":   "clouds: { kube: { auth: { username: CANARY } } }",
+		"not verified":  "clouds: { kube: { verify: false, auth: { username: u, password: CANARY, user_domain_name: d } } }",
 	} {
 		path := filepath.Join(t.TempDir(), "clouds.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

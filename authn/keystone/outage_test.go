@@ -17,7 +17,13 @@ import (
 // TestWhatIsAnOutage enumerates the answers: those about the token refuse it, though stale answers would count in
 // an outage.
 func TestWhatIsAnOutage(t *testing.T) {
-	refusals := map[int]bool{400: true, 404: true, 413: true, 414: true, 431: true}
+	refusals := map[int]bool{
+		400: true,
+		404: true,
+		413: true,
+		414: true,
+		431: true,
+	}
 	for code := 400; code < 600; code++ {
 		if http.StatusText(code) == "" {
 			continue
@@ -113,7 +119,12 @@ func TestUnknownTokensEndNoOutage(t *testing.T) {
 
 // TestTheAnswerIsAboutTheToken: what a cache before Keystone mixes up is nobody's.
 func TestTheAnswerIsAboutTheToken(t *testing.T) {
-	for named, want := range map[string]bool{token(1): true, "": true, token(2): false, "x": false} {
+	for named, want := range map[string]bool{
+		token(1): true,
+		"":       true,
+		token(2): false,
+		"x":      false,
+	} {
 		s := newServer(t)
 		a, _ := open(t, s, nil)
 		s.set(func() {

@@ -25,8 +25,10 @@ func chain(b *testing.B, sources ...*oidc.Authenticator) authenticator.Request {
 	c := authn.Chain{}
 	for i, s := range sources {
 		c.Sources = append(c.Sources, authn.Source{
-			Token: s, Match: authn.Match{Issuers: s.Issuers()}, Uncached: true,
-			Hygiene: authn.Hygiene{Source: fmt.Sprint("s", i), Tenants: tenants, Remote: true},
+			Token:    s,
+			Match:    authn.Match{Issuers: s.Issuers()},
+			Uncached: true,
+			Hygiene:  authn.Hygiene{Source: fmt.Sprint("s", i), Tenants: tenants, Remote: true},
 		})
 	}
 	return authn.New(c)
@@ -43,8 +45,10 @@ func BenchmarkToken(b *testing.B) {
 		jwt := config(issuer.URL(), issuer.CA())
 		own := chain(b, oidc.New(b.Context(), oidc.Options{JWT: jwt, Compiler: compiler(), Clients: clients}))
 		theirs, err := upstream.New(b.Context(), upstream.Options{
-			JWTAuthenticator: jwt, Compiler: compiler(),
-			CAContentProvider: bundle(issuer.CA()), SupportedSigningAlgs: upstream.AllValidSigningAlgorithms(),
+			JWTAuthenticator:     jwt,
+			Compiler:             compiler(),
+			CAContentProvider:    bundle(issuer.CA()),
+			SupportedSigningAlgs: upstream.AllValidSigningAlgorithms(),
 		})
 		if err != nil {
 			b.Fatal(err)

@@ -29,11 +29,16 @@ func ExampleNew() {
 				Extra:    []apiserver.ExtraMapping{{Key: tenant.ExtraKey, ValueExpression: "claims.org"}},
 			},
 		},
-		Compiler: oidc.NewCompiler(authenticationcel.NewDefaultCompiler()), Clients: &oidc.Clients{},
+		Compiler: oidc.NewCompiler(authenticationcel.NewDefaultCompiler()),
+		Clients:  &oidc.Clients{},
 	})
 	token := key.MustSign(map[string]any{
-		"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme",
-		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+		"iss": issuer.URL(),
+		"aud": "kubernetes",
+		"sub": "alice",
+		"org": "acme",
+		"exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix(),
 	})
 	response, ok, err := people.AuthenticateToken(ctx, token)
 	if !ok || err != nil {

@@ -77,7 +77,13 @@ func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client
 	if now == nil {
 		now = time.Now
 	}
-	k := &keySet{ctx: ctx, issuer: issuer.URL, discovery: issuer.DiscoveryURL, client: client, now: now}
+	k := &keySet{
+		ctx:       ctx,
+		issuer:    issuer.URL,
+		discovery: issuer.DiscoveryURL,
+		client:    client,
+		now:       now,
+	}
 	if k.discovery == "" {
 		k.discovery = strings.TrimSuffix(issuer.URL, "/") + "/.well-known/openid-configuration"
 	}

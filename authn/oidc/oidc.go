@@ -78,8 +78,11 @@ func New(ctx context.Context, o Options) *Authenticator {
 		config := o.JWT
 		config.Issuer.DiscoveryURL = "" // the key set's business
 		return oidc.New(ctx, oidc.Options{
-			JWTAuthenticator: config, KeySet: newKeySet(ctx, o.JWT.Issuer, client, o.Now), Client: client,
-			Compiler: o.Compiler, SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
+			JWTAuthenticator:     config,
+			KeySet:               newKeySet(ctx, o.JWT.Issuer, client, o.Now),
+			Client:               client,
+			Compiler:             o.Compiler,
+			SupportedSigningAlgs: oidc.AllValidSigningAlgorithms(),
 		})
 	})
 	return a

@@ -41,8 +41,13 @@ func config(url, ca string) apiserver.JWTAuthenticator {
 
 func claims(url string) map[string]any {
 	return map[string]any{
-		"iss": url, "aud": "kubernetes", "sub": "alice", "org": "acme", "groups": []string{"dev"},
-		"exp": time.Now().Add(time.Hour).Unix(), "iat": time.Now().Unix(),
+		"iss":    url,
+		"aud":    "kubernetes",
+		"sub":    "alice",
+		"org":    "acme",
+		"groups": []string{"dev"},
+		"exp":    time.Now().Add(time.Hour).Unix(),
+		"iat":    time.Now().Unix(),
 	}
 }
 
@@ -51,7 +56,12 @@ func open(t testing.TB, keys ...*authntest.Key) (*authntest.Issuer, *oidc.Authen
 	issuer := authntest.NewIssuer(keys...)
 	t.Cleanup(issuer.Close)
 	c := &authntest.Clock{}
-	a := oidc.New(t.Context(), oidc.Options{JWT: config(issuer.URL(), issuer.CA()), Compiler: compiler(), Clients: &oidc.Clients{}, Now: c.Now})
+	a := oidc.New(t.Context(), oidc.Options{
+		JWT:      config(issuer.URL(), issuer.CA()),
+		Compiler: compiler(),
+		Clients:  &oidc.Clients{},
+		Now:      c.Now,
+	})
 	return issuer, a, c
 }
 
@@ -166,7 +176,8 @@ func TestCompilerKeepsKindsApart(t *testing.T) {
 	c := compiler()
 	for range 2 {
 		for key, e := range map[string]authenticationcel.ExpressionAccessor{
-			"one": &authenticationcel.ExtraMappingExpression{Key: "one", Expression: "claims.x"}, "two": &authenticationcel.ExtraMappingExpression{Key: "two", Expression: "claims.x"},
+			"one": &authenticationcel.ExtraMappingExpression{Key: "one", Expression: "claims.x"},
+			"two": &authenticationcel.ExtraMappingExpression{Key: "two", Expression: "claims.x"},
 		} {
 			r, err := c.CompileClaimsExpression(e)
 			if err != nil || r.ExpressionAccessor.(*authenticationcel.ExtraMappingExpression).Key != key {

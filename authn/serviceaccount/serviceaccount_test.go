@@ -96,14 +96,24 @@ func open(t testing.TB, c *cluster, keys ...*authntest.Key) *serviceaccount.Auth
 	if err != nil {
 		t.Fatal(err)
 	}
-	return serviceaccount.New(opened, serviceaccount.Options{Issuer: issuer, Legacy: true, Owner: c.of, Objects: c})
+	return serviceaccount.New(opened, serviceaccount.Options{
+		Issuer:  issuer,
+		Legacy:  true,
+		Owner:   c.of,
+		Objects: c,
+	})
 }
 
 func bound(uid string) map[string]any {
 	return map[string]any{
-		"iss": issuer, "aud": []string{issuer}, "sub": "system:serviceaccount:ns:robot",
-		"exp": time.Now().Add(time.Hour).Unix(), "kubetenant.dev/tenant": "a", "kubernetes.io": map[string]any{
-			"namespace": "ns", "serviceaccount": map[string]any{"name": "robot", "uid": uid},
+		"iss":                   issuer,
+		"aud":                   []string{issuer},
+		"sub":                   "system:serviceaccount:ns:robot",
+		"exp":                   time.Now().Add(time.Hour).Unix(),
+		"kubetenant.dev/tenant": "a",
+		"kubernetes.io": map[string]any{
+			"namespace":      "ns",
+			"serviceaccount": map[string]any{"name": "robot", "uid": uid},
 		},
 	}
 }
@@ -111,8 +121,12 @@ func bound(uid string) map[string]any {
 func legacy() map[string]any {
 	const prefix = "kubernetes.io/serviceaccount/"
 	return map[string]any{
-		"iss": serviceaccount.LegacyIssuer, "sub": "system:serviceaccount:ns:robot", prefix + "namespace": "ns",
-		prefix + "service-account.name": "robot", prefix + "service-account.uid": "u", prefix + "secret.name": "s",
+		"iss":                           serviceaccount.LegacyIssuer,
+		"sub":                           "system:serviceaccount:ns:robot",
+		prefix + "namespace":            "ns",
+		prefix + "service-account.name": "robot",
+		prefix + "service-account.uid":  "u",
+		prefix + "secret.name":          "s",
 	}
 }
 
@@ -208,8 +222,11 @@ func TestLegacy(t *testing.T) {
 			t.Fatal(err)
 		}
 		a := serviceaccount.New(keys, serviceaccount.Options{
-			Issuer: issuer, Legacy: true, Owner: cl.of, Objects: cl,
-			Used: func(_ context.Context, s *corev1.Secret) { used++ },
+			Issuer:  issuer,
+			Legacy:  true,
+			Owner:   cl.of,
+			Objects: cl,
+			Used:    func(_ context.Context, s *corev1.Secret) { used++ },
 		})
 		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
@@ -230,9 +247,19 @@ func TestErrorsHoldNothingOfTheToken(t *testing.T) {
 	key := authntest.MustKey("ES256")
 	a := open(t, &cluster{owner: "a", uid: "u"}, key)
 	for i, token := range []string{
-		canary, canary + "." + canary + "." + canary, "eyJhbGciOiJDQU5BUlkifQ.e30.", "eyJhbGciOiJFUzI1NiIsImtpZCI6IkNBTkFSWSJ9.e30.x",
-		key.MustSign(map[string]any{"iss": canary}), key.MustSign(map[string]any{"iss": issuer, "aud": canary}),
-		key.MustSign(map[string]any{"iss": issuer, "aud": issuer, "sub": canary, "exp": 4102444800}), key.MustSign(map[string]any{"exp": canary}),
+		canary,
+		canary + "." + canary + "." + canary,
+		"eyJhbGciOiJDQU5BUlkifQ.e30.",
+		"eyJhbGciOiJFUzI1NiIsImtpZCI6IkNBTkFSWSJ9.e30.x",
+		key.MustSign(map[string]any{"iss": canary}),
+		key.MustSign(map[string]any{"iss": issuer, "aud": canary}),
+		key.MustSign(map[string]any{
+			"iss": issuer,
+			"aud": issuer,
+			"sub": canary,
+			"exp": 4102444800,
+		}),
+		key.MustSign(map[string]any{"exp": canary}),
 	} {
 		_, ok, err := a.AuthenticateToken(t.Context(), token)
 		if ok || err == nil || strings.Contains(err.Error(), canary) || strings.Contains(err.Error(), "CANARY") {

@@ -106,10 +106,15 @@ func parse(ctx context.Context, path string, data []byte, o Options) (table, err
 	var text strings.Builder
 	known := map[*credfile.Kin]uint32{}
 	extras := map[tenant.ID]map[string][]string{}
-	rules := credfile.Rules{Default: o.DefaultTenant, AllowMixed: o.AllowMixed, Check: o.Check, EmptySecret: func(line int) error {
-		klog.FromContext(ctx).Info("Skipped a record without a token", "line", line)
-		return nil
-	}}
+	rules := credfile.Rules{
+		Default:    o.DefaultTenant,
+		AllowMixed: o.AllowMixed,
+		Check:      o.Check,
+		EmptySecret: func(line int) error {
+			klog.FromContext(ctx).Info("Skipped a record without a token", "line", line)
+			return nil
+		},
+	}
 	count, err := credfile.Read(data, rules, func(r credfile.Record) error {
 		key := sum(r.Secret)
 		if _, twice := t.entries[key]; twice {

@@ -24,8 +24,9 @@ func ExampleOpen() {
 			return
 		}
 		review.Status = authenticationv1.TokenReviewStatus{
-			Authenticated: review.Spec.Token == "a-secret-of-alice", Audiences: review.Spec.Audiences,
-			User: authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{"example.com/org": {"acme"}}},
+			Authenticated: review.Spec.Token == "a-secret-of-alice",
+			Audiences:     review.Spec.Audiences,
+			User:          authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{"example.com/org": {"acme"}}},
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)

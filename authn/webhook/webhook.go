@@ -195,7 +195,8 @@ func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 			said.Status = authenticationv1.TokenReviewStatus{}
 		}
 		body, err := json.Marshal(authenticationv1.TokenReview{
-			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: said.Status,
+			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
+			Status:   said.Status,
 		})
 		if err != nil {
 			return nil, err
@@ -211,7 +212,12 @@ func checkUser(u *authenticationv1.UserInfo, limits tenant.Limits) error {
 	for key, values := range u.Extra {
 		extra[key] = values
 	}
-	return limits.OrDefault().Check(&user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extra})
+	return limits.OrDefault().Check(&user.DefaultInfo{
+		Name:   u.Username,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  extra,
+	})
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

@@ -203,7 +203,12 @@ func TestReload(t *testing.T) {
 
 func TestCompile(t *testing.T) {
 	compiler := authenticationcel.NewDefaultCompiler()
-	u := &user.DefaultInfo{Name: "acme/alice", UID: "1", Groups: []string{"g"}, Extra: map[string][]string{"example.com/t": {"acme"}}}
+	u := &user.DefaultInfo{
+		Name:   "acme/alice",
+		UID:    "1",
+		Groups: []string{"g"},
+		Extra:  map[string][]string{"example.com/t": {"acme"}},
+	}
 	for text, want := range map[string]string{
 		"user.username.split('/')[0]":    "acme",
 		"user.extra['example.com/t'][0]": "acme",

@@ -71,7 +71,8 @@ func NewVerifier(now func() time.Time) *Verifier {
 		now = time.Now
 	}
 	return &Verifier{
-		now: now, known: cache.NewLRUExpireCacheWithClock(cacheEntries, clock(now)),
+		now:    now,
+		known:  cache.NewLRUExpireCacheWithClock(cacheEntries, clock(now)),
 		nobody: cache.NewLRUExpireCacheWithClock(refusedEntries, clock(now)),
 	}
 }

@@ -43,8 +43,13 @@ func sign(t testing.TB, by *signer, subject pkix.Name, isCA bool, notAfter time.
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: subject, NotBefore: time.Now().Add(-time.Hour), NotAfter: notAfter,
-		IsCA: isCA, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber:          serial,
+		Subject:               subject,
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              notAfter,
+		IsCA:                  isCA,
+		BasicConstraintsValid: true,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if isCA {
 		template.KeyUsage, template.ExtKeyUsage = x509.KeyUsageCertSign, nil
@@ -171,7 +176,9 @@ func TestAbstains(t *testing.T) {
 	a := source(t, sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear()))
 	other := sign(t, nil, pkix.Name{CommonName: "ca"}, true, inAYear())
 	for name, r := range map[string]*http.Request{
-		"no certificate": request(), "no TLS": {}, "another authority": request(sign(t, other, tenantA, false, inAYear())),
+		"no certificate":             request(),
+		"no TLS":                     {},
+		"another authority":          request(sign(t, other, tenantA, false, inAYear())),
 		"another authority, expired": request(sign(t, other, tenantA, false, time.Now().Add(-time.Minute))),
 	} {
 		if resp, ok, err := a.AuthenticateRequest(r); resp != nil || ok || err != nil {

@@ -99,10 +99,26 @@ func FuzzParse(f *testing.F) {
 		}
 		b := tenanttest.ID(t, "b")
 		for _, a := range []authorizer.AttributesRecord{
-			{Verb: "get", Resource: "pods", Namespace: "ns", Name: "p", ResourceRequest: true},
+			{
+				Verb:            "get",
+				Resource:        "pods",
+				Namespace:       "ns",
+				Name:            "p",
+				ResourceRequest: true,
+			},
 			{Verb: "get", Path: "/metrics"},
-			{Verb: "impersonate", Resource: "users", Name: "root", ResourceRequest: true},
-			{Verb: "impersonate-on:user-info:get", Resource: "pods", Namespace: "ns", ResourceRequest: true},
+			{
+				Verb:            "impersonate",
+				Resource:        "users",
+				Name:            "root",
+				ResourceRequest: true,
+			},
+			{
+				Verb:            "impersonate-on:user-info:get",
+				Resource:        "pods",
+				Namespace:       "ns",
+				ResourceRequest: true,
+			},
 		} {
 			a.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev", user.AllAuthenticated}}
 			impersonation := strings.HasPrefix(a.Verb, "impersonate")

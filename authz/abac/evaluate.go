@@ -28,7 +28,12 @@ func (p *Policy) Line(id tenant.ID, space authz.Space, a authorizer.Attributes) 
 	if u == nil || id.IsZero() || strings.HasPrefix(a.GetVerb(), "impersonate") {
 		return 0
 	}
-	r := request{Attributes: a, space: space, groups: u.GetGroups(), isResource: a.IsResourceRequest()}
+	r := request{
+		Attributes: a,
+		space:      space,
+		groups:     u.GetGroups(),
+		isResource: a.IsResourceRequest(),
+	}
 	if r.isResource {
 		r.group, r.resource, r.namespace = a.GetAPIGroup(), a.GetResource(), a.GetNamespace()
 	} else {

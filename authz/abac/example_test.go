@@ -23,8 +23,11 @@ func ExamplePolicy_Allows() {
 	globex, _ := tenant.Parse("globex")
 	for _, verb := range []string{"get", "delete"} {
 		fmt.Println(verb, policy.Allows(acme, authz.Space{ID: globex}, authorizer.AttributesRecord{
-			User: &user.DefaultInfo{Name: "alice"},
-			Verb: verb, Resource: "pods", Namespace: "globex--shop", ResourceRequest: true,
+			User:            &user.DefaultInfo{Name: "alice"},
+			Verb:            verb,
+			Resource:        "pods",
+			Namespace:       "globex--shop",
+			ResourceRequest: true,
 		}))
 	}
 	// Output:

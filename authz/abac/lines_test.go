@@ -65,37 +65,127 @@ func TestLines(t *testing.T) {
 		spec string
 		want map[asked]int
 	}{
-		{`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"a--web"`, map[asked]int{
-			{}: 1, {verb: "delete"}: 1, {user: "bob"}: 0, {tenant: "b"}: 0, {tenant: "nobody"}: 0, {space: "b"}: 0, {space: "nobody"}: 0, {space: "*"}: 0,
-			{resource: "secrets"}: 0, {group: "apps"}: 0, {namespace: "a--db"}: 0, {namespace: "-"}: 0, {subresource: "exec"}: 1,
-			{verb: "impersonate"}: 0, {verb: "impersonate-on:user-info:get"}: 0, {path: "/api"}: 0, {groups: "alice"}: 1, {user: "bob", groups: "alice"}: 0,
-		}},
-		{`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 1, {namespace: "a--db"}: 1, {namespace: "-"}: 1, {namespace: "*"}: 1}},
+		{
+			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"a--web"`,
+			map[asked]int{
+				{}:                                     1,
+				{verb: "delete"}:                       1,
+				{user: "bob"}:                          0,
+				{tenant: "b"}:                          0,
+				{tenant: "nobody"}:                     0,
+				{space: "b"}:                           0,
+				{space: "nobody"}:                      0,
+				{space: "*"}:                           0,
+				{resource: "secrets"}:                  0,
+				{group: "apps"}:                        0,
+				{namespace: "a--db"}:                   0,
+				{namespace: "-"}:                       0,
+				{subresource: "exec"}:                  1,
+				{verb: "impersonate"}:                  0,
+				{verb: "impersonate-on:user-info:get"}: 0,
+				{path: "/api"}:                         0,
+				{groups: "alice"}:                      1,
+				{user: "bob", groups: "alice"}:         0,
+			},
+		},
+		{
+			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{
+				{}:                   1,
+				{namespace: "a--db"}: 1,
+				{namespace: "-"}:     1,
+				{namespace: "*"}:     1,
+			},
+		},
 		{`"user":"alice","tenant":"a","space":"a","resource":"pods"`, map[asked]int{{}: 0, {namespace: "-"}: 1}},
 		{`"user":"alice","tenant":"a","space":"a","resource":"*","apiGroup":"*","namespace":"*"`, map[asked]int{{}: 1, {resource: "x", group: "y", namespace: "-"}: 1, {path: "/x"}: 0}},
 		{`"user":"alice","tenant":"a","space":"a","resource":"deployments","apiGroup":"apps","namespace":"*"`, map[asked]int{{resource: "deployments", group: "apps"}: 1, {resource: "deployments"}: 0}},
-		{`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true`, map[asked]int{
-			{}: 1, {verb: "list"}: 1, {verb: "watch"}: 1, {verb: "create"}: 0, {verb: "delete"}: 0, {verb: "use"}: 0, {subresource: "log"}: 1,
-			{subresource: "exec"}: 0, {subresource: "attach"}: 0, {subresource: "portforward"}: 0, {subresource: "proxy"}: 0,
-		}},
-		{`"user":"alice","tenant":"a","space":"b","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {space: "b"}: 1, {space: "*"}: 0, {space: "b", namespace: "-"}: 1}},
-		{`"user":"alice","tenant":"a","space":"*","resource":"pods","namespace":"*"`, map[asked]int{{}: 1, {space: "b"}: 1, {space: "system"}: 1, {space: "*"}: 1, {space: "nobody"}: 0}},
-		{`"user":"alice","tenant":"*","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 1, {tenant: "b"}: 1, {tenant: "system"}: 1, {tenant: "nobody"}: 0}},
-		{`"group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "dev"}: 1, {groups: "ops,dev"}: 1, {user: "dev"}: 0, {groups: "dev", tenant: "b"}: 0}},
+		{
+			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true`,
+			map[asked]int{
+				{}:                           1,
+				{verb: "list"}:               1,
+				{verb: "watch"}:              1,
+				{verb: "create"}:             0,
+				{verb: "delete"}:             0,
+				{verb: "use"}:                0,
+				{subresource: "log"}:         1,
+				{subresource: "exec"}:        0,
+				{subresource: "attach"}:      0,
+				{subresource: "portforward"}: 0,
+				{subresource: "proxy"}:       0,
+			},
+		},
+		{
+			`"user":"alice","tenant":"a","space":"b","resource":"pods","namespace":"*"`,
+			map[asked]int{
+				{}:                           0,
+				{space: "b"}:                 1,
+				{space: "*"}:                 0,
+				{space: "b", namespace: "-"}: 1,
+			},
+		},
+		{
+			`"user":"alice","tenant":"a","space":"*","resource":"pods","namespace":"*"`,
+			map[asked]int{
+				{}:                1,
+				{space: "b"}:      1,
+				{space: "system"}: 1,
+				{space: "*"}:      1,
+				{space: "nobody"}: 0,
+			},
+		},
+		{
+			`"user":"alice","tenant":"*","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{
+				{}:                 1,
+				{tenant: "b"}:      1,
+				{tenant: "system"}: 1,
+				{tenant: "nobody"}: 0,
+			},
+		},
+		{
+			`"group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{
+				{}:                           0,
+				{groups: "dev"}:              1,
+				{groups: "ops,dev"}:          1,
+				{user: "dev"}:                0,
+				{groups: "dev", tenant: "b"}: 0,
+			},
+		},
 		{`"user":"alice","group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "dev"}: 1, {user: "bob", groups: "dev"}: 0}},
 		{`"user":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "system:authenticated"}: 1, {user: "bob", groups: "system:authenticated"}: 1}},
 		{`"group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1}},
 		{`"user":"*","group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "system:authenticated"}: 1}},
-		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics"`, map[asked]int{
-			{path: "/metrics", space: "system"}: 1, {path: "/metrics/x", space: "system"}: 0, {path: "/metric", space: "system"}: 0, {path: "/metrics"}: 0, {space: "system"}: 0,
-		}},
-		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/logs/*","readonly":true`, map[asked]int{
-			{path: "/logs/x", space: "system"}: 1, {path: "/logs/", space: "system"}: 1, {path: "/logs", space: "system"}: 0, {path: "/logs/x", space: "system", verb: "post"}: 0,
-		}},
+		{
+			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics"`,
+			map[asked]int{
+				{path: "/metrics", space: "system"}:   1,
+				{path: "/metrics/x", space: "system"}: 0,
+				{path: "/metric", space: "system"}:    0,
+				{path: "/metrics"}:                    0,
+				{space: "system"}:                     0,
+			},
+		},
+		{
+			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/logs/*","readonly":true`,
+			map[asked]int{
+				{path: "/logs/x", space: "system"}:               1,
+				{path: "/logs/", space: "system"}:                1,
+				{path: "/logs", space: "system"}:                 0,
+				{path: "/logs/x", space: "system", verb: "post"}: 0,
+			},
+		},
 		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"*"`, map[asked]int{{path: "/x", space: "system"}: 1, {path: "/", space: "system"}: 1, {space: "system"}: 0}},
-		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/x","resource":"nodes"`, map[asked]int{
-			{path: "/x", space: "system"}: 1, {resource: "nodes", namespace: "-", space: "system"}: 1, {resource: "pods", namespace: "-", space: "system"}: 0,
-		}},
+		{
+			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/x","resource":"nodes"`,
+			map[asked]int{
+				{path: "/x", space: "system"}:                        1,
+				{resource: "nodes", namespace: "-", space: "system"}: 1,
+				{resource: "pods", namespace: "-", space: "system"}:  0,
+			},
+		},
 		{`"user":"root","resource":"*","apiGroup":"*","namespace":"*"`, map[asked]int{{user: "root", tenant: "system", space: "system"}: 1, {user: "root", tenant: "a", space: "system"}: 0, {user: "root", tenant: "system"}: 0}},
 	} {
 		p := parse(t, v1beta1+"{"+c.spec+"}}")
@@ -113,10 +203,30 @@ func TestOldForm(t *testing.T) {
 		text string
 		want map[asked]int
 	}{
-		{`{"user":"alice"}`, map[asked]int{{tenant: "system", space: "system"}: 1, {tenant: "system", space: "system", path: "/x"}: 1, {tenant: "system", space: "system", user: "bob"}: 0, {tenant: "a", space: "system"}: 0}},
+		{
+			`{"user":"alice"}`,
+			map[asked]int{
+				{tenant: "system", space: "system"}:              1,
+				{tenant: "system", space: "system", path: "/x"}:  1,
+				{tenant: "system", space: "system", user: "bob"}: 0,
+				{tenant: "a", space: "system"}:                   0,
+			},
+		},
 		{`{}`, map[asked]int{{tenant: "system", space: "system"}: 0, {tenant: "system", space: "system", groups: "system:authenticated"}: 1}},
 		{`{"user":"alice","resource":"pods"}`, map[asked]int{{tenant: "system", space: "system", group: "apps"}: 1, {tenant: "system", space: "system", resource: "secrets"}: 0, {tenant: "system", space: "system", path: "/x"}: 0}},
-		{`{"user":"alice","namespace":"ns"}`, map[asked]int{{tenant: "system", space: "system", namespace: "ns", resource: "x"}: 1, {tenant: "system", space: "system"}: 0, {tenant: "system", space: "system", path: "/x"}: 0}},
+		{
+			`{"user":"alice","namespace":"ns"}`,
+			map[asked]int{
+				{
+					tenant:    "system",
+					space:     "system",
+					namespace: "ns",
+					resource:  "x",
+				}: 1,
+				{tenant: "system", space: "system"}:             0,
+				{tenant: "system", space: "system", path: "/x"}: 0,
+			},
+		},
 		{`{"user":"alice","readonly":true,"tenant":"a","space":"a"}`, map[asked]int{{}: 1, {verb: "create"}: 0, {path: "/x", space: "system"}: 0}},
 	} {
 		p := parse(t, c.text)
@@ -164,7 +274,17 @@ func TestWhoLinesAreAbout(t *testing.T) {
 		v1beta1 + `{"user":"alice","tenant":"b","space":"a","resource":"pods"}}`,
 	}, "\n"))
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
-	want := []abac.LineSubject{{Number: 1, User: "alice", Tenant: a}, {Number: 3, Group: "dev"}, {Number: 4, User: "alice", Group: "ops", Tenant: a}, {Number: 5, User: "alice", Tenant: b}}
+	want := []abac.LineSubject{
+		{Number: 1, User: "alice", Tenant: a},
+		{Number: 3, Group: "dev"},
+		{
+			Number: 4,
+			User:   "alice",
+			Group:  "ops",
+			Tenant: a,
+		},
+		{Number: 5, User: "alice", Tenant: b},
+	}
 	if got := p.Subjects(); !slices.Equal(got, want) {
 		t.Errorf("Subjects() = %+v", got)
 	}

@@ -148,7 +148,13 @@ func decode(text []byte, into any) error {
 }
 
 func (f *fields) line() (*line, error) {
-	l := &line{user: f.User, group: f.Group, readonly: f.Readonly, resource: f.Resource, namespace: f.Namespace}
+	l := &line{
+		user:      f.User,
+		group:     f.Group,
+		readonly:  f.Readonly,
+		resource:  f.Resource,
+		namespace: f.Namespace,
+	}
 	if f.APIGroup != nil {
 		l.apiGroup = *f.APIGroup
 	}
@@ -173,7 +179,14 @@ func parseOld(text []byte) (*line, error) {
 	if f.APIGroup != nil || f.NonResourcePath != nil {
 		return nil, errOldFields
 	}
-	l := &line{user: f.User, group: f.Group, readonly: f.Readonly, apiGroup: anything, resource: f.Resource, namespace: f.Namespace}
+	l := &line{
+		user:      f.User,
+		group:     f.Group,
+		readonly:  f.Readonly,
+		apiGroup:  anything,
+		resource:  f.Resource,
+		namespace: f.Namespace,
+	}
 	if l.user == "" && l.group == "" {
 		l.group = anything
 	}

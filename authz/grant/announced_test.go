@@ -22,10 +22,14 @@ func TestAnnounced(t *testing.T) {
 		change func(*authorizer.AttributesRecord)
 		want   bool
 	}{
-		"both": {both, nil, true}, "watched": {both, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
-		"and more": {both + ",metadata.namespace=b", nil, true}, "none": {"", nil, false},
-		"not the tenant": {grant.FieldAnnounce + "=true", nil, false}, "not announced": {grant.FieldTenant + "=a", nil, false},
-		"another tenant": {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false}, "all but": {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
+		"both":             {both, nil, true},
+		"watched":          {both, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
+		"and more":         {both + ",metadata.namespace=b", nil, true},
+		"none":             {"", nil, false},
+		"not the tenant":   {grant.FieldAnnounce + "=true", nil, false},
+		"not announced":    {grant.FieldTenant + "=a", nil, false},
+		"another tenant":   {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false},
+		"all but":          {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
 		"announced: false": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=false", nil, false},
 		"deleted":          {both, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
 		"a namespace's":    {both, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
@@ -37,7 +41,10 @@ func TestAnnounced(t *testing.T) {
 		"not read":         {both, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false},
 	} {
 		a := &authorizer.AttributesRecord{
-			Verb: "list", APIGroup: tenant.Domain, Resource: "accessgrants", ResourceRequest: true,
+			Verb:                      "list",
+			APIGroup:                  tenant.Domain,
+			Resource:                  "accessgrants",
+			ResourceRequest:           true,
 			FieldSelectorRequirements: fields.ParseSelectorOrDie(c.fields).Requirements(),
 		}
 		if c.change != nil {

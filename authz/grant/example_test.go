@@ -18,21 +18,36 @@ func ExampleGrants() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")
 	given := &grant.Grant{
-		Namespace: "globex--shop", Name: "orders", Owner: globex, Tenant: acme, Users: []string{"alice"},
-		Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}},
+		Namespace: "globex--shop",
+		Name:      "orders",
+		Owner:     globex,
+		Tenant:    acme,
+		Users:     []string{"alice"},
+		Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get"}}},
 	}
 	index := grant.NewIndex()
 	index.Set(given)
 	stored := given // what is stored now: package cluster/accessgrant reads it live
 	grants := &grant.Grants{
-		Index: index, Now: time.Now,
-		Live: func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return stored, nil },
+		Index: index,
+		Now:   time.Now,
+		Live:  func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return stored, nil },
 	}
 	alice := &user.DefaultInfo{Name: "alice"}
-	crossing := &authz.Crossing{Caller: acme, User: alice, Space: authz.Space{ID: globex}, Attributes: &authorizer.AttributesRecord{
-		User: alice,
-		Verb: "get", APIVersion: "v1", Resource: "configmaps", Namespace: "globex--shop", Name: "orders", ResourceRequest: true,
-	}}
+	crossing := &authz.Crossing{
+		Caller: acme,
+		User:   alice,
+		Space:  authz.Space{ID: globex},
+		Attributes: &authorizer.AttributesRecord{
+			User:            alice,
+			Verb:            "get",
+			APIVersion:      "v1",
+			Resource:        "configmaps",
+			Namespace:       "globex--shop",
+			Name:            "orders",
+			ResourceRequest: true,
+		},
+	}
 	allowed, _ := grants.Allows(context.Background(), crossing)
 	fmt.Println(allowed)
 	stored = nil // removed, and the index not told yet

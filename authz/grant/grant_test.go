@@ -18,8 +18,12 @@ import (
 
 func pods(tb testing.TB) *grant.Grant {
 	return &grant.Grant{
-		Namespace: "b--web", Name: "pods", Owner: tenanttest.ID(tb, "b"), Tenant: tenanttest.ID(tb, "a"), Users: []string{"alice"},
-		Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+		Namespace: "b--web",
+		Name:      "pods",
+		Owner:     tenanttest.ID(tb, "b"),
+		Tenant:    tenanttest.ID(tb, "a"),
+		Users:     []string{"alice"},
+		Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
 	}
 }
 
@@ -27,8 +31,17 @@ func pods(tb testing.TB) *grant.Grant {
 func crossing(tb testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
 	return &authz.Crossing{
-		Caller: tenanttest.ID(tb, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(tb, "b")},
-		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true},
+		Caller: tenanttest.ID(tb, "a"),
+		User:   u,
+		Space:  authz.Space{ID: tenanttest.ID(tb, "b")},
+		Attributes: &authorizer.AttributesRecord{
+			User:            u,
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       "b--web",
+			Name:            "p",
+			ResourceRequest: true,
+		},
 	}
 }
 
@@ -45,8 +58,9 @@ func grants(indexed *grant.Grant, live func() (*grant.Grant, error)) *grant.Gran
 	index := grant.NewIndex()
 	index.Set(indexed)
 	return &grant.Grants{
-		Index: index, Now: func() time.Time { return now },
-		Live: func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return live() },
+		Index: index,
+		Now:   func() time.Time { return now },
+		Live:  func(context.Context, tenant.ID, string, string) (*grant.Grant, error) { return live() },
 	}
 }
 
@@ -133,8 +147,9 @@ func wide(tb testing.TB, from string) *grant.Grant {
 	g := pods(tb)
 	g.Tenant, g.Name = tenanttest.ID(tb, from), "wide"
 	g.Rules = []grant.Rule{{
-		APIGroups: []string{"", "authentication.k8s.io"}, Resources: []string{"pods", "namespaces", "serviceaccounts", "users", "pods/exec", ""},
-		Verbs: []string{"get", "list", "impersonate", "impersonate-on:user-info:get", "use", ""},
+		APIGroups: []string{"", "authentication.k8s.io"},
+		Resources: []string{"pods", "namespaces", "serviceaccounts", "users", "pods/exec", ""},
+		Verbs:     []string{"get", "list", "impersonate", "impersonate-on:user-info:get", "use", ""},
 	}}
 	return g
 }
@@ -189,7 +204,9 @@ func TestWhoAndWhat(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
 	g := &grant.Grants{
-		Index: index, Now: func() time.Time { return now }, Used: func(g *grant.Grant) { used = g.Name },
+		Index: index,
+		Now:   func() time.Time { return now },
+		Used:  func(g *grant.Grant) { used = g.Name },
 		Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
 			reads++
 			return live[name], nil

@@ -38,7 +38,16 @@ func TestRules(t *testing.T) {
 		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods/log"}}, "get pods/log", "get pods,get pods/exec,get pods/lo,get pods/logs,get podsx/log"},
 		{rule{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"*/scale"}}, "get deployments/scale.apps", "get deployments.apps,get deployments/status.apps,get scale.apps,get rcs/scale"},
 		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*/"}}, "", "get pods"},
-		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}, ResourceNames: []string{"x", "y"}}, "get pods x,get pods y", "get pods,get pods z"},
+		{
+			rule{
+				Verbs:         []string{"get"},
+				APIGroups:     []string{""},
+				Resources:     []string{"pods"},
+				ResourceNames: []string{"x", "y"},
+			},
+			"get pods x,get pods y",
+			"get pods,get pods z",
+		},
 		{rule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/logs/*"}}, "get /healthz,get /logs/,get /logs/x/y", "get /logs,get /healthz/x,post /healthz,get pods,get /"},
 		{rule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}, "get /,post /x", "get pods"},
 		{rule{}, "", "get pods,get /"},
@@ -66,7 +75,12 @@ func TestRules(t *testing.T) {
 
 func asking(text string) *authorizer.AttributesRecord {
 	words := append(strings.Fields(text), "")
-	a := &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "alice"}, Verb: words[0], Namespace: "n", Name: words[2]}
+	a := &authorizer.AttributesRecord{
+		User:      &user.DefaultInfo{Name: "alice"},
+		Verb:      words[0],
+		Namespace: "n",
+		Name:      words[2],
+	}
 	if strings.HasPrefix(words[1], "/") {
 		a.Path = words[1]
 		return a

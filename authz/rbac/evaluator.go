@@ -81,13 +81,27 @@ func requestOf(a authorizer.Attributes) request {
 	if r, ok := a.(*authorizer.AttributesRecord); ok {
 		// Its methods have value receivers: each call through the interface would copy all of it.
 		return request{
-			user: r.User, isResource: r.ResourceRequest, verb: r.Verb, group: r.APIGroup, resource: r.Resource,
-			subresource: r.Subresource, name: r.Name, namespace: r.Namespace, path: r.Path,
+			user:        r.User,
+			isResource:  r.ResourceRequest,
+			verb:        r.Verb,
+			group:       r.APIGroup,
+			resource:    r.Resource,
+			subresource: r.Subresource,
+			name:        r.Name,
+			namespace:   r.Namespace,
+			path:        r.Path,
 		}
 	}
 	return request{
-		user: a.GetUser(), isResource: a.IsResourceRequest(), verb: a.GetVerb(), group: a.GetAPIGroup(), resource: a.GetResource(),
-		subresource: a.GetSubresource(), name: a.GetName(), namespace: a.GetNamespace(), path: a.GetPath(),
+		user:        a.GetUser(),
+		isResource:  a.IsResourceRequest(),
+		verb:        a.GetVerb(),
+		group:       a.GetAPIGroup(),
+		resource:    a.GetResource(),
+		subresource: a.GetSubresource(),
+		name:        a.GetName(),
+		namespace:   a.GetNamespace(),
+		path:        a.GetPath(),
 	}
 }
 

@@ -22,7 +22,8 @@ func ExampleEvaluator() {
 	})
 	index.Set(&rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "acme-view", Annotations: map[string]string{tenant.ScopeAnnotation: "acme"}},
-		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "view"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 	})
 	owners := map[string]string{"acme--web": "acme", "globex--shop": "globex"}
 	evaluator := rbac.New(index, rbac.Options{
@@ -34,8 +35,12 @@ func ExampleEvaluator() {
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
 		decision, _, err := evaluator.Authorize(context.Background(), &authorizer.AttributesRecord{
-			User: alice, Verb: "get", APIVersion: "v1",
-			Resource: "pods", Namespace: namespace, ResourceRequest: true,
+			User:            alice,
+			Verb:            "get",
+			APIVersion:      "v1",
+			Resource:        "pods",
+			Namespace:       namespace,
+			ResourceRequest: true,
 		})
 		fmt.Println(namespace, decision == authorizer.DecisionAllow, err)
 	}
@@ -46,7 +51,12 @@ func ExampleEvaluator() {
 
 func ExampleAllows() {
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"deployments"}}}
-	ask := authorizer.AttributesRecord{Verb: "get", APIGroup: "apps", Resource: "deployments", ResourceRequest: true}
+	ask := authorizer.AttributesRecord{
+		Verb:            "get",
+		APIGroup:        "apps",
+		Resource:        "deployments",
+		ResourceRequest: true,
+	}
 	fmt.Println(rbac.Allows(rules, ask))
 	ask.Subresource = "scale"
 	fmt.Println(rbac.Allows(rules, ask))

@@ -26,7 +26,8 @@ func temporary(t *testing.T, until string) *rbac.Index {
 	x.Set(everywhere)
 	x.Set(&rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Name: "here", Annotations: everywhere.Annotations},
-		RoleRef:    everywhere.RoleRef, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+		RoleRef:    everywhere.RoleRef,
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 	})
 	return x
 }
@@ -35,10 +36,19 @@ func temporary(t *testing.T, until string) *rbac.Index {
 // understood never does.
 func TestBindingsEnd(t *testing.T) {
 	for until, counts := range map[string]map[time.Duration]bool{
-		ends.Format(time.RFC3339):     {-time.Hour: true, -time.Nanosecond: true, 0: false, time.Nanosecond: false, time.Hour: false},
+		ends.Format(time.RFC3339): {
+			-time.Hour:       true,
+			-time.Nanosecond: true,
+			0:                false,
+			time.Nanosecond:  false,
+			time.Hour:        false,
+		},
 		"2030-01-31T20:00:00+02:00":   {-time.Nanosecond: true, 0: false},
 		"2030-01-31T18:00:00.000001Z": {time.Microsecond - 1: true, time.Microsecond: false},
-		"":                            {-time.Hour: false}, "never": {-time.Hour: false}, "2030-02-31T18:00:00Z": {-time.Hour: false}, "0001-01-01T00:00:00Z": {-time.Hour: false},
+		"":                            {-time.Hour: false},
+		"never":                       {-time.Hour: false},
+		"2030-02-31T18:00:00Z":        {-time.Hour: false},
+		"0001-01-01T00:00:00Z":        {-time.Hour: false},
 	} {
 		x := temporary(t, until)
 		for after, want := range counts {
@@ -62,8 +72,9 @@ func TestEndedIsDenied(t *testing.T) {
 	x := temporary(t, ends.Format(time.RFC3339))
 	now := ends
 	e := rbac.New(x, rbac.Options{
-		DenyLimited: true, Now: func() time.Time { return now },
-		Space: func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") },
+		DenyLimited: true,
+		Now:         func() time.Time { return now },
+		Space:       func(context.Context, authorizer.Attributes) (tenant.ID, error) { return tenant.Parse("a") },
 	})
 	expect := func(what string, want authorizer.Decision, why string) {
 		t.Helper()

@@ -16,7 +16,9 @@ func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, e
 		informers.ClusterRoleBindings().Informer(), informers.RoleBindings().Informer(),
 	} {
 		r, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: x.Set, UpdateFunc: func(_, is any) { x.Set(is) }, DeleteFunc: x.Delete,
+			AddFunc:    x.Set,
+			UpdateFunc: func(_, is any) { x.Set(is) },
+			DeleteFunc: x.Delete,
 		})
 		if err != nil {
 			return nil, err

@@ -23,8 +23,10 @@ type Index struct {
 // NewIndex returns an empty index, which denies all until it is filled: see [Index.Follow].
 func NewIndex() *Index {
 	return &Index{
-		masks: masks{maphash.MakeSeed()}, subjects: map[subjectKey][]*binding{},
-		bindings: map[objectKey]*binding{}, roles: map[objectKey]*role{},
+		masks:    masks{maphash.MakeSeed()},
+		subjects: map[subjectKey][]*binding{},
+		bindings: map[objectKey]*binding{},
+		roles:    map[objectKey]*role{},
 	}
 }
 

@@ -34,7 +34,13 @@ func binding(name, role string, users ...string) *rbacv1.ClusterRoleBinding {
 }
 
 func ask(name, verb, namespace string) *authorizer.AttributesRecord {
-	return &authorizer.AttributesRecord{User: &user.DefaultInfo{Name: name}, Verb: verb, Resource: "pods", Namespace: namespace, ResourceRequest: true}
+	return &authorizer.AttributesRecord{
+		User:            &user.DefaultInfo{Name: name},
+		Verb:            verb,
+		Resource:        "pods",
+		Namespace:       namespace,
+		ResourceRequest: true,
+	}
 }
 
 func allows(t *testing.T, e *rbac.Evaluator, a authorizer.Attributes) bool {
@@ -114,12 +120,25 @@ func TestScope(t *testing.T) {
 		},
 	}
 	for annotation, want := range map[string]map[[2]string]bool{
-		"Tenanted":  {{"root", "kube-system"}: true, {"alice", "a--web"}: true},
-		"a":         {{"root", "a--web"}: true, {"alice", "a--web"}: true, {"lost", "a--web"}: true},
-		"a, b":      {{"root", "a--web"}: true, {"root", "b--web"}: true, {"alice", "a--web"}: true, {"alice", "b--web"}: true, {"lost", "a--web"}: true, {"lost", "b--web"}: true},
+		"Tenanted": {{"root", "kube-system"}: true, {"alice", "a--web"}: true},
+		"a":        {{"root", "a--web"}: true, {"alice", "a--web"}: true, {"lost", "a--web"}: true},
+		"a, b": {
+			{"root", "a--web"}:  true,
+			{"root", "b--web"}:  true,
+			{"alice", "a--web"}: true,
+			{"alice", "b--web"}: true,
+			{"lost", "a--web"}:  true,
+			{"lost", "b--web"}:  true,
+		},
 		"system":    {{"root", "kube-system"}: true, {"alice", "kube-system"}: true, {"lost", "kube-system"}: true},
 		"Callers:a": {}, // of an earlier release
-		"":          {}, "tenanted": {}, "*": {}, "all": {}, "a,": {}, "a,*": {}, "System": {},
+		"":          {},
+		"tenanted":  {},
+		"*":         {},
+		"all":       {},
+		"a,":        {},
+		"a,*":       {},
+		"System":    {},
 	} {
 		x := rbac.NewIndex()
 		x.Set(role("reader", "get"))
@@ -138,8 +157,9 @@ func TestScope(t *testing.T) {
 			}
 		}
 		x.Set(&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "in-a-space", Annotations: b.Annotations}, RoleRef: b.RoleRef,
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
+			ObjectMeta: metav1.ObjectMeta{Namespace: "b--web", Name: "in-a-space", Annotations: b.Annotations},
+			RoleRef:    b.RoleRef,
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "dave"}},
 		})
 		if !allows(t, e, ask("dave", "get", "b--web")) || allows(t, e, ask("dave", "get", "a--web")) {
 			t.Errorf("%q: limits a RoleBinding", annotation)

@@ -54,10 +54,14 @@ func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now f
 		now = time.Now
 	}
 	return &Controller{
-		client: client, reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
-		lineage: lineage, now: now, index: grant.NewIndex(),
+		client:   client,
+		reads:    newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
+		lineage:  lineage,
+		now:      now,
+		index:    grant.NewIndex(),
 		informer: listinformer.New(client, accessGrants()),
-		used:     map[cache.ObjectName]time.Time{}, doubted: map[cache.ObjectName]time.Time{},
+		used:     map[cache.ObjectName]time.Time{},
+		doubted:  map[cache.ObjectName]time.Time{},
 	}
 }
 
@@ -67,7 +71,13 @@ func accessGrants() schema.GroupVersionResource {
 
 // Grants are what a boundary asks: those that count, each read again live before it does.
 func (g *Controller) Grants() *grant.Grants {
-	return &grant.Grants{Index: g.index, Live: g.reads.live, Lineage: g.lineage, Now: g.now, Used: g.noteUse}
+	return &grant.Grants{
+		Index:   g.index,
+		Live:    g.reads.live,
+		Lineage: g.lineage,
+		Now:     g.now,
+		Used:    g.noteUse,
+	}
 }
 
 // Run follows the grants, and writes their status, until ctx ends. may says what grantors may do themselves.

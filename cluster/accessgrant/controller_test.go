@@ -64,8 +64,17 @@ func clientOf(t testing.TB, grants ...*v1alpha1.AccessGrant) *fake.FakeDynamicCl
 func crossing(t testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
 	return &authz.Crossing{
-		Caller: tenanttest.ID(t, "a"), User: u, Space: authz.Space{ID: tenanttest.ID(t, "b")},
-		Attributes: &authorizer.AttributesRecord{User: u, Verb: "get", Resource: "pods", Namespace: "b--web", Name: "p", ResourceRequest: true},
+		Caller: tenanttest.ID(t, "a"),
+		User:   u,
+		Space:  authz.Space{ID: tenanttest.ID(t, "b")},
+		Attributes: &authorizer.AttributesRecord{
+			User:            u,
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       "b--web",
+			Name:            "p",
+			ResourceRequest: true,
+		},
 	}
 }
 

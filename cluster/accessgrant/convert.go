@@ -19,7 +19,14 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 	if err != nil || g.Spec.Grantor == nil || !g.Accepted() || g.DeletionTimestamp != nil {
 		return nil, err
 	}
-	out := &grant.Grant{Namespace: g.Namespace, Name: g.Name, UID: g.UID, Users: g.Spec.From.Users, Groups: g.Spec.From.Groups, Grantee: g.Spec.Grantor.Grantee}
+	out := &grant.Grant{
+		Namespace: g.Namespace,
+		Name:      g.Name,
+		UID:       g.UID,
+		Users:     g.Spec.From.Users,
+		Groups:    g.Spec.From.Groups,
+		Grantee:   g.Spec.Grantor.Grantee,
+	}
 	if out.Owner, err = tenant.Parse(g.Spec.Grantor.Owner); err != nil {
 		return nil, err
 	}
@@ -36,7 +43,12 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 		out.Expires = g.Spec.Expires.Time
 	}
 	for _, r := range g.Spec.To {
-		out.Rules = append(out.Rules, grant.Rule{APIGroups: r.APIGroups, Resources: r.Resources, Verbs: r.Verbs, ResourceNames: r.ResourceNames})
+		out.Rules = append(out.Rules, grant.Rule{
+			APIGroups:     r.APIGroups,
+			Resources:     r.Resources,
+			Verbs:         r.Verbs,
+			ResourceNames: r.ResourceNames,
+		})
 	}
 	return out, nil
 }
@@ -56,8 +68,14 @@ func RequestOf(obj runtime.Object) (*grantplugin.Request, error) {
 	}
 	for _, a := range g.Actions() {
 		request.Actions = append(request.Actions, authorizer.AttributesRecord{
-			ResourceRequest: true, Namespace: g.Namespace,
-			APIGroup: a.APIGroup, APIVersion: "*", Resource: a.Resource, Subresource: a.Subresource, Name: a.Name, Verb: a.Verb,
+			ResourceRequest: true,
+			Namespace:       g.Namespace,
+			APIGroup:        a.APIGroup,
+			APIVersion:      "*",
+			Resource:        a.Resource,
+			Subresource:     a.Subresource,
+			Name:            a.Name,
+			Verb:            a.Verb,
 		})
 	}
 	return request, nil

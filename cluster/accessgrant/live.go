@@ -52,8 +52,10 @@ type shared struct {
 
 func newReads(read func(context.Context, cache.ObjectName) (*grant.Grant, error)) *reads {
 	return &reads{
-		read: read, budgets: budget.New(readsPerSecond, readBurst),
-		last: map[use]*shared{}, waiting: map[use]*shared{},
+		read:    read,
+		budgets: budget.New(readsPerSecond, readBurst),
+		last:    map[use]*shared{},
+		waiting: map[use]*shared{},
 	}
 }
 

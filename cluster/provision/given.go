@@ -102,7 +102,12 @@ const (
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	out := &rolebinding.Spread{Tenant: id, Templates: spec.Namespaces.Templates}
 	if len(spec.Admins) > 0 {
-		out.Roles = append(out.Roles, rolebinding.SpreadRole{Path: adminsPath, ClusterRole: v1alpha1.AdminRole, Tenantwide: v1alpha1.NamespacesRole, Subjects: spec.Admins})
+		out.Roles = append(out.Roles, rolebinding.SpreadRole{
+			Path:        adminsPath,
+			ClusterRole: v1alpha1.AdminRole,
+			Tenantwide:  v1alpha1.NamespacesRole,
+			Subjects:    spec.Admins,
+		})
 	}
 	out.Roles = append(out.Roles, rolesOf(spec.Bindings)...)
 	for i, role := range spec.MemberRoles {

@@ -37,7 +37,12 @@ func TestLabels(t *testing.T) {
 		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{FieldManager: "somebody"})
 		w.must(err)
 		w.settle()
-		expect("put back", map[string]string{"a": "1", "b": "2", "x": "y", namespace.EnforceLabel: "restricted"})
+		expect("put back", map[string]string{
+			"a":                    "1",
+			"b":                    "2",
+			"x":                    "y",
+			namespace.EnforceLabel: "restricted",
+		})
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Namespaces = v1alpha1.TenantSpaces{Labels: map[string]string{"b": "3"}}
 		})

@@ -126,7 +126,12 @@ func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace, template s
 // What the server puts in by default is not compared so, which differs from release to release.
 func isGiven(is, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
-		return &metav1.ObjectMeta{Labels: u.GetLabels(), Annotations: u.GetAnnotations(), OwnerReferences: u.GetOwnerReferences(), Finalizers: u.GetFinalizers()}
+		return &metav1.ObjectMeta{
+			Labels:          u.GetLabels(),
+			Annotations:     u.GetAnnotations(),
+			OwnerReferences: u.GetOwnerReferences(),
+			Finalizers:      u.GetFinalizers(),
+		}
 	}
 	return hasMetadata(metadata(is), metadata(want)) && holds(is.Object, content(want)) && !slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
 		return m.Subresource == "" && m.Manager != v1alpha1.FieldManager

@@ -189,7 +189,9 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 		w.finds("one", "acme--web", "networkpolicies/deny old")
 		w.names()
 		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"},
+			"apiVersion": "networking.k8s.io/v1",
+			"kind":       "NetworkPolicy",
+			"metadata":   map[string]any{"name": "deny"},
 		}}, metav1.CreateOptions{})
 		w.must(err)
 		w.names("old")
@@ -212,7 +214,12 @@ func TestTemplateDrift(t *testing.T) {
 			return u
 		},
 		"an owner": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
-			u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}})
+			u.SetOwnerReferences([]metav1.OwnerReference{{
+				APIVersion: "v1",
+				Kind:       "ConfigMap",
+				Name:       "x",
+				UID:        "x",
+			}})
 			return u
 		},
 		"a finalizer": func(_ *world, u *unstructured.Unstructured) *unstructured.Unstructured {
@@ -347,7 +354,9 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 		w := newWorld(t)
 		others := w.dynamic.Resource(policies).Namespace("acme--web")
 		_, err := others.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "deny"},
+			"apiVersion": "networking.k8s.io/v1",
+			"kind":       "NetworkPolicy",
+			"metadata":   map[string]any{"name": "deny"},
 		}}, metav1.CreateOptions{})
 		w.must(err)
 		w.template("std", denyAll)

@@ -91,10 +91,16 @@ type Engine struct {
 // New returns an engine that does nothing before [Engine.Run].
 func New(o Options) *Engine {
 	e := &Engine{
-		Options: o, lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
-		busy: map[string]bool{}, failed: map[string]error{}, drifted: map[string]bool{}, managed: map[tenant.ID]bool{},
-		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
-		first:  newQueue[string](), later: newQueue[string](), statuses: newQueue[tenant.ID](),
+		Options:  o,
+		lister:   corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
+		busy:     map[string]bool{},
+		failed:   map[string]error{},
+		drifted:  map[string]bool{},
+		managed:  map[tenant.ID]bool{},
+		writes:   flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+		first:    newQueue[string](),
+		later:    newQueue[string](),
+		statuses: newQueue[tenant.ID](),
 	}
 	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
 		ns, err := e.lister.Get(name)
@@ -128,7 +134,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	defer stopEvents()
 	e.events = events
 	namespaces, err := e.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: e.namespaceCame, UpdateFunc: e.namespaceUpdated, DeleteFunc: e.namespaceGone,
+		AddFunc:    e.namespaceCame,
+		UpdateFunc: e.namespaceUpdated,
+		DeleteFunc: e.namespaceGone,
 	})
 	if err != nil {
 		return err

@@ -64,12 +64,23 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("tenants.kubetenant.dev")
-	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{
-			resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList", definitions: "CustomResourceDefinitionList",
-			corev1.SchemeGroupVersion.WithResource("configmaps"): "ConfigMapList", corev1.SchemeGroupVersion.WithResource("limitranges"): "LimitRangeList",
-			corev1.SchemeGroupVersion.WithResource("resourcequotas"): "ResourceQuotaList", networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList",
-		}, definition)}
+	w := &world{
+		t:    t,
+		kube: fake.NewClientset(),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{
+				resource: "TenantList",
+				v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+				v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+				v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):       "TenantQuotaList",
+				definitions: "CustomResourceDefinitionList",
+				corev1.SchemeGroupVersion.WithResource("configmaps"):            "ConfigMapList",
+				corev1.SchemeGroupVersion.WithResource("limitranges"):           "LimitRangeList",
+				corev1.SchemeGroupVersion.WithResource("resourcequotas"):        "ResourceQuotaList",
+				networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList",
+			}, definition),
+	}
 	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does
 		is, _ := a.(clienttesting.UpdateAction).GetObject().(*rbacv1.RoleBinding)
 		was, err := w.kube.Tracker().Get(a.GetResource(), a.GetNamespace(), is.Name)
@@ -101,7 +112,16 @@ func (w *world) start() {
 	var running sync.WaitGroup
 	running.Go(func() { store.Run(ctx) })
 	running.Go(func() {
-		o := provision.Options{Client: w.client, Dynamic: w.dynamic, Tenants: store, Namespaces: spaces, Owned: owned.Of, OwnerOf: w.owners.OwnerOf, DerivesRights: w.derives.Load, Definitions: &w.missing}
+		o := provision.Options{
+			Client:        w.client,
+			Dynamic:       w.dynamic,
+			Tenants:       store,
+			Namespaces:    spaces,
+			Owned:         owned.Of,
+			OwnerOf:       w.owners.OwnerOf,
+			DerivesRights: w.derives.Load,
+			Definitions:   &w.missing,
+		}
 		if w.webhook {
 			o.DerivesRights = nil
 		}
@@ -133,8 +153,10 @@ func (w *world) namespace(name, of string, annotations map[string]string) {
 	w.t.Helper()
 	w.uids++
 	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: name, UID: types.UID(fmt.Sprint("u", w.uids)),
-		Labels: map[string]string{tenant.Label: of}, Annotations: annotations,
+		Name:        name,
+		UID:         types.UID(fmt.Sprint("u", w.uids)),
+		Labels:      map[string]string{tenant.Label: of},
+		Annotations: annotations,
 	}}, metav1.CreateOptions{})
 	w.must(err)
 }

@@ -27,8 +27,9 @@ import (
 func (w *world) quota(name, of, label string) {
 	w.t.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota,
-		"spec": map[string]any{"tenant": of, "hard": map[string]any{"pods": "1"}},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenantQuota,
+		"spec":       map[string]any{"tenant": of, "hard": map[string]any{"pods": "1"}},
 	}}
 	u.SetName(name)
 	if label != "" {

@@ -158,7 +158,12 @@ func readyOf(id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prep
 
 // suspendedOf returns the condition Suspended of a Tenant. The stricter of both fields counts.
 func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
-	c := metav1.Condition{Type: v1alpha1.ConditionSuspended, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonOpen, ObservedGeneration: t.Generation}
+	c := metav1.Condition{
+		Type:               v1alpha1.ConditionSuspended,
+		Status:             metav1.ConditionFalse,
+		Reason:             v1alpha1.ReasonOpen,
+		ObservedGeneration: t.Generation,
+	}
 	for _, access := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed} {
 		if t.Spec.Access == access || t.Spec.Suspension == access {
 			c.Status, c.Reason = metav1.ConditionTrue, string(access)

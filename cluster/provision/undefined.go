@@ -54,8 +54,11 @@ func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
 	status.Conditions = slices.Clone(status.Conditions)
 	for _, kind := range []string{v1alpha1.ConditionPrepared, v1alpha1.ConditionReady} {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type: kind, Status: metav1.ConditionFalse,
-			Reason: v1alpha1.ReasonDefinition, Message: missing, ObservedGeneration: t.Generation,
+			Type:               kind,
+			Status:             metav1.ConditionFalse,
+			Reason:             v1alpha1.ReasonDefinition,
+			Message:            missing,
+			ObservedGeneration: t.Generation,
 		})
 	}
 	return e.patchStatus(ctx, t, &status)

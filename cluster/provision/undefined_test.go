@@ -96,7 +96,8 @@ func TestDefinitionMissing(t *testing.T) {
 				w.namespace("web", "acme", nil)
 				std := &unstructured.Unstructured{Object: map[string]any{
 					"apiVersion": v1alpha1.GroupVersion,
-					"kind":       v1alpha1.KindNamespaceTemplate, "spec": map[string]any{"objects": []any{}},
+					"kind":       v1alpha1.KindNamespaceTemplate,
+					"spec":       map[string]any{"objects": []any{}},
 				}}
 				std.SetName("std")
 				templates := v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)

@@ -345,11 +345,21 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 }
 
 func doing(reason, message string) metav1.Condition {
-	return metav1.Condition{Type: v1alpha1.ConditionDeleting, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+	return metav1.Condition{
+		Type:    v1alpha1.ConditionDeleting,
+		Status:  metav1.ConditionTrue,
+		Reason:  reason,
+		Message: message,
+	}
 }
 
 func held(reason, message string) metav1.Condition {
-	return metav1.Condition{Type: v1alpha1.ConditionDeletionHeld, Status: metav1.ConditionTrue, Reason: reason, Message: message}
+	return metav1.Condition{
+		Type:    v1alpha1.ConditionDeletionHeld,
+		Status:  metav1.ConditionTrue,
+		Reason:  reason,
+		Message: message,
+	}
 }
 
 func namespacesGone(is metav1.ConditionStatus) metav1.Condition {
@@ -363,7 +373,12 @@ func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	if conditions[0].Type == v1alpha1.ConditionDeleting && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDeletionHeld) {
 		conditions = append(conditions, metav1.Condition{Type: v1alpha1.ConditionDeletionHeld, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReleased})
 	}
-	conditions = append(conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: conditions[0].Reason, Message: conditions[0].Message})
+	conditions = append(conditions, metav1.Condition{
+		Type:    v1alpha1.ConditionReady,
+		Status:  metav1.ConditionFalse,
+		Reason:  conditions[0].Reason,
+		Message: conditions[0].Message,
+	})
 	for _, c := range conditions {
 		c.ObservedGeneration = e.t.Generation
 		meta.SetStatusCondition(&status.Conditions, c)

@@ -61,8 +61,10 @@ type Engine struct {
 // New returns an engine that does nothing before [Engine.Run].
 func New(o Options) *Engine {
 	return &Engine{
-		Options: o, writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond), begun: map[string]time.Time{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+		Options: o,
+		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+		begun:   map[string]time.Time{},
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
 	}
 }
 
@@ -142,7 +144,12 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	return (&end{Engine: e, id: id, t: t, u: u}).proceed(ctx)
+	return (&end{
+		Engine: e,
+		id:     id,
+		t:      t,
+		u:      u,
+	}).proceed(ctx)
 }
 
 // definitionEnds reports whether a Tenant goes since its definition does, or went with the one before.

@@ -62,9 +62,20 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
 	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	definition.SetName("tenants.kubetenant.dev")
-	w := &world{t: t, kube: fake.NewClientset(), dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{tenantObjects: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", retiredOnes: "RetiredTenantList", quotas: "TenantQuotaList", definitions: "CustomResourceDefinitionList"},
-		append(objects, definition)...)}
+	w := &world{
+		t:    t,
+		kube: fake.NewClientset(),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{
+				tenantObjects: "TenantList",
+				v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+				v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				retiredOnes: "RetiredTenantList",
+				quotas:      "TenantQuotaList",
+				definitions: "CustomResourceDefinitionList",
+			},
+			append(objects, definition)...),
+	}
 	w.kube.PrependReactor("delete", "namespaces", w.deleteNamespace)
 	w.kube.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("*", "*", w.dies)
@@ -142,7 +153,11 @@ func (w *world) start() {
 		return ""
 	}
 	engine := retirement.New(retirement.Options{
-		Client: w.kube, Dynamic: w.dynamic, Tenants: w.store, IsReserved: func(name string) bool { return name == "kube-system" }, Undefined: undefined,
+		Client:     w.kube,
+		Dynamic:    w.dynamic,
+		Tenants:    w.store,
+		IsReserved: func(name string) bool { return name == "kube-system" },
+		Undefined:  undefined,
 		References: func(context.Context, tenant.ID, []string) ([]string, error) { return w.left, nil },
 	})
 	var running sync.WaitGroup
@@ -226,8 +241,9 @@ func (w *world) condition(name, of string) string {
 
 func object(id string, policy v1alpha1.TenantDeletionPolicy, deleted bool) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
-		"spec": map[string]any{"id": id, "deletionPolicy": string(policy)},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenant,
+		"spec":       map[string]any{"id": id, "deletionPolicy": string(policy)},
 	}}
 	u.SetName(id)
 	u.SetUID(types.UID("uid-" + id))

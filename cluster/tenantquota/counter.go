@@ -57,9 +57,13 @@ type Counter struct {
 // NewCounter returns a counter for quotas that run.
 func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Namespaces) *Counter {
 	return &Counter{
-		quotas: quotas, client: quotas.client, mapper: mapper, namespaces: namespaces,
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
-		counting: map[schema.GroupResource]cache.SharedIndexInformer{}, gone: map[types.UID]time.Time{},
+		quotas:     quotas,
+		client:     quotas.client,
+		mapper:     mapper,
+		namespaces: namespaces,
+		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
+		counting:   map[schema.GroupResource]cache.SharedIndexInformer{},
+		gone:       map[types.UID]time.Time{},
 	}
 }
 
@@ -228,7 +232,12 @@ func (c *Counter) stored(ctx context.Context, of schema.GroupResource, id string
 		}
 		for _, obj := range objects {
 			if o, is := obj.(*countedObject); is {
-				out = append(out, quota.Counted{UID: o.UID, Namespace: o.Namespace, Version: o.ResourceVersion, Usage: o.now()})
+				out = append(out, quota.Counted{
+					UID:       o.UID,
+					Namespace: o.Namespace,
+					Version:   o.ResourceVersion,
+					Usage:     o.now(),
+				})
 			}
 		}
 	}
@@ -292,7 +301,12 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 	if !is {
 		return obj, nil // a tombstone
 	}
-	out := &countedObject{ObjectMeta: metav1.ObjectMeta{Namespace: u.GetNamespace(), Name: u.GetName(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion()}}
+	out := &countedObject{ObjectMeta: metav1.ObjectMeta{
+		Namespace:       u.GetNamespace(),
+		Name:            u.GetName(),
+		UID:             u.GetUID(),
+		ResourceVersion: u.GetResourceVersion(),
+	}}
 	var err error
 	if out.usage, err = quota.Usage(of, u, nil, time.Now()); err != nil {
 		return nil, err

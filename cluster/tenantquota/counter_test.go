@@ -153,13 +153,24 @@ func is(t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when 
 func TestCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := pod("a--web", "one", "Running")
-		quotas, client := store(t, limiting(t, map[string]string{"pods": "5", "count/pods": "9", "secrets": "5", "configmaps": "9", "wood": "1"}), first,
+		quotas, client := store(t, limiting(t, map[string]string{
+			"pods":       "5",
+			"count/pods": "9",
+			"secrets":    "5",
+			"configmaps": "9",
+			"wood":       "1",
+		}), first,
 			pod("a--web", "over", "Succeeded"), pod("b--web", "other", "Running"), thing("Secret", "a--db", "s"))
 		m := &mapper{}
 		counting(t, quotas, m)
 		pods := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("a--web")
 		used := func(pods, all, secrets string) map[string]string {
-			return map[string]string{"pods": pods, "count/pods": all, "secrets": secrets, "configmaps": "7"}
+			return map[string]string{
+				"pods":       pods,
+				"count/pods": all,
+				"secrets":    secrets,
+				"configmaps": "7",
+			}
 		}
 		is(t, client, 8*time.Second, "at the start", used("1", "2", "0"), 1)
 		if _, err := pods.Create(t.Context(), pod("a--web", "two", "Pending"), metav1.CreateOptions{}); err != nil {
@@ -199,7 +210,12 @@ func TestCountOfNamespaces(t *testing.T) {
 			factory.Shutdown()
 		})
 		ns := func(name, uid, of string) *corev1.Namespace {
-			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(uid), ResourceVersion: "2", Labels: map[string]string{tenant.Label: of}}}
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+				Name:            name,
+				UID:             types.UID(uid),
+				ResourceVersion: "2",
+				Labels:          map[string]string{tenant.Label: of},
+			}}
 		}
 		used := func(n string) map[string]string { return map[string]string{"count/namespaces": n} }
 		is(t, client, time.Second, "one that was let through", used("1"), 0)

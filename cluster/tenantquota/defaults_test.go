@@ -65,14 +65,24 @@ func TestDefaults(t *testing.T) {
 		pods       string
 		want       []string
 	}{
-		"none yet":                           {namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, pods: "5", want: []string{"create a", "create b"}},
-		"no object's name":                   {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
-		"no tenant's":                        {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
-		"one of its own":                     {known: []runtime.Object{object(t, "mine", "a", false, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "7"},
-		"a default that says so":             {known: []runtime.Object{object(t, "a", "a", true, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "5"},
-		"an older default":                   {known: []runtime.Object{object(t, "a", "a", true, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "7", want: []string{"patch a"}},
-		"its name is another tenant's quota": {known: []runtime.Object{object(t, "a", "b", false, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "5", want: []string{"create a.ca978112"}},
-		"no longer wanted":                   {known: []runtime.Object{object(t, "a", "a", true, ""), object(t, "mine", "b", false, "")}, namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, want: []string{"delete a"}},
+		"none yet":               {namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, pods: "5", want: []string{"create a", "create b"}},
+		"no object's name":       {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
+		"no tenant's":            {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
+		"one of its own":         {known: []runtime.Object{object(t, "mine", "a", false, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "7"},
+		"a default that says so": {known: []runtime.Object{object(t, "a", "a", true, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "5"},
+		"an older default": {
+			known:      []runtime.Object{object(t, "a", "a", true, "")},
+			namespaces: map[string]string{"ns-0": "a"},
+			pods:       "7",
+			want:       []string{"patch a"},
+		},
+		"its name is another tenant's quota": {
+			known:      []runtime.Object{object(t, "a", "b", false, "")},
+			namespaces: map[string]string{"ns-0": "a"},
+			pods:       "5",
+			want:       []string{"create a.ca978112"},
+		},
+		"no longer wanted": {known: []runtime.Object{object(t, "a", "a", true, ""), object(t, "mine", "b", false, "")}, namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, want: []string{"delete a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

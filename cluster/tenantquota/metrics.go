@@ -24,7 +24,13 @@ type measures struct {
 // follow the store from the call on, which is made once, before [Store.Run].
 func (q *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {
-		return metrics.NewGaugeVec(&metrics.GaugeOpts{Namespace: "kubetenant", Subsystem: "quota", Name: name, Help: help, StabilityLevel: metrics.ALPHA}, []string{"tenant", "resource"})
+		return metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace:      "kubetenant",
+			Subsystem:      "quota",
+			Name:           name,
+			Help:           help,
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"tenant", "resource"})
 	}
 	m := &measures{
 		said: map[string][]map[string]string{},

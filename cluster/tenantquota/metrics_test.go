@@ -20,8 +20,19 @@ import (
 // TestMetrics: the metrics are the quotas', and go with them.
 func TestMetrics(t *testing.T) {
 	quota := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": "TenantQuota", "metadata": map[string]any{"name": "q"},
-		"spec":   map[string]any{"tenant": "acme", "hard": map[string]any{"pods": "10", "requests.memory": "2Ki", "count/secrets": int64(3), "bad": "x", "worse": true}},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       "TenantQuota",
+		"metadata":   map[string]any{"name": "q"},
+		"spec": map[string]any{
+			"tenant": "acme",
+			"hard": map[string]any{
+				"pods":            "10",
+				"requests.memory": "2Ki",
+				"count/secrets":   int64(3),
+				"bad":             "x",
+				"worse":           true,
+			},
+		},
 		"status": map[string]any{"used": map[string]any{"pods": "4"}},
 	}}
 	of := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)

@@ -39,7 +39,8 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 // counted returns a handler that counts what changes, but for updates that leave it the same.
 func counted(changes *atomic.Uint64, same func(was, is any) bool) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { changes.Add(1) }, DeleteFunc: func(any) { changes.Add(1) },
+		AddFunc:    func(any) { changes.Add(1) },
+		DeleteFunc: func(any) { changes.Add(1) },
 		UpdateFunc: func(was, is any) {
 			if !same(was, is) {
 				changes.Add(1)
@@ -74,8 +75,10 @@ func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	for _, obj := range all {
 		if ns, is := obj.(*corev1.Namespace); is {
 			out = append(out, quota.Counted{
-				UID: ns.UID, Namespace: ns.Name, Version: ns.ResourceVersion,
-				Usage: corev1.ResourceList{quota.NamespaceCount: *resource.NewQuantity(1, resource.DecimalSI)},
+				UID:       ns.UID,
+				Namespace: ns.Name,
+				Version:   ns.ResourceVersion,
+				Usage:     corev1.ResourceList{quota.NamespaceCount: *resource.NewQuantity(1, resource.DecimalSI)},
 			})
 		}
 	}

@@ -183,9 +183,20 @@ func stateOf(u *unstructured.Unstructured) (*quota.State, *v1alpha1.TenantQuota,
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, object); err != nil {
 		return nil, nil, fmt.Errorf("quota %s: %w", u.GetName(), err)
 	}
-	state := &quota.State{Name: object.Name, Version: object.ResourceVersion, Hard: object.Spec.Hard, Used: object.Status.Used}
+	state := &quota.State{
+		Name:    object.Name,
+		Version: object.ResourceVersion,
+		Hard:    object.Spec.Hard,
+		Used:    object.Status.Used,
+	}
 	for _, r := range object.Status.Reserved {
-		state.Reserved = append(state.Reserved, quota.Reservation{UID: r.UID, Key: r.Key, Expires: r.Expires.Time, Usage: r.Used, After: r.After})
+		state.Reserved = append(state.Reserved, quota.Reservation{
+			UID:     r.UID,
+			Key:     r.Key,
+			Expires: r.Expires.Time,
+			Usage:   r.Used,
+			After:   r.After,
+		})
 	}
 	return state, object, nil
 }
@@ -215,7 +226,13 @@ func (q *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1
 		object.Status.Namespaces = namespaces
 	}
 	for _, r := range is.Reserved {
-		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{UID: r.UID, Key: r.Key, Expires: metav1.NewTime(r.Expires), Used: r.Usage, After: r.After})
+		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{
+			UID:     r.UID,
+			Key:     r.Key,
+			Expires: metav1.NewTime(r.Expires),
+			Used:    r.Usage,
+			After:   r.After,
+		})
 	}
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object.Status)
 	if err != nil {

@@ -27,8 +27,9 @@ import (
 func object(t testing.TB, name, id string, isDefault bool, used string) *unstructured.Unstructured {
 	t.Helper()
 	q := &v1alpha1.TenantQuota{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota}, ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", UID: "1"},
-		Spec: v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}},
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota},
+		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", UID: "1"},
+		Spec:       v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}},
 	}
 	if used != "" {
 		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(used)}
@@ -48,7 +49,8 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 	t.Helper()
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
-		{Version: "v1", Resource: "pods"}:                "PodList", {Version: "v1", Resource: "secrets"}: "SecretList",
+		{Version: "v1", Resource: "pods"}:                "PodList",
+		{Version: "v1", Resource: "secrets"}:             "SecretList",
 	}, objects...)
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { // as a server does
 		if u, is := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured); is {
@@ -98,12 +100,23 @@ func TestWhichQuotasCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
 			object(t, "c-2", "c", false, ""), object(t, "c-1", "c", false, ""), object(t, "bad", "A B", false, ""))
-		for id, want := range map[string][]string{"a": {"own"}, "b": {"b"}, "c": {"c-1", "c-2"}, "d": nil} {
+		for id, want := range map[string][]string{
+			"a": {"own"},
+			"b": {"b"},
+			"c": {"c-1", "c-2"},
+			"d": nil,
+		} {
 			if got := names(t, quotas, id); !slices.Equal(got, want) {
 				t.Errorf("%s: %v, want %v", id, got, want)
 			}
 		}
-		for name, want := range map[string]string{"own": "a", "a": "a", "b": "b", "bad": "", "none": ""} {
+		for name, want := range map[string]string{
+			"own":  "a",
+			"a":    "a",
+			"b":    "b",
+			"bad":  "",
+			"none": "",
+		} {
 			if got := quotas.TenantOf(name); got.String() != want {
 				t.Errorf("%s is about %q, want %q", name, got, want)
 			}
@@ -116,7 +129,12 @@ func TestWhichQuotasCount(t *testing.T) {
 		if _, sole := quotas.NameOf(tenanttest.ID(t, "c")); sole {
 			t.Error("one of two is the sole")
 		}
-		for id, want := range map[string]bool{"a": true, "b": false, "c": true, "d": false} {
+		for id, want := range map[string]bool{
+			"a": true,
+			"b": false,
+			"c": true,
+			"d": false,
+		} {
 			if got, err := quotas.Taken(t.Context(), tenanttest.ID(t, id)); got != want || err != nil {
 				t.Errorf("%s has one of its own: %t, %v", id, got, err)
 			}
@@ -141,7 +159,12 @@ func TestCharge(t *testing.T) {
 		was := one(t, quotas, a)
 		is := *was
 		is.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
-		is.Reserved = []quota.Reservation{{UID: "u", Key: "pods/a--web/p", Expires: time.Now().Add(time.Minute), Usage: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}}}
+		is.Reserved = []quota.Reservation{{
+			UID:     "u",
+			Key:     "pods/a--web/p",
+			Expires: time.Now().Add(time.Minute),
+			Usage:   corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")},
+		}}
 		if err := quotas.Charge(t.Context(), was, &is); err != nil {
 			t.Fatal(err)
 		}

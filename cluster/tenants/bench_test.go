@@ -35,11 +35,22 @@ func BenchmarkBoundary(b *testing.B) {
 		}
 		objects = append(objects, object(id, id, nil))
 		asked = append(asked, &authorizer.AttributesRecord{
-			User: &user.DefaultInfo{Name: "alice", Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}},
-			Verb: "get", Resource: "pods", Name: "p", APIVersion: "v1", Namespace: id + "--web", ResourceRequest: true,
+			User:            &user.DefaultInfo{Name: "alice", Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}},
+			Verb:            "get",
+			Resource:        "pods",
+			Name:            "p",
+			APIVersion:      "v1",
+			Namespace:       id + "--web",
+			ResourceRequest: true,
 		})
 	}
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", definitions: "CustomResourceDefinitionList"}, objects...)
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		resource: "TenantList",
+		v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+		v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+		v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+		definitions: "CustomResourceDefinitionList",
+	}, objects...)
 	store, err := tenants.New(client, func(schema.GroupResource) (bool, bool) { return true, true })
 	if err != nil {
 		b.Fatal(err)

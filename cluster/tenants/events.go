@@ -31,5 +31,10 @@ func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 
 // Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
 func (r *Recorder) Say(t *v1alpha1.Tenant, kind string, c *metav1.Condition) {
-	r.recorder.Event(&corev1.ObjectReference{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant, Name: t.Name, UID: t.UID}, kind, c.Reason, c.Message)
+	r.recorder.Event(&corev1.ObjectReference{
+		APIVersion: v1alpha1.GroupVersion,
+		Kind:       v1alpha1.KindTenant,
+		Name:       t.Name,
+		UID:        t.UID,
+	}, kind, c.Reason, c.Message)
 }

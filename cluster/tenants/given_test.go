@@ -18,18 +18,23 @@ import (
 
 func naming(id string, templates ...any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
-		"spec": map[string]any{"id": id, "namespaces": map[string]any{"templates": templates}},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenant,
+		"spec":       map[string]any{"id": id, "namespaces": map[string]any{"templates": templates}},
 	}}
 	u.SetName(id)
 	return u
 }
 
 func templateNamed(name string, hold bool) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindNamespaceTemplate, "spec": map[string]any{
-		"hold":    hold,
-		"objects": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-of-${tenant}"}}},
-	}}}
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindNamespaceTemplate,
+		"spec": map[string]any{
+			"hold":    hold,
+			"objects": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-of-${tenant}"}}},
+		},
+	}}
 	u.SetName(name)
 	return u
 }
@@ -43,7 +48,13 @@ func TestHoldsAndGives(t *testing.T) {
 		for id, want := range map[string]struct {
 			holds bool
 			gives string // the name of what is given
-		}{"nobody": {}, "nothing": {}, "free": {false, "open-of-free"}, "held": {true, "holding-of-held"}, "waits": {holds: true}} {
+		}{
+			"nobody":  {},
+			"nothing": {},
+			"free":    {false, "open-of-free"},
+			"held":    {true, "holding-of-held"},
+			"waits":   {holds: true},
+		} {
 			if got := w.store.Holds(t.Context(), tenanttest.ID(t, id)); got != want.holds {
 				t.Errorf("%s: held is %t", id, got)
 			}

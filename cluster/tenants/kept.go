@@ -29,7 +29,8 @@ func newKept[T any](client dynamic.Interface, of schema.GroupVersionResource, re
 	k := &kept[T]{read: read, named: map[string]*T{}, informer: listinformer.New(client, of)}
 	var err error
 	k.handled, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: k.set, UpdateFunc: func(_, is any) { k.set(is) },
+		AddFunc:    k.set,
+		UpdateFunc: func(_, is any) { k.set(is) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				k.put(name.Name, nil)

@@ -11,7 +11,8 @@ import (
 func accesses() map[authz.Access]v1alpha1.TenantAccess {
 	return map[authz.Access]v1alpha1.TenantAccess{
 		authz.AccessOpen:     v1alpha1.TenantAccessOpen,
-		authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed,
+		authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly,
+		authz.AccessClosed:   v1alpha1.TenantAccessClosed,
 	}
 }
 
@@ -20,8 +21,10 @@ func (s *Store) Metrics() []metrics.Registerable { return []metrics.Registerable
 
 func newCount() *metrics.GaugeVec {
 	return metrics.NewGaugeVec(&metrics.GaugeOpts{
-		Namespace: "kubetenant", Name: "tenants", StabilityLevel: metrics.ALPHA,
-		Help: "The Tenants that count, by how far the callers of their tenants may go.",
+		Namespace:      "kubetenant",
+		Name:           "tenants",
+		StabilityLevel: metrics.ALPHA,
+		Help:           "The Tenants that count, by how far the callers of their tenants may go.",
 	}, []string{"access"})
 }
 

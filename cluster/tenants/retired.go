@@ -35,13 +35,17 @@ type retired struct {
 // gone is told of the name of each that is there no more: it counts until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
-		changed: changed, ids: map[string]tenant.ID{}, named: map[tenant.ID]map[string]tenant.Retired{}, byID: map[tenant.ID][]tenant.Retired{},
+		changed:  changed,
+		ids:      map[string]tenant.ID{},
+		named:    map[tenant.ID]map[string]tenant.Retired{},
+		byID:     map[tenant.ID][]tenant.Retired{},
 		informer: listinformer.New(client, retiredResource()),
 	}
 	r.none.Store(true)
 	var err error
 	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: r.set, UpdateFunc: func(_, is any) { r.set(is) },
+		AddFunc:    r.set,
+		UpdateFunc: func(_, is any) { r.set(is) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				gone(name.Name)

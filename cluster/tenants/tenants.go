@@ -97,7 +97,11 @@ func (l *live) effective() authz.Access {
 // project's kinds is there: without it there are none.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	s := &Store{
-		client: client, defined: defined, live: map[tenant.ID]*live{}, named: map[string]tenant.ID{}, count: newCount(),
+		client:   client,
+		defined:  defined,
+		live:     map[tenant.ID]*live{},
+		named:    map[string]tenant.ID{},
+		count:    newCount(),
 		informer: listinformer.New(client, resource()),
 		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
 	}
@@ -106,7 +110,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	}
 	var err error
 	if s.handled, err = s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.set, UpdateFunc: func(_, is any) { s.set(is) },
+		AddFunc:    s.set,
+		UpdateFunc: func(_, is any) { s.set(is) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				s.changed.Add(name.Name)
@@ -283,7 +288,13 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 		// Whatever became of what it left: who replaces somebody knows that there was one.
 		retired = append([]tenant.Retired{{UID: is.replaces, At: is.made.Time}}, retired...)
 	}
-	return tenant.Lineage{UID: string(is.uid), Created: is.made.Time, Ending: is.ending, AcceptUndated: is.undated, Retired: retired}
+	return tenant.Lineage{
+		UID:           string(is.uid),
+		Created:       is.made.Time,
+		Ending:        is.ending,
+		AcceptUndated: is.undated,
+		Retired:       retired,
+	}
 }
 
 // Accepts reports whether a credential that was issued at a time can be a tenant's own, see [tenant.Lineage.Accepts]. It costs nothing

@@ -58,8 +58,17 @@ type world struct {
 // newWorld makes one that is not followed yet.
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	w := &world{t: t, client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{resource: "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList", definitions: "CustomResourceDefinitionList"}, objects...)}
+	w := &world{
+		t: t,
+		client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+			map[schema.GroupVersionResource]string{
+				resource: "TenantList",
+				v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+				v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+				definitions: "CustomResourceDefinitionList",
+			}, objects...),
+	}
 	w.defined.Store(true)
 	var err error
 	if w.store, err = tenants.New(w.client, func(schema.GroupResource) (bool, bool) { return w.defined.Load(), true }); err != nil {
@@ -158,7 +167,13 @@ func TestStore(t *testing.T) {
 		w.expect("then", "nobody", authz.AccessNone)
 		w.expect("of another's name", "c", authz.AccessNone)
 		w.expect("of another's name", "other", authz.AccessNone)
-		for name, want := range map[string]string{"a": "a", "b": "b", "c": "", "nobody": "", "": ""} {
+		for name, want := range map[string]string{
+			"a":      "a",
+			"b":      "b",
+			"c":      "",
+			"nobody": "",
+			"":       "",
+		} {
 			if got := w.store.TenantOf(name); got.String() != want {
 				t.Errorf("the Tenant %q is of %q", name, got)
 			}

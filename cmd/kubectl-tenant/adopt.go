@@ -54,7 +54,14 @@ objects in a dry run.`,
 				return err
 			}
 			defer done()
-			a := &tenancy.Adoption{Tenant: id, Config: known, DryRun: mode != "", Server: mode == dryRunServer, Say: sayTo(cmd, mode), Warn: warnTo(cmd)}
+			a := &tenancy.Adoption{
+				Tenant: id,
+				Config: known,
+				DryRun: mode != "",
+				Server: mode == dryRunServer,
+				Say:    sayTo(cmd, mode),
+				Warn:   warnTo(cmd),
+			}
 			if a.Kube, err = c.Kube(); err != nil {
 				return err
 			}
@@ -106,7 +113,12 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptio
 	}
 	if len(given) > 0 && !o.yes && !a.DryRun {
 		what := fmt.Sprintf("This gives %d namespaces (%s) to tenant %s, with all objects in them.", len(given), strings.Join(given, ", "), a.Tenant)
-		if err := confirm(cmd, confirmation{does: what, kind: "the tenant's name", name: a.Tenant.String(), done: "changed"}); err != nil {
+		if err := confirm(cmd, confirmation{
+			does: what,
+			kind: "the tenant's name",
+			name: a.Tenant.String(),
+			done: "changed",
+		}); err != nil {
 			return err
 		}
 	}

@@ -90,7 +90,9 @@ func clusterRow(u *unstructured.Unstructured) (output.Row, error) {
 		return output.Row{}, fmt.Errorf("the gateway's answer is not understood: %w", err)
 	}
 	return output.Row{
-		Kind: schema.GroupKind{Group: views.GroupVersion.Group, Kind: views.Kind}, Name: shown.Name, Item: u,
+		Kind:  schema.GroupKind{Group: views.GroupVersion.Group, Kind: views.Kind},
+		Name:  shown.Name,
+		Item:  u,
 		Cells: []string{shown.Name, strconv.FormatBool(shown.Status.Reachable), shown.Status.Version, labels.Set(shown.Labels).String()},
 	}, nil
 }

@@ -58,7 +58,13 @@ may be used again at once. It deletes no system namespace.`,
 			}
 			progress := output.NewProgress(cmd.ErrOrStderr())
 			defer progress.Done()
-			how := tenancy.Deletion{Everything: everything, System: system, Nothing: mode == dryRunClient, Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Left: func(what string) { progress.Say("%s", output.Safe(what)) }}
+			how := tenancy.Deletion{
+				Everything: everything,
+				System:     system,
+				Nothing:    mode == dryRunClient,
+				Writing:    tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)},
+				Left:       func(what string) { progress.Say("%s", output.Safe(what)) },
+			}
 			if wait {
 				how.Wait = deletionWait
 			}
@@ -85,5 +91,10 @@ may be used again at once. It deletes no system namespace.`,
 // confirmDeletion has the name of a tenant typed.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
 	what := fmt.Sprintf("This deletes tenant %s with %d namespaces (%s).", id, len(namespaces), strings.Join(namespaces, ", "))
-	return confirm(cmd, confirmation{does: what, kind: "its name", name: id.String(), done: "deleted"})
+	return confirm(cmd, confirmation{
+		does: what,
+		kind: "its name",
+		name: id.String(),
+		done: "deleted",
+	})
 }

@@ -76,7 +76,14 @@ func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *cli
 	if err != nil {
 		return err
 	}
-	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: kind.Version, APIGroup: mapping.Resource.Group, Resource: mapping.Resource.Resource, Name: o.object.GetName(), ResourceRequest: true}
+	r := authorizer.AttributesRecord{
+		Verb:            args[0],
+		APIVersion:      kind.Version,
+		APIGroup:        mapping.Resource.Group,
+		Resource:        mapping.Resource.Resource,
+		Name:            o.object.GetName(),
+		ResourceRequest: true,
+	}
 	if len(args) > 1 {
 		named, _, err := resourceOf(c, args[1])
 		if err != nil {
@@ -147,7 +154,14 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{}
 	if r := &q.Request; r.ResourceRequest {
-		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: r.Verb, Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Namespace: r.Namespace, Name: r.Name}
+		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+			Verb:        r.Verb,
+			Group:       r.APIGroup,
+			Resource:    r.Resource,
+			Subresource: r.Subresource,
+			Namespace:   r.Namespace,
+			Name:        r.Name,
+		}
 	} else {
 		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Verb: r.Verb, Path: r.Path}
 	}
@@ -160,12 +174,16 @@ func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *cl
 		whose = "none: " + self.Because
 	}
 	id, _ := tenant.Parse(self.Tenant)
-	e := &explain.Explanation{Decision: "deny", Reason: review.Status.Reason, Steps: []explain.Step{
-		{Name: "source", Said: q.Said},
-		{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")},
-		{Name: "tenant", Said: whose},
-		{Name: "request", Said: explain.RequestText(&q.Request)},
-	}}
+	e := &explain.Explanation{
+		Decision: "deny",
+		Reason:   review.Status.Reason,
+		Steps: []explain.Step{
+			{Name: "source", Said: q.Said},
+			{Name: "user", Said: q.User.GetName() + "; groups " + strings.Join(q.User.GetGroups(), ", ")},
+			{Name: "tenant", Said: whose},
+			{Name: "request", Said: explain.RequestText(&q.Request)},
+		},
+	}
 	add := func(name, said string) { e.Steps = append(e.Steps, explain.Step{Name: name, Said: said}) }
 	switch {
 	case strings.HasPrefix(e.Reason, "tenant ") && !review.Status.Allowed: // one of docs/reasons.md

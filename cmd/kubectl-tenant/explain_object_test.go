@@ -58,8 +58,13 @@ func TestTried(t *testing.T) {
 			}))
 			defer server.Close()
 			q := &explain.Query{
-				Request: authorizer.AttributesRecord{Verb: "create", Resource: "pods", Namespace: "acme--web", ResourceRequest: true},
-				Write:   &explain.Write{Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}}},
+				Request: authorizer.AttributesRecord{
+					Verb:            "create",
+					Resource:        "pods",
+					Namespace:       "acme--web",
+					ResourceRequest: true,
+				},
+				Write: &explain.Write{Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}}},
 			}
 			is, err := tried(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
 			if c.want == "" {

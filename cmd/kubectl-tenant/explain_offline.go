@@ -72,7 +72,12 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	if identity.User == nil {
 		return &explain.Explanation{Decision: "deny", Reason: "the credential is not authenticated", Steps: []explain.Step{{Name: "source", Said: identity.String()}}}, nil
 	}
-	u := &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}
+	u := &user.DefaultInfo{
+		Name:   identity.User.Name,
+		UID:    identity.User.UID,
+		Groups: identity.User.Groups,
+		Extra:  identity.User.Extra,
+	}
 	q.User, q.Said = u, "the case's credential; source "+orNone(strings.Join(u.Extra[tenant.SourceKey], ", "))
 	if c.Request != nil {
 		q.Request = scenario.Attributes(nil, c.Request)

@@ -198,7 +198,12 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	if err != nil {
 		return nil, err
 	}
-	e := &kubeconfig.Entry{Cluster: c.Server, User: o.user, Tenant: id, Auth: clientcmdapi.NewAuthInfo()}
+	e := &kubeconfig.Entry{
+		Cluster: c.Server,
+		User:    o.user,
+		Tenant:  id,
+		Auth:    clientcmdapi.NewAuthInfo(),
+	}
 	authenticate := o.byLogin
 	switch {
 	case o.user != "":
@@ -233,7 +238,14 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 
 // byCertificate has a certificate signed for an entry, or says in a dry run what would be.
 func (o *genOptions) byCertificate(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry) (err error) {
-	request := &kubeconfig.Request{User: o.user, Groups: o.groups, Tenant: e.Tenant, Expiry: o.expires, Within: o.wait, DryRun: o.mode == dryRunServer}
+	request := &kubeconfig.Request{
+		User:   o.user,
+		Groups: o.groups,
+		Tenant: e.Tenant,
+		Expiry: o.expires,
+		Within: o.wait,
+		DryRun: o.mode == dryRunServer,
+	}
 	if len(o.groups) > 0 && o.gateway.url == "" { // which reads them from OU
 		found, err := c.Installation(cmd.Context())
 		if err != nil {
@@ -345,7 +357,9 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 		args = append(args, "--token-cache-storage", o.storage)
 	}
 	return &clientcmdapi.ExecConfig{
-		APIVersion: "client.authentication.k8s.io/v1", Command: "kubectl-tenant", Args: args,
+		APIVersion:      "client.authentication.k8s.io/v1",
+		Command:         "kubectl-tenant",
+		Args:            args,
 		InteractiveMode: clientcmdapi.IfAvailableExecInteractiveMode,
 		InstallHint:     "kubectl-tenant is not installed: put it on your PATH",
 	}

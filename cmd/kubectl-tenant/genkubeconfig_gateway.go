@@ -69,7 +69,12 @@ func (g *gatewayOptions) place(e *kubeconfig.Entry, asked *rest.Config, narrowed
 	known := &rest.Config{}
 	host, err := url.Parse(asked.Host)
 	if u, _ := url.Parse(g.url); err == nil && u != nil && host.Host == u.Host {
-		known.TLSClientConfig = rest.TLSClientConfig{CAData: asked.CAData, CAFile: asked.CAFile, ServerName: asked.ServerName, Insecure: asked.Insecure}
+		known.TLSClientConfig = rest.TLSClientConfig{
+			CAData:     asked.CAData,
+			CAFile:     asked.CAFile,
+			ServerName: asked.ServerName,
+			Insecure:   asked.Insecure,
+		}
 	}
 	if g.ca != "" {
 		data, err := os.ReadFile(g.ca) // #nosec G304 -- of the caller's choice

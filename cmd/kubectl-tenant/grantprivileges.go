@@ -108,7 +108,13 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 
 // grant returns what is asked for.
 func (f *grantFlags) grant() *tenancy.Grant {
-	g := &tenancy.Grant{Namespace: f.namespace, Role: f.role, ClusterRole: f.wellKnown, Expires: f.until, DryRun: dryRunOption(f.mode)}
+	g := &tenancy.Grant{
+		Namespace:   f.namespace,
+		Role:        f.role,
+		ClusterRole: f.wellKnown,
+		Expires:     f.until,
+		DryRun:      dryRunOption(f.mode),
+	}
 	switch {
 	case tenant.IsServiceAccountName(f.who.user): // one identity has one name in bindings
 		namespace, name, _ := serviceaccount.SplitUsername(f.who.user) // checked

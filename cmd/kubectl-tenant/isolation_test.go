@@ -22,19 +22,26 @@ func behindGateway(next http.Handler) http.Handler {
 		switch {
 		case r.Method == http.MethodPost && r.URL.Path == "/api/v1/namespaces":
 			answer(http.StatusForbidden, map[string]any{
-				"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 403, "reason": "Forbidden",
-				"message": `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: ` + namespace.BadLabel,
+				"kind":       "Status",
+				"apiVersion": "v1",
+				"status":     "Failure",
+				"code":       403,
+				"reason":     "Forbidden",
+				"message":    `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: ` + namespace.BadLabel,
 			})
 		case strings.HasSuffix(r.URL.Path, "/configmaps/kubetenant-configuration"):
 			answer(http.StatusOK, map[string]any{
-				"kind": "ConfigMap", "apiVersion": "v1", "metadata": map[string]any{"name": "kubetenant-configuration"},
+				"kind":       "ConfigMap",
+				"apiVersion": "v1",
+				"metadata":   map[string]any{"name": "kubetenant-configuration"},
 				"data": map[string]any{"hash": "abc", "tenancy.yaml": `{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration",` +
 					`"gateway":{"clusters":[{"name":"eu1","tenants":["*"],"reader":{"kubeConfigFile":"/r"},"impersonator":{"kubeConfigFile":"/i"}}]}}`},
 			})
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
 			answer(http.StatusCreated, map[string]any{
-				"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
-				"status": map[string]any{"userInfo": map[string]any{"username": "admin"}},
+				"kind":       "SelfSubjectReview",
+				"apiVersion": "authentication.k8s.io/v1",
+				"status":     map[string]any{"userInfo": map[string]any{"username": "admin"}},
 			})
 		default:
 			next.ServeHTTP(w, r)

@@ -213,7 +213,12 @@ func ownRules(ctx context.Context, c *client.Cluster, namespace string) (*privil
 	}
 	r := &privileges.Review{Namespace: namespace, Incomplete: answer.Status.Incomplete}
 	for _, rule := range answer.Status.ResourceRules {
-		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames})
+		r.Rules = append(r.Rules, rbacv1.PolicyRule{
+			Verbs:         rule.Verbs,
+			APIGroups:     rule.APIGroups,
+			Resources:     rule.Resources,
+			ResourceNames: rule.ResourceNames,
+		})
 	}
 	for _, rule := range answer.Status.NonResourceRules {
 		r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: rule.Verbs, NonResourceURLs: rule.NonResourceURLs})

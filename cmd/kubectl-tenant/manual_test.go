@@ -33,7 +33,13 @@ func TestManual(t *testing.T) {
 	root.Use = "kubectl tenant"
 	quieten(root)
 	released := time.Date(2026, time.November, 22, 0, 0, 0, 0, time.UTC)
-	header := &doc.GenManHeader{Title: "KUBECTL-TENANT", Section: "1", Source: "kubetenant", Manual: "kubectl tenant", Date: &released}
+	header := &doc.GenManHeader{
+		Title:   "KUBECTL-TENANT",
+		Section: "1",
+		Source:  "kubetenant",
+		Manual:  "kubectl tenant",
+		Date:    &released,
+	}
 	generate := func(c *cobra.Command) {
 		if err := doc.GenMarkdownTree(c, dir); err != nil {
 			t.Fatal(err)

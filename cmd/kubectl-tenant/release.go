@@ -60,8 +60,12 @@ tenants until then.`,
 				return err
 			}
 			r := &tenancy.Release{
-				Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)}, Kube: k, Objects: d,
-				Force: force, Nothing: mode == dryRunClient, Warn: warnTo(cmd),
+				Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)},
+				Kube:    k,
+				Objects: d,
+				Force:   force,
+				Nothing: mode == dryRunClient,
+				Warn:    warnTo(cmd),
 			}
 			if err := setServer(cmd, c, r, releaseOf{args[0], config}); err != nil {
 				return err
@@ -109,7 +113,12 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	if name == "" {
 		kind, name, what = "the namespace's name", namespace, fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
 	}
-	return confirm(cmd, confirmation{does: what, kind: kind, name: name, done: "changed"})
+	return confirm(cmd, confirmation{
+		does: what,
+		kind: kind,
+		name: name,
+		done: "changed",
+	})
 }
 
 // managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to impersonate. On a

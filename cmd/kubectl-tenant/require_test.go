@@ -33,8 +33,12 @@ type server struct {
 // kinds are those of lists that typed clients decode; versions are those of the core and of RBAC.
 var (
 	kinds = map[string]string{
-		"namespaces": "Namespace", "roles": "Role", "rolebindings": "RoleBinding", "clusterroles": "ClusterRole",
-		"clusterrolebindings": "ClusterRoleBinding", "configmaps": "ConfigMap",
+		"namespaces":          "Namespace",
+		"roles":               "Role",
+		"rolebindings":        "RoleBinding",
+		"clusterroles":        "ClusterRole",
+		"clusterrolebindings": "ClusterRoleBinding",
+		"configmaps":          "ConfigMap",
 	}
 	versions = []string{"v1", "rbac.authorization.k8s.io/v1"}
 )
@@ -64,7 +68,14 @@ func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 		case r.Method == http.MethodGet && strings.HasSuffix(last, "s"):
 			answer(http.StatusOK, map[string]any{"kind": kinds[last] + "List", "apiVersion": versions[strings.Count(r.URL.Path, "/rbac")], "items": []any{}})
 		default:
-			answer(http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound", "message": "not found"})
+			answer(http.StatusNotFound, map[string]any{
+				"kind":       "Status",
+				"apiVersion": "v1",
+				"status":     "Failure",
+				"code":       404,
+				"reason":     "NotFound",
+				"message":    "not found",
+			})
 		}
 	})
 	if around != nil {

@@ -68,7 +68,9 @@ func retiredRow(u *unstructured.Unstructured) output.Row {
 	}
 	references, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "references")
 	return output.Row{
-		Kind: schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}, Name: u.GetName(), Item: u,
+		Kind:  schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant},
+		Name:  u.GetName(),
+		Item:  u,
 		Cells: []string{id.String(), was.UID, at, strconv.Itoa(len(references)), strings.Join(references, ", ")},
 	}
 }

@@ -105,7 +105,9 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 // announcedRow shows one grant. One that is not understood is shown by its name: who made it may be of a later release.
 func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	row := output.Row{
-		Kind: schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant}, Name: u.GetName(), Item: u,
+		Kind:  schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant},
+		Name:  u.GetName(),
+		Item:  u,
 		Cells: []string{u.GetNamespace(), u.GetName(), "", "", "no: it is not understood", ""},
 	}
 	g, err := v1alpha1.AccessGrantOf(u)

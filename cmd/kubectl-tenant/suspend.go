@@ -78,8 +78,10 @@ func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1
 		}
 	}
 	sayTo(cmd, mode)("tenant %s: %s", id, map[v1alpha1.TenantAccess]string{
-		"": "its suspension ends", v1alpha1.TenantAccessOpen: "its callers may do what they may",
-		v1alpha1.TenantAccessReadOnly: "its callers may only read and delete", v1alpha1.TenantAccessClosed: "it is closed to its callers",
+		"":                            "its suspension ends",
+		v1alpha1.TenantAccessOpen:     "its callers may do what they may",
+		v1alpha1.TenantAccessReadOnly: "its callers may only read and delete",
+		v1alpha1.TenantAccessClosed:   "it is closed to its callers",
 	}[counts])
 	return nil
 }

@@ -241,7 +241,9 @@ func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 		quota := func(text string) string { return known(text, "TenantQuotas") }
 		admins := func(text string) string { return known(text, "RoleBindings", "ClusterRoleBindings") }
 		list.Rows = append(list.Rows, output.Row{
-			Kind: schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"}, Name: t.Name, Item: t,
+			Kind: schema.GroupKind{Group: tenant.Domain, Kind: "Tenant"},
+			Name: t.Name,
+			Item: t,
 			Cells: []string{
 				t.Name, strconv.Itoa(len(t.Namespaces)), admins(shortened(t.Admins)),
 				quota(t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU)), quota(t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory)),

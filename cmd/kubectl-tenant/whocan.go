@@ -347,7 +347,12 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 		if paths {
 			cells = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, cells...)
 		}
-		list.Rows = append(list.Rows, output.Row{Kind: schema.GroupKind{Kind: a.Kind}, Name: a.Name, Cells: cells, Item: a})
+		list.Rows = append(list.Rows, output.Row{
+			Kind:  schema.GroupKind{Kind: a.Kind},
+			Name:  a.Name,
+			Cells: cells,
+			Item:  a,
+		})
 	}
 	if len(list.Rows) == 0 && f.IsForPeople() {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), none)

@@ -45,8 +45,10 @@ func (f *follower) run(ctx context.Context, further []metrics.Registerable, read
 	}
 	var leads atomic.Bool
 	leading := metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Name: leadingMetric, ConstLabels: map[string]string{"name": f.name},
-		Help: "1 in the replica that does the work of this name, else 0.", StabilityLevel: metrics.ALPHA,
+		Name:           leadingMetric,
+		ConstLabels:    map[string]string{"name": f.name},
+		Help:           "1 in the replica that does the work of this name, else 0.",
+		StabilityLevel: metrics.ALPHA,
 	}, func() float64 {
 		if leads.Load() {
 			return 1
@@ -96,8 +98,9 @@ func newControllerCommand() *cobra.Command {
 			tasks = append(tasks, work.Quotas)
 		}
 		lacking := metrics.NewGauge(&metrics.GaugeOpts{
-			Name: lackingMetric, StabilityLevel: metrics.ALPHA,
-			Help: "Of how many resources some objects lack their tenant's label: lists of those over all namespaces are closed to the tenants.",
+			Name:           lackingMetric,
+			StabilityLevel: metrics.ALPHA,
+			Help:           "Of how many resources some objects lack their tenant's label: lists of those over all namespaces are closed to the tenants.",
 		})
 		tasks = append(tasks, func(ctx context.Context) error {
 			for ctx.Err() == nil {

@@ -52,7 +52,12 @@ func TestMetricsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := tenants.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenants): "TenantList", v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList", v1alpha1.Resource(v1alpha1.ResourceTenantMembers): "TenantMembersList", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants): "RetiredTenantList"}), nil)
+	objects, err := tenants.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		v1alpha1.Resource(v1alpha1.ResourceTenants):            "TenantList",
+		v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+		v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+		v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+	}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -139,8 +139,14 @@ func (o *serveOptions) run(ctx context.Context) error {
 	live := []healthz.HealthChecker{healthz.PingHealthz}
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()}, known.Checks()...)
 	handler, err := service.New(service.Options{
-		Stack: stack, Limits: limitsOf(&settings.Service.Limits, o.memory.Value()/2), OwnerOf: known.OwnerOf,
-		Live: live, Ready: ready, Register: registry.Register, Tracer: tracer, Anonymous: anonymous,
+		Stack:     stack,
+		Limits:    limitsOf(&settings.Service.Limits, o.memory.Value()/2),
+		OwnerOf:   known.OwnerOf,
+		Live:      live,
+		Ready:     ready,
+		Register:  registry.Register,
+		Tracer:    tracer,
+		Anonymous: anonymous,
 	})
 	if err != nil {
 		return err
@@ -167,7 +173,13 @@ func loadChecked(ctx context.Context, path string) (*configv1alpha1.TenancyConfi
 }
 
 func limitsOf(l *configv1alpha1.Limits, memory int64) service.Limits {
-	return service.Limits{Concurrent: *l.Concurrent, Queued: *l.Queued, Timeout: l.Timeout.Duration, BodyBytes: *l.BodyBytes, Memory: memory}
+	return service.Limits{
+		Concurrent: *l.Concurrent,
+		Queued:     *l.Queued,
+		Timeout:    l.Timeout.Duration,
+		BodyBytes:  *l.BodyBytes,
+		Memory:     memory,
+	}
 }
 
 // The metrics of a replica itself.
@@ -181,8 +193,9 @@ const (
 func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *serving.Server, known *state.State) {
 	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{
-			Name: certificateExpiry,
-			Help: "When the serving certificate expires, in seconds since 1970.", StabilityLevel: metrics.ALPHA,
+			Name:           certificateExpiry,
+			Help:           "When the serving certificate expires, in seconds since 1970.",
+			StabilityLevel: metrics.ALPHA,
 		}, func() float64 {
 			certificates, err := cert.ParseCertsPEM(server.Certificate())
 			if err != nil {
@@ -191,8 +204,9 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servin
 			return float64(certificates[0].NotAfter.Unix())
 		}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{
-			Name: clientCertificateExpiry,
-			Help: "When the first of the certificates expires that connected clients have shown, in seconds since 1970; infinite while there is none.", StabilityLevel: metrics.ALPHA,
+			Name:           clientCertificateExpiry,
+			Help:           "When the first of the certificates expires that connected clients have shown, in seconds since 1970; infinite while there is none.",
+			StabilityLevel: metrics.ALPHA,
 		}, func() float64 {
 			if end := server.ClientCertificatesEnd(); !end.IsZero() {
 				return float64(end.Unix())
@@ -200,8 +214,9 @@ func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *servin
 			return math.Inf(1)
 		}),
 		metrics.NewGaugeFunc(&metrics.GaugeOpts{
-			Name: stateCurrent,
-			Help: "1 while what is followed of the cluster is known as it is now, else 0.", StabilityLevel: metrics.ALPHA,
+			Name:           stateCurrent,
+			Help:           "1 while what is followed of the cluster is known as it is now, else 0.",
+			StabilityLevel: metrics.ALPHA,
 		}, func() float64 {
 			if known.Check() != nil {
 				return 0

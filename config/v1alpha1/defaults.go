@@ -31,7 +31,12 @@ func Default(s *Settings) {
 	defaultList(&z.UnboundAllow.Paths, "/healthz", "/livez", "/readyz", "/version", "/version/",
 		"/.well-known/openid-configuration", "/openid/v1/jwks")
 	defaultList(&z.UnboundAllow.Resources,
-		ObjectVerb{Verb: "get", Resource: "configmaps", Namespace: "kube-public", Name: "cluster-info"})
+		ObjectVerb{
+			Verb:      "get",
+			Resource:  "configmaps",
+			Namespace: "kube-public",
+			Name:      "cluster-info",
+		})
 	defaultList(&z.SharedClusterResources,
 		GroupResource{"storage.k8s.io", "storageclasses"},
 		GroupResource{"storage.k8s.io", "volumeattributesclasses"},

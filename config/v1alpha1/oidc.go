@@ -16,7 +16,8 @@ func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	var out apiserver.JWTAuthenticator
 	in := o.JWT.DeepCopy()
 	in.ClaimMappings.Extra = append(in.ClaimMappings.Extra, apiserverv1.ExtraMapping{
-		Key: tenant.ExtraKey, ValueExpression: o.Tenant.mapping(),
+		Key:             tenant.ExtraKey,
+		ValueExpression: o.Tenant.mapping(),
 	})
 	err := apiserverv1.Convert_v1_JWTAuthenticator_To_apiserver_JWTAuthenticator(in, &out, nil)
 	return out, err

@@ -92,7 +92,12 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: ConfigMap %s/%s: %w", ErrNotPublished, object.Namespace, object.Name, err)
 	}
-	p := &Published{Hash: object.Data[publishedHash], Settings: config.Settings, Policy: object.Data[publishedPolicy], Revocation: object.Data[publishedRevocation]}
+	p := &Published{
+		Hash:       object.Data[publishedHash],
+		Settings:   config.Settings,
+		Policy:     object.Data[publishedPolicy],
+		Revocation: object.Data[publishedRevocation],
+	}
 	for _, key := range slices.Sorted(maps.Keys(object.Data)) {
 		r := Replica{}
 		name, is := strings.CutPrefix(key, publishedReplica)

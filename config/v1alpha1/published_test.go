@@ -23,7 +23,12 @@ authorization: {abac: {path: /etc/policy.jsonl}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &v1alpha1.Published{Hash: "abc", Settings: config.Settings, Policy: "{}\n", Revocation: "kind: Revocation\n"}
+	return &v1alpha1.Published{
+		Hash:       "abc",
+		Settings:   config.Settings,
+		Policy:     "{}\n",
+		Revocation: "kind: Revocation\n",
+	}
 }
 
 // TestPublished: what is published is read again as it was.
@@ -50,7 +55,12 @@ func TestPublishedReplicas(t *testing.T) {
 	began := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	var want []v1alpha1.Replica
 	for i := range 64 {
-		r := v1alpha1.Replica{Name: fmt.Sprintf("eu-%02d", i), Hash: "abc", Version: "v1", Since: metav1.NewTime(began.Add(time.Duration(i) * time.Hour))}
+		r := v1alpha1.Replica{
+			Name:    fmt.Sprintf("eu-%02d", i),
+			Hash:    "abc",
+			Version: "v1",
+			Since:   metav1.NewTime(began.Add(time.Duration(i) * time.Hour)),
+		}
 		data, err := r.Data()
 		if err != nil {
 			t.Fatal(err)

@@ -132,8 +132,15 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 // fields are the rules by their names.
 func (r *PlacementRules) fields() map[string]*FieldRule {
 	return map[string]*FieldRule{
-		"nodeName": r.NodeName, "nodeSelector": r.NodeSelector, "nodeAffinity": r.NodeAffinity, "tolerations": r.Tolerations,
-		"topologySpread": r.TopologySpread, "runtimeClassName": r.RuntimeClassName, "priorityClassName": r.PriorityClassName, "schedulerName": r.SchedulerName, "podAffinity": r.PodAffinity,
+		"nodeName":          r.NodeName,
+		"nodeSelector":      r.NodeSelector,
+		"nodeAffinity":      r.NodeAffinity,
+		"tolerations":       r.Tolerations,
+		"topologySpread":    r.TopologySpread,
+		"runtimeClassName":  r.RuntimeClassName,
+		"priorityClassName": r.PriorityClassName,
+		"schedulerName":     r.SchedulerName,
+		"podAffinity":       r.PodAffinity,
 	}
 }
 

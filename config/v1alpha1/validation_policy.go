@@ -14,8 +14,13 @@ import (
 // fields are the rules by their names.
 func (r *PolicyRules) fields() map[string]*FieldRule {
 	return map[string]*FieldRule{
-		"imageRegistries": r.ImageRegistries, "imagePullPolicies": r.ImagePullPolicies, "ingressClasses": r.IngressClasses, "gatewayClasses": r.GatewayClasses,
-		"hosts": r.Hosts, "storageClasses": r.StorageClasses, "serviceTypes": r.ServiceTypes,
+		"imageRegistries":   r.ImageRegistries,
+		"imagePullPolicies": r.ImagePullPolicies,
+		"ingressClasses":    r.IngressClasses,
+		"gatewayClasses":    r.GatewayClasses,
+		"hosts":             r.Hosts,
+		"storageClasses":    r.StorageClasses,
+		"serviceTypes":      r.ServiceTypes,
 	}
 }
 

@@ -97,7 +97,12 @@ func TestNotes(t *testing.T) {
 	notes := group.WithResource("notes")
 	alice, bob := as("a-secret-of-alice"), as("a-secret-of-bob")
 	note := func(namespace, name string) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Note", "metadata": map[string]any{"namespace": namespace, "name": name}, "text": "x"}}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1",
+			"kind":       "Note",
+			"metadata":   map[string]any{"namespace": namespace, "name": name},
+			"text":       "x",
+		}}
 	}
 	made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(), note("acme--web", "hers"), metav1.CreateOptions{})
 	if err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" || made.GetAnnotations()["kubetenant.dev/creator"] == "" {

@@ -41,7 +41,12 @@ func (d *demo) addIssuer(ctx context.Context) error {
 		"globex-oidc":  {"org": "globex"},
 		"masters-oidc": {"org": "globex", "groups": []string{"system:masters"}},
 	} {
-		claims := map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "carol", "exp": time.Now().Add(24 * time.Hour).Unix()}
+		claims := map[string]any{
+			"iss": issuer.URL(),
+			"aud": "kubernetes",
+			"sub": "carol",
+			"exp": time.Now().Add(24 * time.Hour).Unix(),
+		}
 		for claim, value := range more {
 			claims[claim] = value
 		}

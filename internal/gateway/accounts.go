@@ -173,7 +173,12 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	if err != nil || !slices.Contains(u.Groups, serviceaccount.MakeNamespaceGroupName(namespace)) || name == "" {
 		return nil, false, errNotAccount
 	}
-	out := &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: append(serviceaccount.MakeGroupNames(namespace), user.AllAuthenticated), Extra: map[string][]string{}}
+	out := &user.DefaultInfo{
+		Name:   u.Username,
+		UID:    u.UID,
+		Groups: append(serviceaccount.MakeGroupNames(namespace), user.AllAuthenticated),
+		Extra:  map[string][]string{},
+	}
 	for key, values := range u.Extra {
 		if strings.EqualFold(key, tenant.ExtraKey) || tenant.IsReservedExtraKey(key) && key != user.CredentialIDKey {
 			continue

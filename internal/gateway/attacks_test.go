@@ -50,14 +50,24 @@ func (w *world) frames() *framed {
 // get begins a request on a stream of its own.
 func (f *framed) get(token, path string) error {
 	f.encoded.Reset()
-	for name, value := range map[string]string{":method": "GET", ":scheme": "https", ":authority": f.host, ":path": path} {
+	for name, value := range map[string]string{
+		":method":    "GET",
+		":scheme":    "https",
+		":authority": f.host,
+		":path":      path,
+	} {
 		_ = f.encoder.WriteField(hpack.HeaderField{Name: name, Value: value})
 	}
 	_ = f.encoder.WriteField(hpack.HeaderField{Name: "authorization", Value: "Bearer " + token})
 	if f.last += 2; f.last == 2 {
 		f.last = 1
 	}
-	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: f.last, BlockFragment: f.encoded.Bytes(), EndStream: true, EndHeaders: true})
+	return f.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      f.last,
+		BlockFragment: f.encoded.Bytes(),
+		EndStream:     true,
+		EndHeaders:    true,
+	})
 }
 
 // drain reads what comes, and returns why that ended.
@@ -246,8 +256,10 @@ func TestCollectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	requests := map[string]string{
-		"a list": "GET /api/v1/pods", "a page of another's list": "GET /api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
-		"a deletion": "DELETE /api/v1/pods", "a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db",
+		"a list":                     "GET /api/v1/pods",
+		"a page of another's list":   "GET /api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
+		"a deletion":                 "DELETE /api/v1/pods",
+		"a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db",
 	}
 	for what, r := range requests {
 		method, path, _ := strings.Cut(r, " ")

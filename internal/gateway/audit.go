@@ -40,7 +40,12 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 			return nil, fmt.Errorf("audit: %s: rule %d has the level %s: bodies are the clusters' to record", config.PolicyFile, i, rule.Level)
 		}
 	}
-	out := &auditing{policy: policy.NewPolicyRuleEvaluator(rules), path: config.LogPath, policyFile: config.PolicyFile, policyText: text}
+	out := &auditing{
+		policy:     policy.NewPolicyRuleEvaluator(rules),
+		path:       config.LogPath,
+		policyFile: config.PolicyFile,
+		policyText: text,
+	}
 	if before := g.current.Load(); before != nil && before.auditing.path == out.path {
 		out.sink = before.auditing.sink
 		return out, nil

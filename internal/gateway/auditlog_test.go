@@ -38,18 +38,43 @@ func line(t *testing.T, event *auditinternal.Event) string {
 func TestAuditLogIsUpstreams(t *testing.T) {
 	const strange = "\xff\n\"\\ \u2028<>&\x00"
 	at := metav1.NewMicroTime(time.Date(2026, 11, 26, 1, 2, 3, 4_999, time.FixedZone("east", 5*3600+1800)))
-	user := authenticationv1.UserInfo{Username: strange, UID: strange, Groups: []string{strange, "b"}, Extra: map[string]authenticationv1.ExtraValue{strange: {"b", strange}, "a": nil, "A": {}}}
+	user := authenticationv1.UserInfo{
+		Username: strange,
+		UID:      strange,
+		Groups:   []string{strange, "b"},
+		Extra:    map[string]authenticationv1.ExtraValue{strange: {"b", strange}, "a": nil, "A": {}},
+	}
 	events := []*auditinternal.Event{
 		{},
 		{
-			ImpersonatedUser: &authenticationv1.UserInfo{}, AuthenticationMetadata: &auditinternal.AuthenticationMetadata{}, ObjectRef: &auditinternal.ObjectReference{}, ResponseStatus: &metav1.Status{},
-			SourceIPs: []string{}, Annotations: map[string]string{},
+			ImpersonatedUser:       &authenticationv1.UserInfo{},
+			AuthenticationMetadata: &auditinternal.AuthenticationMetadata{},
+			ObjectRef:              &auditinternal.ObjectReference{},
+			ResponseStatus:         &metav1.Status{},
+			SourceIPs:              []string{},
+			Annotations:            map[string]string{},
 		},
-		{ResponseStatus: &metav1.Status{Code: 200}, RequestReceivedTimestamp: at, StageTimestamp: at, Annotations: map[string]string{"z": "", "a": "b", "m": strange}},
 		{
-			RequestURI: strange, Verb: strange, UserAgent: strange, SourceIPs: []string{strange, "a"}, User: user, ImpersonatedUser: &user,
-			ObjectRef:      &auditinternal.ObjectReference{Name: strange, Namespace: strange, Subresource: strange},
-			ResponseStatus: &metav1.Status{Status: metav1.StatusFailure, Message: strange, Reason: strange, Code: 403}, RequestObject: &runtime.Unknown{},
+			ResponseStatus:           &metav1.Status{Code: 200},
+			RequestReceivedTimestamp: at,
+			StageTimestamp:           at,
+			Annotations:              map[string]string{"z": "", "a": "b", "m": strange},
+		},
+		{
+			RequestURI:       strange,
+			Verb:             strange,
+			UserAgent:        strange,
+			SourceIPs:        []string{strange, "a"},
+			User:             user,
+			ImpersonatedUser: &user,
+			ObjectRef:        &auditinternal.ObjectReference{Name: strange, Namespace: strange, Subresource: strange},
+			ResponseStatus: &metav1.Status{
+				Status:  metav1.StatusFailure,
+				Message: strange,
+				Reason:  strange,
+				Code:    403,
+			},
+			RequestObject: &runtime.Unknown{},
 		},
 	}
 	fill := fuzzer.FuzzerFor(fuzzer.MergeFuzzerFuncs(metafuzzer.Funcs, auditfuzzer.Funcs), rand.NewSource(1), audit.Codecs)
@@ -216,12 +241,29 @@ func TestAuditLogOfAFullDisk(t *testing.T) {
 // BenchmarkAuditLog is an event of a request as kubectl sends them, by upstream's backend and by this one.
 func BenchmarkAuditLog(b *testing.B) {
 	event := &auditinternal.Event{
-		Level: auditinternal.LevelMetadata, AuditID: "024cb2f1-8564-4624-a9d8-9d92c0d04280", Stage: auditinternal.StageResponseComplete,
-		RequestURI: "/api/v1/namespaces/acme--web/configmaps/settings", Verb: "get", SourceIPs: []string{"192.0.2.1"}, UserAgent: "kubectl/v1.37.1 (linux/amd64) kubernetes/0000000",
-		User:      authenticationv1.UserInfo{Username: "alice", UID: "u1", Groups: []string{"dev", "tenant:acme", "system:authenticated"}, Extra: map[string]authenticationv1.ExtraValue{"kubetenant.dev/tenant": {"acme"}}},
-		ObjectRef: &auditinternal.ObjectReference{Resource: "configmaps", Namespace: "acme--web", Name: "settings", APIVersion: "v1"}, ResponseStatus: &metav1.Status{Code: 200},
-		RequestReceivedTimestamp: metav1.NewMicroTime(time.Now()), StageTimestamp: metav1.NewMicroTime(time.Now()),
-		Annotations: map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "", clusterAnnotation: "local"},
+		Level:      auditinternal.LevelMetadata,
+		AuditID:    "024cb2f1-8564-4624-a9d8-9d92c0d04280",
+		Stage:      auditinternal.StageResponseComplete,
+		RequestURI: "/api/v1/namespaces/acme--web/configmaps/settings",
+		Verb:       "get",
+		SourceIPs:  []string{"192.0.2.1"},
+		UserAgent:  "kubectl/v1.37.1 (linux/amd64) kubernetes/0000000",
+		User: authenticationv1.UserInfo{
+			Username: "alice",
+			UID:      "u1",
+			Groups:   []string{"dev", "tenant:acme", "system:authenticated"},
+			Extra:    map[string]authenticationv1.ExtraValue{"kubetenant.dev/tenant": {"acme"}},
+		},
+		ObjectRef: &auditinternal.ObjectReference{
+			Resource:   "configmaps",
+			Namespace:  "acme--web",
+			Name:       "settings",
+			APIVersion: "v1",
+		},
+		ResponseStatus:           &metav1.Status{Code: 200},
+		RequestReceivedTimestamp: metav1.NewMicroTime(time.Now()),
+		StageTimestamp:           metav1.NewMicroTime(time.Now()),
+		Annotations:              map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "", clusterAnnotation: "local"},
 	}
 	for name, sink := range map[string]audit.Sink{"upstream": auditlog.NewBackend(io.Discard, auditlog.FormatJson, auditv1.SchemeGroupVersion), "gateway": auditLog{io.Discard}} {
 		b.Run(name, func(b *testing.B) {

@@ -57,8 +57,10 @@ const allowedFor = 10 * time.Second
 func (c *route) build(a *auditing) error {
 	var err error
 	if c.reviews, err = (authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(), AllowCacheTTL: allowedFor, DenyCacheTTL: time.Nanosecond,
-		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
+		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(),
+		AllowCacheTTL:             allowedFor,
+		DenyCacheTTL:              time.Nanosecond,
+		WebhookRetryBackoff:       &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
 	}).New(); err != nil {
 		return err
 	}
@@ -112,7 +114,13 @@ func (c *route) authenticator() authenticator.Request {
 	if c.config.ServiceAccounts.Tokens != configv1alpha1.TokensPass {
 		return sources
 	}
-	return union.NewFailOnError(newAccounts(&accounts{issuers: c.config.ServiceAccounts.Issuers, keys: c.cluster.keys, limits: c.cluster.limits, revoked: c.gateway.stack.Revocations, reviews: c.cluster.client.AuthenticationV1().TokenReviews()}), sources)
+	return union.NewFailOnError(newAccounts(&accounts{
+		issuers: c.config.ServiceAccounts.Issuers,
+		keys:    c.cluster.keys,
+		limits:  c.cluster.limits,
+		revoked: c.gateway.stack.Revocations,
+		reviews: c.cluster.client.AuthenticationV1().TokenReviews(),
+	}), sources)
 }
 
 // clusterAnnotation of audit events names the cluster that a request was for.

@@ -74,7 +74,12 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *con
 		return nil, err
 	}
 	lent := k.state.Server
-	lent.Authentication = stack.Authentication{Credentials: stack.NoCredentials, Revocations: revoked, SourceTenant: k.source, Reviewed: authenticator.RequestFunc(k.reviewToken)}
+	lent.Authentication = stack.Authentication{
+		Credentials:  stack.NoCredentials,
+		Revocations:  revoked,
+		SourceTenant: k.source,
+		Reviewed:     authenticator.RequestFunc(k.reviewToken),
+	}
 	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize), authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }

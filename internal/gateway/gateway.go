@@ -71,7 +71,12 @@ type Options struct {
 // Open returns the gateway of the configuration at path, which is followed until ctx ends: a new version takes effect for all clusters, or,
 // where anything in it is wrong, for none. That a cluster cannot be reached is nothing wrong.
 func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
-	g := &Gateway{register: o.Register, tracer: o.Tracer, stopping: newStopping(), opened: time.Now()}
+	g := &Gateway{
+		register: o.Register,
+		tracer:   o.Tracer,
+		stopping: newStopping(),
+		opened:   time.Now(),
+	}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
 		if err := g.register(m); err != nil {
@@ -160,7 +165,8 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 	}()
 	if g.stack == nil {
 		if g.stack, err = stack.New(ctx, settings, stack.Server{
-			Register: g.register, Cluster: stack.Cluster{Owners: nobody()},
+			Register:       g.register,
+			Cluster:        stack.Cluster{Owners: nobody()},
 			Authentication: stack.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked},
 		}); err != nil {
 			return nil, err
@@ -237,7 +243,12 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 
 // newRoute returns the way to a cluster, to the one that is followed already, if it is the same.
 func (g *Gateway) newRoute(ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
-	c = &route{name: config.Name, config: config, shared: settings.Gateway, gateway: g}
+	c = &route{
+		name:    config.Name,
+		config:  config,
+		shared:  settings.Gateway,
+		gateway: g,
+	}
 	reader, err := load(config.Reader.KubeConfigFile)
 	if err != nil {
 		return nil, nil, nil, err
@@ -297,8 +308,9 @@ func (c *route) reach(sender *rest.Config) (err error) {
 // keyOf tells clusters apart: what is followed of the cluster hangs on it.
 func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings) clusterKey {
 	return clusterKey{
-		reader: reader, namespace: c.Namespace,
-		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled),
+		reader:    reader,
+		namespace: c.Namespace,
+		shape:     fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled),
 	}
 }
 

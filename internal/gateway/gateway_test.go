@@ -96,43 +96,128 @@ func TestRefusals(t *testing.T) {
 		headers                   []string
 		want                      int
 	}{
-		"nobody":                             {path: "/api/v1/namespaces/acme--web/pods", want: 401},
-		"another tenant's namespace":         {token: "alice-token", path: "/api/v1/namespaces/globex--shop/pods", want: 403},
-		"one that does not exist":            {token: "alice-token", path: "/api/v1/namespaces/nowhere/pods", want: 403},
-		"the system's":                       {token: "alice-token", path: "/api/v1/namespaces/default/secrets", want: 403},
-		"all namespaces, not labelled":       {token: "alice-token", path: "/api/v1/secrets", want: 403},
-		"the old watch":                      {token: "alice-token", path: "/api/v1/watch/namespaces/globex--shop/pods", want: 403},
-		"nodes":                              {token: "alice-token", path: "/api/v1/nodes", want: 403},
-		"metrics":                            {token: "alice-token", path: "/metrics", want: 403},
-		"as the masters":                     {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, want: 403},
-		"a group without a user":             {token: "alice-token", path: "/api", headers: []string{"Impersonate-Group", "dev"}, want: 400},
-		"an extra without a user":            {token: "alice-token", path: "/api", headers: []string{"Impersonate-Extra-A", "b"}, want: 400},
-		"a UID without a user":               {token: "alice-token", path: "/api", headers: []string{"Impersonate-Uid", "b"}, want: 400},
-		"as another tenant's":                {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%2Ftenant", "globex"}, want: 403},
-		"as another tenant's, encoded twice": {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%252Ftenant", "globex"}, want: 403},
-		"as another tenant's group":          {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "tenant:globex"}, want: 403},
-		"as the gateway itself":              {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator"}, want: 403},
-		"as nobody":                          {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "system:anonymous"}, want: 403},
-		"as somebody, whom RBAC refuses":     {token: "alice-token", path: "/api", headers: []string{"Impersonate-User", "bob"}, want: 403},
-		"the system's, as the masters":       {token: "root-token", path: "/api", headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"}, want: 403},
-		"a page":                             {path: "/api", headers: []string{"Origin", "https://evil.example"}, want: 403},
-		"a page of ours, without a token":    {path: "/api", headers: []string{"Sec-Fetch-Site", "same-origin"}, want: 403},
-		"two clusters in one path":           {token: "alice-token", path: "/clusters/eu1/clusters/us1/api", want: 400},
-		"a cluster without a name":           {token: "alice-token", path: "/clusters/", want: 400},
-		"an escape in a cluster":             {token: "alice-token", path: "/clusters/eu%31/api", want: 400},
-		"another's tenant path":              {token: "alice-token", path: "/tenants/globex/api/v1/namespaces", want: 403},
-		"two selectors":                      {token: "alice-token", path: "/api/v1/namespaces?labelSelector=a&labelSelector=b", want: 403},
-		"a token review":                     {token: "alice-token", method: "POST", path: "/apis/authentication.k8s.io/v1/tokenreviews", body: "{}", want: 403},
-		"somebody else's review":             {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/subjectaccessreviews", body: "{}", want: 403},
-		"a review that is none":              {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: "{", want: 400},
-		"a large review":                     {token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body: strings.Repeat(" ", 65<<10), want: 413},
+		"nobody":                       {path: "/api/v1/namespaces/acme--web/pods", want: 401},
+		"another tenant's namespace":   {token: "alice-token", path: "/api/v1/namespaces/globex--shop/pods", want: 403},
+		"one that does not exist":      {token: "alice-token", path: "/api/v1/namespaces/nowhere/pods", want: 403},
+		"the system's":                 {token: "alice-token", path: "/api/v1/namespaces/default/secrets", want: 403},
+		"all namespaces, not labelled": {token: "alice-token", path: "/api/v1/secrets", want: 403},
+		"the old watch":                {token: "alice-token", path: "/api/v1/watch/namespaces/globex--shop/pods", want: 403},
+		"nodes":                        {token: "alice-token", path: "/api/v1/nodes", want: 403},
+		"metrics":                      {token: "alice-token", path: "/metrics", want: 403},
+		"as the masters": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"},
+			want:    403,
+		},
+		"a group without a user": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-Group", "dev"},
+			want:    400,
+		},
+		"an extra without a user": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-Extra-A", "b"},
+			want:    400,
+		},
+		"a UID without a user": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-Uid", "b"},
+			want:    400,
+		},
+		"as another tenant's": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%2Ftenant", "globex"},
+			want:    403,
+		},
+		"as another tenant's, encoded twice": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "bob", "Impersonate-Extra-Kubetenant.dev%252Ftenant", "globex"},
+			want:    403,
+		},
+		"as another tenant's group": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "tenant:globex"},
+			want:    403,
+		},
+		"as the gateway itself": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator"},
+			want:    403,
+		},
+		"as nobody": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "system:anonymous"},
+			want:    403,
+		},
+		"as somebody, whom RBAC refuses": {
+			token:   "alice-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "bob"},
+			want:    403,
+		},
+		"the system's, as the masters": {
+			token:   "root-token",
+			path:    "/api",
+			headers: []string{"Impersonate-User", "bob", "Impersonate-Group", "system:masters"},
+			want:    403,
+		},
+		"a page":                          {path: "/api", headers: []string{"Origin", "https://evil.example"}, want: 403},
+		"a page of ours, without a token": {path: "/api", headers: []string{"Sec-Fetch-Site", "same-origin"}, want: 403},
+		"two clusters in one path":        {token: "alice-token", path: "/clusters/eu1/clusters/us1/api", want: 400},
+		"a cluster without a name":        {token: "alice-token", path: "/clusters/", want: 400},
+		"an escape in a cluster":          {token: "alice-token", path: "/clusters/eu%31/api", want: 400},
+		"another's tenant path":           {token: "alice-token", path: "/tenants/globex/api/v1/namespaces", want: 403},
+		"two selectors":                   {token: "alice-token", path: "/api/v1/namespaces?labelSelector=a&labelSelector=b", want: 403},
+		"a token review": {
+			token:  "alice-token",
+			method: "POST",
+			path:   "/apis/authentication.k8s.io/v1/tokenreviews",
+			body:   "{}",
+			want:   403,
+		},
+		"somebody else's review": {
+			token:  "alice-token",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			body:   "{}",
+			want:   403,
+		},
+		"a review that is none": {
+			token:  "alice-token",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			body:   "{",
+			want:   400,
+		},
+		"a large review": {
+			token:  "alice-token",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			body:   strings.Repeat(" ", 65<<10),
+			want:   413,
+		},
 		"rules of another's namespace": {
-			token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"globex--shop"}}`, want: 403,
+			token:  "alice-token",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+			body:   `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"globex--shop"}}`,
+			want:   403,
 		},
 		"rules everywhere": {
-			token: "alice-token", method: "POST", path: "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`, want: 403,
+			token:  "alice-token",
+			method: "POST",
+			path:   "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+			body:   `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{}}`,
+			want:   403,
 		},
 	} {
 		method := r.method
@@ -227,8 +312,13 @@ func TestServiceAccounts(t *testing.T) {
 		token, cluster string
 		want           int
 	}{
-		"its own": {account, "eu1", 200}, "of another cluster": {others, "eu1", 401}, "at another cluster": {account, "us1", 401}, "no account": {admin, "eu1", 401},
-		"forged": {forged, "eu1", 401}, "expired": {expired, "eu1", 401}, "of another's namespace": {elsewhere, "eu1", 403},
+		"its own":                {account, "eu1", 200},
+		"of another cluster":     {others, "eu1", 401},
+		"at another cluster":     {account, "us1", 401},
+		"no account":             {admin, "eu1", 401},
+		"forged":                 {forged, "eu1", 401},
+		"expired":                {expired, "eu1", 401},
+		"of another's namespace": {elsewhere, "eu1", 403},
 	} {
 		if code, text := w.get(r.token, "/clusters/"+r.cluster+path); code != r.want {
 			t.Errorf("%s: %d, want %d: %s", what, code, r.want, text)
@@ -330,9 +420,11 @@ func TestClusters(t *testing.T) {
 		t.Errorf("without a root: %d: %s", code, text)
 	}
 	for path, want := range map[string]int{
-		"/clusters/eu1/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/api/v1/namespaces/x/pods": 403,
-		"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods": 200, "/clusters/eu1/tenants/acme-eu/api/v1/namespaces/acme--web/pods": 403,
-		"/clusters/us1/api/v1/namespaces/acme--web/pods": 200,
+		"/clusters/eu1/api/v1/namespaces/acme--web/pods":                 200,
+		"/clusters/eu1/api/v1/namespaces/x/pods":                         403,
+		"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods":    200,
+		"/clusters/eu1/tenants/acme-eu/api/v1/namespaces/acme--web/pods": 403,
+		"/clusters/us1/api/v1/namespaces/acme--web/pods":                 200,
 	} {
 		if code, text := w.get("alice-token", path); code != want {
 			t.Errorf("%s: %d, want %d: %s", path, code, want, text)
@@ -429,14 +521,29 @@ func TestAnswers(t *testing.T) {
 		want             int
 		wantBody, wantTo string
 	}{
-		"a redirect elsewhere":            {code: 302, location: "https://evil.example/", want: 502},
-		"a redirect by two slashes":       {code: 307, location: "//evil.example/", want: 502},
-		"a redirect by a backslash":       {code: 307, location: `/\evil.example/`, want: 502},
-		"a redirect on the cluster":       {code: 301, location: "/api/v1/x", want: 301, wantTo: "/clusters/eu1/tenants/acme/api/v1/x"},
+		"a redirect elsewhere":      {code: 302, location: "https://evil.example/", want: 502},
+		"a redirect by two slashes": {code: 307, location: "//evil.example/", want: 502},
+		"a redirect by a backslash": {code: 307, location: `/\evil.example/`, want: 502},
+		"a redirect on the cluster": {
+			code:     301,
+			location: "/api/v1/x",
+			want:     301,
+			wantTo:   "/clusters/eu1/tenants/acme/api/v1/x",
+		},
 		"the gateway is not known":        {code: 401, body: "who?", want: 503},
 		"the gateway may not impersonate": {code: 403, body: refused, want: 502},
-		"the caller may not":              {code: 403, body: own, want: 403, wantBody: own},
-		"an error":                        {code: 500, body: "oh", want: 500, wantBody: "oh"},
+		"the caller may not": {
+			code:     403,
+			body:     own,
+			want:     403,
+			wantBody: own,
+		},
+		"an error": {
+			code:     500,
+			body:     "oh",
+			want:     500,
+			wantBody: "oh",
+		},
 	} {
 		c.mu.Lock()
 		c.answer = func(w http.ResponseWriter, _ *http.Request) bool {

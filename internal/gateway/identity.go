@@ -42,7 +42,13 @@ type tenantUser struct {
 
 // newMapping returns the mapping of a valid configuration.
 func newMapping(c *configv1alpha1.GatewayCluster) (*mapping, error) {
-	m := &mapping{to: map[tenant.ID]tenant.ID{}, from: map[tenant.ID]tenant.ID{}, config: c.Identity, users: map[tenantUser]string{}, extras: map[string]bool{}}
+	m := &mapping{
+		to:     map[tenant.ID]tenant.ID{},
+		from:   map[tenant.ID]tenant.ID{},
+		config: c.Identity,
+		users:  map[tenantUser]string{},
+		extras: map[string]bool{},
+	}
 	for from, to := range c.TenantMap {
 		source, err := tenant.Parse(from)
 		if err != nil {

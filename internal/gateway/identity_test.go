@@ -29,8 +29,10 @@ func mappingOf(t *testing.T, change func(*configv1alpha1.GatewayCluster)) *mappi
 func TestIdentityCarried(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	alice := tenant.Bind(&user.DefaultInfo{
-		Name: "alice", UID: "u1", Groups: []string{"dev-a", "ops", "system:authenticated", "tenant:acme", "devil"},
-		Extra: map[string][]string{"example.com/floor": {"3"}, "kubetenant.dev/source": {"tokens"}},
+		Name:   "alice",
+		UID:    "u1",
+		Groups: []string{"dev-a", "ops", "system:authenticated", "tenant:acme", "devil"},
+		Extra:  map[string][]string{"example.com/floor": {"3"}, "kubetenant.dev/source": {"tokens"}},
 	}, acme)
 	type want struct {
 		name, uid string
@@ -62,8 +64,11 @@ func TestIdentityCarried(t *testing.T) {
 		},
 		"another name, extras and the UID": {func(c *configv1alpha1.GatewayCluster) {
 			c.Identity = configv1alpha1.GatewayIdentity{
-				WithUID: true, Extras: []string{"example.com/floor"}, GroupPattern: &none, Unmapped: configv1alpha1.UnmappedDeny,
-				Users: []configv1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}},
+				WithUID:      true,
+				Extras:       []string{"example.com/floor"},
+				GroupPattern: &none,
+				Unmapped:     configv1alpha1.UnmappedDeny,
+				Users:        []configv1alpha1.GatewayUser{{Tenant: "acme", User: "alice", As: "bob"}},
 			}
 		}, want{"bob", "u1", []string{"tenant:acme"}, 2, "acme"}},
 	} {

@@ -20,13 +20,19 @@ const noCluster = "(none)"
 func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 	return &gatewayMetrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "kubetenant", Subsystem: "gateway", Name: "requests_total",
-			Help: "Requests by cluster and HTTP status, streams when they have ended.", StabilityLevel: metrics.ALPHA,
+			Namespace:      "kubetenant",
+			Subsystem:      "gateway",
+			Name:           "requests_total",
+			Help:           "Requests by cluster and HTTP status, streams when they have ended.",
+			StabilityLevel: metrics.ALPHA,
 		}, []string{"cluster", "code"}),
 		latency: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Namespace: "kubetenant", Subsystem: "gateway", Name: "request_duration_seconds",
-			Help: "Time to answer what is no stream, by cluster.", StabilityLevel: metrics.ALPHA,
-			Buckets: []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30},
+			Namespace:      "kubetenant",
+			Subsystem:      "gateway",
+			Name:           "request_duration_seconds",
+			Help:           "Time to answer what is no stream, by cluster.",
+			StabilityLevel: metrics.ALPHA,
+			Buckets:        []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30},
 		}, []string{"cluster"}),
 		current: &clusterCollector{gateway: g},
 	}

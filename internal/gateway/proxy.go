@@ -47,8 +47,12 @@ func proxyStateFrom(ctx context.Context) *proxyState {
 func (c *route) newProxy() http.Handler {
 	through := func(b *buffers) http.Handler {
 		return &httputil.ReverseProxy{
-			Rewrite: c.rewrite, Transport: c.gateway.tracedSending(c.name, c.roundTrip), ModifyResponse: c.modifyResponse, ErrorHandler: c.answerError,
-			BufferPool: b, ErrorLog: quiet(),
+			Rewrite:        c.rewrite,
+			Transport:      c.gateway.tracedSending(c.name, c.roundTrip),
+			ModifyResponse: c.modifyResponse,
+			ErrorHandler:   c.answerError,
+			BufferPool:     b,
+			ErrorLog:       quiet(),
 		}
 	}
 	requests, streams := through(requestBuffers), through(streamBuffers)

@@ -290,8 +290,9 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := json.Marshal(map[string]any{
-			"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-			"status": map[string]string{"token": token, "clientCertificateData": string(certificate), "clientKeyData": string(key)},
+			"apiVersion": "client.authentication.k8s.io/v1",
+			"kind":       "ExecCredential",
+			"status":     map[string]string{"token": token, "clientCertificateData": string(certificate), "clientKeyData": string(key)},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -313,7 +314,9 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	knows("first-token")
 	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) {
 		*u = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
-			APIVersion: "client.authentication.k8s.io/v1", Command: "cat", Args: []string{filepath.Join(w.dir, "says.json")},
+			APIVersion:      "client.authentication.k8s.io/v1",
+			Command:         "cat",
+			Args:            []string{filepath.Join(w.dir, "says.json")},
 			InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
 		}}
 	})

@@ -49,8 +49,13 @@ func TestDelegatedReviews(t *testing.T) {
 		return review.Status
 	}
 	for token, want := range map[string]string{
-		"alice-token": "alice acme-eu", own: "system:serviceaccount:acme--web:builder ",
-		"bob-token": "", others: "", "carol-token": "", "root-token": "", "nobody's": "",
+		"alice-token": "alice acme-eu",
+		own:           "system:serviceaccount:acme--web:builder ",
+		"bob-token":   "",
+		others:        "",
+		"carol-token": "",
+		"root-token":  "",
+		"nobody's":    "",
 	} {
 		is := reviewToken("alice-token", token)
 		extra := strings.Join(is.User.Extra["kubetenant.dev/tenant"], ",")
@@ -65,9 +70,14 @@ func TestDelegatedReviews(t *testing.T) {
 		t.Errorf("reviews of tokens were sent on: %v", sent[0].as())
 	}
 	for subject, want := range map[string]bool{
-		`"user":"dave"`: true, `"user":"system:serviceaccount:acme--web:builder"`: true, `"user":"dave","groups":["tenant:acme-eu"]`: true,
-		`"user":"dave","groups":["tenant:globex"]`: false, `"user":"system:serviceaccount:globex--shop:builder"`: false, `"user":"system:admin"`: false,
-		`"user":"dave","groups":["system:masters"]`: false, `"user":"dave","extra":{"kubetenant.dev/tenant":["globex"]}`: false,
+		`"user":"dave"`: true,
+		`"user":"system:serviceaccount:acme--web:builder"`:           true,
+		`"user":"dave","groups":["tenant:acme-eu"]`:                  true,
+		`"user":"dave","groups":["tenant:globex"]`:                   false,
+		`"user":"system:serviceaccount:globex--shop:builder"`:        false,
+		`"user":"system:admin"`:                                      false,
+		`"user":"dave","groups":["system:masters"]`:                  false,
+		`"user":"dave","extra":{"kubetenant.dev/tenant":["globex"]}`: false,
 	} {
 		for namespace, theirs := range map[string]bool{"acme--web": true, "globex--shop": false} {
 			eu.become(func() { asked = nil })

@@ -88,10 +88,22 @@ func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config,
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ca"}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	root := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "ca"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
 	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}}, NotBefore: root.NotBefore, NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(2),
+		Subject:      pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}},
+		NotBefore:    root.NotBefore,
+		NotAfter:     end,
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	var pair tls.Certificate
 	for _, template := range []*x509.Certificate{root, leaf} {
@@ -106,7 +118,12 @@ func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config,
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(w.server.Certificate())
-	return &tls.Config{RootCAs: pool, ServerName: "example.com", MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}}, ca
+	return &tls.Config{
+		RootCAs:      pool,
+		ServerName:   "example.com",
+		MinVersion:   tls.VersionTLS12,
+		Certificates: []tls.Certificate{pair},
+	}, ca
 }
 
 // echo returns what answers logs that are followed with nothing, and what is upgraded with what it is sent.

@@ -74,13 +74,21 @@ func newTransport(to *transport.Config, speak func(*http.Protocols)) (*http.Tran
 		return nil, err
 	}
 	t := &http.Transport{
-		Proxy: http.ProxyFromEnvironment, TLSClientConfig: secured, TLSHandshakeTimeout: dialTimeout,
-		DialContext:         to.DialHolder.Dial, // by which plugins close connections
-		MaxIdleConnsPerHost: idleEach, IdleConnTimeout: idleTimeout,
+		Proxy:                  http.ProxyFromEnvironment,
+		TLSClientConfig:        secured,
+		TLSHandshakeTimeout:    dialTimeout,
+		DialContext:            to.DialHolder.Dial, // by which plugins close connections
+		MaxIdleConnsPerHost:    idleEach,
+		IdleConnTimeout:        idleTimeout,
 		MaxResponseHeaderBytes: headerBytes,
 		DisableCompression:     true, // bodies go on as they come
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: blockedFor, MaxReceiveBufferPerStream: receiveBuffer},
-		Protocols:              &http.Protocols{},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout:           pingAfter,
+			PingTimeout:               pingTimeout,
+			WriteByteTimeout:          blockedFor,
+			MaxReceiveBufferPerStream: receiveBuffer,
+		},
+		Protocols: &http.Protocols{},
 	}
 	speak(t.Protocols)
 	if to.Proxy != nil {

@@ -194,7 +194,12 @@ func TestViewIsAnAPI(t *testing.T) {
 			t.Errorf("%s: %d: %s", include, code, text)
 		}
 	}
-	for accept, want := range map[string]int{"application/yaml": 200, "application/vnd.kubernetes.protobuf,application/json": 200, "application/vnd.kubernetes.protobuf": 406, "image/png": 406} {
+	for accept, want := range map[string]int{
+		"application/yaml": 200,
+		"application/vnd.kubernetes.protobuf,application/json": 200,
+		"application/vnd.kubernetes.protobuf":                  406,
+		"image/png":                                            406,
+	} {
 		if code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters", accept); code != want {
 			t.Errorf("%s: %d: %s", accept, code, text)
 		}

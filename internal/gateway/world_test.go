@@ -105,7 +105,13 @@ func (r *request) as() string {
 
 func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
 	t.Helper()
-	s := &standIn{readerToken: readerToken, key: authntest.MustKey("ES256"), tokens: map[string]string{}, namespaces: namespaces, changed: make(chan struct{})}
+	s := &standIn{
+		readerToken: readerToken,
+		key:         authntest.MustKey("ES256"),
+		tokens:      map[string]string{},
+		namespaces:  namespaces,
+		changed:     make(chan struct{}),
+	}
 	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(s.serve))
 	s.EnableHTTP2 = true
 	s.TLS = &tls.Config{ClientAuth: tls.RequestClientCert, MinVersion: tls.VersionTLS12}
@@ -198,9 +204,17 @@ func ownDefinitions(lacks []string) []any {
 // lists are the kinds of the lists that the gateway's clients read.
 func lists() map[string]string {
 	return map[string]string{
-		"namespaces": "NamespaceList", "configmaps": "ConfigMapList", "mutatingwebhookconfigurations": "MutatingWebhookConfigurationList",
-		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList", "customresourcedefinitions": "CustomResourceDefinitionList", "accessgrants": "AccessGrantList", "tenants": "TenantList", "tenantquotas": "TenantQuotaList", "retiredtenants": "RetiredTenantList",
-		"namespacetemplates": "NamespaceTemplateList", "tenantmembers": "TenantMembersList",
+		"namespaces":                      "NamespaceList",
+		"configmaps":                      "ConfigMapList",
+		"mutatingwebhookconfigurations":   "MutatingWebhookConfigurationList",
+		"validatingwebhookconfigurations": "ValidatingWebhookConfigurationList",
+		"customresourcedefinitions":       "CustomResourceDefinitionList",
+		"accessgrants":                    "AccessGrantList",
+		"tenants":                         "TenantList",
+		"tenantquotas":                    "TenantQuotaList",
+		"retiredtenants":                  "RetiredTenantList",
+		"namespacetemplates":              "NamespaceTemplateList",
+		"tenantmembers":                   "TenantMembersList",
 	}
 }
 
@@ -276,8 +290,10 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	if kind == "RetiredTenantList" {
 		for _, id := range s.retired {
 			items = append(items, map[string]any{
-				"apiVersion": "kubetenant.dev/v1alpha1", "kind": "RetiredTenant", "metadata": map[string]any{"name": id + "-was", "resourceVersion": "1"},
-				"spec": map[string]any{"id": id, "uid": "was", "retiredAt": "2026-01-01T00:00:00Z"},
+				"apiVersion": "kubetenant.dev/v1alpha1",
+				"kind":       "RetiredTenant",
+				"metadata":   map[string]any{"name": id + "-was", "resourceVersion": "1"},
+				"spec":       map[string]any{"id": id, "uid": "was", "retiredAt": "2026-01-01T00:00:00Z"},
 			})
 		}
 	}
@@ -296,7 +312,12 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"), strings.Contains(kind, "Template"):
 		version = "kubetenant.dev/v1alpha1"
 	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"kind": kind, "apiVersion": version, "metadata": map[string]any{"resourceVersion": "1"}, "items": items})
+	_ = json.NewEncoder(w).Encode(map[string]any{
+		"kind":       kind,
+		"apiVersion": version,
+		"metadata":   map[string]any{"resourceVersion": "1"},
+		"items":      items,
+	})
 }
 
 func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string) {
@@ -317,7 +338,8 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string)
 		s.mu.Lock()
 		if resource == "configmaps" {
 			tell("ADDED", &corev1.ConfigMap{
-				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, Data: map[string]string{state.SweptKey: s.swept},
+				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+				Data:       map[string]string{state.SweptKey: s.swept},
 				ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: "kubetenant-system", ResourceVersion: fmt.Sprint(version)},
 			})
 		}
@@ -557,7 +579,12 @@ func (w *world) dial(protocol string) *tls.Conn {
 	w.t.Helper()
 	pool := x509.NewCertPool()
 	pool.AddCert(w.server.Certificate())
-	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: pool, ServerName: "example.com", NextProtos: []string{protocol}, MinVersion: tls.VersionTLS12}}).
+	conn, err := (&tls.Dialer{Config: &tls.Config{
+		RootCAs:    pool,
+		ServerName: "example.com",
+		NextProtos: []string{protocol},
+		MinVersion: tls.VersionTLS12,
+	}}).
 		DialContext(w.t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
 	if err != nil {
 		w.t.Fatal(err)

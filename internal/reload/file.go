@@ -183,7 +183,12 @@ func look(path string) (version, error) {
 	if !info.Mode().IsRegular() {
 		return version{}, fmt.Errorf("%s: not a regular file", path)
 	}
-	return version{modified: info.ModTime(), changed: changeTime(info), size: info.Size(), info: info}, nil
+	return version{
+		modified: info.ModTime(),
+		changed:  changeTime(info),
+		size:     info.Size(),
+		info:     info,
+	}, nil
 }
 
 func (v version) same(w version) bool {

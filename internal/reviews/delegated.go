@@ -89,8 +89,14 @@ func (d *Delegated) token(r *http.Request, id tenant.ID, _ user.Info, object run
 	}
 	u := resp.User
 	review.Status = authenticationv1.TokenReviewStatus{
-		Authenticated: true, Audiences: asked.Intersect(resp.Audiences),
-		User: authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: map[string]authenticationv1.ExtraValue{}},
+		Authenticated: true,
+		Audiences:     asked.Intersect(resp.Audiences),
+		User: authenticationv1.UserInfo{
+			Username: u.GetName(),
+			UID:      u.GetUID(),
+			Groups:   u.GetGroups(),
+			Extra:    map[string]authenticationv1.ExtraValue{},
+		},
 	}
 	for key, values := range u.GetExtra() {
 		review.Status.User.Extra[key] = values
@@ -184,5 +190,13 @@ func saysOfCredential(key string) bool {
 }
 
 func impersonated(group, resource, subresource, name string) authorizer.AttributesRecord {
-	return authorizer.AttributesRecord{Verb: "impersonate", APIGroup: group, APIVersion: "v1", Resource: resource, Subresource: subresource, Name: name, ResourceRequest: true}
+	return authorizer.AttributesRecord{
+		Verb:            "impersonate",
+		APIGroup:        group,
+		APIVersion:      "v1",
+		Resource:        resource,
+		Subresource:     subresource,
+		Name:            name,
+		ResourceRequest: true,
+	}
 }

@@ -40,7 +40,12 @@ func of(t *testing.T, name, id string, more ...string) *user.DefaultInfo {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{}
-	tokens := map[string]user.Info{"alice": of(t, "alice", "a", "dev"), "bob": of(t, "bob", "b"), "root": tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System()), "stray": &user.DefaultInfo{Name: "stray"}}
+	tokens := map[string]user.Info{
+		"alice": of(t, "alice", "a", "dev"),
+		"bob":   of(t, "bob", "b"),
+		"root":  tenant.Bind(&user.DefaultInfo{Name: "root"}, tenant.System()),
+		"stray": &user.DefaultInfo{Name: "stray"},
+	}
 	w.Subject = func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
 	w.Authenticate = func(r *http.Request) (*authenticator.Response, bool, error) {
 		if len(r.Header) != 1 || r.URL.Path != "/" {
@@ -92,7 +97,14 @@ func (w *world) post(caller user.Info, group, resource, namespace string, review
 	}), w.Of)
 	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
-	ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{IsResourceRequest: true, Verb: "create", APIGroup: group, APIVersion: "v1", Resource: resource, Namespace: namespace})
+	ctx := request.WithRequestInfo(r.Context(), &request.RequestInfo{
+		IsResourceRequest: true,
+		Verb:              "create",
+		APIGroup:          group,
+		APIVersion:        "v1",
+		Resource:          resource,
+		Namespace:         namespace,
+	})
 	if caller != nil {
 		ctx = request.WithUser(ctx, caller)
 	}
@@ -142,10 +154,16 @@ func TestTokens(t *testing.T) {
 func TestWhoIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	for resource, kind := range map[string]schema.GroupVersionKind{
-		"tokenreviews":         authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
-		"subjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"), "localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
+		"tokenreviews":              authenticationv1.SchemeGroupVersion.WithKind("TokenReview"),
+		"subjectaccessreviews":      authorizationv1.SchemeGroupVersion.WithKind("SubjectAccessReview"),
+		"localsubjectaccessreviews": authorizationv1.SchemeGroupVersion.WithKind("LocalSubjectAccessReview"),
 	} {
-		for who, want := range map[string]int{"root": http.StatusTeapot, "stray": http.StatusForbidden, "caller": http.StatusBadRequest, "": http.StatusForbidden} {
+		for who, want := range map[string]int{
+			"root":   http.StatusTeapot,
+			"stray":  http.StatusForbidden,
+			"caller": http.StatusBadRequest,
+			"":       http.StatusForbidden,
+		} {
 			var caller user.Info
 			switch who {
 			case "root":

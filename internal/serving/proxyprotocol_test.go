@@ -19,8 +19,11 @@ import (
 func header(t *testing.T, version byte, command proxyproto.ProtocolVersionAndCommand) string {
 	t.Helper()
 	h := proxyproto.Header{
-		Version: version, Command: command, TransportProtocol: proxyproto.TCPv4,
-		SourceAddr: &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 4711}, DestinationAddr: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443},
+		Version:           version,
+		Command:           command,
+		TransportProtocol: proxyproto.TCPv4,
+		SourceAddr:        &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 4711},
+		DestinationAddr:   &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 443},
 	}
 	text, err := h.Format()
 	if err != nil {

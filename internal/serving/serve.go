@@ -268,11 +268,16 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 			}
 			handler.ServeHTTP(w, r)
 		}),
-		TLSConfig: config, ReadHeaderTimeout: headerTimeout, ReadTimeout: s.ReadTimeout,
-		ConnState: s.clients.note, ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
+		TLSConfig:         config,
+		ReadHeaderTimeout: headerTimeout,
+		ReadTimeout:       s.ReadTimeout,
+		ConnState:         s.clients.note,
+		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return Connected(ctx, time.Now())
 		},
-		IdleTimeout: idleTimeout, MaxHeaderBytes: headerBytes, ErrorLog: errorLog(ctx),
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: headerBytes,
+		ErrorLog:       errorLog(ctx),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.ServeTLS(s.Listener, "", "") }()

@@ -40,7 +40,12 @@ type authority struct {
 func newAuthority(t testing.TB, name string) *authority {
 	t.Helper()
 	a := &authority{}
-	a.cert, a.key = a.sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign})
+	a.cert, a.key = a.sign(t, &x509.Certificate{
+		Subject:               pkix.Name{CommonName: name},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	})
 	return a
 }
 
@@ -71,8 +76,10 @@ func (a *authority) sign(t testing.TB, template *x509.Certificate) (*x509.Certif
 func (a *authority) issue(t testing.TB, name string, usage x509.ExtKeyUsage) tls.Certificate {
 	t.Helper()
 	leaf, key := a.sign(t, &x509.Certificate{
-		Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		KeyUsage: x509.KeyUsageDigitalSignature, DNSNames: []string{"webhook.test"},
+		Subject:     pkix.Name{CommonName: name},
+		ExtKeyUsage: []x509.ExtKeyUsage{usage},
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		DNSNames:    []string{"webhook.test"},
 	})
 	return tls.Certificate{Certificate: [][]byte{leaf.Raw}, PrivateKey: key, Leaf: leaf}
 }
@@ -136,7 +143,12 @@ type running struct {
 
 func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
 	t.Helper()
-	r := &running{dir: t.TempDir(), ca: newAuthority(t, "serving"), clients: newAuthority(t, "clients"), ended: make(chan error, 1)}
+	r := &running{
+		dir:     t.TempDir(),
+		ca:      newAuthority(t, "serving"),
+		clients: newAuthority(t, "clients"),
+		ended:   make(chan error, 1),
+	}
 	leaf := r.ca.issue(t, "first", x509.ExtKeyUsageServerAuth)
 	s := serving.Serving{ClientCAFile: filepath.Join(r.dir, "clients.crt"), ClientNames: []string{"kube-apiserver"}, Drain: drain}
 	s.CertFile, s.KeyFile = writePair(t, r.dir, &leaf)

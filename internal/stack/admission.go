@@ -225,7 +225,13 @@ func workloadKinds(configured []configv1alpha1.WorkloadKind) workload.Kinds {
 }
 
 func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*attribution.WorkloadUser, error) {
-	out := &attribution.WorkloadUser{Off: !*c.Enabled, BypassAuth: c.BypassAuth, Restamp: c.Foreign == configv1alpha1.ForeignRestamp, TrustControllers: *c.TrustControllers, Names: names}
+	out := &attribution.WorkloadUser{
+		Off:              !*c.Enabled,
+		BypassAuth:       c.BypassAuth,
+		Restamp:          c.Foreign == configv1alpha1.ForeignRestamp,
+		TrustControllers: *c.TrustControllers,
+		Names:            names,
+	}
 	for _, list := range []struct {
 		from []string
 		to   *[]*regexp.Regexp

@@ -19,7 +19,9 @@ import (
 
 // fieldPolicies are the policies of fields by their names.
 var fieldPolicies = map[configv1alpha1.FieldPolicy]plugins.Policy{
-	configv1alpha1.FieldForbid: plugins.Forbid, configv1alpha1.FieldAllowListed: plugins.AllowListed, configv1alpha1.FieldIgnore: plugins.Ignore,
+	configv1alpha1.FieldForbid:      plugins.Forbid,
+	configv1alpha1.FieldAllowListed: plugins.AllowListed,
+	configv1alpha1.FieldIgnore:      plugins.Ignore,
 }
 
 // policyRules returns what holds for each tenant, nil where nothing does.
@@ -149,5 +151,10 @@ func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
 		return nil, err
 	}
 	policy := t.Spec.DeletionPolicy
-	return &lifecycle.Life{ID: id, Replaces: t.Spec.Replaces, Deletes: policy == v1alpha1.TenantDeletionDelete, Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan}, nil
+	return &lifecycle.Life{
+		ID:        id,
+		Replaces:  t.Spec.Replaces,
+		Deletes:   policy == v1alpha1.TenantDeletionDelete,
+		Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan,
+	}, nil
 }

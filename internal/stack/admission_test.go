@@ -46,8 +46,10 @@ func TestReinvocation(t *testing.T) {
 	callers := map[string]user.Info{"a tenant": of("alice", "acme"), "the system tenant": of("root", "system"), "a controller": of("system:kube-controller-manager", "system")}
 	application := func(annotations map[string]any) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/v1", "kind": "Application",
-			"metadata": map[string]any{"name": "x", "namespace": "acme--web", "annotations": annotations}, "spec": map[string]any{},
+			"apiVersion": "example.com/v1",
+			"kind":       "Application",
+			"metadata":   map[string]any{"name": "x", "namespace": "acme--web", "annotations": annotations},
+			"spec":       map[string]any{},
 		}}
 	}
 	take := map[string]any{tenant.TakeIdentityAnnotation: "true"}
@@ -76,7 +78,12 @@ func TestReinvocation(t *testing.T) {
 
 func again(t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info) {
 	t.Helper()
-	resource := map[string]string{"Pod": "pods", "Deployment": "deployments", "Application": "applications", "Namespace": "namespaces"}[kind.Kind]
+	resource := map[string]string{
+		"Pod":         "pods",
+		"Deployment":  "deployments",
+		"Application": "applications",
+		"Namespace":   "namespaces",
+	}[kind.Kind]
 	operation, namespace := admission.Create, "acme--web"
 	if was != nil {
 		operation = admission.Update

@@ -115,8 +115,13 @@ func openSource(ctx context.Context, p *sourceParts, config *configv1alpha1.Sour
 		return authn.Source{}, err
 	}
 	s := authn.Source{Hygiene: authn.Hygiene{
-		Source: config.Name, Tenants: tenants, UsernamePrefix: config.UsernamePrefix, GroupsPrefix: config.GroupsPrefix,
-		Reserved: p.names, QualifyNames: p.settings.QualifyNames, Limits: tenant.Limits(p.settings.Limits),
+		Source:         config.Name,
+		Tenants:        tenants,
+		UsernamePrefix: config.UsernamePrefix,
+		GroupsPrefix:   config.GroupsPrefix,
+		Reserved:       p.names,
+		QualifyNames:   p.settings.QualifyNames,
+		Limits:         tenant.Limits(p.settings.Limits),
 	}}
 	err = kind.open(ctx, p, config, &s)
 	return s, err
@@ -157,7 +162,12 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 
 func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	id, isSet := config.TokenFile.Default()
-	o := tokenfile.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
+	o := tokenfile.Options{
+		DefaultTenant: id,
+		AllowMixed:    isSet,
+		Check:         s.Hygiene.Check,
+		Report:        p.report,
+	}
 	a, err := tokenfile.Open(ctx, config.TokenFile.Path, o)
 	if err != nil {
 		return err
@@ -169,7 +179,12 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.S
 
 func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
 	id, isSet := config.BasicAuthFile.Default()
-	o := basicauth.Options{DefaultTenant: id, AllowMixed: isSet, Check: s.Hygiene.Check, Report: p.report}
+	o := basicauth.Options{
+		DefaultTenant: id,
+		AllowMixed:    isSet,
+		Check:         s.Hygiene.Check,
+		Report:        p.report,
+	}
 	a, err := basicauth.Open(ctx, config.BasicAuthFile.Path, o)
 	if err != nil {
 		return err
@@ -207,9 +222,13 @@ func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alp
 	}
 	keys.Run(ctx)
 	o := serviceaccount.Options{
-		Issuer: config.ServiceAccount.Issuer, Legacy: !p.legacy,
-		Audiences: config.ServiceAccount.Audiences, RequireTenantClaim: config.ServiceAccount.RequireTenantClaim,
-		Owner: p.serviceAccounts, Objects: p.TokenObjects, Now: p.now,
+		Issuer:             config.ServiceAccount.Issuer,
+		Legacy:             !p.legacy,
+		Audiences:          config.ServiceAccount.Audiences,
+		RequireTenantClaim: config.ServiceAccount.RequireTenantClaim,
+		Owner:              p.serviceAccounts,
+		Objects:            p.TokenObjects,
+		Now:                p.now,
 	}
 	if len(o.Audiences) == 0 {
 		o.Audiences = p.APIAudiences
@@ -228,7 +247,12 @@ func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	if err != nil {
 		return err
 	}
-	a := oidc.New(ctx, oidc.Options{JWT: jwt, Compiler: p.claims(), Clients: p.issuers, Now: p.now})
+	a := oidc.New(ctx, oidc.Options{
+		JWT:      jwt,
+		Compiler: p.claims(),
+		Clients:  p.issuers,
+		Now:      p.now,
+	})
 	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
 	return nil
 }
@@ -236,9 +260,14 @@ func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {
 	config := source.Keystone
 	o := keystone.Options{
-		AuthURL: config.AuthURL, DomainID: config.Domain == configv1alpha1.DomainByID, LegacyExtras: config.LegacyExtras,
-		Tenants: make(map[string]tenant.ID, len(config.TenantMap)), TTL: config.Cache.TTL.Duration,
-		NegativeTTL: config.Cache.NegativeTTL.Duration, Stale: config.Cache.StaleOnOutage.Duration, Now: p.now,
+		AuthURL:      config.AuthURL,
+		DomainID:     config.Domain == configv1alpha1.DomainByID,
+		LegacyExtras: config.LegacyExtras,
+		Tenants:      make(map[string]tenant.ID, len(config.TenantMap)),
+		TTL:          config.Cache.TTL.Duration,
+		NegativeTTL:  config.Cache.NegativeTTL.Duration,
+		Stale:        config.Cache.StaleOnOutage.Duration,
+		Now:          p.now,
 	}
 	for domain, name := range config.TenantMap {
 		id, err := tenant.Parse(name)
@@ -329,8 +358,12 @@ func parseRevocations(data []byte) (authn.Revocations, error) {
 		return authn.Revocations{}, err
 	}
 	r := authn.Revocations{
-		Serials: map[string][]string{}, Fingerprints: map[string]struct{}{}, Tokens: map[string][]authn.TokenRule{},
-		Users: map[authn.TenantUser]struct{}{}, ServiceAccounts: map[string]struct{}{}, Tenants: map[tenant.ID]struct{}{},
+		Serials:         map[string][]string{},
+		Fingerprints:    map[string]struct{}{},
+		Tokens:          map[string][]authn.TokenRule{},
+		Users:           map[authn.TenantUser]struct{}{},
+		ServiceAccounts: map[string]struct{}{},
+		Tenants:         map[tenant.ID]struct{}{},
 	}
 	for _, c := range config.Certificates {
 		if c.SHA256 != "" {

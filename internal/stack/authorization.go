@@ -82,18 +82,22 @@ type authorizationParts struct {
 func newBoundary(ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization) (*authz.Boundary, error) {
 	o := authz.Options{
 		Subjects: &authz.Subjects{
-			Names: p.names, SystemNamespaces: config.SystemNamespaces,
-			FromGroups: config.Subject.FromGroups, Owners: p.cluster.Owners, Lineage: p.cluster.lineage(),
+			Names:            p.names,
+			SystemNamespaces: config.SystemNamespaces,
+			FromGroups:       config.Subject.FromGroups,
+			Owners:           p.cluster.Owners,
+			Lineage:          p.cluster.lineage(),
 		},
-		Owners:       p.cluster.Owners,
-		Scopes:       authz.Scopes{Custom: p.cluster.CustomScope},
-		UnboundPaths: config.UnboundAllow.Paths, UnboundObjects: objectVerbs(config.UnboundAllow.Resources),
-		Shared:     groupResources(config.SharedClusterResources),
-		Labelled:   p.cluster.Labelled,
-		Selectable: groupResources(config.SelectableResources),
-		Stale:      p.cluster.Stale,
-		Shadow:     config.Mode == configv1alpha1.ModeShadow,
-		Observe:    p.observe,
+		Owners:         p.cluster.Owners,
+		Scopes:         authz.Scopes{Custom: p.cluster.CustomScope},
+		UnboundPaths:   config.UnboundAllow.Paths,
+		UnboundObjects: objectVerbs(config.UnboundAllow.Resources),
+		Shared:         groupResources(config.SharedClusterResources),
+		Labelled:       p.cluster.Labelled,
+		Selectable:     groupResources(config.SelectableResources),
+		Stale:          p.cluster.Stale,
+		Shadow:         config.Mode == configv1alpha1.ModeShadow,
+		Observe:        p.observe,
 
 		QualifiedNames: p.qualified,
 		OwnPrefixes:    p.ownPrefixes,
@@ -143,7 +147,12 @@ func (p *authorizationParts) addRBAC(ctx context.Context, config *configv1alpha1
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
-		options := rbac.Options{Subject: o.Subjects.Of, Space: chain.space, DenyLimited: r.AskedAgain && !o.Shadow, Synced: r.Synced}
+		options := rbac.Options{
+			Subject:     o.Subjects.Of,
+			Space:       chain.space,
+			DenyLimited: r.AskedAgain && !o.Shadow,
+			Synced:      r.Synced,
+		}
 		if p.derivesRights(config) {
 			options.Derive = p.cluster.rights
 		}
@@ -154,7 +163,12 @@ func (p *authorizationParts) addRBAC(ctx context.Context, config *configv1alpha1
 
 func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb) {
 	for _, r := range resources {
-		out = append(out, authz.ObjectVerb{Verb: r.Verb, Namespace: r.Namespace, Name: r.Name, Resource: schema.GroupResource{Group: r.Group, Resource: r.Resource}})
+		out = append(out, authz.ObjectVerb{
+			Verb:      r.Verb,
+			Namespace: r.Namespace,
+			Name:      r.Name,
+			Resource:  schema.GroupResource{Group: r.Group, Resource: r.Resource},
+		})
 	}
 	return out
 }
@@ -308,8 +322,10 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 			return nil
 		}
 		d := &reviews.Delegated{
-			Subject: g.boundary.Subjects.Of, Authenticate: g.authenticator.AuthenticateRequest, Authorize: g.boundary.Authorize,
-			Denies: func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+			Subject:      g.boundary.Subjects.Of,
+			Authenticate: g.authenticator.AuthenticateRequest,
+			Authorize:    g.boundary.Authorize,
+			Denies:       func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
 		}
 		if tokens := s.shared.Authentication.Reviewed; tokens != nil {
 			d.Authenticate = tokens.AuthenticateRequest

@@ -60,7 +60,8 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	logger := funcr.New(func(_, args string) { _, _ = log.Write([]byte(args + "\n")) }, funcr.Options{})
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{
-		"tenancy.yaml": config, "tokens.csv": "CANARY1,CANARY2,CANARY3,CANARY4,,system\nCANARY5,CANARY6,CANARY7,,CANARY8\n",
+		"tenancy.yaml":  config,
+		"tokens.csv":    "CANARY1,CANARY2,CANARY3,CANARY4,,system\nCANARY5,CANARY6,CANARY7,,CANARY8\n",
 		"passwords.csv": "CANARY1,CANARY2,3\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,CANARY4,5\n",
 	})
 	_, err := stack.Open(klog.NewContext(t.Context(), logger), filepath.Join(dir, "tenancy.yaml"),

@@ -70,8 +70,14 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		return nil, errors.New("nothing tells whose namespaces are")
 	}
 	of := &shared{
-		Server: server, reloads: newReloadMetrics(), counters: authn.NewMetrics(), decisions: newDecisionMetrics(server.Cluster.exists),
-		clientCAs: &clientCAs{}, compiler: sync.OnceValue(authenticationcel.NewDefaultCompiler), sessions: &authz.Sessions{}, grantors: server.Authorization.Grantors,
+		Server:    server,
+		reloads:   newReloadMetrics(),
+		counters:  authn.NewMetrics(),
+		decisions: newDecisionMetrics(server.Cluster.exists),
+		clientCAs: &clientCAs{},
+		compiler:  sync.OnceValue(authenticationcel.NewDefaultCompiler),
+		sessions:  &authz.Sessions{},
+		grantors:  server.Authorization.Grantors,
 		isInForce: func(g *generation) bool { return stack.current.Load() == g },
 	}
 	if of.grantors == nil {
@@ -122,8 +128,13 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		}
 	}()
 	g := &generation{
-		stop: stop, config: config, olderPaths: config.Authorization.OlderTenantPaths, mode: string(config.Authorization.Mode), tenantMetrics: *config.Service.TenantMetrics, described: workloadKinds(config.Admission.Workloads),
-		governed: governedKinds(config.Admission.Binding.Kinds),
+		stop:          stop,
+		config:        config,
+		olderPaths:    config.Authorization.OlderTenantPaths,
+		mode:          string(config.Authorization.Mode),
+		tenantMetrics: *config.Service.TenantMetrics,
+		described:     workloadKinds(config.Admission.Workloads),
+		governed:      governedKinds(config.Admission.Binding.Kinds),
 	}
 	if g.hash, err = hashOf(config); err != nil {
 		return nil, err
@@ -144,10 +155,17 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		}
 	}
 	authorization := &authorizationParts{
-		Authorization: of.Authorization, cluster: &of.Cluster, names: names, qualified: config.Authentication.QualifyNames,
-		accountsInGroup: of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }),
-		ownPrefixes:     config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired, revoked: g.revoked, sourceTenant: of.sourceTenant, report: report,
-		observe: of.observe, exceptionsChanged: func() { of.sessions.EndExcepted("") },
+		Authorization:     of.Authorization,
+		cluster:           &of.Cluster,
+		names:             names,
+		qualified:         config.Authentication.QualifyNames,
+		accountsInGroup:   of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }),
+		ownPrefixes:       config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
+		revoked:           g.revoked,
+		sourceTenant:      of.sourceTenant,
+		report:            report,
+		observe:           of.observe,
+		exceptionsChanged: func() { of.sessions.EndExcepted("") },
 	}
 	if g.boundary, err = newBoundary(ctx, authorization, &config.Authorization); err != nil {
 		return nil, err
@@ -157,8 +175,13 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		return nil, err
 	}
 	admission := &admissionParts{
-		cluster: &of.Cluster, subject: g.boundary.Subjects.Of, names: names, now: of.Now, grantors: of.grantors, gates: of.decisions.gates,
-		denies: func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+		cluster:  &of.Cluster,
+		subject:  g.boundary.Subjects.Of,
+		names:    names,
+		now:      of.Now,
+		grantors: of.grantors,
+		gates:    of.decisions.gates,
+		denies:   func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
 	}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
@@ -177,14 +200,28 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 func (g *generation) authenticate(ctx context.Context, of *shared, names *tenant.SystemNames, report reload.Report) error {
 	config := &g.config.Authentication
 	sources := &sourceParts{
-		Authentication: of.Authentication, names: names, settings: config, report: report, revoked: g.revoked, now: of.Now,
-		certificates: authnx509.NewVerifier(of.Now),
-		compiler:     of.compiler, claims: sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
-		issuers: &oidc.Clients{}, serviceAccounts: g.boundary.Subjects.OfServiceAccounts, changed: of.clientCAs.changed,
+		Authentication:  of.Authentication,
+		names:           names,
+		settings:        config,
+		report:          report,
+		revoked:         g.revoked,
+		now:             of.Now,
+		certificates:    authnx509.NewVerifier(of.Now),
+		compiler:        of.compiler,
+		claims:          sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(of.compiler()) }),
+		issuers:         &oidc.Clients{},
+		serviceAccounts: g.boundary.Subjects.OfServiceAccounts,
+		changed:         of.clientCAs.changed,
 	}
 	chain := authn.Chain{
-		Audiences: of.Authentication.APIAudiences, BuiltIn: of.Authentication.Authenticator, Revoked: g.revoked,
-		Subject: g.boundary.Subjects.Of, Accepts: of.accepts(), Metrics: of.counters, Limits: tenant.Limits(config.Limits), Now: of.Now,
+		Audiences: of.Authentication.APIAudiences,
+		BuiltIn:   of.Authentication.Authenticator,
+		Revoked:   g.revoked,
+		Subject:   g.boundary.Subjects.Of,
+		Accepts:   of.accepts(),
+		Metrics:   of.counters,
+		Limits:    tenant.Limits(config.Limits),
+		Now:       of.Now,
 	}
 	if ca := of.Authentication.ClientCA; ca != nil {
 		chain.BuiltInChains = func(presented []*x509.Certificate) [][]*x509.Certificate {

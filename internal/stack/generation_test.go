@@ -30,7 +30,8 @@ func TestPublishedEvaluator(t *testing.T) {
 	}{{nil, configv1alpha1.EvaluatorUpstream}, {&stack.RBAC{Index: rbac.NewIndex()}, configv1alpha1.EvaluatorIndexed}} {
 		stack, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
 			Authentication: stack.Authentication{Credentials: stack.NoCredentials},
-			Authorization:  stack.Authorization{RBAC: c.rbac}, Cluster: stack.Cluster{Owners: authz.NewOwners(none, nil)},
+			Authorization:  stack.Authorization{RBAC: c.rbac},
+			Cluster:        stack.Cluster{Owners: authz.NewOwners(none, nil)},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -50,8 +51,10 @@ func TestDerivesRights(t *testing.T) {
 	}
 	index := rbac.NewIndex()
 	request := authorizer.AttributesRecord{
-		Verb: "create", Resource: "namespaces", ResourceRequest: true,
-		User: &user.DefaultInfo{Name: "peter", Groups: []string{user.AllAuthenticated, "tenant:acme"}, Extra: map[string][]string{tenant.ExtraKey: {"acme"}}},
+		Verb:            "create",
+		Resource:        "namespaces",
+		ResourceRequest: true,
+		User:            &user.DefaultInfo{Name: "peter", Groups: []string{user.AllAuthenticated, "tenant:acme"}, Extra: map[string][]string{tenant.ExtraKey: {"acme"}}},
 	}
 	index.Set(&rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberRole},
@@ -74,7 +77,8 @@ func TestDerivesRights(t *testing.T) {
 			c.change(&config.Authorization)
 			stack, err := stack.New(t.Context(), config, stack.Server{
 				Authentication: stack.Authentication{Credentials: stack.NoCredentials},
-				Authorization:  stack.Authorization{RBAC: c.rbac}, Cluster: stack.Cluster{Owners: authz.NewOwners(none, nil)},
+				Authorization:  stack.Authorization{RBAC: c.rbac},
+				Cluster:        stack.Cluster{Owners: authz.NewOwners(none, nil)},
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -62,7 +62,13 @@ func makeStep(r *rand.Rand) historyStep {
 		case 4:
 			return historyStep{Caller: "system/root", Verb: "delete", Target: "/api/v1/namespaces/" + name}
 		}
-		return historyStep{Caller: "system/root", Verb: "create", Target: "/api/v1/namespaces", Name: name, Label: pick("a", "a", "b", "b", "c", "-")}
+		return historyStep{
+			Caller: "system/root",
+			Verb:   "create",
+			Target: "/api/v1/namespaces",
+			Name:   name,
+			Label:  pick("a", "a", "b", "b", "c", "-"),
+		}
 	}
 	caller := pick(observed, observed, observed, other, other, other, "c")
 	namespace := caller + "--one"
@@ -127,7 +133,16 @@ func makeStep(r *rand.Rand) historyStep {
 	return s
 }
 
-var methods = map[string]string{"get": "GET", "list": "GET", "watch": "GET", "create": "POST", "update": "PUT", "patch": "PATCH", "delete": "DELETE", "deletecollection": "DELETE"}
+var methods = map[string]string{
+	"get":              "GET",
+	"list":             "GET",
+	"watch":            "GET",
+	"create":           "POST",
+	"update":           "PUT",
+	"patch":            "PATCH",
+	"delete":           "DELETE",
+	"deletecollection": "DELETE",
+}
 
 // play plays a history and returns what a tenant saw in it: the answers to its own requests, and after each step that is
 // not the other's what its watches showed, and whether they had ended.
@@ -251,7 +266,13 @@ func makeHistory(seed uint64) []historyStep {
 	r := rand.New(rand.NewPCG(seed, 0))
 	var history []historyStep
 	for _, id := range []string{observed, other} {
-		history = append(history, historyStep{Caller: "system/root", Verb: "create", Target: "/api/v1/namespaces", Name: id + "--one", Label: id})
+		history = append(history, historyStep{
+			Caller: "system/root",
+			Verb:   "create",
+			Target: "/api/v1/namespaces",
+			Name:   id + "--one",
+			Label:  id,
+		})
 	}
 	for len(history) < 50 {
 		history = append(history, makeStep(r))

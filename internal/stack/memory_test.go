@@ -69,8 +69,14 @@ type memoryWatch struct {
 func newMemory(t testing.TB, settings *configv1alpha1.Settings) *memory {
 	t.Helper()
 	m := &memory{
-		t: t, settings: settings, namespaces: map[string]*corev1.Namespace{}, cached: map[string]*corev1.Namespace{}, objects: map[types.NamespacedName]*corev1.ConfigMap{},
-		grants: map[string]*grant.Grant{}, index: grant.NewIndex(), now: time.Unix(1_000_000, 0),
+		t:          t,
+		settings:   settings,
+		namespaces: map[string]*corev1.Namespace{},
+		cached:     map[string]*corev1.Namespace{},
+		objects:    map[types.NamespacedName]*corev1.ConfigMap{},
+		grants:     map[string]*grant.Grant{},
+		index:      grant.NewIndex(),
+		now:        time.Unix(1_000_000, 0),
 	}
 	for _, name := range []string{"default", "kube-system"} {
 		m.namespaces[name] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
@@ -190,8 +196,13 @@ func (m *memory) grant(namespace, to string) {
 	} else if id, err := tenant.Parse(to); err == nil {
 		owner, _ := m.stack.NamespaceOwner(context.Background(), namespace)
 		g = &grant.Grant{
-			Namespace: namespace, Name: "g", Owner: owner, Tenant: id, Groups: []string{id.Group()}, Expires: m.now.Add(time.Hour),
-			Rules: []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+			Namespace: namespace,
+			Name:      "g",
+			Owner:     owner,
+			Tenant:    id,
+			Groups:    []string{id.Group()},
+			Expires:   m.now.Add(time.Hour),
+			Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
 		}
 		m.grants[namespace+"/g"] = g
 		m.index.Set(g)
@@ -299,7 +310,13 @@ func (m *memory) list(info *request.RequestInfo, selector labels.Selector) []str
 
 // watch shows what is there, and then what happens, until it ends.
 func (m *memory) watch(ctx context.Context, info *request.RequestInfo, selector labels.Selector) {
-	w := &memoryWatch{namespaces: info.Resource == "namespaces", namespace: info.Namespace, selector: selector, ctx: ctx, seen: m.list(info, selector)}
+	w := &memoryWatch{
+		namespaces: info.Resource == "namespaces",
+		namespace:  info.Namespace,
+		selector:   selector,
+		ctx:        ctx,
+		seen:       m.list(info, selector),
+	}
 	m.watches = append(m.watches, w)
 	if opened, is := ctx.Value(openedKey{}).(chan struct{}); is {
 		close(opened)

@@ -28,8 +28,11 @@ func newReloadMetrics() *reloadMetrics {
 			"New versions of the configuration and the files it names, by path and by result: success, or error where the version before stays.",
 			"path", "result"),
 		info: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Namespace: "kubetenant", Subsystem: "config", Name: "info", StabilityLevel: metrics.ALPHA,
-			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: replicas must agree.",
+			Namespace:      "kubetenant",
+			Subsystem:      "config",
+			Name:           "info",
+			StabilityLevel: metrics.ALPHA,
+			Help:           "1 for the configuration that is in force, by a hash of what it says and by its mode: replicas must agree.",
 		}, []string{"hash", "mode"}),
 	}
 }
@@ -89,7 +92,8 @@ const (
 
 func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 	return &decisionMetrics{
-		exists: exists, named: map[tenant.ID]bool{},
+		exists: exists,
+		named:  map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
 			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; shadow-deny: would have been denied) and reason.",
 			"decision", "reason"),
@@ -104,8 +108,11 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 
 func counters(subsystem, name, help string, labels ...string) *metrics.CounterVec {
 	return metrics.NewCounterVec(&metrics.CounterOpts{
-		Namespace: "kubetenant", Subsystem: subsystem, Name: name,
-		Help: help, StabilityLevel: metrics.ALPHA,
+		Namespace:      "kubetenant",
+		Subsystem:      subsystem,
+		Name:           name,
+		Help:           help,
+		StabilityLevel: metrics.ALPHA,
 	}, labels)
 }
 

@@ -140,7 +140,12 @@ func TestTenantMetricsEnd(t *testing.T) {
 	}
 	namespaces["verify-a"], namespaces["acme"] = []string{"verify-a--isolation"}, []string{"acme--shop"}
 	observe("verify-a", "acme", "never", "unknown")
-	if got, want := counted(), (map[string]float64{"verify-a": 1, "acme": 1, "unknown": 1, otherTenants: 1}); !maps.Equal(got, want) {
+	if got, want := counted(), (map[string]float64{
+		"verify-a":   1,
+		"acme":       1,
+		"unknown":    1,
+		otherTenants: 1,
+	}); !maps.Equal(got, want) {
 		t.Errorf("counted %v; want %v", got, want)
 	}
 	delete(namespaces, "verify-a")
@@ -148,7 +153,12 @@ func TestTenantMetricsEnd(t *testing.T) {
 	told := &namespaceEvents{cache.ResourceEventHandlerFuncs{}, m.forget}
 	told.OnDelete(&corev1.Namespace{})
 	observe("verify-a", "acme", "globex", "initech")
-	if got, want := counted(), (map[string]float64{"acme": 2, "unknown": 1, "globex": 1, otherTenants: 3}); !maps.Equal(got, want) {
+	if got, want := counted(), (map[string]float64{
+		"acme":       2,
+		"unknown":    1,
+		"globex":     1,
+		otherTenants: 3,
+	}); !maps.Equal(got, want) {
 		t.Errorf("after the end of verify-a: counted %v; want %v", got, want)
 	}
 	delete(namespaces, "globex")

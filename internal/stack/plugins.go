@@ -72,7 +72,13 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}
 	user.QualifiedNames = config.Authentication.QualifyNames
 	owner := plugins.OwnerFunc(p.cluster.Owners.Certain)
-	o := &pluginOptions{admissionParts: p, config: config, owner: owner, kinds: workloadKinds(config.Admission.Workloads), user: user}
+	o := &pluginOptions{
+		admissionParts: p,
+		config:         config,
+		owner:          owner,
+		kinds:          workloadKinds(config.Admission.Workloads),
+		user:           user,
+	}
 	o.metadata, o.objects = p.cluster.controllerObjects()
 	return []Plugin{
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(o.namespace())},
@@ -89,7 +95,12 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 		{Name: policy.Name, Setting: "admission.policy", Interface: policy.New(o.policy())},
 		{Name: label.Name, Interface: label.New(owner)},
 		{Name: gate.Name, Setting: "admission.gate", Interface: gate.New(o.gate())},
-		{Name: quota.Name, Setting: "admission.quota", Interface: quota.New(o.quota()), Last: true},
+		{
+			Name:      quota.Name,
+			Setting:   "admission.quota",
+			Interface: quota.New(o.quota()),
+			Last:      true,
+		},
 	}, nil
 }
 

@@ -235,8 +235,12 @@ func Check(ctx context.Context, path string) error {
 func noProxy() *authenticatorfactory.RequestHeaderConfig {
 	anybody := headerrequest.StaticStringSlice{"-"}
 	return &authenticatorfactory.RequestHeaderConfig{
-		CAContentProvider: &clientCAs{}, AllowedClientNames: anybody,
-		UsernameHeaders: anybody, UIDHeaders: anybody, GroupHeaders: anybody, ExtraHeaderPrefixes: anybody,
+		CAContentProvider:   &clientCAs{},
+		AllowedClientNames:  anybody,
+		UsernameHeaders:     anybody,
+		UIDHeaders:          anybody,
+		GroupHeaders:        anybody,
+		ExtraHeaderPrefixes: anybody,
 	}
 }
 

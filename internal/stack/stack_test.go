@@ -123,7 +123,12 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nodes := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "ops"}, Verb: "get", Resource: "nodes", ResourceRequest: true}
+	nodes := authorizer.AttributesRecord{
+		User:            &user.DefaultInfo{Name: "ops"},
+		Verb:            "get",
+		Resource:        "nodes",
+		ResourceRequest: true,
+	}
 	denied := func() bool {
 		d, _, _ := stack.Authorizer.Authorize(t.Context(), nodes)
 		return d == authorizer.DecisionDeny
@@ -181,7 +186,13 @@ func TestReloadUnderLoad(t *testing.T) {
 					t.Errorf("during a reload: %v, %v", ok, err)
 					return
 				}
-				d, _, _ := stack.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: resp.User, Verb: "get", Resource: "pods", Namespace: "b--web", ResourceRequest: true})
+				d, _, _ := stack.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+					User:            resp.User,
+					Verb:            "get",
+					Resource:        "pods",
+					Namespace:       "b--web",
+					ResourceRequest: true,
+				})
 				if d != authorizer.DecisionDeny {
 					t.Errorf("during a reload: %v", d)
 				}
@@ -268,8 +279,12 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 			t.Fatal(err)
 		}
 		template := &x509.Certificate{
-			SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotAfter: time.Now().Add(time.Hour),
-			IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+			SerialNumber:          big.NewInt(1),
+			Subject:               pkix.Name{CommonName: name},
+			NotAfter:              time.Now().Add(time.Hour),
+			IsCA:                  true,
+			BasicConstraintsValid: true,
+			KeyUsage:              x509.KeyUsageCertSign,
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 		if err != nil {
@@ -287,9 +302,12 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	replace(t, dir, map[string]string{"ca.crt": clients, "tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: certs, x509: { clientCAFile: ca.crt } } ] }\n"})
 	anybody := &authenticatorfactory.RequestHeaderConfig{
-		CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{},
-		UsernameHeaders: headerrequest.StaticStringSlice{"X-Remote-User"}, UIDHeaders: headerrequest.StaticStringSlice{},
-		GroupHeaders: headerrequest.StaticStringSlice{}, ExtraHeaderPrefixes: headerrequest.StaticStringSlice{},
+		CAContentProvider:   content,
+		AllowedClientNames:  headerrequest.StaticStringSlice{},
+		UsernameHeaders:     headerrequest.StaticStringSlice{"X-Remote-User"},
+		UIDHeaders:          headerrequest.StaticStringSlice{},
+		GroupHeaders:        headerrequest.StaticStringSlice{},
+		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{},
 	}
 	opened, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}})
 	if err != nil {

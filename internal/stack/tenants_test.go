@@ -74,17 +74,25 @@ func requiring(ctx context.Context, t *testing.T, required configv1alpha1.Requir
 	}, nil)
 	settings := &configv1alpha1.Settings{}
 	settings.Authorization.RequireTenant = required
-	return stack.New(ctx, settings, stack.Server{Cluster: c, Authorization: stack.Authorization{
-		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		}),
-	}})
+	return stack.New(ctx, settings, stack.Server{
+		Cluster: c,
+		Authorization: stack.Authorization{
+			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+				return authorizer.DecisionAllow, "", nil
+			}),
+		},
+	})
 }
 
 // TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one is required; where nobody knows
 // any Tenants, nobody has one.
 func TestRequireTenant(t *testing.T) {
-	known := tenantsOf{"open": authz.AccessOpen, "reads": authz.AccessReadOnly, "closed": authz.AccessClosed, "unknown": authz.AccessUnknown}
+	known := tenantsOf{
+		"open":    authz.AccessOpen,
+		"reads":   authz.AccessReadOnly,
+		"closed":  authz.AccessClosed,
+		"unknown": authz.AccessUnknown,
+	}
 	for _, c := range []struct {
 		required configv1alpha1.RequireTenant
 		tenants  stack.Tenants
@@ -93,13 +101,29 @@ func TestRequireTenant(t *testing.T) {
 		{"", known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
 		{configv1alpha1.RequireTenantNever, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
 		{configv1alpha1.RequireTenantWarn, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{configv1alpha1.RequireTenantAlways, known, map[string]authz.Reason{"none": authz.ReasonNoTenantObject, "reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{
+			configv1alpha1.RequireTenantAlways,
+			known,
+			map[string]authz.Reason{
+				"none":    authz.ReasonNoTenantObject,
+				"reads":   authz.ReasonReadOnly,
+				"closed":  authz.ReasonClosed,
+				"unknown": authz.ReasonStale,
+			},
+		},
 		{configv1alpha1.RequireTenantNever, nil, nil},
 		{configv1alpha1.RequireTenantWarn, nil, nil},
-		{configv1alpha1.RequireTenantAlways, nil, map[string]authz.Reason{
-			"none": authz.ReasonNoTenantObject, "open": authz.ReasonNoTenantObject, "reads": authz.ReasonNoTenantObject,
-			"closed": authz.ReasonNoTenantObject, "unknown": authz.ReasonNoTenantObject,
-		}},
+		{
+			configv1alpha1.RequireTenantAlways,
+			nil,
+			map[string]authz.Reason{
+				"none":    authz.ReasonNoTenantObject,
+				"open":    authz.ReasonNoTenantObject,
+				"reads":   authz.ReasonNoTenantObject,
+				"closed":  authz.ReasonNoTenantObject,
+				"unknown": authz.ReasonNoTenantObject,
+			},
+		},
 	} {
 		stack, err := requiring(t.Context(), t, c.required, stack.Cluster{Tenants: c.tenants})
 		if err != nil {
@@ -107,7 +131,12 @@ func TestRequireTenant(t *testing.T) {
 		}
 		for _, id := range []string{"open", "reads", "closed", "unknown", "none"} {
 			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
-			_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			_, got, err := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
+				User:            caller,
+				Verb:            "create",
+				Resource:        "namespaces",
+				ResourceRequest: true,
+			})
 			if got != string(c.want[id]) || err != nil {
 				t.Errorf("%s, Tenants known %t, tenant %s: %q, want %q, %v", c.required, c.tenants != nil, id, got, c.want[id], err)
 			}
@@ -165,7 +194,12 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	mayGhost := func(want bool) func() error {
 		return func() error {
 			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"ghost"}}}
-			d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
+				User:            caller,
+				Verb:            "create",
+				Resource:        "namespaces",
+				ResourceRequest: true,
+			})
 			if (d == authorizer.DecisionAllow) != want {
 				return fmt.Errorf("%v, %q", d, reason)
 			}
@@ -221,7 +255,13 @@ func TestAShadowEnds(t *testing.T) {
 	write("Shadow")
 	waittest.Until(t, func() error {
 		caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
-		d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "get", Resource: "nodes", Name: "n", ResourceRequest: true})
+		d, reason, _ := stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
+			User:            caller,
+			Verb:            "get",
+			Resource:        "nodes",
+			Name:            "n",
+			ResourceRequest: true,
+		})
 		if d != authorizer.DecisionAllow {
 			return errors.New(reason)
 		}
@@ -237,25 +277,39 @@ func openRequiring(t *testing.T, path string, c stack.Cluster) (*stack.Stack, er
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
 	}, nil)
-	return stack.Open(t.Context(), path, stack.Server{Cluster: c, Authorization: stack.Authorization{
-		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "", nil
-		}),
-	}})
+	return stack.Open(t.Context(), path, stack.Server{
+		Cluster: c,
+		Authorization: stack.Authorization{
+			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+				return authorizer.DecisionAllow, "", nil
+			}),
+		},
+	})
 }
 
 // watching returns the context of a watch that a caller of a tenant has open until the test ends.
 func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 	t.Helper()
 	begun, end := make(chan context.Context), make(chan struct{})
-	info := &request.RequestInfo{IsResourceRequest: true, Verb: "watch", APIVersion: "v1", Resource: "namespaces"}
+	info := &request.RequestInfo{
+		IsResourceRequest: true,
+		Verb:              "watch",
+		APIVersion:        "v1",
+		Resource:          "namespaces",
+	}
 	open := stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		begun <- r.Context()
 		<-end
 	}))
 	handler := stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		u := authz.NoteCaller(r.Context(), &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
-		if d, reason, _ := stack.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{User: u, Verb: "watch", APIVersion: "v1", Resource: "namespaces", ResourceRequest: true}); d != authorizer.DecisionAllow {
+		if d, reason, _ := stack.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{
+			User:            u,
+			Verb:            "watch",
+			APIVersion:      "v1",
+			Resource:        "namespaces",
+			ResourceRequest: true,
+		}); d != authorizer.DecisionAllow {
 			t.Errorf("the watch of %s: %v %q", id, d, reason)
 		}
 		open.ServeHTTP(w, r.WithContext(request.WithRequestInfo(request.WithUser(r.Context(), u), info)))
@@ -283,7 +337,12 @@ func TestRequireTenantWarns(t *testing.T) {
 	for range 3 {
 		for _, id := range []string{"open", "one", "two", "system"} {
 			caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
-			_, _, _ = stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: caller, Verb: "create", Resource: "namespaces", ResourceRequest: true})
+			_, _, _ = stack.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
+				User:            caller,
+				Verb:            "create",
+				Resource:        "namespaces",
+				ResourceRequest: true,
+			})
 		}
 	}
 	sink, is := logger.GetSink().(ktesting.Underlier)

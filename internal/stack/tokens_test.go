@@ -60,14 +60,23 @@ func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Re
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	dir = t.TempDir()
 	replace(t, dir, map[string]string{
-		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
-		"kubeconfig": fmt.Sprintf(kubeconfig, server.URL), "tokens.csv": "file,bob,1,,a\n",
+		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()),
+		"revoked.yaml": noRevocations,
+		"kubeconfig":   fmt.Sprintf(kubeconfig, server.URL),
+		"tokens.csv":   "file,bob,1,,a\n",
 	})
 	s, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: register})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s, dir, key.MustSign(map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "a", "jti": "one", "exp": time.Now().Add(time.Hour).Unix()})
+	return s, dir, key.MustSign(map[string]any{
+		"iss": issuer.URL(),
+		"aud": "kubernetes",
+		"sub": "alice",
+		"org": "a",
+		"jti": "one",
+		"exp": time.Now().Add(time.Hour).Unix(),
+	})
 }
 
 // TestAHangingServiceHoldsNobodyElse: while a thousand callers wait for one provider, the others'
@@ -160,7 +169,13 @@ func TestLentRevocations(t *testing.T) {
 		t.Fatal(err)
 	}
 	decided := func() string {
-		_, reason, _ := behind.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{User: bob.User, Verb: "get", Resource: "pods", Namespace: "a--web", ResourceRequest: true})
+		_, reason, _ := behind.Authorizer.Authorize(t.Context(), authorizer.AttributesRecord{
+			User:            bob.User,
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       "a--web",
+			ResourceRequest: true,
+		})
 		return reason
 	}
 	if reason := decided(); reason == string(authz.ReasonRevoked) {
@@ -207,8 +222,10 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 	defer issuer.Close()
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{
-		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()), "revoked.yaml": noRevocations,
-		"kubeconfig": fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"), "tokens.csv": "",
+		"tenancy.yaml": fmt.Sprintf(tokensConfig, issuer.URL(), issuer.CA()),
+		"revoked.yaml": noRevocations,
+		"kubeconfig":   fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"),
+		"tokens.csv":   "",
 	})
 	_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}}})
 	if err == nil || !strings.Contains(err.Error(), "the issuer is the server's own") {

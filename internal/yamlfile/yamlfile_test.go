@@ -12,8 +12,9 @@ import (
 // TestMarshal leaves out the fields that only servers write.
 func TestMarshal(t *testing.T) {
 	ns := &corev1.Namespace{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: "web", CreationTimestamp: metav1.Now()},
-		Status: corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: "web", CreationTimestamp: metav1.Now()},
+		Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
 	}
 	got, err := yamlfile.Marshal(ns, ns)
 	one := "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: web\nspec: {}\n"

@@ -57,7 +57,15 @@ func (w *world) admit(t *testing.T, a admission.Attributes) error {
 	o.TrustControllers = !o.TrustControllers // on by default, as configured
 	owner := func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") }
 	subject := func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) }
-	p := attribution.New(attribution.Options{Subject: subject, Owner: owner, Kinds: workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true, WorkloadUser: o})
+	p := attribution.New(attribution.Options{
+		Subject:      subject,
+		Owner:        owner,
+		Kinds:        workload.New(nil),
+		Metadata:     w.find,
+		Objects:      w.find,
+		Creator:      true,
+		WorkloadUser: o,
+	})
 	if err := p.Admit(t.Context(), a, nil); err != nil {
 		return err
 	}
@@ -65,7 +73,12 @@ func (w *world) admit(t *testing.T, a admission.Attributes) error {
 }
 
 func caller(name, id string, groups ...string) user.Info {
-	return &user.DefaultInfo{Name: name, UID: "uid", Groups: groups, Extra: map[string][]string{tenant.ExtraKey: {id}}}
+	return &user.DefaultInfo{
+		Name:   name,
+		UID:    "uid",
+		Groups: groups,
+		Extra:  map[string][]string{tenant.ExtraKey: {id}},
+	}
 }
 
 var (
@@ -101,13 +114,25 @@ func owned(kind, name string) metav1.ObjectMeta {
 	if kind == "CronJob" || kind == "Job" {
 		group = "batch/v1"
 	}
-	return metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{{APIVersion: group, Kind: kind, Name: name, UID: "uid-of-owner", Controller: &yes}}}
+	return metav1.ObjectMeta{
+		Name:      "x",
+		Namespace: "a--web",
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: group,
+			Kind:       kind,
+			Name:       name,
+			UID:        "uid-of-owner",
+			Controller: &yes,
+		}},
+	}
 }
 
 // replicaSet is what a Deployment of alice's became; userInfo is its template's, empty for none.
 func replicaSet(userInfo string) *appsv1.ReplicaSet {
 	rs := &appsv1.ReplicaSet{ObjectMeta: metav1.ObjectMeta{
-		Name: "rs", Namespace: "a--web", UID: "uid-of-owner",
+		Name:        "rs",
+		Namespace:   "a--web",
+		UID:         "uid-of-owner",
 		Annotations: map[string]string{tenant.CreatorAnnotation: "the controller", tenant.OnBehalfOfAnnotation: "alice"},
 	}}
 	if userInfo != "" {
@@ -133,22 +158,78 @@ func TestMadeByControllers(t *testing.T) {
 		user, behalf string
 		denied       string
 	}{
-		"a pod takes the owner's":                    {owner: replicaSet(bobs), by: controller, user: bobs, behalf: "alice"},
-		"a pod that says the owner's":                {owner: replicaSet(bobs), supplied: bobs, by: controller, user: bobs, behalf: "alice"},
-		"a pod that says another, trusted":           {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, user: `{"user":"eve"}`, behalf: "alice"},
-		"a pod that says the owner's, not trusted":   {owner: replicaSet(bobs), supplied: bobs, by: controller, suspicious: true, user: bobs, behalf: "alice"},
-		"a pod that says another, not trusted":       {owner: replicaSet(bobs), supplied: `{"user":"eve"}`, by: controller, suspicious: true, denied: "is not allowed to set user annotation"},
-		"an owner that says nothing":                 {owner: replicaSet(""), by: controller, user: `{"user":"system:replicaset-controller"}`, behalf: "alice"},
-		"no owner":                                   {by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"an owner of that name and another life":     {owner: other, by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"an owner in another namespace":              {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"a tenant that names an owner":               {owner: replicaSet(bobs), by: alice, user: `{"user":"alice","groups":["dev","tenant:a"]}`},
-		"a tenant that names an owner and its user":  {owner: replicaSet(bobs), supplied: bobs, by: alice, denied: "user alice with groups [dev,tenant:a] is not allowed to set user annotation"},
-		"a tenant by the name of a controller":       {owner: replicaSet(bobs), by: caller("system:replicaset-controller", "a"), user: `{"user":"system:replicaset-controller"}`},
-		"nobody's controller":                        {owner: replicaSet(bobs), by: &user.DefaultInfo{Name: "system:replicaset-controller"}, user: `{"user":"system:replicaset-controller"}`},
-		"a system caller that is no controller":      {owner: replicaSet(bobs), by: caller("root", "system"), user: `{"user":"root"}`, behalf: "alice"},
-		"a controller that supplies nonsense":        {owner: replicaSet(bobs), supplied: "{}", by: controller, denied: "the user annotation must be"},
-		"a controller with nonsense that is owner's": {owner: replicaSet("{}"), supplied: "{}", by: controller, user: "{}", behalf: "alice"},
+		"a pod takes the owner's": {
+			owner:  replicaSet(bobs),
+			by:     controller,
+			user:   bobs,
+			behalf: "alice",
+		},
+		"a pod that says the owner's": {
+			owner:    replicaSet(bobs),
+			supplied: bobs,
+			by:       controller,
+			user:     bobs,
+			behalf:   "alice",
+		},
+		"a pod that says another, trusted": {
+			owner:    replicaSet(bobs),
+			supplied: `{"user":"eve"}`,
+			by:       controller,
+			user:     `{"user":"eve"}`,
+			behalf:   "alice",
+		},
+		"a pod that says the owner's, not trusted": {
+			owner:      replicaSet(bobs),
+			supplied:   bobs,
+			by:         controller,
+			suspicious: true,
+			user:       bobs,
+			behalf:     "alice",
+		},
+		"a pod that says another, not trusted": {
+			owner:      replicaSet(bobs),
+			supplied:   `{"user":"eve"}`,
+			by:         controller,
+			suspicious: true,
+			denied:     "is not allowed to set user annotation",
+		},
+		"an owner that says nothing": {
+			owner:  replicaSet(""),
+			by:     controller,
+			user:   `{"user":"system:replicaset-controller"}`,
+			behalf: "alice",
+		},
+		"no owner":                               {by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"an owner of that name and another life": {owner: other, by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"an owner in another namespace":          {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"a tenant that names an owner":           {owner: replicaSet(bobs), by: alice, user: `{"user":"alice","groups":["dev","tenant:a"]}`},
+		"a tenant that names an owner and its user": {
+			owner:    replicaSet(bobs),
+			supplied: bobs,
+			by:       alice,
+			denied:   "user alice with groups [dev,tenant:a] is not allowed to set user annotation",
+		},
+		"a tenant by the name of a controller": {owner: replicaSet(bobs), by: caller("system:replicaset-controller", "a"), user: `{"user":"system:replicaset-controller"}`},
+		"nobody's controller":                  {owner: replicaSet(bobs), by: &user.DefaultInfo{Name: "system:replicaset-controller"}, user: `{"user":"system:replicaset-controller"}`},
+		"a system caller that is no controller": {
+			owner:  replicaSet(bobs),
+			by:     caller("root", "system"),
+			user:   `{"user":"root"}`,
+			behalf: "alice",
+		},
+		"a controller that supplies nonsense": {
+			owner:    replicaSet(bobs),
+			supplied: "{}",
+			by:       controller,
+			denied:   "the user annotation must be",
+		},
+		"a controller with nonsense that is owner's": {
+			owner:    replicaSet("{}"),
+			supplied: "{}",
+			by:       controller,
+			user:     "{}",
+			behalf:   "alice",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := &world{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{TrustControllers: c.suspicious}}
@@ -211,7 +292,13 @@ func TestOwnerAway(t *testing.T) {
 // TestBypassAuth lets everybody supply a valid annotation.
 func TestBypassAuth(t *testing.T) {
 	w := &world{options: attribution.WorkloadUser{BypassAuth: true}}
-	for value, valid := range map[string]bool{bobs: true, `{"user":"system:admin"}`: true, "{}": false, "null": false, "bob": false} {
+	for value, valid := range map[string]bool{
+		bobs:                      true,
+		`{"user":"system:admin"}`: true,
+		"{}":                      false,
+		"null":                    false,
+		"bob":                     false,
+	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}}}
 		if err := w.admit(t, create(pod, alice)); (err == nil) != valid {
 			t.Errorf("%s: %v", value, err)
@@ -223,9 +310,12 @@ func TestBypassAuth(t *testing.T) {
 func TestLaterChanges(t *testing.T) {
 	w := &world{}
 	o := attribution.Options{
-		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Kinds:   workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true,
+		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:    func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds:    workload.New(nil),
+		Metadata: w.find,
+		Objects:  w.find,
+		Creator:  true,
 	}
 	p := attribution.New(o)
 	for key, value := range map[string]string{tenant.CreatorAnnotation: `{"user":"root"}`, tenant.OnBehalfOfAnnotation: "x", tenant.WorkloadUserAnnotation: bobs} {
@@ -265,8 +355,11 @@ func TestWarning(t *testing.T) {
 		ctx := warning.WithWarningRecorder(t.Context(), &told)
 		w := &world{}
 		p := attribution.New(attribution.Options{
-			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-			Kinds:   workload.New(nil), Metadata: w.find, Objects: w.find, Creator: true,
+			Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+			Kinds:    workload.New(nil),
+			Metadata: w.find,
+			Objects:  w.find,
+			Creator:  true,
 		})
 		was := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
 		is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: c.is}}
@@ -349,9 +442,11 @@ func FuzzUserInfo(f *testing.F) {
 // taken over; of a Pod that is left to be refused.
 func TestUpdatesKeepTheUser(t *testing.T) {
 	p := attribution.New(attribution.Options{
-		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Kinds:   workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find,
+		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:    func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds:    workload.New(nil),
+		Metadata: (&world{}).find,
+		Objects:  (&world{}).find,
 	})
 	deployment := func(value string) *appsv1.Deployment {
 		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web"}}
@@ -404,9 +499,11 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 func TestListsOfTemplates(t *testing.T) {
 	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
 	p := attribution.New(attribution.Options{
-		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
-		Kinds:   workload.New(map[schema.GroupKind][]string{group: {"spec.groups.*.template"}}), Metadata: (&world{}).find, Objects: (&world{}).find,
+		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:    func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Kinds:    workload.New(map[schema.GroupKind][]string{group: {"spec.groups.*.template"}}),
+		Metadata: (&world{}).find,
+		Objects:  (&world{}).find,
 	})
 	farm := func(users ...string) *unstructured.Unstructured {
 		var groups []any
@@ -418,8 +515,10 @@ func TestListsOfTemplates(t *testing.T) {
 			groups = append(groups, map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": map[string]any{}}})
 		}
 		return &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/v1", "kind": "Farm", "metadata": map[string]any{"name": "f", "namespace": "a--web"},
-			"spec": map[string]any{"groups": groups},
+			"apiVersion": "example.com/v1",
+			"kind":       "Farm",
+			"metadata":   map[string]any{"name": "f", "namespace": "a--web"},
+			"spec":       map[string]any{"groups": groups},
 		}}
 	}
 	const bob, eve, mine = `{"user":"bob"}`, `{"user":"eve"}`, `{"user":"alice","groups":["dev","tenant:a"]}`
@@ -471,8 +570,11 @@ func TestListsOfTemplates(t *testing.T) {
 // say who that was.
 func TestRolledBack(t *testing.T) {
 	p := attribution.New(attribution.Options{
-		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
-		Kinds:   workload.New(nil), Metadata: (&world{}).find, Objects: (&world{}).find, Creator: true,
+		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Kinds:    workload.New(nil),
+		Metadata: (&world{}).find,
+		Objects:  (&world{}).find,
+		Creator:  true,
 	})
 	for says, want := range map[string]int{"x": 0, "y": 1} {
 		var told heard

@@ -275,7 +275,8 @@ func TestScaledKinds(t *testing.T) {
 		{Group: "example.com", Version: "v1", Resource: "farm"}:  {nil, false},
 	} {
 		p := binding.New(binding.Options{
-			KindOf: c.kindOf, Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+			KindOf:  c.kindOf,
+			Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
 			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
 		})
 		a := admission.NewAttributesRecord(farm(nil, nil), nil, schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, "a--web", "f", resource, "scale", admission.Update, nil, false, &user.DefaultInfo{Name: "alice"})

@@ -22,8 +22,10 @@ func TestIrregularPlurals(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for kind, allowed := range map[string]bool{"Farm": false, "Other": true} {
 		o := binding.Options{
-			Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil }, Owner: func(context.Context, string) (tenant.ID, error) { return a, nil },
-			Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false}, KindOf: func(schema.GroupResource) string { return kind },
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return a, nil },
+			Owner:   func(context.Context, string) (tenant.ID, error) { return a, nil },
+			Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
+			KindOf:  func(schema.GroupResource) string { return kind },
 		}
 		scale := &autoscalingv1.Scale{}
 		err := binding.New(o).Validate(t.Context(), admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",

@@ -84,8 +84,15 @@ func (p *plugin) isTenants(ctx context.Context, namespace string) bool {
 func attributesOf(a admission.Attributes) authorizer.Attributes {
 	r := a.GetResource()
 	out := authorizer.AttributesRecord{
-		User: a.GetUserInfo(), Verb: verbOf(a), Namespace: a.GetNamespace(), Name: a.GetName(), ResourceRequest: true,
-		APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource, Subresource: a.GetSubresource(),
+		User:            a.GetUserInfo(),
+		Verb:            verbOf(a),
+		Namespace:       a.GetNamespace(),
+		Name:            a.GetName(),
+		ResourceRequest: true,
+		APIGroup:        r.Group,
+		APIVersion:      r.Version,
+		Resource:        r.Resource,
+		Subresource:     a.GetSubresource(),
 	}
 	if a.GetOperation() == admission.Create && a.GetSubresource() == "" { // it stood in the body
 		out.Name = ""

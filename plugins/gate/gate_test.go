@@ -33,16 +33,43 @@ func TestWhoIsJudged(t *testing.T) {
 		namespace           string
 		judged              bool
 	}{
-		"the system's":                              {caller: tenant.System(), owner: a, namespace: "n"},
-		"a tenant's at home":                        {caller: a, owner: a, namespace: "n", judged: true},
-		"a tenant's elsewhere":                      {caller: a, owner: tenant.System(), namespace: "n", judged: true},
-		"a tenant's, of the cluster":                {caller: a, judged: true},
-		"nobody's in tenant space":                  {callerErr: tenant.ErrUnbound, owner: a, namespace: "n", judged: true},
-		"nobody's in a namespace of nobody":         {callerErr: tenant.ErrUnbound, namespace: "n", judged: true},
-		"nobody's where the owner is not known":     {callerErr: tenant.ErrUnbound, owner: tenant.System(), ownerErr: errAway, namespace: "n", judged: true},
-		"nobody's in system space":                  {callerErr: tenant.ErrUnbound, owner: tenant.System(), namespace: "n"},
-		"nobody's, of the cluster":                  {callerErr: tenant.ErrUnbound},
-		"who is not known, said to be the system's": {caller: tenant.System(), callerErr: errAway, owner: a, namespace: "n", judged: true},
+		"the system's": {caller: tenant.System(), owner: a, namespace: "n"},
+		"a tenant's at home": {
+			caller:    a,
+			owner:     a,
+			namespace: "n",
+			judged:    true,
+		},
+		"a tenant's elsewhere": {
+			caller:    a,
+			owner:     tenant.System(),
+			namespace: "n",
+			judged:    true,
+		},
+		"a tenant's, of the cluster": {caller: a, judged: true},
+		"nobody's in tenant space": {
+			callerErr: tenant.ErrUnbound,
+			owner:     a,
+			namespace: "n",
+			judged:    true,
+		},
+		"nobody's in a namespace of nobody": {callerErr: tenant.ErrUnbound, namespace: "n", judged: true},
+		"nobody's where the owner is not known": {
+			callerErr: tenant.ErrUnbound,
+			owner:     tenant.System(),
+			ownerErr:  errAway,
+			namespace: "n",
+			judged:    true,
+		},
+		"nobody's in system space": {callerErr: tenant.ErrUnbound, owner: tenant.System(), namespace: "n"},
+		"nobody's, of the cluster": {callerErr: tenant.ErrUnbound},
+		"who is not known, said to be the system's": {
+			caller:    tenant.System(),
+			callerErr: errAway,
+			owner:     a,
+			namespace: "n",
+			judged:    true,
+		},
 	} {
 		asked, observed := 0, 0
 		o := gate.Options{
@@ -70,9 +97,15 @@ func TestWhoIsJudged(t *testing.T) {
 func TestSelfReviewsPass(t *testing.T) {
 	p := gate.New(gate.Options{
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
-		Denies:  func(context.Context, authorizer.Attributes) string { return "it lists rules" }, Observe: func() {},
+		Denies:  func(context.Context, authorizer.Attributes) string { return "it lists rules" },
+		Observe: func() {},
 	})
-	for kind, passes := range map[string]bool{"SelfSubjectRulesReview": true, "SelfSubjectAccessReview": true, "SubjectAccessReview": false, "TokenReview": false} {
+	for kind, passes := range map[string]bool{
+		"SelfSubjectRulesReview":  true,
+		"SelfSubjectAccessReview": true,
+		"SubjectAccessReview":     false,
+		"TokenReview":             false,
+	} {
 		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
 			schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil, false, &user.DefaultInfo{Name: "u"})
 		if err := p.Validate(t.Context(), a, nil); (err == nil) != passes {

@@ -44,7 +44,15 @@ func read(obj runtime.Object) (*grant.Request, error) {
 	u := obj.(*unstructured.Unstructured)
 	from, _, _ := unstructured.NestedString(u.Object, "spec", "from")
 	id, err := tenant.Parse(from)
-	return &grant.Request{From: id, Actions: []authorizer.AttributesRecord{{Verb: "get", Resource: "pods", Namespace: u.GetNamespace(), ResourceRequest: true}}}, err
+	return &grant.Request{
+		From: id,
+		Actions: []authorizer.AttributesRecord{{
+			Verb:            "get",
+			Resource:        "pods",
+			Namespace:       u.GetNamespace(),
+			ResourceRequest: true,
+		}},
+	}, err
 }
 
 func object(namespace, from string, grantor map[string]any) *unstructured.Unstructured {
@@ -69,7 +77,9 @@ func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) adm
 // plugin is one whose authorizer allows those named, and fails for "away".
 func plugin(allowed ...string) plugins.Interface {
 	return grant.New(grant.Options{
-		Subject: subject, Owner: owner, Read: read,
+		Subject: subject,
+		Owner:   owner,
+		Read:    read,
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			for _, name := range allowed {
 				if a.GetUser().GetName() == name {
@@ -160,14 +170,22 @@ func TestTheGranteeIsTheServers(t *testing.T) {
 		return &grant.Request{From: id}, err
 	}
 	p := grant.New(grant.Options{
-		Subject: subject, Owner: owner, Read: fromA,
+		Subject: subject,
+		Owner:   owner,
+		Read:    fromA,
 		Lineage: func(tenant.ID) tenant.Lineage { return tenant.Lineage{UID: uid} },
 		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		}),
 	})
 	made := func(grantee any) *unstructured.Unstructured {
-		u := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "admin", "groups": []any{"b"}, "grantee": grantee})
+		u := object("b", "a", map[string]any{
+			"owner":   "b",
+			"tenant":  "b",
+			"user":    "admin",
+			"groups":  []any{"b"},
+			"grantee": grantee,
+		})
 		u.Object["spec"].(map[string]any)["from"] = map[string]any{"tenant": "a"}
 		return u
 	}
@@ -216,9 +234,16 @@ func TestExpiredGrantsWarn(t *testing.T) {
 	for name, c := range map[string]struct {
 		expires time.Time
 		warned  bool
-	}{"over": {now.Add(-time.Second), true}, "just over": {now, true}, "to come": {now.Add(time.Second), false}, "never": {time.Time{}, false}} {
+	}{
+		"over":      {now.Add(-time.Second), true},
+		"just over": {now, true},
+		"to come":   {now.Add(time.Second), false},
+		"never":     {time.Time{}, false},
+	} {
 		p := grant.New(grant.Options{
-			Subject: subject, Owner: owner, Now: func() time.Time { return now },
+			Subject: subject,
+			Owner:   owner,
+			Now:     func() time.Time { return now },
 			Read: func(obj runtime.Object) (*grant.Request, error) {
 				r, err := read(obj)
 				r.Expires = c.expires

@@ -122,8 +122,11 @@ func TestStoredMetadata(t *testing.T) {
 		was, is []string
 		ok      bool
 	}{
-		"as stored, unlabelled": {nil, nil, true}, "as stored, a lie": {[]string{"b"}, []string{"b"}, true},
-		"as stored": {[]string{"a"}, []string{"a"}, true}, "another": {[]string{"a"}, []string{"b"}, false}, "taken away": {[]string{"a"}, nil, false},
+		"as stored, unlabelled": {nil, nil, true},
+		"as stored, a lie":      {[]string{"b"}, []string{"b"}, true},
+		"as stored":             {[]string{"a"}, []string{"a"}, true},
+		"another":               {[]string{"a"}, []string{"b"}, false},
+		"taken away":            {[]string{"a"}, nil, false},
 	} {
 		err := p.Validate(t.Context(), attributes(configMap("a--web", c.is...), configMap("a--web", c.was...), "a--web", "status"), nil)
 		if (err == nil) != c.ok {
@@ -172,8 +175,13 @@ func TestWhatHasNoMetadata(t *testing.T) {
 func TestTokenRequests(t *testing.T) {
 	p := label.New(owner)
 	for ref, want := range map[authenticationv1.BoundObjectReference]bool{
-		{APIVersion: "v1", Kind: "Pod"}: true, {APIVersion: "v1", Kind: "Secret"}: true, {APIVersion: "v1", Kind: "Node"}: false,
-		{APIVersion: "v1", Kind: "pod"}: false, {Kind: "Pod"}: true, {APIVersion: "apps/v1", Kind: "Pod"}: false, {}: false,
+		{APIVersion: "v1", Kind: "Pod"}:      true,
+		{APIVersion: "v1", Kind: "Secret"}:   true,
+		{APIVersion: "v1", Kind: "Node"}:     false,
+		{APIVersion: "v1", Kind: "pod"}:      false,
+		{Kind: "Pod"}:                        true,
+		{APIVersion: "apps/v1", Kind: "Pod"}: false,
+		{}:                                   false,
 		{APIVersion: "admissionregistration.k8s.io/v1", Kind: "ValidatingWebhookConfiguration"}: false,
 	} {
 		for namespace, always := range map[string]bool{"a--web": false, "bad": false, "kube-system": true} {

@@ -28,7 +28,14 @@ type write struct {
 	bound                        string // of a token: group/kind
 }
 
-var owners = map[string]string{"a--web": "a", "b--web": "b", "bad": absent, "missing": absent, "kube-system": absent, "": absent}
+var owners = map[string]string{
+	"a--web":      "a",
+	"b--web":      "b",
+	"bad":         absent,
+	"missing":     absent,
+	"kube-system": absent,
+	"":            absent,
+}
 
 // stored is the model: the label that is stored then, or false where the write is refused.
 func (w *write) stored() (string, bool) {
@@ -68,8 +75,11 @@ func labelKey(value string) []string {
 func makeWrite(r *rand.Rand) write {
 	pick := func(all ...string) string { return all[r.IntN(len(all))] }
 	w := write{
-		namespace: pick("a--web", "a--web", "b--web", "bad", "missing", "away", "kube-system", ""), kind: "ConfigMap", update: r.IntN(2) == 0,
-		was: pick("a", "a", "b", absent, "", "system"), is: pick("a", "a", "b", absent, absent, "", "all"),
+		namespace: pick("a--web", "a--web", "b--web", "bad", "missing", "away", "kube-system", ""),
+		kind:      "ConfigMap",
+		update:    r.IntN(2) == 0,
+		was:       pick("a", "a", "b", absent, "", "system"),
+		is:        pick("a", "a", "b", absent, absent, "", "all"),
 	}
 	if r.IntN(2) == 0 {
 		w.is = w.was
@@ -91,7 +101,12 @@ func makeWrite(r *rand.Rand) write {
 }
 
 func metadata(namespace, value string, keys []string) metav1.ObjectMeta {
-	m := metav1.ObjectMeta{Name: "x", Namespace: namespace, Labels: map[string]string{"other": "kept"}, Annotations: map[string]string{"other": "kept"}}
+	m := metav1.ObjectMeta{
+		Name:        "x",
+		Namespace:   namespace,
+		Labels:      map[string]string{"other": "kept"},
+		Annotations: map[string]string{"other": "kept"},
+	}
 	if value != absent {
 		m.Labels["kubetenant.dev/tenant"] = value
 	}
@@ -128,7 +143,14 @@ func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.
 func TestLabelModel(t *testing.T) {
 	t.Parallel()
 	groups := map[string]string{"Scale": "autoscaling", "Eviction": "policy", "TokenRequest": "authentication.k8s.io"}
-	resources := map[string]string{"Namespace": "namespaces", "Binding": "pods", "TokenRequest": "serviceaccounts", "Scale": "deployments", "Eviction": "pods", "ConfigMap": "configmaps"}
+	resources := map[string]string{
+		"Namespace":    "namespaces",
+		"Binding":      "pods",
+		"TokenRequest": "serviceaccounts",
+		"Scale":        "deployments",
+		"Eviction":     "pods",
+		"ConfigMap":    "configmaps",
+	}
 	refused := 0
 	const writes = 50_000
 	p := label.New(owner)

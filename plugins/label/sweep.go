@@ -79,8 +79,15 @@ type tenants map[tenant.ID]bool
 // here and whose writes pass the plugin. The error of resources may come with some of them.
 func NewSweep(objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc) *Sweep {
 	return &Sweep{
-		objects: objects, resources: resources, owner: owner, wake: make(chan struct{}, 1),
-		swept: map[schema.GroupResource]tenants{}, resumed: map[schema.GroupResource]bool{}, asked: map[schema.GroupResource]time.Time{}, owners: lru.New(knownNamespaces), changed: map[string]time.Time{},
+		objects:   objects,
+		resources: resources,
+		owner:     owner,
+		wake:      make(chan struct{}, 1),
+		swept:     map[schema.GroupResource]tenants{},
+		resumed:   map[schema.GroupResource]bool{},
+		asked:     map[schema.GroupResource]time.Time{},
+		owners:    lru.New(knownNamespaces),
+		changed:   map[string]time.Time{},
 	}
 }
 

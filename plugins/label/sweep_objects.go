@@ -90,7 +90,8 @@ func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *met
 		label = want
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": m.UID, "labels": map[string]any{tenant.Label: label},
+		"uid":    m.UID,
+		"labels": map[string]any{tenant.Label: label},
 	}})
 	if err != nil {
 		return err

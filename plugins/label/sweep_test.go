@@ -86,7 +86,14 @@ func TestSweep(t *testing.T) {
 	if err := s.Round(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for key, want := range map[[2]string]string{{"a--web", "plain"}: "a", {"a--web", "lie"}: "a", {"a--web", "right"}: "a", {"kube-system", "lie"}: "-", {"kube-system", "plain"}: "-", {"bad", "lie"}: "-"} {
+	for key, want := range map[[2]string]string{
+		{"a--web", "plain"}:      "a",
+		{"a--web", "lie"}:        "a",
+		{"a--web", "right"}:      "a",
+		{"kube-system", "lie"}:   "-",
+		{"kube-system", "plain"}: "-",
+		{"bad", "lie"}:           "-",
+	} {
 		if got := labelOf(t, c, secrets, key[0], key[1]); got != want {
 			t.Errorf("%v: %q, want %q", key, got, want)
 		}

@@ -154,7 +154,14 @@ func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) erro
 		return nil
 	}
 	for _, of := range []schema.GroupResource{{Resource: "namespaces"}, {Group: rbacv1.GroupName, Resource: "clusterrolebindings"}} {
-		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{User: u, Verb: "delete", ResourceRequest: true, APIGroup: of.Group, APIVersion: "*", Resource: of.Resource})
+		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+			User:            u,
+			Verb:            "delete",
+			ResourceRequest: true,
+			APIGroup:        of.Group,
+			APIVersion:      "*",
+			Resource:        of.Resource,
+		})
 		if err != nil {
 			return fmt.Errorf("spec.deletionPolicy: it cannot be told now whether the caller may delete %s: %w", of, err)
 		}

@@ -46,7 +46,12 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 			}
 			replaces, _, _ := unstructured.NestedString(u.Object, "spec", "replaces")
 			policy, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
-			return &lifecycle.Life{ID: tenanttest.ID(t, u.GetName()), Replaces: replaces, Protected: policy == "", Deletes: policy == "Delete"}, nil
+			return &lifecycle.Life{
+				ID:        tenanttest.ID(t, u.GetName()),
+				Replaces:  replaces,
+				Protected: policy == "",
+				Deletes:   policy == "Delete",
+			}, nil
 		},
 		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetVerb() == "delete" && (a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && a.GetResource() == "namespaces") {
@@ -191,15 +196,52 @@ func TestFinalizer(t *testing.T) {
 		unasked bool // the second half is asked of what the first was not
 		refused bool
 	}{
-		"created":                       {by: "root", is: object(nil), want: []string{f}},
-		"created with it":               {by: "root", is: object(nil, f, "x"), want: []string{f, "x"}},
-		"an older one":                  {by: "root", was: object(nil, "x"), is: object(nil, "x"), want: []string{"x", f}},
-		"left out":                      {by: "root", was: object(nil, f), is: object(nil), want: []string{f}},
-		"left out by a tenant":          {by: "mallory", was: object(nil, f), is: object(nil), want: []string{f}},
-		"left out where it ends":        {by: "root", was: ending(object(nil, f)), is: ending(object(nil)), want: []string{f}},
-		"none where it ends":            {by: "root", was: ending(object(nil, "x")), is: ending(object(nil, "x")), want: []string{"x"}},
-		"taken off by the manager":      {by: tenant.ManagerUser, was: ending(object(nil, f)), is: ending(object(nil)), want: nil},
-		"taken off past the first half": {by: "root", was: object(nil, f), is: object(nil), want: nil, unasked: true, refused: true},
+		"created":         {by: "root", is: object(nil), want: []string{f}},
+		"created with it": {by: "root", is: object(nil, f, "x"), want: []string{f, "x"}},
+		"an older one": {
+			by:   "root",
+			was:  object(nil, "x"),
+			is:   object(nil, "x"),
+			want: []string{"x", f},
+		},
+		"left out": {
+			by:   "root",
+			was:  object(nil, f),
+			is:   object(nil),
+			want: []string{f},
+		},
+		"left out by a tenant": {
+			by:   "mallory",
+			was:  object(nil, f),
+			is:   object(nil),
+			want: []string{f},
+		},
+		"left out where it ends": {
+			by:   "root",
+			was:  ending(object(nil, f)),
+			is:   ending(object(nil)),
+			want: []string{f},
+		},
+		"none where it ends": {
+			by:   "root",
+			was:  ending(object(nil, "x")),
+			is:   ending(object(nil, "x")),
+			want: []string{"x"},
+		},
+		"taken off by the manager": {
+			by:   tenant.ManagerUser,
+			was:  ending(object(nil, f)),
+			is:   ending(object(nil)),
+			want: nil,
+		},
+		"taken off past the first half": {
+			by:      "root",
+			was:     object(nil, f),
+			is:      object(nil),
+			want:    nil,
+			unasked: true,
+			refused: true,
+		},
 	} {
 		op := admission.Create
 		var was runtime.Object

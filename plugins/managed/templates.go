@@ -73,8 +73,12 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 	for _, r := range resources {
 		for _, verb := range []string{"create", "update"} {
 			may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-				User: a.GetUserInfo(), Verb: verb, ResourceRequest: true,
-				APIGroup: r.Group, APIVersion: r.Version, Resource: r.Resource,
+				User:            a.GetUserInfo(),
+				Verb:            verb,
+				ResourceRequest: true,
+				APIGroup:        r.Group,
+				APIVersion:      r.Version,
+				Resource:        r.Resource,
 			})
 			if err != nil {
 				return fmt.Errorf("spec.objects: it cannot be told now whether the caller may %s %s: %w", verb, r.GroupResource(), err)

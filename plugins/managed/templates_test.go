@@ -98,7 +98,12 @@ func TestTemplates(t *testing.T) {
 		"of what is none":     {"root", nil, template("bad", "a"), "spec.objects[0]: is no object"},
 		"deleted":             {"nobody", template("x", "a"), nil, ""},
 	} {
-		w := write{by: &user.DefaultInfo{Name: c.by}, resource: resource, was: c.was, is: c.is}
+		w := write{
+			by:       &user.DefaultInfo{Name: c.by},
+			resource: resource,
+			was:      c.was,
+			is:       c.is,
+		}
 		got := fmt.Sprint(templated().Validate(t.Context(), w.attributes(), nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
@@ -247,19 +252,36 @@ func TestGivenObjects(t *testing.T) {
 			sub     string
 			held    bool
 		}{
-			"created":              {is: given(object(), true), held: true},
-			"created, another":     {is: given(object(), false)},
-			"changed":              {was: given(object(), true), is: given(changed, true), held: true},
-			"its status":           {was: given(object(), true), is: given(object(), true), sub: "status"},
-			"metadata by a status": {was: given(object(), true), is: given(changed, true), sub: "status", held: true},
-			"unlabelled":           {was: given(object(), true), is: given(object(), false), held: true},
-			"unlabelled by status": {was: given(object(), true), is: given(object(), false), sub: "status", held: true},
-			"labelled":             {was: given(object(), false), is: given(object(), true), held: true},
-			"deleted":              {was: given(object(), true), held: true},
-			"deleted, another":     {was: given(object(), false)},
+			"created":          {is: given(object(), true), held: true},
+			"created, another": {is: given(object(), false)},
+			"changed":          {was: given(object(), true), is: given(changed, true), held: true},
+			"its status":       {was: given(object(), true), is: given(object(), true), sub: "status"},
+			"metadata by a status": {
+				was:  given(object(), true),
+				is:   given(changed, true),
+				sub:  "status",
+				held: true,
+			},
+			"unlabelled": {was: given(object(), true), is: given(object(), false), held: true},
+			"unlabelled by status": {
+				was:  given(object(), true),
+				is:   given(object(), false),
+				sub:  "status",
+				held: true,
+			},
+			"labelled":         {was: given(object(), false), is: given(object(), true), held: true},
+			"deleted":          {was: given(object(), true), held: true},
+			"deleted, another": {was: given(object(), false)},
 		} {
 			for _, by := range []string{"alice", "root", tenant.ManagerUser} {
-				w := write{by: &user.DefaultInfo{Name: by}, resource: resource, in: "a--web", sub: c.sub, was: c.was, is: c.is}
+				w := write{
+					by:       &user.DefaultInfo{Name: by},
+					resource: resource,
+					in:       "a--web",
+					sub:      c.sub,
+					was:      c.was,
+					is:       c.is,
+				}
 				if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by != tenant.ManagerUser) {
 					t.Errorf("%s %s by %s: %v", resource.Resource, name, by, err)
 				}

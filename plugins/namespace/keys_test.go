@@ -18,8 +18,11 @@ import (
 
 func of(id tenant.ID, change func(*namespace.Options)) plugins.Interface {
 	o := namespace.Options{
-		PrefixRequired: true, PodSecurity: "baseline", AllowedLabels: []string{"example.com/team", "example.org/*", "app.example.com/selected"},
-		AllowedAnnotations: []string{"example.com/note", "example.org/*"}, Recorded: []string{"kubetenant.dev/creator"},
+		PrefixRequired:     true,
+		PodSecurity:        "baseline",
+		AllowedLabels:      []string{"example.com/team", "example.org/*", "app.example.com/selected"},
+		AllowedAnnotations: []string{"example.com/note", "example.org/*"},
+		Recorded:           []string{"kubetenant.dev/creator"},
 		Selected: func(key string) bool {
 			return key == "selected" || key == "example.org/selected" || key == "app.example.com/selected"
 		},

@@ -18,8 +18,9 @@ import (
 
 func plugin(id tenant.ID, err error) plugins.Interface {
 	return namespace.New(namespace.Options{
-		PrefixRequired: true, PodSecurity: "baseline",
-		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, err },
+		PrefixRequired: true,
+		PodSecurity:    "baseline",
+		Subject:        func(context.Context, user.Info) (tenant.ID, error) { return id, err },
 	})
 }
 

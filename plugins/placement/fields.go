@@ -26,9 +26,15 @@ type governed struct {
 
 // says is what a field chooses.
 var says = map[string]string{
-	"nodeName": "node", "nodeSelector": "nodes", "nodeAffinity": "nodes", "tolerations": "nodes' taints",
-	"topologySpread": "topology", "runtimeClassName": "runtime class", "priorityClassName": "priority", "schedulerName": "scheduler",
-	podAffinity: "other namespaces' pods",
+	"nodeName":          "node",
+	"nodeSelector":      "nodes",
+	"nodeAffinity":      "nodes",
+	"tolerations":       "nodes' taints",
+	"topologySpread":    "topology",
+	"runtimeClassName":  "runtime class",
+	"priorityClassName": "priority",
+	"schedulerName":     "scheduler",
+	podAffinity:         "other namespaces' pods",
 }
 
 // podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there keeps

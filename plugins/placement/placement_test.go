@@ -28,7 +28,8 @@ func plugin(space *placement.Space) plugins.Interface {
 			}
 			return tenant.Parse("a")
 		},
-		Kinds: workload.New(nil), Space: func(tenant.ID) *placement.Space { return space },
+		Kinds: workload.New(nil),
+		Space: func(tenant.ID) *placement.Space { return space },
 	})
 }
 

@@ -34,7 +34,8 @@ func knowing(space *placement.Space) plugins.Interface {
 			}
 			return tenant.Parse("a")
 		},
-		Kinds: workload.New(nil), Space: func(tenant.ID) *placement.Space { return space },
+		Kinds: workload.New(nil),
+		Space: func(tenant.ID) *placement.Space { return space },
 		Named: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
 			switch namespace {
 			case "a--gone":
@@ -123,43 +124,92 @@ func TestWrites(t *testing.T) {
 		write
 		refused string
 	}{
-		"a template":                        {write{kind: "Deployment", is: deployment("m")}, "spec.template.spec.nodeName"},
-		"a template, on the list":           {write{kind: "Deployment", is: deployment("n")}, ""},
-		"a template, by the system":         {write{kind: "Deployment", is: deployment("m"), by: system}, "spec.template.spec.nodeName"},
-		"a template of the system's":        {write{kind: "Deployment", is: deployment("m"), namespace: "kube-system"}, ""},
-		"a template as it was":              {write{kind: "Deployment", is: deployment("m"), was: deployment("m")}, ""},
-		"a template that changes":           {write{kind: "Deployment", is: deployment("m"), was: deployment("o")}, "spec.template.spec.nodeName"},
-		"a template of nothing":             {write{kind: "Deployment", is: deployment(""), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}}}, "old object"},
-		"a leaving object of nothing":       {write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving}, ""},
-		"claims of nothing":                 {write{kind: "StatefulSet", is: claiming("x")}, "cannot be read"},
-		"after claims of nothing":           {write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object"},
-		"another kind":                      {write{kind: "ConfigMap", is: &corev1.ConfigMap{}}, ""},
-		"the server's class":                {write{kind: "Pod", is: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, ""},
-		"the server's class, for a node":    {write{kind: "Pod", is: on("standard")}, "spec.nodeName"},
-		"a binding":                         {write{kind: "Binding", is: binding("m")}, "target.name"},
-		"a binding, on the list":            {write{kind: "Binding", is: binding("n")}, ""},
-		"a binding, by the system":          {write{kind: "Binding", is: binding("m"), by: system}, ""},
-		"a binding of nothing":              {write{kind: "Binding"}, "no object"},
-		"a nominated node":                  {write{kind: "Pod", is: nominated("m"), was: nominated(""), subresource: "status"}, "status.nominatedNodeName"},
-		"a nominated node on the list":      {write{kind: "Pod", is: nominated("n"), was: nominated(""), subresource: "status"}, ""},
-		"a nominated node as it was":        {write{kind: "Pod", is: nominated("m"), was: nominated("m"), subresource: "status"}, ""},
-		"a nominated node taken away":       {write{kind: "Pod", is: nominated(""), was: nominated("m"), subresource: "status"}, ""},
-		"a node nominated by the system":    {write{kind: "Pod", is: nominated("m"), was: nominated(""), subresource: "status", by: system}, ""},
-		"a status of nothing":               {write{kind: "Pod", was: nominated(""), subresource: "status"}, "no object"},
-		"a status after nothing":            {write{kind: "Pod", is: nominated("m"), subresource: "status"}, "old object"},
-		"a claim":                           {write{kind: "PersistentVolumeClaim", is: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]"},
-		"a claim of no node":                {write{kind: "PersistentVolumeClaim", is: claimed("")}, ""},
-		"a claim, on the list":              {write{kind: "PersistentVolumeClaim", is: claimed("n")}, ""},
-		"a claim, by the system":            {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: system}, ""},
-		"a claim of a template":             {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: controller}, "metadata.annotations"},
-		"a claim that a controller changes": {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o"), by: controller}, ""},
-		"a claim as it was":                 {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("m")}, ""},
-		"a claim that changes":              {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o")}, "metadata.annotations"},
-		"no claim":                          {write{kind: "PersistentVolumeClaim"}, "no object"},
-		"a template of claims":              {write{kind: "StatefulSet", is: stateful(nodes{"one": "", "two": "m"})}, "spec.volumeClaimTemplates[1].metadata.annotations"},
-		"two templates as they were":        {write{kind: "StatefulSet", is: stateful(nodes{"one": "m", "two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
-		"one of two taken away":             {write{kind: "StatefulSet", is: stateful(nodes{"two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
-		"another template's node":           {write{kind: "StatefulSet", is: stateful(nodes{"one": "m"}), was: stateful(nodes{"two": "m"})}, "spec.volumeClaimTemplates[0].metadata.annotations"},
+		"a template":                     {write{kind: "Deployment", is: deployment("m")}, "spec.template.spec.nodeName"},
+		"a template, on the list":        {write{kind: "Deployment", is: deployment("n")}, ""},
+		"a template, by the system":      {write{kind: "Deployment", is: deployment("m"), by: system}, "spec.template.spec.nodeName"},
+		"a template of the system's":     {write{kind: "Deployment", is: deployment("m"), namespace: "kube-system"}, ""},
+		"a template as it was":           {write{kind: "Deployment", is: deployment("m"), was: deployment("m")}, ""},
+		"a template that changes":        {write{kind: "Deployment", is: deployment("m"), was: deployment("o")}, "spec.template.spec.nodeName"},
+		"a template of nothing":          {write{kind: "Deployment", is: deployment(""), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}}}, "old object"},
+		"a leaving object of nothing":    {write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving}, ""},
+		"claims of nothing":              {write{kind: "StatefulSet", is: claiming("x")}, "cannot be read"},
+		"after claims of nothing":        {write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object"},
+		"another kind":                   {write{kind: "ConfigMap", is: &corev1.ConfigMap{}}, ""},
+		"the server's class":             {write{kind: "Pod", is: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, ""},
+		"the server's class, for a node": {write{kind: "Pod", is: on("standard")}, "spec.nodeName"},
+		"a binding":                      {write{kind: "Binding", is: binding("m")}, "target.name"},
+		"a binding, on the list":         {write{kind: "Binding", is: binding("n")}, ""},
+		"a binding, by the system":       {write{kind: "Binding", is: binding("m"), by: system}, ""},
+		"a binding of nothing":           {write{kind: "Binding"}, "no object"},
+		"a nominated node": {
+			write{
+				kind:        "Pod",
+				is:          nominated("m"),
+				was:         nominated(""),
+				subresource: "status",
+			},
+			"status.nominatedNodeName",
+		},
+		"a nominated node on the list": {
+			write{
+				kind:        "Pod",
+				is:          nominated("n"),
+				was:         nominated(""),
+				subresource: "status",
+			},
+			"",
+		},
+		"a nominated node as it was": {
+			write{
+				kind:        "Pod",
+				is:          nominated("m"),
+				was:         nominated("m"),
+				subresource: "status",
+			},
+			"",
+		},
+		"a nominated node taken away": {
+			write{
+				kind:        "Pod",
+				is:          nominated(""),
+				was:         nominated("m"),
+				subresource: "status",
+			},
+			"",
+		},
+		"a node nominated by the system": {
+			write{
+				kind:        "Pod",
+				is:          nominated("m"),
+				was:         nominated(""),
+				subresource: "status",
+				by:          system,
+			},
+			"",
+		},
+		"a status of nothing":    {write{kind: "Pod", was: nominated(""), subresource: "status"}, "no object"},
+		"a status after nothing": {write{kind: "Pod", is: nominated("m"), subresource: "status"}, "old object"},
+		"a claim":                {write{kind: "PersistentVolumeClaim", is: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]"},
+		"a claim of no node":     {write{kind: "PersistentVolumeClaim", is: claimed("")}, ""},
+		"a claim, on the list":   {write{kind: "PersistentVolumeClaim", is: claimed("n")}, ""},
+		"a claim, by the system": {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: system}, ""},
+		"a claim of a template":  {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: controller}, "metadata.annotations"},
+		"a claim that a controller changes": {
+			write{
+				kind: "PersistentVolumeClaim",
+				is:   claimed("m"),
+				was:  claimed("o"),
+				by:   controller,
+			},
+			"",
+		},
+		"a claim as it was":          {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("m")}, ""},
+		"a claim that changes":       {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o")}, "metadata.annotations"},
+		"no claim":                   {write{kind: "PersistentVolumeClaim"}, "no object"},
+		"a template of claims":       {write{kind: "StatefulSet", is: stateful(nodes{"one": "", "two": "m"})}, "spec.volumeClaimTemplates[1].metadata.annotations"},
+		"two templates as they were": {write{kind: "StatefulSet", is: stateful(nodes{"one": "m", "two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
+		"one of two taken away":      {write{kind: "StatefulSet", is: stateful(nodes{"two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
+		"another template's node":    {write{kind: "StatefulSet", is: stateful(nodes{"one": "m"}), was: stateful(nodes{"two": "m"})}, "spec.volumeClaimTemplates[0].metadata.annotations"},
 	} {
 		p := knowing(&placement.Space{Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}}})
 		got := fmt.Sprint(p.Validate(t.Context(), c.attributes(), nil))
@@ -171,7 +221,12 @@ func TestWrites(t *testing.T) {
 
 // TestDefaults: what is put into a new pod, beside what it says; only a scheduler that nobody named gives way, and the shared maps stay.
 func TestDefaults(t *testing.T) {
-	toleration := corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "a", Effect: corev1.TaintEffectNoSchedule}
+	toleration := corev1.Toleration{
+		Key:      "pool",
+		Operator: corev1.TolerationOpEqual,
+		Value:    "a",
+		Effect:   corev1.TaintEffectNoSchedule,
+	}
 	pool := placement.Defaults{NodeSelector: map[string]string{"pool": "a"}, Tolerations: []corev1.Toleration{toleration}, SchedulerName: "own"}
 	given := corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}, Tolerations: []corev1.Toleration{toleration}, SchedulerName: "own"}
 	with := func(change func(*corev1.PodSpec)) corev1.PodSpec {
@@ -214,8 +269,9 @@ func TestDefaults(t *testing.T) {
 // TestDefaultsAreOpen: what the defaults say passes whatever the list says, and nothing beside them does.
 func TestDefaultsAreOpen(t *testing.T) {
 	pool := placement.Defaults{
-		NodeSelector: map[string]string{"pool": "a"}, SchedulerName: "own",
-		Tolerations: []corev1.Toleration{{Key: "pool", Value: "a"}, {Key: "all", Operator: corev1.TolerationOpExists}},
+		NodeSelector:  map[string]string{"pool": "a"},
+		SchedulerName: "own",
+		Tolerations:   []corev1.Toleration{{Key: "pool", Value: "a"}, {Key: "all", Operator: corev1.TolerationOpExists}},
 	}
 	pinned := func(s corev1.PodSpec) corev1.PodSpec {
 		if s.NodeSelector == nil {

@@ -80,7 +80,9 @@ func TestFields(t *testing.T) {
 			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o", "ingressClasses spec.ingressClassName=c", "hosts spec.defaultBackend="},
 		},
 		{
-			"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
+			"networking.k8s.io/v1",
+			"Ingress",
+			`{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
 			[]string{
 				"ingressClasses spec.ingressClassName=c", "hosts spec.rules[0].host=h", "hosts spec.rules[1].host=", "hosts spec.tls[0].hosts[0]=s", "hosts spec.tls[1].hosts=",
 				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=x", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=y", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z",
@@ -111,7 +113,9 @@ func TestFields(t *testing.T) {
 		{"v1", "Pod", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
 		{"v1", "ReplicationController", `{spec: {template: {metadata: {annotations: {external-dns.io/hostname: a}}}}}`, nil},
 		{
-			"v1", "Pod", `{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
+			"v1",
+			"Pod",
+			`{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
 			[]string{
 				"imageRegistries spec.initContainers[0].image=i", "imagePullPolicies spec.initContainers[0].imagePullPolicy=Never", "imageRegistries spec.containers[0].image=c", "imageRegistries spec.ephemeralContainers[0].image=e",
 				"imageRegistries spec.volumes[0].image.reference=r", "imagePullPolicies spec.volumes[0].image.pullPolicy=Always",
@@ -207,8 +211,12 @@ func TestSubresources(t *testing.T) {
 // TestReads: the kinds of the Gateway API that are looked into.
 func TestReads(t *testing.T) {
 	for kind, want := range map[schema.GroupKind]bool{
-		{Group: "gateway.networking.k8s.io", Kind: "Gateway"}: true, {Group: "gateway.networking.x-k8s.io", Kind: "XListenerSet"}: true, {Group: "gateway.networking.k8s.io", Kind: "TCPRoute"}: true,
-		{Group: "gateway.networking.k8s.io", Kind: "ReferenceGrant"}: false, {Group: "example.com", Kind: "Gateway"}: false, {Kind: "Pod"}: false,
+		{Group: "gateway.networking.k8s.io", Kind: "Gateway"}:        true,
+		{Group: "gateway.networking.x-k8s.io", Kind: "XListenerSet"}: true,
+		{Group: "gateway.networking.k8s.io", Kind: "TCPRoute"}:       true,
+		{Group: "gateway.networking.k8s.io", Kind: "ReferenceGrant"}: false,
+		{Group: "example.com", Kind: "Gateway"}:                      false,
+		{Kind: "Pod"}:                                                false,
 	} {
 		if got := policy.Reads(kind); got != want {
 			t.Errorf("%s: %t", kind, got)
@@ -268,7 +276,9 @@ func TestEntries(t *testing.T) {
 // listing holds a tenant of any name to its rules.
 func listing(name string, rules plugins.Rules) admission.ValidationInterface {
 	return policy.New(policy.Options{
-		Kinds: workload.New(nil), Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil }, Rules: func(tenant.ID) plugins.Rules { return rules },
-		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse(name) },
+		Kinds:   workload.New(nil),
+		Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenant.System(), nil },
+		Rules:   func(tenant.ID) plugins.Rules { return rules },
+		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse(name) },
 	})
 }

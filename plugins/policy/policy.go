@@ -112,5 +112,10 @@ func refusal(i item, rule plugins.Rule, owner tenant.ID) *field.Error {
 	if i.value == "" {
 		return field.Required(field.NewPath(i.path), detail)
 	}
-	return &field.Error{Type: field.ErrorTypeNotSupported, Field: i.path, BadValue: i.value, Detail: detail}
+	return &field.Error{
+		Type:     field.ErrorTypeNotSupported,
+		Field:    i.path,
+		BadValue: i.value,
+		Detail:   detail,
+	}
 }

@@ -94,7 +94,12 @@ func TestWhoIsHeld(t *testing.T) {
 func TestZeroRules(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	object := func(apiVersion, kind string, spec map[string]any) runtime.Object {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": map[string]any{}, "spec": spec}}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": apiVersion,
+			"kind":       kind,
+			"metadata":   map[string]any{},
+			"spec":       spec,
+		}}
 	}
 	for field, obj := range map[string]runtime.Object{
 		policy.ImageRegistries:   pod("nginx"),

@@ -99,7 +99,13 @@ func (s *State) charge(r *request) (*State, error) {
 	out := *s
 	out.Used = used
 	out.Reserved = slices.Clone(s.Reserved)
-	next := Reservation{UID: r.uid, Key: r.key, Expires: r.expires, Usage: is, After: r.after}
+	next := Reservation{
+		UID:     r.uid,
+		Key:     r.key,
+		Expires: r.expires,
+		Usage:   is,
+		After:   r.after,
+	}
 	if earlier := out.reserved(r); earlier != nil {
 		next.Usage = upstream.Max(earlier.Usage, is)
 		*earlier = next

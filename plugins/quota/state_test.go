@@ -101,13 +101,26 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 	const limit = 10
 	now := time.Unix(1000, 0)
 	clock := func() time.Time { return now }
-	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(limit), Used: hard(0)}, objects: map[types.UID]bool{}}
+	s := &server{
+		state: &quota.State{
+			Name:    "q",
+			Version: "0",
+			Hard:    hard(limit),
+			Used:    hard(0),
+		},
+		objects: map[types.UID]bool{},
+	}
 	id, _ := tenant.Parse("a")
 	owner := func(context.Context, string) (tenant.ID, error) { return id, nil }
 	var plugins []admission.ValidationInterface
 	for i := range uint64(2) {
 		store := &replica{server: s, rand: rand.New(rand.NewPCG(i, 2))}
-		plugins = append(plugins, quota.New(quota.Options{Owner: owner, Store: store, Reservation: time.Minute, Now: clock}))
+		plugins = append(plugins, quota.New(quota.Options{
+			Owner:       owner,
+			Store:       store,
+			Reservation: time.Minute,
+			Now:         clock,
+		}))
 	}
 	seen, gone := map[types.UID]bool{}, map[types.UID]bool{}
 	isGone := func(uid types.UID) bool { return gone[uid] }
@@ -166,7 +179,15 @@ func creating(uid types.UID) admission.Attributes {
 // TestAtOnce: of many at once through two servers, as many succeed as fit.
 func TestAtOnce(t *testing.T) {
 	const limit, tries = 50, 200
-	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(limit), Used: hard(0)}, objects: map[types.UID]bool{}}
+	s := &server{
+		state: &quota.State{
+			Name:    "q",
+			Version: "0",
+			Hard:    hard(limit),
+			Used:    hard(0),
+		},
+		objects: map[types.UID]bool{},
+	}
 	id, _ := tenant.Parse("a")
 	owner := func(context.Context, string) (tenant.ID, error) { return id, nil }
 	var plugins []admission.ValidationInterface
@@ -199,10 +220,16 @@ func (panicking) Charge(context.Context, *quota.State, *quota.State) error { pan
 // TestAPanic of what is charged at once by one for all refuses the writes, and ends no server.
 func TestAPanic(t *testing.T) {
 	id, _ := tenant.Parse("a")
-	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(9), Used: hard(0)}}
+	s := &server{state: &quota.State{
+		Name:    "q",
+		Version: "0",
+		Hard:    hard(9),
+		Used:    hard(0),
+	}}
 	p := quota.New(quota.Options{
-		Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
-		Store: panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}},
+		Owner:       func(context.Context, string) (tenant.ID, error) { return id, nil },
+		Reservation: time.Minute,
+		Store:       panicking{&replica{server: s, rand: rand.New(rand.NewPCG(1, 2))}},
 	})
 	for range 2 { // the next is not left waiting either
 		if err := p.Validate(t.Context(), creating("x"), nil); err == nil {
@@ -217,12 +244,28 @@ func TestOlderVersions(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")
 	s := &quota.State{
-		Name: "q", Hard: corev1.ResourceList{counted: resource.MustParse("9"), other: resource.MustParse("9")},
-		Used:     corev1.ResourceList{counted: resource.MustParse("5"), other: resource.MustParse("4")},
-		Reserved: []quota.Reservation{{UID: "x", Expires: now.Add(time.Minute), Usage: hard(5), After: "20"}},
+		Name: "q",
+		Hard: corev1.ResourceList{counted: resource.MustParse("9"), other: resource.MustParse("9")},
+		Used: corev1.ResourceList{counted: resource.MustParse("5"), other: resource.MustParse("4")},
+		Reserved: []quota.Reservation{{
+			UID:     "x",
+			Expires: now.Add(time.Minute),
+			Usage:   hard(5),
+			After:   "20",
+		}},
 	}
-	for version, left := range map[string]int{"10": 1, "20": 1, "21": 0, "": 1} {
-		got, _ := s.Recount([]quota.Counted{{UID: "x", Namespace: "n", Version: version, Usage: hard(5)}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
+	for version, left := range map[string]int{
+		"10": 1,
+		"20": 1,
+		"21": 0,
+		"":   1,
+	} {
+		got, _ := s.Recount([]quota.Counted{{
+			UID:       "x",
+			Namespace: "n",
+			Version:   version,
+			Usage:     hard(5),
+		}}, func(types.UID) bool { return false }, []corev1.ResourceName{counted}, now)
 		kept := got.Used[other]
 		if len(got.Reserved) != left || kept.Value() != 4 {
 			t.Errorf("version %q: %d reserved, want %d; %s kept", version, len(got.Reserved), left, kept.String())
@@ -233,11 +276,20 @@ func TestOlderVersions(t *testing.T) {
 // TestTriesOfOneName: at most one of them is stored, so they are charged once; and what fails again and
 // again under other names fills no quota object.
 func TestTriesOfOneName(t *testing.T) {
-	s := &server{state: &quota.State{Name: "q", Version: "0", Hard: hard(10000), Used: hard(0)}, objects: map[types.UID]bool{}}
+	s := &server{
+		state: &quota.State{
+			Name:    "q",
+			Version: "0",
+			Hard:    hard(10000),
+			Used:    hard(0),
+		},
+		objects: map[types.UID]bool{},
+	}
 	id, _ := tenant.Parse("a")
 	p := quota.New(quota.Options{
-		Owner: func(context.Context, string) (tenant.ID, error) { return id, nil }, Reservation: time.Minute,
-		Store: &replica{server: s, rand: rand.New(rand.NewPCG(1, 2))},
+		Owner:       func(context.Context, string) (tenant.ID, error) { return id, nil },
+		Reservation: time.Minute,
+		Store:       &replica{server: s, rand: rand.New(rand.NewPCG(1, 2))},
 	})
 	for i := range 20 {
 		a := creating("same")
@@ -271,7 +323,12 @@ func TestUpdatesAndReservations(t *testing.T) {
 		{UID: "seen", Expires: now.Add(time.Minute), Usage: hard(1)},
 	}
 	objects := []quota.Counted{{UID: "grew", Namespace: "x", Usage: hard(3)}, {UID: "seen", Namespace: "y", Usage: hard(1)}}
-	s := &quota.State{Name: "q", Hard: hard(100), Used: hard(50), Reserved: reserved}
+	s := &quota.State{
+		Name:     "q",
+		Hard:     hard(100),
+		Used:     hard(50),
+		Reserved: reserved,
+	}
 	got, namespaces := s.Recount(objects, func(uid types.UID) bool { return uid == "gone" }, []corev1.ResourceName{counted}, now)
 	if used := got.Used[counted]; used.Value() != 5+2+1 {
 		t.Errorf("used %s", used.String())

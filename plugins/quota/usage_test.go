@@ -61,8 +61,19 @@ func TestUsageOfPods(t *testing.T) {
 	for name, c := range map[string]struct {
 		requests, limits, want amounts
 	}{
-		"nothing":           {nil, nil, amounts{}},
-		"requests":          {amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"}, nil, amounts{"cpu": "1", "requests.cpu": "1", "memory": "2Gi", "requests.memory": "2Gi", "ephemeral-storage": "3", "requests.ephemeral-storage": "3"}},
+		"nothing": {nil, nil, amounts{}},
+		"requests": {
+			amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"},
+			nil,
+			amounts{
+				"cpu":                        "1",
+				"requests.cpu":               "1",
+				"memory":                     "2Gi",
+				"requests.memory":            "2Gi",
+				"ephemeral-storage":          "3",
+				"requests.ephemeral-storage": "3",
+			},
+		},
 		"limits":            {nil, amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"}, amounts{"limits.cpu": "1", "limits.memory": "2Gi", "limits.ephemeral-storage": "3"}},
 		"huge pages":        {amounts{"hugepages-2Mi": "4Mi"}, amounts{"hugepages-2Mi": "4Mi"}, amounts{"hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"}},
 		"extended":          {amounts{"example.com/gpu": "2"}, amounts{"example.com/gpu": "2"}, amounts{"requests.example.com/gpu": "2"}},
@@ -108,7 +119,12 @@ func TestPodsThatAreOver(t *testing.T) {
 		pod.Status.Phase, pod.DeletionTimestamp, pod.DeletionGracePeriodSeconds = c.phase, c.deleted, c.grace
 		want := amounts{"count/pods": "1"}
 		if !c.over {
-			want = amounts{"count/pods": "1", "pods": "1", "cpu": "1", "requests.cpu": "1"}
+			want = amounts{
+				"count/pods":   "1",
+				"pods":         "1",
+				"cpu":          "1",
+				"requests.cpu": "1",
+			}
 		}
 		if diff := cmp.Diff(want, used(t, plain("pods"), pod, now)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
@@ -133,7 +149,12 @@ func TestUsageOfServices(t *testing.T) {
 		"LoadBalancer, without":         {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(false)}, "1", "1"},
 	} {
 		c.spec.Ports = ports
-		want := amounts{"count/services": "1", "services": "1", "services.loadbalancers": c.balancers, "services.nodeports": c.node}
+		want := amounts{
+			"count/services":         "1",
+			"services":               "1",
+			"services.loadbalancers": c.balancers,
+			"services.nodeports":     c.node,
+		}
 		if diff := cmp.Diff(want, used(t, plain("services"), &corev1.Service{Spec: c.spec}, time.Time{})); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -210,20 +231,55 @@ func TestUsageOfOthers(t *testing.T) {
 func TestResource(t *testing.T) {
 	none := schema.GroupResource{}
 	for name, want := range map[corev1.ResourceName]schema.GroupResource{
-		"count/pods": plain("pods"), "count/deployments.apps": {Group: "apps", Resource: "deployments"}, "count/": none, "count": none,
-		"count/bindings": none, "count/events": none, "count/events.events.k8s.io": none, "count/componentstatuses": none,
-		"count/tokenreviews.authentication.k8s.io": none, "count/subjectaccessreviews.authorization.k8s.io": none,
-		"count/roles.rbac.authorization.k8s.io": {Group: "rbac.authorization.k8s.io", Resource: "roles"},
-		"configmaps":                            plain("configmaps"), "secrets": plain("secrets"), "resourcequotas": plain("resourcequotas"), "replicationcontrollers": plain("replicationcontrollers"), "deployments": none,
-		"pods": plain("pods"), "cpu": plain("pods"), "memory": plain("pods"), "ephemeral-storage": plain("pods"), "hugepages-2Mi": plain("pods"),
-		"requests.cpu": plain("pods"), "requests.memory": plain("pods"), "requests.ephemeral-storage": plain("pods"), "requests.hugepages-2Mi": plain("pods"),
-		"limits.cpu": plain("pods"), "limits.memory": plain("pods"), "limits.ephemeral-storage": plain("pods"), "limits.hugepages-2Mi": none, "limits.pods": none,
-		"requests.example.com/gpu": plain("pods"), "limits.example.com/gpu": none, "example.com/gpu": none, "gpu": none, "requests.gpu": none,
-		"requests.deviceclass.resource.kubernetes.io/x": plain("pods"), "requests.kubernetes.io/gpu": none, "requests.requests.example.com/gpu": none,
-		"services": plain("services"), "services.loadbalancers": plain("services"), "services.nodeports": plain("services"), "services.other": none,
-		"persistentvolumeclaims": plain("persistentvolumeclaims"), "requests.storage": plain("persistentvolumeclaims"), "storage": none,
-		"fast.storageclass.storage.k8s.io/requests.storage": plain("persistentvolumeclaims"), "fast.storageclass.storage.k8s.io/persistentvolumeclaims": plain("persistentvolumeclaims"),
-		"fast.storageclass.storage.k8s.io/pods": none, ".storageclass.storage.k8s.io/requests.storage": none,
+		"count/pods":                 plain("pods"),
+		"count/deployments.apps":     {Group: "apps", Resource: "deployments"},
+		"count/":                     none,
+		"count":                      none,
+		"count/bindings":             none,
+		"count/events":               none,
+		"count/events.events.k8s.io": none,
+		"count/componentstatuses":    none,
+		"count/tokenreviews.authentication.k8s.io":        none,
+		"count/subjectaccessreviews.authorization.k8s.io": none,
+		"count/roles.rbac.authorization.k8s.io":           {Group: "rbac.authorization.k8s.io", Resource: "roles"},
+		"configmaps":                                      plain("configmaps"),
+		"secrets":                                         plain("secrets"),
+		"resourcequotas":                                  plain("resourcequotas"),
+		"replicationcontrollers":                          plain("replicationcontrollers"),
+		"deployments":                                     none,
+		"pods":                                            plain("pods"),
+		"cpu":                                             plain("pods"),
+		"memory":                                          plain("pods"),
+		"ephemeral-storage":                               plain("pods"),
+		"hugepages-2Mi":                                   plain("pods"),
+		"requests.cpu":                                    plain("pods"),
+		"requests.memory":                                 plain("pods"),
+		"requests.ephemeral-storage":                      plain("pods"),
+		"requests.hugepages-2Mi":                          plain("pods"),
+		"limits.cpu":                                      plain("pods"),
+		"limits.memory":                                   plain("pods"),
+		"limits.ephemeral-storage":                        plain("pods"),
+		"limits.hugepages-2Mi":                            none,
+		"limits.pods":                                     none,
+		"requests.example.com/gpu":                        plain("pods"),
+		"limits.example.com/gpu":                          none,
+		"example.com/gpu":                                 none,
+		"gpu":                                             none,
+		"requests.gpu":                                    none,
+		"requests.deviceclass.resource.kubernetes.io/x":     plain("pods"),
+		"requests.kubernetes.io/gpu":                        none,
+		"requests.requests.example.com/gpu":                 none,
+		"services":                                          plain("services"),
+		"services.loadbalancers":                            plain("services"),
+		"services.nodeports":                                plain("services"),
+		"services.other":                                    none,
+		"persistentvolumeclaims":                            plain("persistentvolumeclaims"),
+		"requests.storage":                                  plain("persistentvolumeclaims"),
+		"storage":                                           none,
+		"fast.storageclass.storage.k8s.io/requests.storage": plain("persistentvolumeclaims"),
+		"fast.storageclass.storage.k8s.io/persistentvolumeclaims": plain("persistentvolumeclaims"),
+		"fast.storageclass.storage.k8s.io/pods":                   none,
+		".storageclass.storage.k8s.io/requests.storage":           none,
 	} {
 		got, ok := quota.Resource(name)
 		if ok != (want != none) || ok && got != want {

@@ -142,36 +142,90 @@ func TestWhatIsCharged(t *testing.T) {
 		limit corev1.ResourceName
 		want  string // what is used then, "0" for nothing
 	}{
-		"a pod":                              {asks{}, "requests.cpu", "1"},
-		"a pod of the system's":              {asks{namespace: "kube-system"}, "requests.cpu", "0"},
-		"a pod of nobody's":                  {asks{namespace: "orphan"}, "requests.cpu", "0"},
-		"in no namespace":                    {asks{of: "nodes", namespace: "-"}, "count/nodes", "0"},
-		"only asked for":                     {asks{dryRun: true}, "requests.cpu", "0"},
-		"what is not limited":                {asks{}, "count/secrets", "0"},
-		"a binding":                          {asks{of: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0"},
-		"an eviction":                        {asks{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}, "pods", "0"},
-		"a pod that grows":                   {asks{is: bigger, was: big, subresource: "resize"}, "requests.cpu", "2"},
-		"a pod that shrinks":                 {asks{is: big, was: bigger, subresource: "resize"}, "requests.cpu", "0"},
-		"a pod that is changed":              {asks{is: bigger, was: big}, "requests.cpu", "0"},
-		"a pod's status":                     {asks{is: bigger, was: big, subresource: "status"}, "requests.cpu", "0"},
-		"a service's type":                   {asks{of: "services", is: ports, was: port}, "services.nodeports", "1"},
-		"a service's type back":              {asks{of: "services", is: port, was: ports}, "services.nodeports", "0"},
-		"a service's status":                 {asks{of: "services", is: ports, was: port, subresource: "status"}, "services.nodeports", "0"},
-		"a claim that grows":                 {asks{of: "persistentvolumeclaims", is: claim("4"), was: claim("1")}, "requests.storage", "3"},
-		"a claim of a larger volume":         {asks{of: "persistentvolumeclaims", is: allocated, was: claim("1"), subresource: "status"}, "requests.storage", "4"},
-		"a claim's other subresource":        {asks{of: "persistentvolumeclaims", is: claim("4"), was: claim("1"), subresource: "other"}, "requests.storage", "0"},
-		"a deployment that changes":          {asks{of: "deployments.apps", is: big, was: bigger}, "count/deployments.apps", "0"},
-		"a namespace":                        {asks{of: "namespaces", namespace: "-", is: space("a")}, "count/namespaces", "1"},
-		"a namespace of no tenant":           {asks{of: "namespaces", namespace: "-", is: space("")}, "count/namespaces", "0"},
-		"a namespace of the system tenant":   {asks{of: "namespaces", namespace: "-", is: space("system")}, "count/namespaces", "0"},
-		"a namespace that is given":          {asks{of: "namespaces", is: space("a"), was: space("")}, "count/namespaces", "1"},
-		"a namespace that changes hands":     {asks{of: "namespaces", is: space("a"), was: space("b")}, "count/namespaces", "1"},
-		"a namespace that is taken away":     {asks{of: "namespaces", is: space(""), was: space("a")}, "count/namespaces", "0"},
-		"a namespace that is changed":        {asks{of: "namespaces", is: space("a"), was: space("a")}, "count/namespaces", "0"},
-		"a namespace's status":               {asks{of: "namespaces", is: space("a"), was: space(""), subresource: "status"}, "count/namespaces", "1"},
-		"a namespace's end":                  {asks{of: "namespaces", is: space("a"), was: space(""), subresource: "finalize"}, "count/namespaces", "1"},
-		"a namespace that is only asked for": {asks{of: "namespaces", namespace: "-", is: space("a"), dryRun: true}, "count/namespaces", "0"},
-		"a pod's log":                        {asks{subresource: "log"}, "pods", "0"},
+		"a pod":                 {asks{}, "requests.cpu", "1"},
+		"a pod of the system's": {asks{namespace: "kube-system"}, "requests.cpu", "0"},
+		"a pod of nobody's":     {asks{namespace: "orphan"}, "requests.cpu", "0"},
+		"in no namespace":       {asks{of: "nodes", namespace: "-"}, "count/nodes", "0"},
+		"only asked for":        {asks{dryRun: true}, "requests.cpu", "0"},
+		"what is not limited":   {asks{}, "count/secrets", "0"},
+		"a binding":             {asks{of: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0"},
+		"an eviction":           {asks{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}, "pods", "0"},
+		"a pod that grows":      {asks{is: bigger, was: big, subresource: "resize"}, "requests.cpu", "2"},
+		"a pod that shrinks":    {asks{is: big, was: bigger, subresource: "resize"}, "requests.cpu", "0"},
+		"a pod that is changed": {asks{is: bigger, was: big}, "requests.cpu", "0"},
+		"a pod's status":        {asks{is: bigger, was: big, subresource: "status"}, "requests.cpu", "0"},
+		"a service's type":      {asks{of: "services", is: ports, was: port}, "services.nodeports", "1"},
+		"a service's type back": {asks{of: "services", is: port, was: ports}, "services.nodeports", "0"},
+		"a service's status": {
+			asks{
+				of:          "services",
+				is:          ports,
+				was:         port,
+				subresource: "status",
+			},
+			"services.nodeports",
+			"0",
+		},
+		"a claim that grows": {asks{of: "persistentvolumeclaims", is: claim("4"), was: claim("1")}, "requests.storage", "3"},
+		"a claim of a larger volume": {
+			asks{
+				of:          "persistentvolumeclaims",
+				is:          allocated,
+				was:         claim("1"),
+				subresource: "status",
+			},
+			"requests.storage",
+			"4",
+		},
+		"a claim's other subresource": {
+			asks{
+				of:          "persistentvolumeclaims",
+				is:          claim("4"),
+				was:         claim("1"),
+				subresource: "other",
+			},
+			"requests.storage",
+			"0",
+		},
+		"a deployment that changes":        {asks{of: "deployments.apps", is: big, was: bigger}, "count/deployments.apps", "0"},
+		"a namespace":                      {asks{of: "namespaces", namespace: "-", is: space("a")}, "count/namespaces", "1"},
+		"a namespace of no tenant":         {asks{of: "namespaces", namespace: "-", is: space("")}, "count/namespaces", "0"},
+		"a namespace of the system tenant": {asks{of: "namespaces", namespace: "-", is: space("system")}, "count/namespaces", "0"},
+		"a namespace that is given":        {asks{of: "namespaces", is: space("a"), was: space("")}, "count/namespaces", "1"},
+		"a namespace that changes hands":   {asks{of: "namespaces", is: space("a"), was: space("b")}, "count/namespaces", "1"},
+		"a namespace that is taken away":   {asks{of: "namespaces", is: space(""), was: space("a")}, "count/namespaces", "0"},
+		"a namespace that is changed":      {asks{of: "namespaces", is: space("a"), was: space("a")}, "count/namespaces", "0"},
+		"a namespace's status": {
+			asks{
+				of:          "namespaces",
+				is:          space("a"),
+				was:         space(""),
+				subresource: "status",
+			},
+			"count/namespaces",
+			"1",
+		},
+		"a namespace's end": {
+			asks{
+				of:          "namespaces",
+				is:          space("a"),
+				was:         space(""),
+				subresource: "finalize",
+			},
+			"count/namespaces",
+			"1",
+		},
+		"a namespace that is only asked for": {
+			asks{
+				of:        "namespaces",
+				namespace: "-",
+				is:        space("a"),
+				dryRun:    true,
+			},
+			"count/namespaces",
+			"0",
+		},
+		"a pod's log": {asks{subresource: "log"}, "pods", "0"},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
 		if err := holding(l, nil).Validate(t.Context(), c.attributes(), nil); err != nil {
@@ -217,7 +271,14 @@ func TestWhatIsRefused(t *testing.T) {
 	withInit.Spec.InitContainers = []corev1.Container{container(nil, nil)}
 	whole := podOf(container(nil, nil))
 	whole.Spec.Resources = &corev1.ResourceRequirements{Requests: listOf(amounts{"cpu": "1"})}
-	zero := amounts{"cpu": "0", "requests.cpu": "0", "limits.cpu": "0", "requests.memory": "0", "pods": "0", "requests.example.com/gpu": "0"}
+	zero := amounts{
+		"cpu":                      "0",
+		"requests.cpu":             "0",
+		"limits.cpu":               "0",
+		"requests.memory":          "0",
+		"pods":                     "0",
+		"requests.example.com/gpu": "0",
+	}
 	limitless := podOf(container(amounts{"cpu": "1", "memory": "1"}, nil))
 	negative := podOf(container(amounts{"cpu": "1", "memory": "-1"}, nil))
 	for name, c := range map[string]struct {

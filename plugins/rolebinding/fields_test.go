@@ -35,7 +35,8 @@ func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 		return tenant.Parse(name)
 	}
 	o := rolebinding.Options{
-		Names: names, Kinds: workload.New(nil),
+		Names: names,
+		Kinds: workload.New(nil),
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
 			if strings.HasPrefix(u.GetName(), "system:") {
 				return tenant.System(), nil
@@ -252,9 +253,12 @@ func stateful(templates ...corev1.PersistentVolumeClaim) *appsv1.StatefulSet {
 
 // TestOtherTemplates: a Pod's ephemeral volumes are held where their choice of a volume is forbidden; a status is not, nor what is leaving and unreadable.
 func TestOtherTemplates(t *testing.T) {
-	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
-		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claimSpec{VolumeName: "v"}},
-	}}}}}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
+		Name: "v",
+		VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
+			VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: claimSpec{VolumeName: "v"}},
+		}},
+	}}}}
 	broken := func(leaving bool) runtime.Object {
 		o := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
 		if leaving {
@@ -263,7 +267,12 @@ func TestOtherTemplates(t *testing.T) {
 		return o
 	}
 	blocking := template("t", claimSpec{})
-	blocking.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: "n", BlockOwnerDeletion: new(true)}}
+	blocking.OwnerReferences = []metav1.OwnerReference{{
+		APIVersion:         "v1",
+		Kind:               "Node",
+		Name:               "n",
+		BlockOwnerDeletion: new(true),
+	}}
 	owned := func(blocks *bool) runtime.Object {
 		set := stateful(*blocking.DeepCopy())
 		set.Spec.VolumeClaimTemplates[0].OwnerReferences[0].BlockOwnerDeletion = blocks

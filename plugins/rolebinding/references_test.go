@@ -78,7 +78,13 @@ func TestOwnersAreWhatTheySay(t *testing.T) {
 		"a caller of no tenant does not":     {"v1", "Node", "n", "2", nil, "System", false},
 	} {
 		p := referring(t, func() (types.UID, error) { return c.uid, c.err })
-		ref := metav1.OwnerReference{APIVersion: c.api, Kind: c.kind, Name: c.name, UID: "1", BlockOwnerDeletion: &blocks}
+		ref := metav1.OwnerReference{
+			APIVersion:         c.api,
+			Kind:               c.kind,
+			Name:               c.name,
+			UID:                "1",
+			BlockOwnerDeletion: &blocks,
+		}
 		is := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}}}
 		kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 		if err := write(p, c.caller, is, nil, kind, "configmaps"); (err == nil) != c.ok {

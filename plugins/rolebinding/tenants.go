@@ -186,8 +186,13 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 			continue
 		}
 		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-			User: writer, Verb: "use", ResourceRequest: true,
-			APIGroup: tenant.Domain, APIVersion: "*", Resource: "namespacetemplates", Name: name,
+			User:            writer,
+			Verb:            "use",
+			ResourceRequest: true,
+			APIGroup:        tenant.Domain,
+			APIVersion:      "*",
+			Resource:        "namespacetemplates",
+			Name:            name,
 		})
 		if err != nil {
 			return fmt.Errorf("spec.namespaces.templates: it cannot be told now whether the caller may use the NamespaceTemplate %s: %w", name, err)
@@ -205,8 +210,13 @@ func (p *plugin) checkBind(ctx context.Context, writer user.Info, path, name str
 		return nil
 	}
 	may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-		User: writer, Verb: "bind", ResourceRequest: true,
-		APIGroup: rbacv1.GroupName, APIVersion: "*", Resource: "clusterroles", Name: name,
+		User:            writer,
+		Verb:            "bind",
+		ResourceRequest: true,
+		APIGroup:        rbacv1.GroupName,
+		APIVersion:      "*",
+		Resource:        "clusterroles",
+		Name:            name,
 	})
 	if err != nil {
 		return fmt.Errorf("%s: it cannot be told now whether the caller may bind the ClusterRole %s: %w", path, name, err)

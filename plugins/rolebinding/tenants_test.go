@@ -80,7 +80,12 @@ func TestTenants(t *testing.T) {
 			if !is {
 				return nil, errors.New("no Tenant")
 			}
-			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Roles: s.roles, Members: s.members, Templates: s.templates}, nil
+			return &rolebinding.Spread{
+				Tenant:    tenanttest.ID(t, "a"),
+				Roles:     s.roles,
+				Members:   s.members,
+				Templates: s.templates,
+			}, nil
 		}
 		o.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 			if a.GetVerb() == "use" && a.GetAPIGroup() == "kubetenant.dev" && a.GetResource() == "namespacetemplates" && a.GetNamespace() == "" && a.IsResourceRequest() {

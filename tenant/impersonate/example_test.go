@@ -13,7 +13,9 @@ import (
 // recorded is what admission recorded about who wanted an object.
 func recorded() metav1.Object {
 	return &metav1.ObjectMeta{
-		Name: "web", Namespace: "acme--web", Labels: map[string]string{tenant.Label: "acme"},
+		Name:        "web",
+		Namespace:   "acme--web",
+		Labels:      map[string]string{tenant.Label: "acme"},
 		Annotations: map[string]string{tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme","groups":["dev"]}`},
 	}
 }

@@ -84,8 +84,9 @@ func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, e
 		return rest.ImpersonationConfig{}, ErrMismatch
 	}
 	out := rest.ImpersonationConfig{
-		UserName: i.o.DefaultUser, Groups: []string{id.Group()},
-		Extra: map[string][]string{tenant.ExtraKey: {id.String()}},
+		UserName: i.o.DefaultUser,
+		Groups:   []string{id.Group()},
+		Extra:    map[string][]string{tenant.ExtraKey: {id.String()}},
 	}
 	if i.o.WithUser && identity.User != "" && (!strings.HasPrefix(identity.User, "system:") || tenant.IsServiceAccountName(identity.User)) {
 		out.UserName = identity.User

@@ -72,9 +72,24 @@ func TestRoundTripper(t *testing.T) {
 		t.Fatal(err)
 	}
 	unrecorded := &metav1.ObjectMeta{Name: "web", Namespace: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}
-	elsewhere := &metav1.ObjectMeta{Name: "web", Namespace: "globex--shop", Labels: map[string]string{tenant.Label: "acme"}, Annotations: recorded().GetAnnotations()}
-	nowhere := &metav1.ObjectMeta{Name: "web", Namespace: "gone", Labels: map[string]string{tenant.Label: "acme"}, Annotations: recorded().GetAnnotations()}
-	system := &metav1.ObjectMeta{Name: "web", Namespace: "default", Labels: map[string]string{tenant.Label: "acme"}, Annotations: recorded().GetAnnotations()}
+	elsewhere := &metav1.ObjectMeta{
+		Name:        "web",
+		Namespace:   "globex--shop",
+		Labels:      map[string]string{tenant.Label: "acme"},
+		Annotations: recorded().GetAnnotations(),
+	}
+	nowhere := &metav1.ObjectMeta{
+		Name:        "web",
+		Namespace:   "gone",
+		Labels:      map[string]string{tenant.Label: "acme"},
+		Annotations: recorded().GetAnnotations(),
+	}
+	system := &metav1.ObjectMeta{
+		Name:        "web",
+		Namespace:   "default",
+		Labels:      map[string]string{tenant.Label: "acme"},
+		Annotations: recorded().GetAnnotations(),
+	}
 	own, object := impersonate.WithOwnIdentity(t.Context()), impersonate.WithObject(t.Context(), recorded())
 	for what, c := range map[string]struct {
 		ctx  context.Context //nolint:containedctx // a case

@@ -18,7 +18,8 @@ import (
 // client is a dynamic client of a cluster that holds some objects; dynamic.NewForConfig makes a live one's.
 func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): "AccessGrantList", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): "AccessGrantList",
+		v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
 	}, objects...)
 }
 
@@ -29,7 +30,12 @@ func ExampleAccessGrant() {
 		ObjectMeta: metav1.ObjectMeta{Name: "prices", Namespace: "globex--shop"},
 		Spec: v1alpha1.AccessGrantSpec{
 			From: v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"tenant:acme"}},
-			To:   []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"prices"}, Verbs: []string{"get"}}},
+			To: []v1alpha1.AccessGrantRule{{
+				APIGroups:     []string{""},
+				Resources:     []string{"configmaps"},
+				ResourceNames: []string{"prices"},
+				Verbs:         []string{"get"},
+			}},
 		},
 	}
 	if errs := v1alpha1.ValidateAccessGrant(grant); len(errs) > 0 { // the server does too

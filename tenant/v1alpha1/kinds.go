@@ -52,8 +52,11 @@ var tenantMembersDefinition string
 // Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
 func Definitions() map[string]string {
 	return map[string]string{
-		"accessgrants.yaml": accessGrantDefinition, "tenantquotas.yaml": tenantQuotaDefinition, "tenants.yaml": tenantDefinition,
-		"retiredtenants.yaml": retiredTenantDefinition, "namespacetemplates.yaml": namespaceTemplateDefinition,
-		"tenantmembers.yaml": tenantMembersDefinition,
+		"accessgrants.yaml":       accessGrantDefinition,
+		"tenantquotas.yaml":       tenantQuotaDefinition,
+		"tenants.yaml":            tenantDefinition,
+		"retiredtenants.yaml":     retiredTenantDefinition,
+		"namespacetemplates.yaml": namespaceTemplateDefinition,
+		"tenantmembers.yaml":      tenantMembersDefinition,
 	}
 }

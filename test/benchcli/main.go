@@ -124,7 +124,8 @@ func space(ctx context.Context, k kubernetes.Interface, of string, n int) error 
 		role := []string{"view", "edit", "admin"}[i%3]
 		_, err := k.RbacV1().RoleBindings(ns).Create(ctx, &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("binding-%d", i)},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{subject},
 		}, metav1.CreateOptions{})
 		if err != nil {
 			return err

@@ -145,8 +145,10 @@ func (b *bench) first(ctx context.Context) error {
 func (b *bench) tenant(ctx context.Context, t int) error {
 	name := fmt.Sprintf("t%d", t)
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant, "metadata": map[string]any{"name": name},
-		"spec": map[string]any{"id": name, "admins": []any{map[string]any{"kind": "User", "name": "a-" + name}, map[string]any{"kind": "User", "name": "b-" + name}}},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenant,
+		"metadata":   map[string]any{"name": name},
+		"spec":       map[string]any{"id": name, "admins": []any{map[string]any{"kind": "User", "name": "a-" + name}, map[string]any{"kind": "User", "name": "b-" + name}}},
 	}}
 	if _, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(ctx, u, metav1.CreateOptions{}); err != nil {
 		return err

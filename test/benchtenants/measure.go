@@ -95,10 +95,14 @@ func (b *bench) nameTemplate(ctx context.Context) error {
 // template makes the template, or changes it: one NetworkPolicy, with a label of some value.
 func (b *bench) template(ctx context.Context, value string) error {
 	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindNamespaceTemplate, "metadata": map[string]any{"name": "std"},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindNamespaceTemplate,
+		"metadata":   map[string]any{"name": "std"},
 		"spec": map[string]any{"objects": []any{map[string]any{
-			"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": map[string]any{"name": "own", "labels": map[string]any{"v": value}},
-			"spec": map[string]any{"podSelector": map[string]any{}, "ingress": []any{map[string]any{"from": []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{tenant.Label: "${tenant}"}}}}}}},
+			"apiVersion": "networking.k8s.io/v1",
+			"kind":       "NetworkPolicy",
+			"metadata":   map[string]any{"name": "own", "labels": map[string]any{"v": value}},
+			"spec":       map[string]any{"podSelector": map[string]any{}, "ingress": []any{map[string]any{"from": []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{tenant.Label: "${tenant}"}}}}}}},
 		}}},
 	}}
 	_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)).Apply(ctx, "std", u, metav1.ApplyOptions{FieldManager: "bench", Force: true})

@@ -52,7 +52,9 @@ func main() {
 // serveEmpty reads bodies and answers {} to all.
 func serveEmpty(ctx context.Context, address, pki string) error {
 	server := &http.Server{
-		Addr: address, ReadHeaderTimeout: time.Minute, TLSConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		Addr:              address,
+		ReadHeaderTimeout: time.Minute,
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.Copy(io.Discard, r.Body)
 			_, _ = io.WriteString(w, "{}")

@@ -76,8 +76,9 @@ func startToReady(ctx context.Context, bin string, s *localserver.Server) error 
 	if err := each(ctx, manyBindings, func(ctx context.Context, i int) error {
 		b := &rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{
-				Name: fmt.Sprintf("b%d", i), Namespace: fmt.Sprintf("t%d--%d", i/100%1000, i%10),
-				Labels: map[string]string{tenant.Label: fmt.Sprintf("t%d", i/100%1000)},
+				Name:      fmt.Sprintf("b%d", i),
+				Namespace: fmt.Sprintf("t%d--%d", i/100%1000, i%10),
+				Labels:    map[string]string{tenant.Label: fmt.Sprintf("t%d", i/100%1000)},
 			},
 			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
 			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: fmt.Sprintf("user-%d", i)}},

@@ -179,8 +179,11 @@ authentication:
 		t.Fatal(err)
 	}
 	for key, want := range map[string]string{
-		tenant.KeystoneDomainKey: domains["acme"].ID, tenant.KeystoneProjectKey: domains["acme"].Project, tenant.SourceKey: "openstack",
-		"alpha.kubernetes.io/identity/project/name": "web", "alpha.kubernetes.io/identity/user/domain/name": "acme",
+		tenant.KeystoneDomainKey:                        domains["acme"].ID,
+		tenant.KeystoneProjectKey:                       domains["acme"].Project,
+		tenant.SourceKey:                                "openstack",
+		"alpha.kubernetes.io/identity/project/name":     "web",
+		"alpha.kubernetes.io/identity/user/domain/name": "acme",
 	} {
 		if got := u.GetExtra()[key]; !slices.Equal(got, []string{want}) {
 			t.Errorf("extra %s = %q, want %q", key, got, want)
@@ -261,8 +264,11 @@ func trusts(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[stri
 	ctx := t.Context()
 	var made struct{ Trust struct{ ID string } }
 	err := k.Do(ctx, trustor, http.MethodPost, "/OS-TRUST/trusts", map[string]any{"trust": map[string]any{
-		"trustor_user_id": domains["globex"].User, "trustee_user_id": domains["acme"].User, "project_id": domains["globex"].Project,
-		"impersonation": true, "roles": []any{map[string]any{"name": "member"}},
+		"trustor_user_id": domains["globex"].User,
+		"trustee_user_id": domains["acme"].User,
+		"project_id":      domains["globex"].Project,
+		"impersonation":   true,
+		"roles":           []any{map[string]any{"name": "member"}},
 	}}, &made)
 	if err != nil {
 		t.Fatal(err)

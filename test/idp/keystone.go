@@ -119,9 +119,12 @@ func Project(name, domain string) map[string]any {
 
 // Token returns a token of a user in a domain for a scope; nil for an unscoped one.
 func (k *Keystone) Token(ctx context.Context, domain, name string, scope any) (string, error) {
-	return k.tokenFor(ctx, map[string]any{"methods": []string{"password"}, "password": map[string]any{
-		"user": map[string]any{"name": name, "domain": map[string]any{"name": domain}, "password": AdminPassword},
-	}}, scope)
+	return k.tokenFor(ctx, map[string]any{
+		"methods": []string{"password"},
+		"password": map[string]any{
+			"user": map[string]any{"name": name, "domain": map[string]any{"name": domain}, "password": AdminPassword},
+		},
+	}, scope)
 }
 
 func (k *Keystone) tokenFor(ctx context.Context, identity, scope any) (string, error) {
@@ -138,7 +141,8 @@ func (k *Keystone) tokenFor(ctx context.Context, identity, scope any) (string, e
 // CredentialToken returns a token of an application credential.
 func (k *Keystone) CredentialToken(ctx context.Context, id, secret string) (string, error) {
 	header, err := k.do(ctx, "", http.MethodPost, "/auth/tokens", map[string]any{"auth": map[string]any{"identity": map[string]any{
-		"methods": []string{"application_credential"}, "application_credential": map[string]any{"id": id, "secret": secret},
+		"methods":                []string{"application_credential"},
+		"application_credential": map[string]any{"id": id, "secret": secret},
 	}}}, nil)
 	return header.Get("X-Subject-Token"), err
 }

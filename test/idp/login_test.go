@@ -27,8 +27,13 @@ func TestLoginAtOpenID(t *testing.T) {
 	}
 	visited := make(chan error, 1)
 	o := &login.OpenID{
-		Issuer: provider.Issuer, ClientID: "kubectl", CAFile: ca, Interactive: true, Within: time.Minute, Now: time.Now,
-		Say: func(string, ...any) {},
+		Issuer:      provider.Issuer,
+		ClientID:    "kubectl",
+		CAFile:      ca,
+		Interactive: true,
+		Within:      time.Minute,
+		Now:         time.Now,
+		Say:         func(string, ...any) {},
 		Open: func(ctx context.Context, address string) error {
 			go func() { visited <- provider.Visit(context.WithoutCancel(ctx), address, "alice@acme") }()
 			return nil
@@ -90,8 +95,12 @@ authentication:
   - { name: openstack, tenants: ["*"], groupsPrefix: "keystone:", keystone: { authURL: "`+k.URL+`", cloud: kube, cloudsFile: clouds.yaml } }
 `)
 	environment := map[string]string{
-		"OS_AUTH_URL": k.URL, "OS_USERNAME": "alice", "OS_PASSWORD": idp.AdminPassword, "OS_USER_DOMAIN_NAME": "acme",
-		"OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme",
+		"OS_AUTH_URL":            k.URL,
+		"OS_USERNAME":            "alice",
+		"OS_PASSWORD":            idp.AdminPassword,
+		"OS_USER_DOMAIN_NAME":    "acme",
+		"OS_PROJECT_NAME":        "web",
+		"OS_PROJECT_DOMAIN_NAME": "acme",
 	}
 	get := func(environment map[string]string) *login.Token {
 		t.Helper()

@@ -95,7 +95,13 @@ var prompt = regexp.MustCompile(`name="prompt" value="(login|consent)"`)
 // Login returns an ID token: client rs256 or es256, account user@org. It goes the way of a browser: the
 // authorization code flow (OpenID Connect Core 1.0, section 3.1) with its pages.
 func (o *OpenID) Login(ctx context.Context, client, account string) (string, error) {
-	query := url.Values{"client_id": {client}, "response_type": {"code"}, "scope": {"openid"}, "redirect_uri": {redirectURI}, "nonce": {"n"}}
+	query := url.Values{
+		"client_id":     {client},
+		"response_type": {"code"},
+		"scope":         {"openid"},
+		"redirect_uri":  {redirectURI},
+		"nonce":         {"n"},
+	}
 	resp, err := o.walk(ctx, o.Issuer+"/auth?"+query.Encode(), account)
 	if err != nil {
 		return "", err
@@ -123,12 +129,17 @@ func (o *OpenID) walk(ctx context.Context, address, account string) (*http.Respo
 	if err != nil {
 		return nil, err
 	}
-	browser := &http.Client{Transport: o.client.Transport, Jar: jar, Timeout: time.Minute, CheckRedirect: func(req *http.Request, _ []*http.Request) error {
-		if strings.HasPrefix(req.URL.String(), redirectURI) {
-			return http.ErrUseLastResponse
-		}
-		return nil
-	}}
+	browser := &http.Client{
+		Transport: o.client.Transport,
+		Jar:       jar,
+		Timeout:   time.Minute,
+		CheckRedirect: func(req *http.Request, _ []*http.Request) error {
+			if strings.HasPrefix(req.URL.String(), redirectURI) {
+				return http.ErrUseLastResponse
+			}
+			return nil
+		},
+	}
 	resp, err := o.send(ctx, browser, http.MethodGet, address, nil)
 	for step := 0; err == nil && step < 4; step++ {
 		page, readErr := io.ReadAll(resp.Body)

@@ -35,7 +35,12 @@ func New(t testing.TB, address, target string) *Link {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Link{listener: listener, target: target, now: make(chan struct{}), conns: map[net.Conn]bool{}}
+	l := &Link{
+		listener: listener,
+		target:   target,
+		now:      make(chan struct{}),
+		conns:    map[net.Conn]bool{},
+	}
 	t.Cleanup(func() {
 		_ = listener.Close()
 		l.Set(Reset)

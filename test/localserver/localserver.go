@@ -61,7 +61,12 @@ func StartDetached(ctx context.Context, binary, dir string, args ...string) (*Se
 }
 
 func newServer(binary, dir string, args []string) *Server {
-	s := &Server{Dir: dir, stderr: &lockedBuffer{}, exited: make(chan struct{}), announced: make(chan announcement, 1)}
+	s := &Server{
+		Dir:       dir,
+		stderr:    &lockedBuffer{},
+		exited:    make(chan struct{}),
+		announced: make(chan announcement, 1),
+	}
 	// #nosec G204 -- the caller names the binary it built
 	s.cmd = exec.Command(binary, append([]string{"--dir", dir}, args...)...)
 	s.cmd.Stderr = s.stderr

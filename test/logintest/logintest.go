@@ -39,19 +39,34 @@ type Provider struct {
 
 // NewProvider starts a provider, until it is closed.
 func NewProvider() *Provider {
-	p := &Provider{key: authntest.MustKey("ES256"), challenge: map[string]string{}, nonces: map[string]string{}, Lifetime: time.Hour}
+	p := &Provider{
+		key:       authntest.MustKey("ES256"),
+		challenge: map[string]string{},
+		nonces:    map[string]string{},
+		Lifetime:  time.Hour,
+	}
 	mux := http.NewServeMux()
 	p.Server = httptest.NewTLSServer(mux)
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{
-			"issuer": p.URL, "authorization_endpoint": p.URL + "/auth", "token_endpoint": p.URL + "/token",
-			"device_authorization_endpoint": p.URL + "/device", "jwks_uri": p.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"},
+			"issuer":                                p.URL,
+			"authorization_endpoint":                p.URL + "/auth",
+			"token_endpoint":                        p.URL + "/token",
+			"device_authorization_endpoint":         p.URL + "/device",
+			"jwks_uri":                              p.URL + "/keys",
+			"id_token_signing_alg_values_supported": []string{"ES256"},
 		})
 	})
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{"keys": []any{p.key.JWK()}}) })
 	mux.HandleFunc("/auth", p.authorize)
 	mux.HandleFunc("/device", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, map[string]any{"device_code": "device", "user_code": "ABCD-EFGH", "verification_uri": p.URL + "/activate", "expires_in": 60, "interval": 1})
+		answer(w, map[string]any{
+			"device_code":      "device",
+			"user_code":        "ABCD-EFGH",
+			"verification_uri": p.URL + "/activate",
+			"expires_in":       60,
+			"interval":         1,
+		})
 	})
 	mux.HandleFunc("/token", p.token)
 	return p
@@ -120,10 +135,19 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := p.key.MustSign(map[string]any{
-		"iss": p.URL, "aud": ClientID, "sub": "alice", "nonce": nonce, "iat": time.Now().Unix(),
-		"exp": time.Now().Add(p.Lifetime).Unix(),
+		"iss":   p.URL,
+		"aud":   ClientID,
+		"sub":   "alice",
+		"nonce": nonce,
+		"iat":   time.Now().Unix(),
+		"exp":   time.Now().Add(p.Lifetime).Unix(),
 	})
-	answer(w, map[string]any{"access_token": "a", "token_type": "Bearer", "id_token": id, "refresh_token": "refresh"})
+	answer(w, map[string]any{
+		"access_token":  "a",
+		"token_type":    "Bearer",
+		"id_token":      id,
+		"refresh_token": "refresh",
+	})
 }
 
 // NewKeystone starts a Keystone that answers each login with a status, until it is closed. Its tokens end in the

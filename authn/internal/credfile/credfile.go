@@ -235,7 +235,12 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 	if err := rules.Check(fields[fieldUser], kin.Groups, kin.Tenant); err != nil {
 		return Record{}, -1, err
 	}
-	return Record{Secret: fields[fieldSecret], Name: fields[fieldUser], UID: fields[fieldUID], Kin: kin}, 0, nil
+	return Record{
+		Secret: fields[fieldSecret],
+		Name:   fields[fieldUser],
+		UID:    fields[fieldUID],
+		Kin:    kin,
+	}, 0, nil
 }
 
 func parseTenant(text string, byDefault tenant.ID) (tenant.ID, error) {

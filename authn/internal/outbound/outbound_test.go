@@ -59,7 +59,16 @@ func TestDiscreet(t *testing.T) {
 	asked := false
 	elsewhere := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked = true }))
 	defer elsewhere.Close()
-	for code, want := range map[int]error{200: nil, 301: outbound.ErrRedirect, 302: outbound.ErrRedirect, 307: outbound.ErrRedirect, 308: outbound.ErrRedirect, 400: nil, 404: nil, 500: nil} {
+	for code, want := range map[int]error{
+		200: nil,
+		301: outbound.ErrRedirect,
+		302: outbound.ErrRedirect,
+		307: outbound.ErrRedirect,
+		308: outbound.ErrRedirect,
+		400: nil,
+		404: nil,
+		500: nil,
+	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", elsewhere.URL)
 			w.WriteHeader(code)

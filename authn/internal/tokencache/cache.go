@@ -132,7 +132,12 @@ func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	for len(c.entries) >= c.limits.Entries || c.bytes+size > c.limits.Bytes {
 		c.remove(c.used.Back().Value.(*entry[V]))
 	}
-	e := &entry[V]{key: key, value: value, size: size, until: until}
+	e := &entry[V]{
+		key:   key,
+		value: value,
+		size:  size,
+		until: until,
+	}
 	e.used = c.used.PushFront(e)
 	heap.Push(&c.ends, e)
 	c.entries[key] = e

@@ -61,8 +61,10 @@ func TestRead(t *testing.T) {
 
 func TestReadTimes(t *testing.T) {
 	for exp, want := range map[string]time.Time{
-		"1700000000": time.Unix(1700000000, 0), "1700000000.9": time.Unix(1700000000, 0), "1.7e9": time.Unix(1700000000, 0),
-		"-1": time.Unix(-1, 0),
+		"1700000000":   time.Unix(1700000000, 0),
+		"1700000000.9": time.Unix(1700000000, 0),
+		"1.7e9":        time.Unix(1700000000, 0),
+		"-1":           time.Unix(-1, 0),
 	} {
 		got, err := unverified.Read(jwt(`{"exp":` + exp + `,"iat":` + exp + `}`))
 		if err != nil || !got.Expires.Equal(want) || !got.IssuedAt.Equal(want) {
@@ -80,7 +82,16 @@ func TestReadTimes(t *testing.T) {
 
 func TestIsVisible(t *testing.T) {
 	for token, want := range map[string]bool{
-		"abc": true, "a!~": true, "": true, "\tabc": false, "a bc": false, "abc\n": false, "a\u00a0b": false, "a\x00": false, "a\x7f": false, "\u2028": false,
+		"abc":      true,
+		"a!~":      true,
+		"":         true,
+		"\tabc":    false,
+		"a bc":     false,
+		"abc\n":    false,
+		"a\u00a0b": false,
+		"a\x00":    false,
+		"a\x7f":    false,
+		"\u2028":   false,
 	} {
 		if unverified.IsVisible(token) != want {
 			t.Errorf("IsVisible(%q) = %v", token, !want)
@@ -94,7 +105,9 @@ func TestReadManyMembers(t *testing.T) {
 		fmt.Fprintf(&b, `"k%d":1,`, i)
 	}
 	for payload, want := range map[string]error{
-		"{" + b.String() + `"iss":"i"}`: nil, "{" + b.String() + `"k3":1,"iss":"i"}`: unverified.ErrDuplicate, "{" + b.String() + `"k99":1,"iss":"i"}`: unverified.ErrDuplicate,
+		"{" + b.String() + `"iss":"i"}`:         nil,
+		"{" + b.String() + `"k3":1,"iss":"i"}`:  unverified.ErrDuplicate,
+		"{" + b.String() + `"k99":1,"iss":"i"}`: unverified.ErrDuplicate,
 	} {
 		if got, err := unverified.Read(jwt(payload)); got.Issuer != "i" || !errors.Is(err, want) {
 			t.Errorf("Read() = %+v, %v; want %v", got, err, want)

@@ -131,7 +131,12 @@ func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 	if err != nil {
 		return nil, err
 	}
-	return &upstream.Config{Options: opts, Aggregator: aggregator, KubeAPIs: kube, ApiExtensions: extensions}, nil
+	return &upstream.Config{
+		Options:       opts,
+		Aggregator:    aggregator,
+		KubeAPIs:      kube,
+		ApiExtensions: extensions,
+	}, nil
 }
 
 // shareClientCA has all who ask get the one bundle that follows its file: each would get one of his own, and of those only
@@ -177,10 +182,13 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{
 		Authentication: kubetenant.Authentication{
-			Authenticator: generic.Authentication.Authenticator, APIAudiences: generic.Authentication.APIAudiences,
-			RequestHeader: generic.Authentication.RequestHeaderConfig, ClientCA: clientCA,
-			ServiceAccountIssuers: opts.Authentication.ServiceAccounts.Issuers, TokenObjects: tokenObjects(clients.Typed, versioned),
-			LegacyTokenUsed: cluster.LegacyTokenUsed(clients.Typed),
+			Authenticator:         generic.Authentication.Authenticator,
+			APIAudiences:          generic.Authentication.APIAudiences,
+			RequestHeader:         generic.Authentication.RequestHeaderConfig,
+			ClientCA:              clientCA,
+			ServiceAccountIssuers: opts.Authentication.ServiceAccounts.Issuers,
+			TokenObjects:          tokenObjects(clients.Typed, versioned),
+			LegacyTokenUsed:       cluster.LegacyTokenUsed(clients.Typed),
 		},
 		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
 		Cluster:       clusterOf(known, selectors, versioned),

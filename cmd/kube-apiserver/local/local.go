@@ -136,7 +136,13 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 	}
 	defer etcd.Close()
 	if o.Webhook || o.AdmissionOnly {
-		return (&shape{cluster: c, o: &o, etcdURL: etcdURL, listener: listener, flags: flags}).runUntil(ctx, out, started)
+		return (&shape{
+			cluster:  c,
+			o:        &o,
+			etcdURL:  etcdURL,
+			listener: listener,
+			flags:    flags,
+		}).runUntil(ctx, out, started)
 	}
 	s, err := serverOptions(dir, etcdURL, listener, flags)
 	if err != nil {

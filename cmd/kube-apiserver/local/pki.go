@@ -45,9 +45,13 @@ func openAuthority(dir, name string) (*authority, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "kubetenant-local-" + name},
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(caLifetime),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "kubetenant-local-" + name},
+		NotBefore:             time.Now().Add(-time.Minute),
+		NotAfter:              time.Now().Add(caLifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
 	}
 	a := &authority{template, key}
 	der, err := a.sign(template, key)
@@ -99,11 +103,14 @@ func (a *authority) issue(subject pkix.Name, usage x509.ExtKeyUsage) (certificat
 		return nil, nil, err
 	}
 	der, err := a.sign(&x509.Certificate{
-		SerialNumber: serial, Subject: subject,
-		NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(leafLifetime),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
-		DNSNames:    []string{"localhost", "kubernetes.default.svc"},
+		SerialNumber: serial,
+		Subject:      subject,
+		NotBefore:    time.Now().Add(-time.Minute),
+		NotAfter:     time.Now().Add(leafLifetime),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{usage},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+		DNSNames:     []string{"localhost", "kubernetes.default.svc"},
 	}, private)
 	if err != nil {
 		return nil, nil, err

@@ -372,8 +372,16 @@ func (s *shape) generate(ctx context.Context) (files map[string][]byte, err erro
 func (s *shape) manifestOptions() webhookmanifests.Options {
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
 	return webhookmanifests.Options{
-		Config: s.o.TenancyConfig, Image: "none: it runs beside the server", Namespace: webhookNamespace, External: true, URL: "https://" + s.balancer.address,
-		ClientCA: pki("ca.crt"), ServingCA: pki("ca.crt"), Directory: filepath.Join(s.dir, "webhook"),
-		ClientCertificate: pki("webhook-client.crt"), ClientKey: pki("webhook-client.key"), Authorizers: s.o.Behind,
+		Config:            s.o.TenancyConfig,
+		Image:             "none: it runs beside the server",
+		Namespace:         webhookNamespace,
+		External:          true,
+		URL:               "https://" + s.balancer.address,
+		ClientCA:          pki("ca.crt"),
+		ServingCA:         pki("ca.crt"),
+		Directory:         filepath.Join(s.dir, "webhook"),
+		ClientCertificate: pki("webhook-client.crt"),
+		ClientKey:         pki("webhook-client.key"),
+		Authorizers:       s.o.Behind,
 	}
 }

@@ -102,7 +102,13 @@ func New(ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Sett
 	if err != nil {
 		return nil, err
 	}
-	m := &Map{Groups: groups(), Cells: []Cell{}, Reasons: []string{}, Identities: []Subject{}, Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}}}
+	m := &Map{
+		Groups:     groups(),
+		Cells:      []Cell{},
+		Reasons:    []string{},
+		Identities: []Subject{},
+		Namespaces: []Namespace{{AllNamespaces, tenant.System().String()}},
+	}
 	for name := range p.Namespaces {
 		if id := p.Owner(name); !id.IsZero() {
 			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
@@ -196,7 +202,12 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 	at := func(s privileges.Subject, of string) *row {
 		i := Subject{Kind: s.Kind, Name: s.Title(), Tenant: of}
 		if all[i] == nil {
-			all[i] = &row{Subject: i, subject: s, namespaces: map[string]bool{}, grants: map[string][]string{}}
+			all[i] = &row{
+				Subject:    i,
+				subject:    s,
+				namespaces: map[string]bool{},
+				grants:     map[string][]string{},
+			}
 			all[i].System = true
 		}
 		return all[i]
@@ -316,8 +327,15 @@ func attributesOf(u user.Info, namespace string, names []string, g *Group, verbs
 		for _, verb := range verbs {
 			for _, object := range names {
 				all = append(all, &authorizer.AttributesRecord{
-					User: u, Verb: verb, ResourceRequest: true, APIVersion: "*",
-					APIGroup: group, Resource: name, Subresource: subresource, Namespace: namespace, Name: object,
+					User:            u,
+					Verb:            verb,
+					ResourceRequest: true,
+					APIVersion:      "*",
+					APIGroup:        group,
+					Resource:        name,
+					Subresource:     subresource,
+					Namespace:       namespace,
+					Name:            object,
 				})
 			}
 		}

@@ -55,7 +55,8 @@ func TestAllServiceAccounts(t *testing.T) {
 	}
 	snapshot.Roles[simulator.Key{Name: "all"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
 	snapshot.Bindings = []*simulator.Binding{{
-		Name: "all", RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"},
+		Name:     "all",
+		RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}},
 	}}
 	config, err := (&configv1alpha1.Settings{}).Complete()

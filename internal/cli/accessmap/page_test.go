@@ -16,9 +16,13 @@ import (
 func TestHostileNames(t *testing.T) {
 	page := func(name string) (markup string) {
 		m := &accessmap.Map{
-			Cluster: "c", Made: time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC), Groups: []accessmap.Group{{Name: "secrets", Resources: []string{"secrets"}}},
-			Identities: []accessmap.Subject{{Kind: "User", Name: name, Tenant: "acme"}}, Namespaces: []accessmap.Namespace{{Name: name, Owner: "acme"}},
-			Cells: []accessmap.Cell{{Access: accessmap.Read, Why: accessmap.Own}}, Reasons: []string{name},
+			Cluster:    "c",
+			Made:       time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC),
+			Groups:     []accessmap.Group{{Name: "secrets", Resources: []string{"secrets"}}},
+			Identities: []accessmap.Subject{{Kind: "User", Name: name, Tenant: "acme"}},
+			Namespaces: []accessmap.Namespace{{Name: name, Owner: "acme"}},
+			Cells:      []accessmap.Cell{{Access: accessmap.Read, Why: accessmap.Own}},
+			Reasons:    []string{name},
 		}
 		var out bytes.Buffer
 		if err := m.WriteHTML(&out); err != nil {

@@ -22,7 +22,12 @@ import (
 
 // may is a role that lets somebody do one thing.
 func may(verb, group, resource string, names ...string) *simulator.Role {
-	return &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}}}
+	return &simulator.Role{Rules: []rbacv1.PolicyRule{{
+		Verbs:         []string{verb},
+		APIGroups:     []string{group},
+		Resources:     []string{resource},
+		ResourceNames: names,
+	}}}
 }
 
 // cellsOf returns the cells of a cluster with the namespaces acme--web and globex--shop, beside what a test puts there.
@@ -63,8 +68,10 @@ func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	name := fmt.Sprintf("r%d", len(p.Roles))
 	p.Roles[simulator.Key{Name: name}] = role
 	p.Bindings = append(p.Bindings, &simulator.Binding{
-		Namespace: namespace, Name: name, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+		Namespace: namespace,
+		Name:      name,
+		RoleRef:   rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:  []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	})
 }
 
@@ -140,10 +147,12 @@ func TestGrantsByName(t *testing.T) {
 				to["resourceNames"] = names
 			}
 			p.Grants = append(p.Grants, &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "kubetenant.dev/v1alpha1", "kind": "AccessGrant",
-				"metadata": map[string]any{"name": name, "namespace": "globex--shop"},
+				"apiVersion": "kubetenant.dev/v1alpha1",
+				"kind":       "AccessGrant",
+				"metadata":   map[string]any{"name": name, "namespace": "globex--shop"},
 				"spec": map[string]any{
-					"from": map[string]any{"tenant": "acme", "users": []any{"alice"}}, "to": []any{to},
+					"from":    map[string]any{"tenant": "acme", "users": []any{"alice"}},
+					"to":      []any{to},
 					"grantor": map[string]any{"owner": "globex", "tenant": "globex", "user": "admin"},
 				},
 			}})

@@ -178,8 +178,13 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 		f.detected[config.Host] = &detection{}
 	}
 	return &Cluster{
-		Name: name, Server: server, Config: config, Namespace: namespace, mapper: mapper,
-		detected: f.detected[config.Host], required: f.required,
+		Name:      name,
+		Server:    server,
+		Config:    config,
+		Namespace: namespace,
+		mapper:    mapper,
+		detected:  f.detected[config.Host],
+		required:  f.required,
 	}, nil
 }
 

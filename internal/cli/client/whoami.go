@@ -40,7 +40,12 @@ type Caller struct {
 
 // Info returns the identity as authorizers see it.
 func (i *Caller) Info() user.Info {
-	return &user.DefaultInfo{Name: i.User, UID: i.UID, Groups: i.Groups, Extra: i.Extra}
+	return &user.DefaultInfo{
+		Name:   i.User,
+		UID:    i.UID,
+		Groups: i.Groups,
+		Extra:  i.Extra,
+	}
 }
 
 // WhoAmI asks the server who the caller is, impersonation included.
@@ -67,7 +72,12 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 		return nil, err
 	}
 	u := review.Status.UserInfo
-	i := &Caller{User: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	i := &Caller{
+		User:   u.Username,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  map[string][]string{},
+	}
 	for key, values := range u.Extra {
 		i.Extra[key] = values
 	}
@@ -118,7 +128,9 @@ func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*a
 	}
 	return &authz.Subjects{
 		Names:            settings.Authorization.SystemSubjects.Names(),
-		SystemNamespaces: settings.Authorization.SystemNamespaces, FromGroups: true, Owners: authz.NewOwners(none, live),
+		SystemNamespaces: settings.Authorization.SystemNamespaces,
+		FromGroups:       true,
+		Owners:           authz.NewOwners(none, live),
 	}, nil
 }
 

@@ -168,9 +168,14 @@ var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|sta
 // itself.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:               probeName,
-		Extra:              map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {probeName + "-a", probeName + "-b"}},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: metav1.NamespaceDefault, Name: probeName},
+		User:  probeName,
+		Extra: map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {probeName + "-a", probeName + "-b"}},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Verb:      "get",
+			Resource:  "pods",
+			Namespace: metav1.NamespaceDefault,
+			Name:      probeName,
+		},
 	}}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err) && reasonForm.MatchString(err.Error()):

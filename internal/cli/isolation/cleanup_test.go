@@ -34,9 +34,10 @@ func quotas(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 
 func quota(name, of string, labels map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota,
-		"metadata": map[string]any{"name": name, "labels": labels},
-		"spec":     map[string]any{"tenant": of},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenantQuota,
+		"metadata":   map[string]any{"name": name, "labels": labels},
+		"spec":       map[string]any{"tenant": of},
 	}}
 }
 

@@ -148,7 +148,12 @@ func TestSpaces(t *testing.T) {
 func TestForeignNamespaceIsWritten(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for _, p := range m.probes(c, kinds()["namespaces"]) {
-		about := map[string]string{spaceForeign: "/b--isolation", spaceSystem: "/kube-system", spaceMissing: "/" + missingNamespace, spaceOwn: "/a--isolation"}[p.space]
+		about := map[string]string{
+			spaceForeign: "/b--isolation",
+			spaceSystem:  "/kube-system",
+			spaceMissing: "/" + missingNamespace,
+			spaceOwn:     "/a--isolation",
+		}[p.space]
 		if strings.Contains(p.path, "/namespaces/") && !strings.Contains(p.path, about) || p.own != (p.space == spaceOwn) {
 			t.Errorf("in %s (own %t): %s %s", p.space, p.own, p.method, p.path)
 		}

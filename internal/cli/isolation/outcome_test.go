@@ -68,7 +68,13 @@ func TestOutcomes(t *testing.T) {
 	} {
 		m, caller := testMatrix(t, always(c.code, c.body))
 		caller.own = c.tenant
-		if err := m.try(t.Context(), caller, probe{space: spaceForeign, method: http.MethodGet, path: "/x", group: "get pods", own: c.own}); err != nil {
+		if err := m.try(t.Context(), caller, probe{
+			space:  spaceForeign,
+			method: http.MethodGet,
+			path:   "/x",
+			group:  "get pods",
+			own:    c.own,
+		}); err != nil {
 			t.Fatal(err)
 		}
 		m.report.finish()
@@ -150,7 +156,13 @@ func TestTruncated(t *testing.T) {
 
 // TestUnserved: an operation that kube-apiserver does not have leaks nothing.
 func TestUnserved(t *testing.T) {
-	for code, want := range map[int]Outcome{404: Limited, 405: Limited, 200: Untested, 500: Untested, 403: Denied} {
+	for code, want := range map[int]Outcome{
+		404: Limited,
+		405: Limited,
+		200: Untested,
+		500: Untested,
+		403: Denied,
+	} {
 		m, c := testMatrix(t, nil)
 		p := probe{unserved: true, limited: m.world.onlyOwn(0, "/api/v1/pods")}
 		body := "{}"
@@ -236,7 +248,12 @@ func TestNoAnswer(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	caller.client.Timeout = 50 * time.Millisecond
-	if err := m.try(t.Context(), caller, probe{space: spaceOwn, method: http.MethodGet, path: "/slow", own: true}); err != nil {
+	if err := m.try(t.Context(), caller, probe{
+		space:  spaceOwn,
+		method: http.MethodGet,
+		path:   "/slow",
+		own:    true,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	var err error

@@ -58,8 +58,9 @@ const name = "probe"
 
 // contentTypes are those in which a verb's body can be, all that there are for patches.
 var contentTypes = map[string][]string{
-	"create": {"application/json"}, "update": {"application/json"},
-	"patch": {"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"},
+	"create": {"application/json"},
+	"update": {"application/json"},
+	"patch":  {"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"},
 }
 
 // probes returns all requests of a caller about a resource.
@@ -97,8 +98,13 @@ func (r resource) requests(namespace, space string) []probe {
 	}
 	attributes := func(verb, objectName string) *authorizationv1.ResourceAttributes {
 		return &authorizationv1.ResourceAttributes{
-			Namespace: namespace, Verb: verb, Group: r.Group, Version: r.Version,
-			Resource: r.name, Subresource: r.subresource, Name: objectName,
+			Namespace:   namespace,
+			Verb:        verb,
+			Group:       r.Group,
+			Version:     r.Version,
+			Resource:    r.name,
+			Subresource: r.subresource,
+			Name:        objectName,
 		}
 	}
 	add := func(verb, method, path, objectName string) {
@@ -194,7 +200,13 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 	w := m.world
 	var verb string
 	add := func(method, path string, review *authorizationv1.ResourceAttributes) {
-		p := probe{space: spaceAll, method: method, path: path, group: verb + " " + r.String(), review: review}
+		p := probe{
+			space:  spaceAll,
+			method: method,
+			path:   path,
+			group:  verb + " " + r.String(),
+			review: review,
+		}
 		if c.own >= 0 {
 			p.limited = w.onlyOwn(c.own, path)
 			p.unserved = method == http.MethodDelete
@@ -202,7 +214,12 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 		all = append(all, p)
 	}
 	attributes := func(verb string) *authorizationv1.ResourceAttributes {
-		return &authorizationv1.ResourceAttributes{Verb: verb, Group: r.Group, Version: r.Version, Resource: r.name}
+		return &authorizationv1.ResourceAttributes{
+			Verb:     verb,
+			Group:    r.Group,
+			Version:  r.Version,
+			Resource: r.name,
+		}
 	}
 	collection := r.path("")
 	foreign := w.tenants[1].String()
@@ -349,7 +366,12 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 func (m *matrix) namespaceProbes(c *caller, r resource) []probe {
 	w := m.world
 	var all []probe
-	for space, ns := range map[string]string{spaceForeign: w.namespace(1), spaceSystem: systemNamespace, spaceMissing: missingNamespace, spaceOwn: w.namespace(0)} {
+	for space, ns := range map[string]string{
+		spaceForeign: w.namespace(1),
+		spaceSystem:  systemNamespace,
+		spaceMissing: missingNamespace,
+		spaceOwn:     w.namespace(0),
+	} {
 		for _, p := range r.requests("", space) {
 			isObject := strings.Contains(p.path, "/namespaces/"+name)
 			own := space == spaceOwn && c.own >= 0 && r.subresource == ""

@@ -170,7 +170,14 @@ func actions(rule *authorizationv1.ResourceRule, namespace string) []authorizati
 			for _, full := range rule.Resources {
 				resource, sub := splitResource(full)
 				for _, name := range names {
-					all = append(all, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: group, Resource: resource, Subresource: sub, Name: name})
+					all = append(all, authorizationv1.ResourceAttributes{
+						Namespace:   namespace,
+						Verb:        verb,
+						Group:       group,
+						Resource:    resource,
+						Subresource: sub,
+						Name:        name,
+					})
 				}
 			}
 		}

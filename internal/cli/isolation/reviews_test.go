@@ -49,7 +49,12 @@ func TestReviews(t *testing.T) {
 		return all
 	}
 	with := func(verb, group, resource string, names ...string) authorizationv1.ResourceRule {
-		return authorizationv1.ResourceRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+		return authorizationv1.ResourceRule{
+			Verbs:         []string{verb},
+			APIGroups:     []string{group},
+			Resources:     []string{resource},
+			ResourceNames: names,
+		}
 	}
 	foreign := question{Verb: "get", Resource: "pods", Namespace: "b--isolation"}
 	for name, c := range map[string]struct {

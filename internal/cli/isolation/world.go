@@ -103,7 +103,14 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	stream := *client
 	client.Timeout = patience
-	return &caller{name: name, own: own, real: config.Impersonate.UserName == "", url: strings.TrimSuffix(base.String(), "/"), client: client, stream: &stream}, nil
+	return &caller{
+		name:   name,
+		own:    own,
+		real:   config.Impersonate.UserName == "",
+		url:    strings.TrimSuffix(base.String(), "/"),
+		client: client,
+		stream: &stream,
+	}, nil
 }
 
 // maxBody bounds what is read of an answer.
@@ -206,9 +213,12 @@ func (w *world) meta(name string) metav1.ObjectMeta {
 // makeRights gives both tenants all rights there are: what is denied, the boundary denies.
 func (w *world) makeRights(ctx context.Context) error {
 	all := []string{"*"}
-	role := &rbacv1.ClusterRole{ObjectMeta: w.meta(w.role()), Rules: []rbacv1.PolicyRule{
-		{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all},
-	}}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: w.meta(w.role()),
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: all, APIGroups: all, Resources: all}, {Verbs: all, NonResourceURLs: all},
+		},
+	}
 	_, err := w.admin.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{})
 	var answered apierrors.APIStatus
 	w.begun = err == nil || !errors.As(err, &answered) // without an answer, the role may exist

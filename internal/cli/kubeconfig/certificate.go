@@ -150,8 +150,19 @@ func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate
 func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv1.CertificateSigningRequest) (bool, error) {
 	const group = certificatesv1.GroupName
 	for _, needed := range []authorizationv1.ResourceAttributes{
-		{Group: group, Resource: "certificatesigningrequests", Subresource: "approval", Verb: "update", Name: request.Name},
-		{Group: group, Resource: "signers", Verb: "approve", Name: certificatesv1.KubeAPIServerClientSignerName},
+		{
+			Group:       group,
+			Resource:    "certificatesigningrequests",
+			Subresource: "approval",
+			Verb:        "update",
+			Name:        request.Name,
+		},
+		{
+			Group:    group,
+			Resource: "signers",
+			Verb:     "approve",
+			Name:     certificatesv1.KubeAPIServerClientSignerName,
+		},
 	} {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &needed}}
 		review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
@@ -160,7 +171,9 @@ func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv
 		}
 	}
 	request.Status.Conditions = append(request.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{
-		Type: certificatesv1.CertificateApproved, Status: corev1.ConditionTrue, Reason: "KubectlTenant",
+		Type:    certificatesv1.CertificateApproved,
+		Status:  corev1.ConditionTrue,
+		Reason:  "KubectlTenant",
 		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig",
 	})
 	_, err := k.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})

@@ -76,7 +76,14 @@ func TestSign(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, left := cluster(c.may, c.becomes)
-			r := &kubeconfig.Request{User: "alice", Groups: []string{"dev"}, Tenant: tenanttest.ID(t, "acme"), Expiry: time.Hour, Within: 300 * time.Millisecond, Say: func(string, ...any) {}}
+			r := &kubeconfig.Request{
+				User:   "alice",
+				Groups: []string{"dev"},
+				Tenant: tenanttest.ID(t, "acme"),
+				Expiry: time.Hour,
+				Within: 300 * time.Millisecond,
+				Say:    func(string, ...any) {},
+			}
 			_, key, err := r.Sign(t.Context(), k)
 			if !errors.Is(err, c.want) || (err == nil) != (len(key) > 0) {
 				t.Errorf("Sign() = %v, want %v", err, c.want)
@@ -90,7 +97,12 @@ func TestSign(t *testing.T) {
 
 // TestRequest: the subject is that of DESIGN 3, the key P-256.
 func TestRequest(t *testing.T) {
-	r := &kubeconfig.Request{User: "alice", Groups: []string{"dev", "ops"}, Tenant: tenanttest.ID(t, "acme"), Expiry: 24 * time.Hour}
+	r := &kubeconfig.Request{
+		User:   "alice",
+		Groups: []string{"dev", "ops"},
+		Tenant: tenanttest.ID(t, "acme"),
+		Expiry: 24 * time.Hour,
+	}
 	key, err := kubeconfig.NewKey()
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +137,13 @@ func entry(t *testing.T, user string) *clientcmdapi.Config {
 	t.Helper()
 	auth := clientcmdapi.NewAuthInfo()
 	auth.Token = "t"
-	c, err := kubeconfig.New(&kubeconfig.Entry{Cluster: "c", User: user, Tenant: tenanttest.ID(t, "acme"), Server: "https://example.com", Auth: auth},
+	c, err := kubeconfig.New(&kubeconfig.Entry{
+		Cluster: "c",
+		User:    user,
+		Tenant:  tenanttest.ID(t, "acme"),
+		Server:  "https://example.com",
+		Auth:    auth,
+	},
 		&rest.Config{TLSClientConfig: rest.TLSClientConfig{CAData: []byte("CA")}})
 	if err != nil {
 		t.Fatal(err)
@@ -223,7 +241,13 @@ func TestInterrupted(t *testing.T) {
 	k, left := cluster(true, func(*certificatesv1.CertificateSigningRequest) {})
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	r := &kubeconfig.Request{User: "alice", Tenant: tenanttest.ID(t, "acme"), Expiry: time.Hour, Within: time.Minute, Say: func(string, ...any) {}}
+	r := &kubeconfig.Request{
+		User:   "alice",
+		Tenant: tenanttest.ID(t, "acme"),
+		Expiry: time.Hour,
+		Within: time.Minute,
+		Say:    func(string, ...any) {},
+	}
 	if _, _, err := r.Sign(ctx, k); !errors.Is(err, context.DeadlineExceeded) || *left != 0 {
 		t.Errorf("Sign() = %v with %d requests left", err, *left)
 	}

@@ -37,7 +37,12 @@ func certificate(data []byte) []Problem {
 		found = append(found, Problem{Line: line(data, "usages"), Text: "spec.usages has no client auth", Fix: `write usages: ["digital signature", "client auth"]`})
 	}
 	if object.Spec.ExpirationSeconds == nil {
-		found = append(found, Problem{Line: line(data, "spec"), Warning: true, Text: "spec.expirationSeconds is not given: the signer may make it a year", Fix: "write expirationSeconds: 86400"})
+		found = append(found, Problem{
+			Line:    line(data, "spec"),
+			Warning: true,
+			Text:    "spec.expirationSeconds is not given: the signer may make it a year",
+			Fix:     "write expirationSeconds: 86400",
+		})
 	}
 	at := line(data, "request")
 	block, _ = pem.Decode(object.Spec.Request)
@@ -63,7 +68,12 @@ func line(data []byte, word string) int {
 func requested(der []byte, at int) []Problem {
 	var found []Problem
 	add := func(warning bool, text, fix string) {
-		found = append(found, Problem{Line: at, Warning: warning, Text: text, Fix: fix})
+		found = append(found, Problem{
+			Line:    at,
+			Warning: warning,
+			Text:    text,
+			Fix:     fix,
+		})
 	}
 	request, err := x509.ParseCertificateRequest(der)
 	if err != nil {

@@ -47,8 +47,13 @@ func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir) // problems name files as the configuration does
 	for name, text := range map[string]string{
-		"none.csv": "S1,alice,1\n", "system.csv": "S2,bob,2\n", "acme.csv": "S3,system:admin,3\nS5,erin,5,,globex\n", "mixed.csv": "S6,frank,6,,acme\nS7,grace,7\n", "passwords.csv": ",dave,4,,acme\n",
-		"policy.jsonl": `{"group":"dev","tenant":"acme"}`, "revoked.yaml": revocations + "user: []\n",
+		"none.csv":      "S1,alice,1\n",
+		"system.csv":    "S2,bob,2\n",
+		"acme.csv":      "S3,system:admin,3\nS5,erin,5,,globex\n",
+		"mixed.csv":     "S6,frank,6,,acme\nS7,grace,7\n",
+		"passwords.csv": ",dave,4,,acme\n",
+		"policy.jsonl":  `{"group":"dev","tenant":"acme"}`,
+		"revoked.yaml":  revocations + "user: []\n",
 		"tenancy.yaml": header + `authentication:
   revocation: { path: revoked.yaml }
   sources:

@@ -82,7 +82,12 @@ func refused(ctx context.Context, data []byte, kind Kind, config *configv1alpha1
 		if field < 0 { // of a record that was left open the reader names the last line
 			line = first + 1
 		}
-		found = append(found, Problem{Line: line, Column: column, Text: reason.Error(), Fix: credentialFix(reason.Error())})
+		found = append(found, Problem{
+			Line:   line,
+			Column: column,
+			Text:   reason.Error(),
+			Fix:    credentialFix(reason.Error()),
+		})
 		for i := first; i <= last && i < len(lines); i++ {
 			lines[i] = []byte("\n")
 		}
@@ -139,8 +144,11 @@ func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Problem {
 		if n := len(fields); n >= 3 && fields[0] != "" && (n < 5 || fields[n-2] != "") {
 			_, column := r.FieldPos(n - 1)
 			found = append(found, Problem{
-				Line: line, Column: column, Warning: true, Text: "the record names no tenant: it is the system tenant's",
-				Fix: "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
+				Line:    line,
+				Column:  column,
+				Warning: true,
+				Text:    "the record names no tenant: it is the system tenant's",
+				Fix:     "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
 			})
 		}
 	}

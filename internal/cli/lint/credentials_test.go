@@ -60,7 +60,8 @@ func TestPasswords(t *testing.T) {
 // TestReadable: secrets that others may read are warned of, whichever others; what is no secret is not.
 func TestReadable(t *testing.T) {
 	for mode, want := range map[os.FileMode][]string{
-		0o600: nil, 0o400: nil,
+		0o600: nil,
+		0o400: nil,
 		0o640: {"1:1: warning: others may read the file (mode 0640) | chmod 600 FILE"},
 		0o604: {"1:1: warning: others may read the file (mode 0604) | chmod 600 FILE"},
 	} {

@@ -23,7 +23,12 @@ func policy(data []byte) []Problem {
 			continue
 		}
 		if first, twice := seen[string(trimmed)]; twice {
-			found = append(found, Problem{Line: number, Warning: true, Text: "the line stands in line " + strconv.Itoa(first) + " too", Fix: "remove one of the two"})
+			found = append(found, Problem{
+				Line:    number,
+				Warning: true,
+				Text:    "the line stands in line " + strconv.Itoa(first) + " too",
+				Fix:     "remove one of the two",
+			})
 		}
 		seen[string(trimmed)] = number
 		_, err := abac.Parse(text)
@@ -31,7 +36,12 @@ func policy(data []byte) []Problem {
 			continue
 		}
 		reason := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "line 1: "), "\n", "; ")
-		found = append(found, Problem{Line: number, Column: columnOf(text, reason), Text: reason, Fix: policyFix(reason)})
+		found = append(found, Problem{
+			Line:   number,
+			Column: columnOf(text, reason),
+			Text:   reason,
+			Fix:    policyFix(reason),
+		})
 	}
 	return found
 }

@@ -106,7 +106,12 @@ func TestAuthority(t *testing.T) {
 // TestKeys: tokens of one client are told from those of others, whatever order its scopes are in.
 func TestKeys(t *testing.T) {
 	key := func(issuer, client string, scopes ...string) []string {
-		return (&login.OpenID{Issuer: issuer, ClientID: client, Secret: "SECRET", Scopes: scopes}).Key()
+		return (&login.OpenID{
+			Issuer:   issuer,
+			ClientID: client,
+			Secret:   "SECRET",
+			Scopes:   scopes,
+		}).Key()
 	}
 	one := key("https://a", "c", "email", "groups")
 	if other := key("https://a", "c", "groups", "email"); !slices.Equal(one, other) {
@@ -122,8 +127,12 @@ func TestKeys(t *testing.T) {
 // environment is that of an openrc file, with some variables set otherwise.
 func environment(pairs ...string) func(string) string {
 	of := map[string]string{
-		"OS_AUTH_URL": "https://keystone.example.com/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET", "OS_USER_DOMAIN_NAME": "acme",
-		"OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme",
+		"OS_AUTH_URL":            "https://keystone.example.com/v3",
+		"OS_USERNAME":            "alice",
+		"OS_PASSWORD":            "SECRET",
+		"OS_USER_DOMAIN_NAME":    "acme",
+		"OS_PROJECT_NAME":        "web",
+		"OS_PROJECT_DOMAIN_NAME": "acme",
 	}
 	for i := 0; i < len(pairs); i += 2 {
 		of[pairs[i]] = pairs[i+1]
@@ -134,9 +143,17 @@ func environment(pairs ...string) func(string) string {
 // TestKeystoneAddress: a password goes over TLS, or stays on this machine.
 func TestKeystoneAddress(t *testing.T) {
 	for address, want := range map[string]error{
-		"https://keystone.example.com/v3": nil, "http://127.0.0.1:5000/v3": nil, "http://[::1]:5000/v3": nil, "http://localhost/v3": nil,
-		"http://keystone.example.com/v3": login.ErrPlain, "http://10.0.0.1/v3": login.ErrPlain, "http://localhost.example.com/v3": login.ErrPlain,
-		"ftp://127.0.0.1/v3": login.ErrPlain, "127.0.0.1:5000": login.ErrPlain, "https://%zz": login.ErrPlain, "": login.ErrNoCloud,
+		"https://keystone.example.com/v3": nil,
+		"http://127.0.0.1:5000/v3":        nil,
+		"http://[::1]:5000/v3":            nil,
+		"http://localhost/v3":             nil,
+		"http://keystone.example.com/v3":  login.ErrPlain,
+		"http://10.0.0.1/v3":              login.ErrPlain,
+		"http://localhost.example.com/v3": login.ErrPlain,
+		"ftp://127.0.0.1/v3":              login.ErrPlain,
+		"127.0.0.1:5000":                  login.ErrPlain,
+		"https://%zz":                     login.ErrPlain,
+		"":                                login.ErrNoCloud,
 	} {
 		if err := (&login.Keystone{Environment: environment("OS_AUTH_URL", address)}).Read(); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", address, err, want)
@@ -156,9 +173,15 @@ func TestKeystoneKeys(t *testing.T) {
 	}
 	seen := map[string]string{}
 	for name, pairs := range map[string][]string{
-		"as it is": nil, "another user": {"OS_USERNAME", "bob"}, "another user's ID": {"OS_USER_ID", "1"}, "another domain": {"OS_USER_DOMAIN_NAME", "globex"},
-		"another project": {"OS_PROJECT_NAME", "db"}, "another project's ID": {"OS_PROJECT_ID", "1"}, "a project of another domain": {"OS_PROJECT_DOMAIN_NAME", "globex"},
-		"another Keystone": {"OS_AUTH_URL", "https://other.example.com"}, "a credential": {"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"},
+		"as it is":                    nil,
+		"another user":                {"OS_USERNAME", "bob"},
+		"another user's ID":           {"OS_USER_ID", "1"},
+		"another domain":              {"OS_USER_DOMAIN_NAME", "globex"},
+		"another project":             {"OS_PROJECT_NAME", "db"},
+		"another project's ID":        {"OS_PROJECT_ID", "1"},
+		"a project of another domain": {"OS_PROJECT_DOMAIN_NAME", "globex"},
+		"another Keystone":            {"OS_AUTH_URL", "https://other.example.com"},
+		"a credential":                {"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"},
 	} {
 		got := key(pairs...)
 		if seen[got] != "" || strings.Contains(got, "SECRET") {

@@ -91,9 +91,14 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 		return ""
 	}
 	o := gophercloud.AuthOptions{
-		IdentityEndpoint: first("OS_AUTH_URL"), Username: first("OS_USERNAME"), UserID: first("OS_USER_ID"), Password: first("OS_PASSWORD"),
-		DomainName: first("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"), DomainID: first("OS_USER_DOMAIN_ID", "OS_DOMAIN_ID"),
-		ApplicationCredentialID: first("OS_APPLICATION_CREDENTIAL_ID"), ApplicationCredentialName: first("OS_APPLICATION_CREDENTIAL_NAME"),
+		IdentityEndpoint:            first("OS_AUTH_URL"),
+		Username:                    first("OS_USERNAME"),
+		UserID:                      first("OS_USER_ID"),
+		Password:                    first("OS_PASSWORD"),
+		DomainName:                  first("OS_USER_DOMAIN_NAME", "OS_DOMAIN_NAME"),
+		DomainID:                    first("OS_USER_DOMAIN_ID", "OS_DOMAIN_ID"),
+		ApplicationCredentialID:     first("OS_APPLICATION_CREDENTIAL_ID"),
+		ApplicationCredentialName:   first("OS_APPLICATION_CREDENTIAL_NAME"),
 		ApplicationCredentialSecret: first("OS_APPLICATION_CREDENTIAL_SECRET"),
 	}
 	if o.ApplicationCredentialID != "" { // which says all

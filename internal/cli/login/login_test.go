@@ -38,8 +38,13 @@ func newProvider(t *testing.T) *provider {
 // client returns a client of the provider whose browser follows the redirect at once.
 func (p *provider) client() *login.OpenID {
 	return &login.OpenID{
-		Issuer: p.URL, ClientID: logintest.ClientID, CAFile: p.ca, Interactive: true, Within: 10 * time.Second, Now: time.Now,
-		Say: func(string, ...any) {},
+		Issuer:      p.URL,
+		ClientID:    logintest.ClientID,
+		CAFile:      p.ca,
+		Interactive: true,
+		Within:      10 * time.Second,
+		Now:         time.Now,
+		Say:         func(string, ...any) {},
 		Open: func(ctx context.Context, address string) error {
 			go func() {
 				req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodGet, address, http.NoBody)
@@ -298,8 +303,12 @@ func TestKeystone(t *testing.T) {
 		"application_credential": {Cloud: "kube", File: file, Environment: os.Getenv},
 	} {
 		for variable, value := range map[string]string{
-			"OS_AUTH_URL": server.URL + "/v3", "OS_USERNAME": "alice", "OS_PASSWORD": "SECRET",
-			"OS_USER_DOMAIN_NAME": "acme", "OS_PROJECT_NAME": "web", "OS_PROJECT_DOMAIN_NAME": "acme",
+			"OS_AUTH_URL":            server.URL + "/v3",
+			"OS_USERNAME":            "alice",
+			"OS_PASSWORD":            "SECRET",
+			"OS_USER_DOMAIN_NAME":    "acme",
+			"OS_PROJECT_NAME":        "web",
+			"OS_PROJECT_DOMAIN_NAME": "acme",
 		} {
 			t.Setenv(variable, value)
 		}

@@ -78,8 +78,10 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 		return nil, fmt.Errorf("ask the provider %s: %s", o.Issuer, oneLine(err))
 	}
 	config := &oauth2.Config{
-		ClientID: o.ClientID, ClientSecret: o.Secret, Endpoint: provider.Endpoint(),
-		Scopes: append([]string{oidc.ScopeOpenID}, slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...),
+		ClientID:     o.ClientID,
+		ClientSecret: o.Secret,
+		Endpoint:     provider.Endpoint(),
+		Scopes:       append([]string{oidc.ScopeOpenID}, slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...),
 	}
 	verifier := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Now})
 	if kept != nil && kept.Refresh != "" {

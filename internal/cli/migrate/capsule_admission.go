@@ -49,24 +49,30 @@ func (s *admissionSettings) file() (string, error) {
 func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	spec := t.get("spec")
 	ingress := spec.get("ingressOptions")
-	policy := configv1alpha1.TenantPolicy{Tenants: []string{t.id.String()}, PolicyRules: configv1alpha1.PolicyRules{
-		ImageRegistries:   convertRule("imageRegistries", spec.get("containerRegistries")),
-		ImagePullPolicies: convertNames("imagePullPolicies", spec.get("imagePullPolicies")),
-		IngressClasses:    convertRule("ingressClasses", ingress.get("allowedClasses")),
-		Hosts:             convertRule("hosts", ingress.get("allowedHostnames")),
-		GatewayClasses:    convertRule("gatewayClasses", spec.find("gatewayOptions.allowedClasses")),
-		StorageClasses:    convertRule("storageClasses", spec.get("storageClasses")),
-		ServiceTypes:      convertServices(spec.find("serviceOptions.allowedServices")),
-	}}
+	policy := configv1alpha1.TenantPolicy{
+		Tenants: []string{t.id.String()},
+		PolicyRules: configv1alpha1.PolicyRules{
+			ImageRegistries:   convertRule("imageRegistries", spec.get("containerRegistries")),
+			ImagePullPolicies: convertNames("imagePullPolicies", spec.get("imagePullPolicies")),
+			IngressClasses:    convertRule("ingressClasses", ingress.get("allowedClasses")),
+			Hosts:             convertRule("hosts", ingress.get("allowedHostnames")),
+			GatewayClasses:    convertRule("gatewayClasses", spec.find("gatewayOptions.allowedClasses")),
+			StorageClasses:    convertRule("storageClasses", spec.get("storageClasses")),
+			ServiceTypes:      convertServices(spec.find("serviceOptions.allowedServices")),
+		},
+	}
 	t.convertWildcards(ingress)
 	if len(policy.Fields()) > 0 {
 		m.settings.Policy = append(m.settings.Policy, policy)
 	}
-	placement := configv1alpha1.TenantPlacement{Tenants: policy.Tenants, PlacementRules: configv1alpha1.PlacementRules{
-		PriorityClassName: convertRule("priorityClasses", spec.get("priorityClasses")),
-		RuntimeClassName:  convertRule("runtimeClasses", spec.get("runtimeClasses")),
-		Defaults:          convertNodeSelector(spec.get("nodeSelector")),
-	}}
+	placement := configv1alpha1.TenantPlacement{
+		Tenants: policy.Tenants,
+		PlacementRules: configv1alpha1.PlacementRules{
+			PriorityClassName: convertRule("priorityClasses", spec.get("priorityClasses")),
+			RuntimeClassName:  convertRule("runtimeClasses", spec.get("runtimeClasses")),
+			Defaults:          convertNodeSelector(spec.get("nodeSelector")),
+		},
+	}
 	if len(placement.Fields()) > 0 || placement.Defaults != nil {
 		m.settings.Placement = append(m.settings.Placement, placement)
 	}

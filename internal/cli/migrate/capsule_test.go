@@ -307,14 +307,16 @@ func TestCapsuleNamespaces(t *testing.T) {
 		"by none":            {tenantOf("oil", ""), "", []string{none}},
 		"of another project": {tenantOf("oil", "") + namespace("a", ", ownerReferences: [ { apiVersion: example.com/v1, kind: Tenant, name: oil } ]"), "", []string{"object 2 (Namespace a): it belongs to no Tenant of Capsule; leave it out, or give it to a tenant by kubectl tenant adopt", none}},
 		"of two tenants": {
-			tenantOf("oil", "namespaces: [ a, b ]") + "---\n" + tenantOf("gas", "namespaces: [ b, c ]"), "a c",
+			tenantOf("oil", "namespaces: [ a, b ]") + "---\n" + tenantOf("gas", "namespaces: [ b, c ]"),
+			"a c",
 			[]string{
 				"tenant oil: status.namespaces[1]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
 				"tenant gas: status.namespaces[0]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
 			},
 		},
 		"with a forged label": {
-			tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: gas }"+owner), "",
+			tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: gas }"+owner),
+			"",
 			[]string{
 				`object 2 (Namespace a): metadata.labels["capsule.clastix.io/tenant"]: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`,
 				`object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`, none,
@@ -324,14 +326,19 @@ func TestCapsuleNamespaces(t *testing.T) {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"), "a",
 			[]string{`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant is not carried over; migrate that tenant first`},
 		},
-		"of the cluster": {tenantOf("oil", "namespaces: [ kube-system, default, kube-x, capsule-system ]"), "", []string{
-			"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it belongs to the cluster; no tenant may have it",
-			"tenant oil: status.namespaces[1]: namespace default is not adopted: it belongs to the cluster; no tenant may have it",
-			"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it belongs to the cluster; no tenant may have it",
-			"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; no tenant may have it", none,
-		}},
+		"of the cluster": {
+			tenantOf("oil", "namespaces: [ kube-system, default, kube-x, capsule-system ]"),
+			"",
+			[]string{
+				"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it belongs to the cluster; no tenant may have it",
+				"tenant oil: status.namespaces[1]: namespace default is not adopted: it belongs to the cluster; no tenant may have it",
+				"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it belongs to the cluster; no tenant may have it",
+				"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; no tenant may have it", none,
+			},
+		},
 		"already a tenant's": {
-			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { kubetenant.dev/tenant: gas }"+owner), "",
+			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { kubetenant.dev/tenant: gas }"+owner),
+			"",
 			[]string{
 				"tenant oil: status.namespaces[0]: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant",
 				"object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant", none,

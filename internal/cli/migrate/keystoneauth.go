@@ -137,8 +137,10 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 		const version = "rbac.authorization.k8s.io/v1"
 		out = append(out, &rbacv1.Role{TypeMeta: typeMeta(version, role), ObjectMeta: meta, Rules: rules[namespace]},
 			&rbacv1.RoleBinding{
-				TypeMeta: typeMeta(version, binding), ObjectMeta: meta, Subjects: subjects,
-				RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name},
+				TypeMeta:   typeMeta(version, binding),
+				ObjectMeta: meta,
+				Subjects:   subjects,
+				RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: role, Name: k.name},
 			})
 	}
 	return out

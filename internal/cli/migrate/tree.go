@@ -87,7 +87,12 @@ func (n node) items() (all []node) {
 // at returns an element of a list that has it.
 func (n node) at(i int) node {
 	list, _ := n.value.([]any)
-	return node{document: n.document, path: fmt.Sprintf("%s[%d]", n.path, i), value: list[i], isSet: list[i] != nil}
+	return node{
+		document: n.document,
+		path:     fmt.Sprintf("%s[%d]", n.path, i),
+		value:    list[i],
+		isSet:    list[i] != nil,
+	}
 }
 
 // text consumes a string and returns it. If the field is not a string, text returns "" and the field is reported with

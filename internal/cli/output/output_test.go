@@ -63,9 +63,24 @@ func list() *output.List {
 	return &output.List{
 		Columns: append(output.Columns("Name", "Owner"), output.Column{Name: "Why", Wide: true}),
 		Rows: []output.Row{
-			{Kind: schema.GroupKind{Kind: "User"}, Name: "web\nX\tY", Cells: []string{"web\nX\tY", "acme", "<b>"}, Item: map[string]any{"name": "web", "owners": []string{"acme"}}},
-			{Kind: schema.GroupKind{Group: "example.com", Kind: "Robot"}, Name: "r", Cells: []string{"r", "", ""}, Item: map[string]any{"name": "r"}},
-			{Kind: schema.GroupKind{Group: "example.com", Kind: "Robot"}, Name: "r", Cells: []string{"r", "", ""}, Item: map[string]any{"name": "r"}},
+			{
+				Kind:  schema.GroupKind{Kind: "User"},
+				Name:  "web\nX\tY",
+				Cells: []string{"web\nX\tY", "acme", "<b>"},
+				Item:  map[string]any{"name": "web", "owners": []string{"acme"}},
+			},
+			{
+				Kind:  schema.GroupKind{Group: "example.com", Kind: "Robot"},
+				Name:  "r",
+				Cells: []string{"r", "", ""},
+				Item:  map[string]any{"name": "r"},
+			},
+			{
+				Kind:  schema.GroupKind{Group: "example.com", Kind: "Robot"},
+				Name:  "r",
+				Cells: []string{"r", "", ""},
+				Item:  map[string]any{"name": "r"},
+			},
 		},
 	}
 }

@@ -49,8 +49,13 @@ func path(text string, needs ...Action) Path { return Path{text, needs} }
 func on(verb, group, full, namespace string) Action {
 	resource, subresource, _ := strings.Cut(full, "/")
 	return Action{AttributesRecord: authorizer.AttributesRecord{
-		ResourceRequest: true, APIVersion: "*", Verb: verb, APIGroup: group, Resource: resource,
-		Subresource: subresource, Namespace: namespace,
+		ResourceRequest: true,
+		APIVersion:      "*",
+		Verb:            verb,
+		APIGroup:        group,
+		Resource:        resource,
+		Subresource:     subresource,
+		Namespace:       namespace,
 	}}
 }
 

@@ -48,7 +48,12 @@ func may(name, user, namespace string, rules ...rbacv1.PolicyRule) []runtime.Obj
 }
 
 func rule(verb, group, resource string, names ...string) rbacv1.PolicyRule {
-	return rbacv1.PolicyRule{Verbs: []string{verb}, APIGroups: []string{group}, Resources: []string{resource}, ResourceNames: names}
+	return rbacv1.PolicyRule{
+		Verbs:         []string{verb},
+		APIGroups:     []string{group},
+		Resources:     []string{resource},
+		ResourceNames: names,
+	}
 }
 
 // pathsOf returns "<path>: <who>" of all who can become a user, one of each.

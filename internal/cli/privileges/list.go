@@ -132,7 +132,12 @@ func List(of *simulator.Snapshot, i *Holder, now time.Time) *Listing {
 type lister struct{ *simulator.Snapshot }
 
 func (p lister) held(kind string, key simulator.Key) *Held {
-	h := &Held{Kind: kind, Namespace: key.Namespace, Name: key.Name, Rules: []rbacv1.PolicyRule{}}
+	h := &Held{
+		Kind:      kind,
+		Namespace: key.Namespace,
+		Name:      key.Name,
+		Rules:     []rbacv1.PolicyRule{},
+	}
 	role := p.Roles[key]
 	switch {
 	case role != nil:
@@ -165,7 +170,13 @@ func (p lister) aggregatedFrom(name string, role *simulator.Role) []string {
 }
 
 func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, now time.Time) HeldBinding {
-	h := HeldBinding{Kind: b.Kind(), Namespace: b.Namespace, Name: b.Name, Subject: subject, MadeHere: b.Labels[MadeBy] != ""}
+	h := HeldBinding{
+		Kind:      b.Kind(),
+		Namespace: b.Namespace,
+		Name:      b.Name,
+		Subject:   subject,
+		MadeHere:  b.Labels[MadeBy] != "",
+	}
 	switch {
 	case b.Namespace != "":
 		h.Scope = "namespace " + b.Namespace
@@ -197,7 +208,13 @@ func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time
 	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
 		return HeldGrant{}, false
 	}
-	h := HeldGrant{Namespace: g.Namespace, Name: g.Name, Owner: p.Owner(g.Namespace).String(), Expires: g.Spec.Expires, To: g.Spec.To}
+	h := HeldGrant{
+		Namespace: g.Namespace,
+		Name:      g.Name,
+		Owner:     p.Owner(g.Namespace).String(),
+		Expires:   g.Spec.Expires,
+		To:        g.Spec.To,
+	}
 	switch {
 	case g.Spec.Expires != nil && !g.Spec.Expires.After(now):
 		h.HeldBack = "it has expired"

@@ -125,11 +125,19 @@ func TestListRoles(t *testing.T) {
 	s.Roles[simulator.Key{Namespace: "web", Name: "local"}] = &simulator.Role{Labels: chosen}
 	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "view"}, {Kind: "ClusterRole", Name: "gone"}, {Kind: "Role", Name: "closed"}} {
 		s.Bindings = append(s.Bindings, &simulator.Binding{
-			Namespace: "web", Name: "by-" + ref.Name, RoleRef: ref, Labels: map[string]string{privileges.MadeBy: "x"},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
+			Namespace: "web",
+			Name:      "by-" + ref.Name,
+			RoleRef:   ref,
+			Labels:    map[string]string{privileges.MadeBy: "x"},
+			Subjects:  []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 		})
 	}
-	s.Bindings = append(s.Bindings, &simulator.Binding{Namespace: "a", Name: "again", RoleRef: s.Bindings[0].RoleRef, Subjects: s.Bindings[0].Subjects})
+	s.Bindings = append(s.Bindings, &simulator.Binding{
+		Namespace: "a",
+		Name:      "again",
+		RoleRef:   s.Bindings[0].RoleRef,
+		Subjects:  s.Bindings[0].Subjects,
+	})
 	s.Unread = []string{"Roles"}
 	var got []string
 	for _, h := range privileges.List(s, privileges.OfUser("alice", nil, tenant.ID{}), time.Now()).Roles {
@@ -230,7 +238,12 @@ func TestHostileNames(t *testing.T) {
 	l.Cluster, l.Identity.Name, l.Unread = evil, evil, []string{evil}
 	l.Roles[0].Name, l.Roles[0].Rules[0].Resources = evil, []string{evil}
 	l.Roles[0].Bindings[0].Name, l.Roles[0].Bindings[0].HeldBack = evil, evil
-	l.Grants = []privileges.HeldGrant{{Namespace: "n", Name: evil, Owner: evil, To: []v1alpha1.AccessGrantRule{{Verbs: []string{evil}, APIGroups: []string{""}, Resources: []string{"pods"}}}}}
+	l.Grants = []privileges.HeldGrant{{
+		Namespace: "n",
+		Name:      evil,
+		Owner:     evil,
+		To:        []v1alpha1.AccessGrantRule{{Verbs: []string{evil}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+	}}
 	var tree, page bytes.Buffer
 	if err := l.WriteTree(output.NewScreen(&tree)); err != nil || strings.ContainsAny(tree.String(), "\x1b\u202e") {
 		t.Errorf("the tree: %v\n%q", err, tree.String())
@@ -250,10 +263,32 @@ func TestTreeSays(t *testing.T) {
 	l := listing()
 	l.Roles[0].Missing, l.Roles[0].AggregatedFrom = true, []string{"a", "b"}
 	l.Roles[0].Bindings[0].HeldBack, l.Roles[0].Bindings[0].MadeHere = "why", true
-	l.Roles = append(l.Roles, privileges.Held{Kind: "Role", Namespace: "n", Name: "r", Unread: true})
+	l.Roles = append(l.Roles, privileges.Held{
+		Kind:      "Role",
+		Namespace: "n",
+		Name:      "r",
+		Unread:    true,
+	})
 	l.Grants = []privileges.HeldGrant{
-		{Namespace: "n", Name: "g", Owner: "globex", Expires: &at, To: []v1alpha1.AccessGrantRule{{Verbs: []string{"get"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods"}, ResourceNames: []string{"p"}}}},
-		{Namespace: "n", Name: "h", Owner: "globex", Expires: &at, HeldBack: "it ended"},
+		{
+			Namespace: "n",
+			Name:      "g",
+			Owner:     "globex",
+			Expires:   &at,
+			To: []v1alpha1.AccessGrantRule{{
+				Verbs:         []string{"get"},
+				APIGroups:     []string{"", "apps"},
+				Resources:     []string{"pods"},
+				ResourceNames: []string{"p"},
+			}},
+		},
+		{
+			Namespace: "n",
+			Name:      "h",
+			Owner:     "globex",
+			Expires:   &at,
+			HeldBack:  "it ended",
+		},
 	}
 	l.Lines = []int{7}
 	l.Reviews = []privileges.Review{{Namespace: "n", Incomplete: true, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}}}
@@ -263,11 +298,15 @@ func TestTreeSays(t *testing.T) {
 		l             *privileges.Listing
 		wants, wantNo []string
 	}{
-		{l, []string{
-			"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b", "Role n/r (you may not read it)",
-			"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)", "h of tenant globex (does not count: it ended)",
-			"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme",
-		}, []string{"nothing is bound", "not given"}},
+		{
+			l,
+			[]string{
+				"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b", "Role n/r (you may not read it)",
+				"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)", "h of tenant globex (does not count: it ended)",
+				"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme",
+			},
+			[]string{"nothing is bound", "not given"},
+		},
 		{nothing, []string{"nothing is bound to it", "service account n/robot, tenant not given"}, nil},
 		{unread, []string{"tenant acme"}, []string{"nothing is bound", "not given", "acme, tenant"}},
 	} {
@@ -285,7 +324,9 @@ func TestTreeSays(t *testing.T) {
 // TestListByTenants: a right that follows from a Tenant is listed for its own callers, with the Tenant as its source.
 func TestListByTenants(t *testing.T) {
 	right := &simulator.Binding{
-		Name: "acme", Derived: tenanttest.ID(t, "acme"), RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+		Name:     "acme",
+		Derived:  tenanttest.ID(t, "acme"),
+		RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
 		Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 	}
 	for _, c := range []struct {

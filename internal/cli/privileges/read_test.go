@@ -66,7 +66,12 @@ func list(kind, next string, items ...map[string]any) map[string]any {
 	if strings.HasSuffix(kind, "Role") || strings.HasSuffix(kind, "Binding") {
 		version = "rbac.authorization.k8s.io/v1"
 	}
-	return map[string]any{"apiVersion": version, "kind": name, "metadata": map[string]any{"continue": next}, "items": items}
+	return map[string]any{
+		"apiVersion": version,
+		"kind":       name,
+		"metadata":   map[string]any{"continue": next},
+		"items":      items,
+	}
 }
 
 func named(name string, more ...any) map[string]any {
@@ -94,13 +99,17 @@ func TestRead(t *testing.T) {
 		ownPath + "tenantquotas":                apierrors.NewNotFound(schema.GroupResource{Resource: "tenantquotas"}, ""),
 		ownPath + "namespaces/web/accessgrants": denied("accessgrants"),
 		crdPath: list("CustomResourceDefinition", "", map[string]any{
-			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "w.x.io"},
-			"spec": map[string]any{"group": "x.io", "names": map[string]any{"plural": "w"}, "scope": "Namespaced"},
+			"apiVersion": "apiextensions.k8s.io/v1",
+			"kind":       "CustomResourceDefinition",
+			"metadata":   map[string]any{"name": "w.x.io"},
+			"spec":       map[string]any{"group": "x.io", "names": map[string]any{"plural": "w"}, "scope": "Namespaced"},
 		}),
 	})
 	s, err := privileges.Read(t.Context(), config, privileges.Selection{
-		Namespace: "web", Grants: true, Scopes: true,
-		Keep: func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil },
+		Namespace: "web",
+		Grants:    true,
+		Scopes:    true,
+		Keep:      func(s *simulator.Snapshot, b *simulator.Binding) bool { return s.Roles[b.RoleKey()] != nil },
 	}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -170,7 +179,12 @@ func TestReadProgress(t *testing.T) {
 // TestReadQuotas: of a quota whose tenant is no tenant it is known that it is nobody's.
 func TestReadQuotas(t *testing.T) {
 	quota := func(name, of string) map[string]any {
-		return map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "TenantQuota", "metadata": map[string]any{"name": name}, "spec": map[string]any{"tenant": of}}
+		return map[string]any{
+			"apiVersion": "kubetenant.dev/v1alpha1",
+			"kind":       "TenantQuota",
+			"metadata":   map[string]any{"name": name},
+			"spec":       map[string]any{"tenant": of},
+		}
 	}
 	config, _ := apiServer(t, map[string]any{ownPath + "tenantquotas": list("TenantQuota", "", quota("good", "acme"), quota("bad", "NO/tenant"))})
 	s, err := privileges.Read(t.Context(), config, privileges.Selection{Scopes: true}, nil)

@@ -20,7 +20,14 @@ import (
 
 // secretsIn asks who may get Secrets, or the one of a name.
 func secretsIn(namespace, name string) *privileges.Action {
-	return &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", APIVersion: "v1", Resource: "secrets", Namespace: namespace, Name: name, ResourceRequest: true}}
+	return &privileges.Action{AttributesRecord: authorizer.AttributesRecord{
+		Verb:            "get",
+		APIVersion:      "v1",
+		Resource:        "secrets",
+		Namespace:       namespace,
+		Name:            name,
+		ResourceRequest: true,
+	}}
 }
 
 // answers returns "<who> <scope> <only>" of all who may, but for the shop's own carol.
@@ -136,10 +143,13 @@ func TestByPolicy(t *testing.T) {
 		"where one does":      {secretsIn("acme--web", ""), []string{auditors + "namespace acme--web"}},
 		"what is in no place": {secretsIn("", ""), []string{auditors + "the whole cluster"}},
 		"in nobody's":         {secretsIn("nobodys", ""), nil},
-		"everywhere": {everywhere, []string{
-			auditors + "namespace acme--web", auditors + "namespace globex--shop", auditors + "namespace kube-system",
-			alice + "namespace globex--shop",
-		}},
+		"everywhere": {
+			everywhere,
+			[]string{
+				auditors + "namespace acme--web", auditors + "namespace globex--shop", auditors + "namespace kube-system",
+				alice + "namespace globex--shop",
+			},
+		},
 	} {
 		var got []string
 		for _, a := range b.WhoCan(ctx, c.q) {

@@ -108,8 +108,9 @@ func (s Subject) Candidates(ctx context.Context, stack *stack.Stack, of *simulat
 // Caller returns a caller of a tenant that is the subject; of all service accounts, one of the namespace, or the system tenant's.
 func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	u := &user.DefaultInfo{
-		Name: s.Name, Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
-		Extra: map[string][]string{tenant.ExtraKey: {id.String()}},
+		Name:   s.Name,
+		Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + id.String()},
+		Extra:  map[string][]string{tenant.ExtraKey: {id.String()}},
 	}
 	account := func(namespace, name string) {
 		u.Name, u.Groups = serviceaccount.MakeUsername(namespace, name), append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)

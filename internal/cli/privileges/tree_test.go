@@ -22,10 +22,25 @@ func brief() *privileges.Listing {
 
 func listing() *privileges.Listing {
 	return &privileges.Listing{
-		Cluster: "c", Server: "https://example.com", Identity: &privileges.Holder{Kind: "User", Name: "alice", Tenant: "acme", Groups: []string{"dev", "system:authenticated"}},
+		Cluster: "c",
+		Server:  "https://example.com",
+		Identity: &privileges.Holder{
+			Kind:   "User",
+			Name:   "alice",
+			Tenant: "acme",
+			Groups: []string{"dev", "system:authenticated"},
+		},
 		Roles: []privileges.Held{{
-			Kind: "ClusterRole", Name: "edit", Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
-			Bindings: []privileges.HeldBinding{{Kind: "RoleBinding", Namespace: "acme--web", Name: "b", Subject: "user alice", Scope: "namespace acme--web"}},
+			Kind:  "ClusterRole",
+			Name:  "edit",
+			Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
+			Bindings: []privileges.HeldBinding{{
+				Kind:      "RoleBinding",
+				Namespace: "acme--web",
+				Name:      "b",
+				Subject:   "user alice",
+				Scope:     "namespace acme--web",
+			}},
 		}},
 	}
 }
@@ -59,7 +74,12 @@ func TestNarrow(t *testing.T) {
 // TestColours are only for those who want any.
 func TestColours(t *testing.T) {
 	var b bytes.Buffer
-	if err := brief().WriteTree(&output.Screen{Writer: &b, Width: 80, Terminal: true, Colour: true}); err != nil || !strings.Contains(b.String(), "\x1b[") {
+	if err := brief().WriteTree(&output.Screen{
+		Writer:   &b,
+		Width:    80,
+		Terminal: true,
+		Colour:   true,
+	}); err != nil || !strings.Contains(b.String(), "\x1b[") {
 		t.Errorf("no colours: %q, %v", b.String(), err)
 	}
 	b.Reset()
@@ -74,8 +94,10 @@ func TestOrder(t *testing.T) {
 	for _, name := range []string{"d", "b", "a", "c"} {
 		for _, ns := range []string{"y", "x", ""} {
 			snapshot.Bindings = append(snapshot.Bindings, &simulator.Binding{
-				Namespace: ns, Name: name, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
-				Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+				Namespace: ns,
+				Name:      name,
+				RoleRef:   rbacv1.RoleRef{Kind: "ClusterRole", Name: name},
+				Subjects:  []rbacv1.Subject{{Kind: "User", Name: "alice"}},
 			})
 		}
 	}

@@ -78,7 +78,12 @@ func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *configv1al
 	bare.Roles, bare.Bindings = nil, nil // all is allowed behind it
 	stack, err := simulator.New(ctx, &without, &bare, all, nil)
 	of = of.Under(config)
-	b := &Boundary{stack: stack, of: of, lines: lines, homes: map[string]string{}}
+	b := &Boundary{
+		stack: stack,
+		of:    of,
+		lines: lines,
+		homes: map[string]string{},
+	}
 	for name := range of.Namespaces {
 		owner := of.Owner(name)
 		if first, known := b.homes[owner.String()]; !owner.IsZero() && !owner.IsSystem() && (!known || name < first) {
@@ -104,15 +109,20 @@ func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.Attribute
 // an empty one about all.
 func ForActions(namespace string, all []Action) Selection {
 	verdicts := map[simulator.Key]bool{}
-	return Selection{Namespace: namespace, Grants: true, Scopes: true, Keep: func(p *simulator.Snapshot, b *simulator.Binding) bool {
-		key := b.RoleKey()
-		may, known := verdicts[key]
-		if role := p.Roles[key]; !known && role != nil {
-			may = slices.ContainsFunc(all, func(q Action) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
-		}
-		verdicts[key] = may
-		return may
-	}}
+	return Selection{
+		Namespace: namespace,
+		Grants:    true,
+		Scopes:    true,
+		Keep: func(p *simulator.Snapshot, b *simulator.Binding) bool {
+			key := b.RoleKey()
+			may, known := verdicts[key]
+			if role := p.Roles[key]; !known && role != nil {
+				may = slices.ContainsFunc(all, func(q Action) bool { _, allowed := q.allowedBy(role.Rules); return allowed })
+			}
+			verdicts[key] = may
+			return may
+		},
+	}
 }
 
 // WhoCan returns who may do what is asked, in a stable order.
@@ -173,7 +183,13 @@ func compareAnswers(a, b Answer) int {
 
 // answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
 func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Action) (Answer, bool) {
-	a := Answer{Kind: s.Kind, Name: s.Title(), By: binding.Kind() + " " + binding.Name, Role: binding.RoleRef.Kind + " " + binding.RoleRef.Name, Scope: wholeCluster}
+	a := Answer{
+		Kind:  s.Kind,
+		Name:  s.Title(),
+		By:    binding.Kind() + " " + binding.Name,
+		Role:  binding.RoleRef.Kind + " " + binding.RoleRef.Name,
+		Scope: wholeCluster,
+	}
 	asked := q.AttributesRecord
 	if binding.Namespace != "" {
 		a.By = binding.Kind() + " " + binding.Namespace + "/" + binding.Name
@@ -259,9 +275,20 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 		asked := q.AttributesRecord
 		asked.Namespace = g.Namespace
 		for _, s := range SubjectsOf(g) {
-			a := Answer{Kind: s.Kind, Name: s.Title(), Tenants: []string{id.String()}, Scope: "namespace " + g.Namespace, By: "AccessGrant " + g.Namespace + "/" + g.Name}
+			a := Answer{
+				Kind:    s.Kind,
+				Name:    s.Title(),
+				Tenants: []string{id.String()},
+				Scope:   "namespace " + g.Namespace,
+				By:      "AccessGrant " + g.Namespace + "/" + g.Name,
+			}
 			for _, rule := range g.Spec.To {
-				only, allows := q.allowedBy([]rbacv1.PolicyRule{{Verbs: rule.Verbs, APIGroups: rule.APIGroups, Resources: rule.Resources, ResourceNames: rule.ResourceNames}})
+				only, allows := q.allowedBy([]rbacv1.PolicyRule{{
+					Verbs:         rule.Verbs,
+					APIGroups:     rule.APIGroups,
+					Resources:     rule.Resources,
+					ResourceNames: rule.ResourceNames,
+				}})
 				if asked.Name = q.Name; only != "" {
 					asked.Name = rule.ResourceNames[0]
 				}

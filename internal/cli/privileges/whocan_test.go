@@ -43,8 +43,9 @@ func shop(t *testing.T) *simulator.Snapshot {
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "alice"}, RoleRef: ref("view"), Subjects: subject(rbacv1.UserKind, "alice")},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "robot"}, RoleRef: ref("view"), Subjects: subject(rbacv1.ServiceAccountKind, "robot")},
 		&rbacv1.RoleBinding{
-			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "foreign"}, RoleRef: ref("view"),
-			Subjects: subject(rbacv1.GroupKind, "system:serviceaccounts:globex--shop"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "foreign"},
+			RoleRef:    ref("view"),
+			Subjects:   subject(rbacv1.GroupKind, "system:serviceaccounts:globex--shop"),
 		},
 		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "other"}, RoleRef: ref("secrets"), Subjects: subject(rbacv1.UserKind, "carol")},
 		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")), bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
@@ -75,25 +76,39 @@ func TestWhoCan(t *testing.T) {
 		everywhere bool
 		want       []string
 	}{
-		"in a namespace": {"acme--web", false, []string{
-			"Group auditors of acme,system by ClusterRoleBinding auditors",
-			"Group tenant:acme of acme by ClusterRoleBinding acme",
-			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
-			"User alice of acme,system by RoleBinding acme--web/alice",
-		}},
+		"in a namespace": {
+			"acme--web",
+			false,
+			[]string{
+				"Group auditors of acme,system by ClusterRoleBinding auditors",
+				"Group tenant:acme of acme by ClusterRoleBinding acme",
+				"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
+				"User alice of acme,system by RoleBinding acme--web/alice",
+			},
+		},
 		"in another's": {"globex--shop", false, []string{"Group auditors of globex,system by ClusterRoleBinding auditors"}},
 		"in nobody's":  {"nobodys", false, []string{"Group auditors of system by ClusterRoleBinding auditors"}},
-		"everywhere": {"", true, []string{
-			"Group auditors of system,any (in its own namespaces) by ClusterRoleBinding auditors",
-			"Group tenant:acme of acme by ClusterRoleBinding acme",
-			"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
-			"User alice of acme,system by RoleBinding acme--web/alice",
-		}},
+		"everywhere": {
+			"",
+			true,
+			[]string{
+				"Group auditors of system,any (in its own namespaces) by ClusterRoleBinding auditors",
+				"Group tenant:acme of acme by ClusterRoleBinding acme",
+				"ServiceAccount acme--web/robot of acme by RoleBinding acme--web/robot",
+				"User alice of acme,system by RoleBinding acme--web/alice",
+			},
+		},
 	} {
-		q := &privileges.Action{Everywhere: c.everywhere, AttributesRecord: authorizer.AttributesRecord{
-			Verb: "get", APIVersion: "v1",
-			Resource: "pods", Namespace: c.namespace, ResourceRequest: true,
-		}}
+		q := &privileges.Action{
+			Everywhere: c.everywhere,
+			AttributesRecord: authorizer.AttributesRecord{
+				Verb:            "get",
+				APIVersion:      "v1",
+				Resource:        "pods",
+				Namespace:       c.namespace,
+				ResourceRequest: true,
+			},
+		}
 		var got []string
 		for _, a := range b.WhoCan(ctx, q) {
 			got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" by "+a.By)
@@ -151,7 +166,8 @@ func TestWhoCanByLimits(t *testing.T) {
 	} {
 		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
-			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "erin"}},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -167,7 +183,15 @@ func TestWhoCanByLimits(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i, namespace := range []string{"acme--web", ""} {
-				q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Resource: "secrets", Namespace: namespace, ResourceRequest: true}, Everywhere: namespace == ""}
+				q := &privileges.Action{
+					AttributesRecord: authorizer.AttributesRecord{
+						Verb:            "get",
+						Resource:        "secrets",
+						Namespace:       namespace,
+						ResourceRequest: true,
+					},
+					Everywhere: namespace == "",
+				}
 				got := ""
 				for _, a := range b.WhoCan(ctx, q) {
 					if a.Name == "erin" {
@@ -188,9 +212,10 @@ func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	admins := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant,
-		"metadata": map[string]any{"name": "acme"},
-		"spec":     map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}},
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindTenant,
+		"metadata":   map[string]any{"name": "acme"},
+		"spec":       map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}},
 	}}
 	s, err := shop(t).With(admins, provision.NamespacesRole(), provision.MemberRole())
 	if err != nil {
@@ -232,8 +257,11 @@ func TestWhoCanByTenants(t *testing.T) {
 				t.Fatal(err)
 			}
 			q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{
-				Verb: c.verb, Resource: "namespaces",
-				Namespace: c.namespace, Name: c.namespace, ResourceRequest: true,
+				Verb:            c.verb,
+				Resource:        "namespaces",
+				Namespace:       c.namespace,
+				Name:            c.namespace,
+				ResourceRequest: true,
 			}}
 			var got []string
 			for _, a := range b.WhoCan(ctx, q) {

@@ -167,7 +167,12 @@ func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
 		if len(live) > 0 && !slices.Contains(live, entry.Name) {
 			continue // it has stopped
 		}
-		r.Replicas = append(r.Replicas, Replica{Name: entry.Name, Hash: entry.Hash, Version: entry.Version, Since: &entry.Since.Time})
+		r.Replicas = append(r.Replicas, Replica{
+			Name:    entry.Name,
+			Hash:    entry.Hash,
+			Version: entry.Version,
+			Since:   &entry.Since.Time,
+		})
 		hashes[entry.Hash] = append(hashes[entry.Hash], entry.Name)
 	}
 	for _, name := range live {

@@ -36,9 +36,22 @@ func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
 		code := http.StatusOK
 		switch {
 		case !has:
-			code, object = http.StatusNotFound, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404}
+			code, object = http.StatusNotFound, map[string]any{
+				"kind":       "Status",
+				"apiVersion": "v1",
+				"status":     "Failure",
+				"reason":     "NotFound",
+				"code":       404,
+			}
 		case object == nil:
-			code, object = http.StatusForbidden, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no: " + string(authz.ReasonReview)}
+			code, object = http.StatusForbidden, map[string]any{
+				"kind":       "Status",
+				"apiVersion": "v1",
+				"status":     "Failure",
+				"reason":     "Forbidden",
+				"code":       403,
+				"message":    "no: " + string(authz.ReasonReview),
+			}
 		case r.Method == http.MethodPost:
 			code = http.StatusCreated
 		}
@@ -82,8 +95,16 @@ func pod(name, ready string) object {
 
 func aTenant(name, ready string) object {
 	return object{
-		"kind": "Tenant", "apiVersion": "kubetenant.dev/v1alpha1", "metadata": object{"name": name}, "spec": object{"id": name},
-		"status": object{"conditions": []any{object{"type": "Ready", "status": ready, "reason": "Failed", "message": "no quota"}}},
+		"kind":       "Tenant",
+		"apiVersion": "kubetenant.dev/v1alpha1",
+		"metadata":   object{"name": name},
+		"spec":       object{"id": name},
+		"status": object{"conditions": []any{object{
+			"type":    "Ready",
+			"status":  ready,
+			"reason":  "Failed",
+			"message": "no quota",
+		}}},
 	}
 }
 
@@ -188,11 +209,15 @@ func TestCollectWebhook(t *testing.T) {
 // TestCollectAsATenant requires that a tenant's caller gets no error and no statement about what it may not read.
 func TestCollectAsATenant(t *testing.T) {
 	a := answers{
-		"/version": object{"gitVersion": "v1.37.1"}, "/apis/authorization.k8s.io/v1/subjectaccessreviews": nil, tenantsPath: nil,
-		"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration": nil, definitions + "accessgrants.kubetenant.dev": nil,
+		"/version": object{"gitVersion": "v1.37.1"},
+		"/apis/authorization.k8s.io/v1/subjectaccessreviews": nil,
+		tenantsPath: nil,
+		"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration": nil,
+		definitions + "accessgrants.kubetenant.dev":                                nil,
 		"/apis/authentication.k8s.io/v1/selfsubjectreviews": object{
-			"kind": "SelfSubjectReview", "apiVersion": "authentication.k8s.io/v1",
-			"status": object{"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}}},
+			"kind":       "SelfSubjectReview",
+			"apiVersion": "authentication.k8s.io/v1",
+			"status":     object{"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}}},
 		},
 		tenantsPath + "?metadata.name=acme": list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "False")),
 	}
@@ -223,7 +248,8 @@ func TestCollectManyTenants(t *testing.T) {
 // do not show it.
 func TestCollectNotInstalled(t *testing.T) {
 	upstream := answers{
-		"/version": object{"gitVersion": "v1.37.1"}, configPath: configuration("eu-1=aaa"),
+		"/version": object{"gitVersion": "v1.37.1"},
+		configPath: configuration("eu-1=aaa"),
 		"/apis/authorization.k8s.io/v1/subjectaccessreviews": object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{}},
 		"/api/v1/namespaces": object{"kind": "Namespace", "apiVersion": "v1"},
 	}

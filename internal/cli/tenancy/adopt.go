@@ -134,8 +134,9 @@ func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": ns.UID, "resourceVersion": ns.ResourceVersion,
-		"labels": map[string]string{tenant.Label: a.Tenant.String()},
+		"uid":             ns.UID,
+		"resourceVersion": ns.ResourceVersion,
+		"labels":          map[string]string{tenant.Label: a.Tenant.String()},
 	}})
 	if err != nil {
 		return err
@@ -223,8 +224,9 @@ func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema
 		return nil, err
 	}
 	caller := &user.DefaultInfo{
-		Name: "a caller of the tenant", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + a.Tenant.String()},
-		Extra: map[string][]string{tenant.ExtraKey: {a.Tenant.String()}},
+		Name:   "a caller of the tenant",
+		Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + a.Tenant.String()},
+		Extra:  map[string][]string{tenant.ExtraKey: {a.Tenant.String()}},
 	}
 	return func(r schema.GroupVersionResource, obj *unstructured.Unstructured) string {
 		if made := metav1.GetControllerOf(obj); made != nil || isEverywhere(r, obj.GetName(), obj.GetLabels()) {

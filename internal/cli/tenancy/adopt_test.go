@@ -34,9 +34,17 @@ func (s serving) Discovery() discovery.DiscoveryInterfaces { return preferred{s.
 type preferred struct{ discovery.DiscoveryInterfaces }
 
 func (preferred) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
-	return []*metav1.APIResourceList{{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{
-		{Name: "daemonsets", Kind: "DaemonSet", Namespaced: true, Verbs: metav1.Verbs{"list", "patch"}},
-	}}}, nil
+	return []*metav1.APIResourceList{{
+		GroupVersion: "apps/v1",
+		APIResources: []metav1.APIResource{
+			{
+				Name:       "daemonsets",
+				Kind:       "DaemonSet",
+				Namespaced: true,
+				Verbs:      metav1.Verbs{"list", "patch"},
+			},
+		},
+	}}, nil
 }
 
 func daemonSet(name string, controller any) *unstructured.Unstructured {
@@ -45,8 +53,10 @@ func daemonSet(name string, controller any) *unstructured.Unstructured {
 		metadata["ownerReferences"] = []any{controller}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": metadata,
-		"spec": map[string]any{"selector": map[string]any{}, "template": map[string]any{}},
+		"apiVersion": "apps/v1",
+		"kind":       "DaemonSet",
+		"metadata":   metadata,
+		"spec":       map[string]any{"selector": map[string]any{}, "template": map[string]any{}},
 	}}
 }
 
@@ -60,9 +70,18 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	if err != nil {
 		t.Fatal(err)
 	}
-	yes := map[string]any{"apiVersion": "example.com/v1", "kind": "Agent", "name": "a", "uid": "1", "controller": true}
+	yes := map[string]any{
+		"apiVersion": "example.com/v1",
+		"kind":       "Agent",
+		"name":       "a",
+		"uid":        "1",
+		"controller": true,
+	}
 	return &tenancy.Adoption{
-		Tenant: tenanttest.ID(t, "acme"), Kube: serving{k}, Config: config, Say: func(string, ...any) {},
+		Tenant:  tenanttest.ID(t, "acme"),
+		Kube:    serving{k},
+		Config:  config,
+		Say:     func(string, ...any) {},
 		Objects: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), daemonSet("ours", nil), daemonSet("made", yes)),
 		Warn:    func(format string, args ...any) { *warned = append(*warned, fmt.Sprintf(format, args...)) },
 	}

@@ -39,12 +39,15 @@ type everything struct{ discovery.DiscoveryInterfaces }
 func (everything) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	list := metav1.Verbs{"list"}
 	return []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "configmaps", Namespaced: true, Verbs: list},
-			{Name: "serviceaccounts", Namespaced: true, Verbs: list},
-			{Name: "events", Namespaced: true, Verbs: list},
-			{Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}},
-		}},
+		{
+			GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{Name: "configmaps", Namespaced: true, Verbs: list},
+				{Name: "serviceaccounts", Namespaced: true, Verbs: list},
+				{Name: "events", Namespaced: true, Verbs: list},
+				{Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}},
+			},
+		},
 		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Namespaced: true, Verbs: list}}},
 		{GroupVersion: "rbac.authorization.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "rolebindings", Namespaced: true, Verbs: list}}},
 		{GroupVersion: "networking.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "networkpolicies", Namespaced: true, Verbs: list}}},

@@ -65,8 +65,9 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	b := &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: bindingName(g.Subject, ref), Namespace: g.Namespace,
-			Labels: map[string]string{privileges.MadeBy: maker, subjectLabel: hash(subjectText(g.Subject))},
+			Name:      bindingName(g.Subject, ref),
+			Namespace: g.Namespace,
+			Labels:    map[string]string{privileges.MadeBy: maker, subjectLabel: hash(subjectText(g.Subject))},
 		},
 		RoleRef:  ref,
 		Subjects: []rbacv1.Subject{g.Subject},

@@ -32,8 +32,9 @@ func aliceMayEdit() *tenancy.Grant {
 // with nobody else's.
 func TestApplyAndRevoke(t *testing.T) {
 	others := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"}, Subjects: []rbacv1.Subject{alice, bob},
-		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"},
+		Subjects:   []rbacv1.Subject{alice, bob},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"},
 	}
 	k := fake.NewClientset(others, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	bindings := k.RbacV1().RoleBindings("acme--web")
@@ -122,7 +123,9 @@ func TestNotFound(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
 	}
 	for missing, want := range map[schema.GroupResource]error{
-		rbacv1.Resource("clusterrole"): tenancy.ErrNoRole, rbacv1.Resource("role"): tenancy.ErrNoRole, corev1.Resource("namespaces"): tenancy.ErrNoNamespace,
+		rbacv1.Resource("clusterrole"): tenancy.ErrNoRole,
+		rbacv1.Resource("role"):        tenancy.ErrNoRole,
+		corev1.Resource("namespaces"):  tenancy.ErrNoNamespace,
 	} {
 		k := fake.NewClientset()
 		k.PrependReactor("get", "*", forbid)

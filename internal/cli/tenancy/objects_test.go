@@ -28,7 +28,10 @@ var tenantsResource = v1alpha1.Resource(v1alpha1.ResourceTenants)
 func TestSuspend(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for access, want := range map[string][3]v1alpha1.TenantAccess{ // suspended to read only, closed, resumed
-		"": {"ReadOnly", "Closed", "Open"}, "Open": {"ReadOnly", "Closed", "Open"}, "ReadOnly": {"ReadOnly", "Closed", "ReadOnly"}, "Closed": {"Closed", "Closed", "Closed"},
+		"":         {"ReadOnly", "Closed", "Open"},
+		"Open":     {"ReadOnly", "Closed", "Open"},
+		"ReadOnly": {"ReadOnly", "Closed", "ReadOnly"},
+		"Closed":   {"Closed", "Closed", "Closed"},
 	} {
 		u := tenancy.Object(acme)
 		if access != "" {

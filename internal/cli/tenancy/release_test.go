@@ -36,12 +36,28 @@ type settingsOnly struct{ discovery.DiscoveryInterfaces }
 
 func (settingsOnly) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, error) {
 	return []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "delete"}},
-		}},
-		{GroupVersion: "example.com/v1", APIResources: []metav1.APIResource{
-			{Name: "rollouts", Kind: "Rollout", Namespaced: true, Verbs: metav1.Verbs{"list", "patch", "delete"}},
-		}},
+		{
+			GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{
+					Name:       "configmaps",
+					Kind:       "ConfigMap",
+					Namespaced: true,
+					Verbs:      metav1.Verbs{"list", "patch", "delete"},
+				},
+			},
+		},
+		{
+			GroupVersion: "example.com/v1",
+			APIResources: []metav1.APIResource{
+				{
+					Name:       "rollouts",
+					Kind:       "Rollout",
+					Namespaced: true,
+					Verbs:      metav1.Verbs{"list", "patch", "delete"},
+				},
+			},
+		},
 	}, nil
 }
 
@@ -59,25 +75,47 @@ type releasing struct {
 
 func inWeb(apiVersion, kind, name string, labels map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": apiVersion, "kind": kind,
-		"metadata": map[string]any{"namespace": "web", "name": name, "uid": kind + name, "labels": labels},
+		"apiVersion": apiVersion,
+		"kind":       kind,
+		"metadata": map[string]any{
+			"namespace": "web",
+			"name":      name,
+			"uid":       kind + name,
+			"labels":    labels,
+		},
 	}}
 }
 
 func newReleasing(objects ...runtime.Object) *releasing {
 	w := &releasing{writes: -1}
 	w.kube = fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-		Name: "web", UID: "web-uid", Labels: map[string]string{tenant.Label: "acme", "env": "x"},
+		Name:        "web",
+		UID:         "web-uid",
+		Labels:      map[string]string{tenant.Label: "acme", "env": "x"},
 		Annotations: map[string]string{tenant.PreparedAnnotation: "hash"},
 	}},
 		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "default", Namespace: "web", UID: "old"}})
 	kinds := map[schema.GroupVersionResource]string{}
 	for resource, kind := range map[string]string{
-		"batch/v1/cronjobs": "CronJob", "batch/v1/jobs": "Job", "apps/v1/deployments": "Deployment", "apps/v1/statefulsets": "StatefulSet",
-		"apps/v1/daemonsets": "DaemonSet", "apps/v1/replicasets": "ReplicaSet", "/v1/replicationcontrollers": "ReplicationController", "/v1/pods": "Pod", "/v1/secrets": "Secret",
-		"rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding", "/v1/serviceaccounts": "ServiceAccount", "kubetenant.dev/v1alpha1/accessgrants": "AccessGrant",
-		"/v1/configmaps": "ConfigMap", "/v1/limitranges": "LimitRange", "/v1/resourcequotas": "ResourceQuota", "networking.k8s.io/v1/networkpolicies": "NetworkPolicy", "kubetenant.dev/v1alpha1/tenants": "Tenant",
-		"/v1/persistentvolumeclaims": "PersistentVolumeClaim", "example.com/v1/rollouts": "Rollout",
+		"batch/v1/cronjobs":                         "CronJob",
+		"batch/v1/jobs":                             "Job",
+		"apps/v1/deployments":                       "Deployment",
+		"apps/v1/statefulsets":                      "StatefulSet",
+		"apps/v1/daemonsets":                        "DaemonSet",
+		"apps/v1/replicasets":                       "ReplicaSet",
+		"/v1/replicationcontrollers":                "ReplicationController",
+		"/v1/pods":                                  "Pod",
+		"/v1/secrets":                               "Secret",
+		"rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding",
+		"/v1/serviceaccounts":                       "ServiceAccount",
+		"kubetenant.dev/v1alpha1/accessgrants":      "AccessGrant",
+		"/v1/configmaps":                            "ConfigMap",
+		"/v1/limitranges":                           "LimitRange",
+		"/v1/resourcequotas":                        "ResourceQuota",
+		"networking.k8s.io/v1/networkpolicies":      "NetworkPolicy",
+		"kubetenant.dev/v1alpha1/tenants":           "Tenant",
+		"/v1/persistentvolumeclaims":                "PersistentVolumeClaim",
+		"example.com/v1/rollouts":                   "Rollout",
 	} {
 		part := strings.Split(resource, "/")
 		kinds[schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}] = kind + "List"
@@ -110,7 +148,10 @@ func newReleasing(objects ...runtime.Object) *releasing {
 
 func (w *releasing) release() *tenancy.Release {
 	return &tenancy.Release{
-		Kube: withSettings{w.kube}, Objects: w.objects, Manager: cluster.Manager{Typed: w.kube, Dynamic: w.objects}, System: []string{"kube-system"},
+		Kube:    withSettings{w.kube},
+		Objects: w.objects,
+		Manager: cluster.Manager{Typed: w.kube, Dynamic: w.objects},
+		System:  []string{"kube-system"},
 		Writing: tenancy.Writing{Say: func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }},
 		Warn:    func(format string, args ...any) { w.said = append(w.said, "warning: "+fmt.Sprintf(format, args...)) },
 	}

@@ -65,7 +65,13 @@ func made(k *fake.Clientset) (all []string) {
 
 func newAcme(t *testing.T) *tenancy.New {
 	t.Helper()
-	return &tenancy.New{ID: tenanttest.ID(t, "acme"), Admins: []string{"alice"}, Namespaces: []string{"acme--new", "acme--old"}, NetworkPolicy: true, BindMembers: true}
+	return &tenancy.New{
+		ID:            tenanttest.ID(t, "acme"),
+		Admins:        []string{"alice"},
+		Namespaces:    []string{"acme--new", "acme--old"},
+		NetworkPolicy: true,
+		BindMembers:   true,
+	}
 }
 
 // TestObjects: a tenant is its Tenant and its namespaces. Only the role of members is bound in the whole cluster, and
@@ -76,23 +82,35 @@ func TestObjects(t *testing.T) {
 		want []string
 	}{
 		"nothing asked for": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID} }, []string{"Tenant acme"}},
-		"members are admins": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} }, []string{
-			"Tenant acme, admin to [Group tenant:acme]",
-		}},
-		"members are bound": {func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, BindMembers: true} }, []string{
-			"Tenant acme", "ClusterRole kubetenant:tenant-member",
-			"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
-		}},
-		"a namespace, its policy, its admins": {func(n *tenancy.New) {
-			n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
-		}, []string{
-			"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme",
-		}},
-		"no policy": {func(n *tenancy.New) {
-			n.BindMembers, n.Namespaces, n.Admins, n.NetworkPolicy = false, n.Namespaces[:1], nil, false
-		}, []string{
-			"Tenant acme", "Namespace acme--new of acme",
-		}},
+		"members are admins": {
+			func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, MembersAdmin: true} },
+			[]string{
+				"Tenant acme, admin to [Group tenant:acme]",
+			},
+		},
+		"members are bound": {
+			func(n *tenancy.New) { *n = tenancy.New{ID: n.ID, BindMembers: true} },
+			[]string{
+				"Tenant acme", "ClusterRole kubetenant:tenant-member",
+				"ClusterRoleBinding kubetenant:tenant-member:acme: kubetenant:tenant-member to [Group tenant:acme]",
+			},
+		},
+		"a namespace, its policy, its admins": {
+			func(n *tenancy.New) {
+				n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
+			},
+			[]string{
+				"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme",
+			},
+		},
+		"no policy": {
+			func(n *tenancy.New) {
+				n.BindMembers, n.Namespaces, n.Admins, n.NetworkPolicy = false, n.Namespaces[:1], nil, false
+			},
+			[]string{
+				"Tenant acme", "Namespace acme--new of acme",
+			},
+		},
 	} {
 		n := newAcme(t)
 		c.of(n)
@@ -219,7 +237,9 @@ func TestCreateDryRun(t *testing.T) {
 // TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused before anything is made.
 func TestCreateRefuses(t *testing.T) {
 	for name, want := range map[string]string{
-		"globex--shop": "is there already and not tenant acme's", "nobodys": "kubectl tenant adopt", "globex--new": "has the prefix of tenant globex",
+		"globex--shop": "is there already and not tenant acme's",
+		"nobodys":      "kubectl tenant adopt",
+		"globex--new":  "has the prefix of tenant globex",
 	} {
 		k := fake.NewClientset(namespace("globex--shop", "globex"), namespace("nobodys", ""))
 		n := newAcme(t)

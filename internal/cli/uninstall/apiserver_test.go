@@ -147,8 +147,10 @@ func (s *apiServer) names(containing string) (all []string) {
 
 func (s *apiServer) config() *rest.Config {
 	return &rest.Config{
-		Host: s.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json"},
-		Proxy: func(*http.Request) (*url.URL, error) { return nil, nil },
+		Host:          s.URL,
+		QPS:           -1,
+		ContentConfig: rest.ContentConfig{ContentType: "application/json"},
+		Proxy:         func(*http.Request) (*url.URL, error) { return nil, nil },
 	}
 }
 
@@ -161,7 +163,10 @@ func answer(w http.ResponseWriter, code int, object any) {
 func status(w http.ResponseWriter, code int, reason metav1.StatusReason) {
 	answer(w, code, &metav1.Status{
 		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
-		Status:   metav1.StatusFailure, Code: int32(code), Reason: reason, Message: string(reason),
+		Status:   metav1.StatusFailure,
+		Code:     int32(code),
+		Reason:   reason,
+		Message:  string(reason),
 	})
 }
 
@@ -187,7 +192,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}})
 	case strings.HasPrefix(path, "tenants/") && s.compiledIn:
 		answer(w, http.StatusBadRequest, &metav1.Status{
-			Status: metav1.StatusFailure, Code: http.StatusBadRequest,
+			Status:  metav1.StatusFailure,
+			Code:    http.StatusBadRequest,
 			Message: authz.MalformedTenantPath,
 		})
 	case path == "api":
@@ -198,7 +204,8 @@ func (s *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if group, version, grouped := strings.Cut(gv, "/"); grouped {
 				v := metav1.GroupVersionForDiscovery{GroupVersion: gv, Version: version}
 				groups.Groups = append(groups.Groups, metav1.APIGroup{
-					Name: group, Versions: []metav1.GroupVersionForDiscovery{v},
+					Name:             group,
+					Versions:         []metav1.GroupVersionForDiscovery{v},
 					PreferredVersion: v,
 				})
 			}
@@ -364,7 +371,12 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request, resource, names
 			items[i] = map[string]any{"apiVersion": gv, "kind": "PartialObjectMetadata", "metadata": object["metadata"]}
 		}
 	}
-	answer(w, http.StatusOK, map[string]any{"apiVersion": gv, "kind": kind, "metadata": meta, "items": items})
+	answer(w, http.StatusOK, map[string]any{
+		"apiVersion": gv,
+		"kind":       kind,
+		"metadata":   meta,
+		"items":      items,
+	})
 }
 
 // listKind returns the group, version and kind of the list of a resource.

@@ -38,7 +38,8 @@ func TestSystemNamespaces(t *testing.T) {
 	}
 	for key, want := range map[string]bool{
 		"clusterrolebindings /system:controller:job": true,
-		"rolebindings kube-system/dns":               true, "rolebindings kube-system/theirs": false,
+		"rolebindings kube-system/dns":               true,
+		"rolebindings kube-system/theirs":            false,
 	} {
 		if got := s.objects["rbac.authorization.k8s.io/v1/"+key] != nil; got != want {
 			t.Errorf("%s stays: %t, want %t", key, got, want)
@@ -98,7 +99,8 @@ func TestForeignDefinitions(t *testing.T) {
 		s.compiledIn = compiledIn
 		u := s.objects["apiextensions.k8s.io/v1/customresourcedefinitions /tenants.kubetenant.dev"]
 		u.Object["spec"] = map[string]any{
-			"group": "kubetenant.dev", "scope": "Namespaced",
+			"group": "kubetenant.dev",
+			"scope": "Namespaced",
 			"names": map[string]any{"plural": "tenants", "kind": "Tenant"},
 		}
 		for _, force := range []bool{false, true} {

@@ -31,7 +31,8 @@ func kinds() []schema.GroupVersionResource {
 }
 
 var definitions = schema.GroupVersionResource{
-	Group: "apiextensions.k8s.io", Version: "v1",
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
 	Resource: "customresourcedefinitions",
 }
 
@@ -105,7 +106,8 @@ func (r *run) release(ctx context.Context, resource schema.GroupVersionResource,
 	stay := slices.DeleteFunc(u.GetFinalizers(), goes)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             u.GetUID(),
-		"resourceVersion": u.GetResourceVersion(), "finalizers": stay,
+		"resourceVersion": u.GetResourceVersion(),
+		"finalizers":      stay,
 	}})
 	if err != nil {
 		return err

@@ -131,7 +131,8 @@ func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResour
 	m *metav1.PartialObjectMetadata,
 ) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": m.UID, "labels": ourKeys(m.Labels),
+		"uid":         m.UID,
+		"labels":      ourKeys(m.Labels),
 		"annotations": ourKeys(m.Annotations),
 	}})
 	if err != nil {

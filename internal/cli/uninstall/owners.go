@@ -179,8 +179,9 @@ func (r *run) checkCaller(ctx context.Context) error {
 	review, err := r.Admin.Kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx,
 		&authorizationv1.SelfSubjectAccessReview{
 			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-				Verb:  "*",
-				Group: "*", Resource: "*",
+				Verb:     "*",
+				Group:    "*",
+				Resource: "*",
 			}},
 		}, metav1.CreateOptions{})
 	if err != nil {

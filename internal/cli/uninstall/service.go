@@ -43,10 +43,13 @@ func service() []named {
 		{core("serviceaccounts"), accounts()},
 		{core("secrets"), []string{"kubetenant-webhook-config", "kubetenant-webhook-ca", "kubetenant-webhook-tls"}},
 		{core("configmaps"), []string{"kubetenant-webhook-client-ca", "kubetenant-webhook-ca", "kubetenant-swept"}},
-		{schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, []string{
-			leaseName,
-			"kubetenant-certificates",
-		}},
+		{
+			schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"},
+			[]string{
+				leaseName,
+				"kubetenant-certificates",
+			},
+		},
 	}
 }
 

@@ -125,9 +125,13 @@ func options(t *testing.T, s *apiServer) (*uninstall.Options, *said) {
 	}
 	out := &said{}
 	return &uninstall.Options{
-		Admin: admin, Manager: manager, Look: uninstall.NewLooker(s.config()).Look,
+		Admin:             admin,
+		Manager:           manager,
+		Look:              uninstall.NewLooker(s.config()).Look,
 		ServiceNamespaces: []string{"kubetenant-system"},
-		Yes:               true, Pace: time.Millisecond, Say: out.say,
+		Yes:               true,
+		Pace:              time.Millisecond,
+		Say:               out.say,
 	}, out
 }
 
@@ -158,15 +162,22 @@ func TestRemovesEverything(t *testing.T) {
 		}
 	}
 	for resource, want := range map[string][]string{
-		"ClusterRoleBindings": {"mixed", "ops"}, "RoleBindings": {"acme--web/own"}, "ConfigMaps": {"acme--web/prices"},
-		"NetworkPolicies": {"acme--web/own"}, "Deployments": {"kubetenant-system/other"},
-		"MutatingWebhookConfigurations": {"kubetenant"}, "ValidatingAdmissionPolicies": {"kubetenant.dev.example.com"},
-		"CustomResourceDefinitions": {"widgets.example.com"},
-		"Leases":                    {"kube-system/kube-scheduler"}, "ClusterRoles": {"view"}, "Namespaces": {
+		"ClusterRoleBindings":           {"mixed", "ops"},
+		"RoleBindings":                  {"acme--web/own"},
+		"ConfigMaps":                    {"acme--web/prices"},
+		"NetworkPolicies":               {"acme--web/own"},
+		"Deployments":                   {"kubetenant-system/other"},
+		"MutatingWebhookConfigurations": {"kubetenant"},
+		"ValidatingAdmissionPolicies":   {"kubetenant.dev.example.com"},
+		"CustomResourceDefinitions":     {"widgets.example.com"},
+		"Leases":                        {"kube-system/kube-scheduler"},
+		"ClusterRoles":                  {"view"},
+		"Namespaces": {
 			"acme--web",
 			"globex--shop",
 			"kubetenant-system",
-		}, "Secrets": {"acme--web/plain"},
+		},
+		"Secrets": {"acme--web/plain"},
 	} {
 		if got := s.names("/" + strings.ToLower(resource) + " "); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", resource, got, want)

@@ -46,9 +46,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/apis/" + GroupVersion.Group:
 		respond(w, r, discovery, &group)
 	case version:
-		respond(w, r, discovery, &metav1.APIResourceList{GroupVersion: GroupVersion.String(), APIResources: []metav1.APIResource{
-			{Name: Resource, SingularName: "cluster", Kind: Kind, Verbs: metav1.Verbs{"get", "list"}},
-		}})
+		respond(w, r, discovery, &metav1.APIResourceList{
+			GroupVersion: GroupVersion.String(),
+			APIResources: []metav1.APIResource{
+				{
+					Name:         Resource,
+					SingularName: "cluster",
+					Kind:         Kind,
+					Verbs:        metav1.Verbs{"get", "list"},
+				},
+			},
+		})
 	case version + "/" + Resource:
 		h.list(w, r)
 	default:
@@ -120,12 +128,25 @@ func answer(w http.ResponseWriter, r *http.Request, object runtime.Object, items
 
 // table has the columns name, reachable, version and, as kubectl's --show-labels adds them, labels.
 func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
-	out := &metav1.Table{Rows: make([]metav1.TableRow, len(items)), ColumnDefinitions: []metav1.TableColumnDefinition{
-		{Name: "Name", Type: "string", Format: "name", Description: "what stands in paths"},
-		{Name: "Reachable", Type: "boolean", Description: "what is followed of the cluster is known as it is now"},
-		{Name: "Version", Type: "string", Description: "of its kube-apiserver"},
-		{Name: "Labels", Type: "string", Priority: 1, Description: "as the gateway's configuration has them"},
-	}}
+	out := &metav1.Table{
+		Rows: make([]metav1.TableRow, len(items)),
+		ColumnDefinitions: []metav1.TableColumnDefinition{
+			{
+				Name:        "Name",
+				Type:        "string",
+				Format:      "name",
+				Description: "what stands in paths",
+			},
+			{Name: "Reachable", Type: "boolean", Description: "what is followed of the cluster is known as it is now"},
+			{Name: "Version", Type: "string", Description: "of its kube-apiserver"},
+			{
+				Name:        "Labels",
+				Type:        "string",
+				Priority:    1,
+				Description: "as the gateway's configuration has them",
+			},
+		},
+	}
 	for i := range items {
 		c := items[i].DeepCopyObject().(*Cluster)
 		c.TypeMeta = metav1.TypeMeta{APIVersion: GroupVersion.String(), Kind: Kind}

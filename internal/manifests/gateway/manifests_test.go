@@ -21,7 +21,12 @@ const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\
 func generate(t *testing.T, clusters string, accounts bool) (dir string, o gateway.Options, files map[string][]byte) {
 	t.Helper()
 	dir = t.TempDir()
-	o = gateway.Options{Config: filepath.Join(dir, "tenancy.yaml"), Image: "example.com/kubetenant-gateway:1", Namespace: "kubetenant-system", Accounts: accounts}
+	o = gateway.Options{
+		Config:    filepath.Join(dir, "tenancy.yaml"),
+		Image:     "example.com/kubetenant-gateway:1",
+		Namespace: "kubetenant-system",
+		Accounts:  accounts,
+	}
 	if err := os.WriteFile(o.Config, []byte(header+clusters), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -207,7 +212,13 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
   - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
 `)
 	generate := func(contexts map[string]string) (map[string][]byte, error) {
-		return gateway.Generate(gateway.Options{Config: config, Image: "i", Namespace: "kubetenant-system", Contexts: contexts, Kubeconfig: mine})
+		return gateway.Generate(gateway.Options{
+			Config:     config,
+			Image:      "i",
+			Namespace:  "kubetenant-system",
+			Contexts:   contexts,
+			Kubeconfig: mine,
+		})
 	}
 	files, err := generate(map[string]string{"eu1": "a"})
 	if err != nil {
@@ -229,7 +240,13 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		}
 	}
 	for what, contexts := range map[string]map[string]string{
-		"no such cluster": {"ap2": "a"}, "no such context": {"eu1": "x"}, "a context of no cluster": {"eu1": "c"}, "whoever answers": {"eu1": "b"}, "whoever listens": {"eu1": "d"}, "files elsewhere": {"us1": "a"}, "one file of two": {"eu1": "a", "ap1": "a"},
+		"no such cluster":         {"ap2": "a"},
+		"no such context":         {"eu1": "x"},
+		"a context of no cluster": {"eu1": "c"},
+		"whoever answers":         {"eu1": "b"},
+		"whoever listens":         {"eu1": "d"},
+		"files elsewhere":         {"us1": "a"},
+		"one file of two":         {"eu1": "a", "ap1": "a"},
 	} {
 		if _, err := generate(contexts); err == nil || strings.Contains(err.Error(), "s3cret") {
 			t.Errorf("%s: %v", what, err)

@@ -36,18 +36,28 @@ var (
 // named: whoever holds its credential is whom he likes, but for groups and extras that a role names.
 func (o *Options) Roles(c *configv1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
-		account(c.Namespace, ReaderAccount), account(c.Namespace, ImpersonatorAccount),
-		role(ReaderAccount, readerRules()), binding(c.Namespace, ReaderAccount),
+		account(c.Namespace, ReaderAccount),
+		account(c.Namespace, ImpersonatorAccount),
+		role(ReaderAccount, readerRules()),
+		binding(c.Namespace, ReaderAccount),
 		&rbacv1.Role{
-			TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "Role"), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
-			Rules: []rbacv1.PolicyRule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{state.SweptName}, Verbs: []string{"get", "list", "watch"}}},
+			TypeMeta:   typeMeta(rbacv1.SchemeGroupVersion.String(), "Role"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
+			Rules: []rbacv1.PolicyRule{{
+				APIGroups:     []string{""},
+				Resources:     []string{"configmaps"},
+				ResourceNames: []string{state.SweptName},
+				Verbs:         []string{"get", "list", "watch"},
+			}},
 		},
 		&rbacv1.RoleBinding{
-			TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "RoleBinding"), ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ReaderAccount},
-			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.Namespace, Name: ReaderAccount}},
+			TypeMeta:   typeMeta(rbacv1.SchemeGroupVersion.String(), "RoleBinding"),
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: ReaderAccount},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: ReaderAccount},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: c.Namespace, Name: ReaderAccount}},
 		},
-		role(ImpersonatorAccount, o.impersonatorRules(c)), binding(c.Namespace, ImpersonatorAccount),
+		role(ImpersonatorAccount, o.impersonatorRules(c)),
+		binding(c.Namespace, ImpersonatorAccount),
 	}
 	var out strings.Builder
 	for _, o := range objects {
@@ -65,13 +75,19 @@ func readerRules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: follow},
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: follow},
-		{APIGroups: []string{v1alpha1.Resource("").Group}, Resources: []string{
-			v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceNamespaceTemplates,
-			v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants, v1alpha1.ResourceTenantQuotas,
-		}, Verbs: follow},
 		{
-			APIGroups: []string{"admissionregistration.k8s.io"}, Resources: []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
-			ResourceNames: []string{certificates.ConfigurationName}, Verbs: follow,
+			APIGroups: []string{v1alpha1.Resource("").Group},
+			Resources: []string{
+				v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceNamespaceTemplates,
+				v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants, v1alpha1.ResourceTenantQuotas,
+			},
+			Verbs: follow,
+		},
+		{
+			APIGroups:     []string{"admissionregistration.k8s.io"},
+			Resources:     []string{"mutatingwebhookconfigurations", "validatingwebhookconfigurations"},
+			ResourceNames: []string{certificates.ConfigurationName},
+			Verbs:         follow,
 		},
 		{APIGroups: []string{"authentication.k8s.io"}, Resources: []string{"tokenreviews"}, Verbs: []string{"create"}},
 		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
@@ -163,8 +179,9 @@ func role(name string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
 
 func binding(namespace, name string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
-		TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "ClusterRoleBinding"), ObjectMeta: metav1.ObjectMeta{Name: name},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+		TypeMeta:   typeMeta(rbacv1.SchemeGroupVersion.String(), "ClusterRoleBinding"),
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
 	}
 }

@@ -39,7 +39,8 @@ func roleBinding(name string, annotations map[string]string, groups ...string) *
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "acme--web", Annotations: annotations},
-		RoleRef:    b.RoleRef, Subjects: b.Subjects,
+		RoleRef:    b.RoleRef,
+		Subjects:   b.Subjects,
 	}
 }
 

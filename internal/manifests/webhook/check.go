@@ -86,7 +86,12 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{settings: &loaded.Settings, namespace: namespace, seen: map[string]bool{}, namespaces: map[string]map[string]string{}}
+	c := &checker{
+		settings:   &loaded.Settings,
+		namespace:  namespace,
+		seen:       map[string]bool{},
+		namespaces: map[string]map[string]string{},
+	}
 	set, err := readSet(dir)
 	if err != nil {
 		return nil, err
@@ -163,7 +168,16 @@ func (c *checker) servingCA(file string) string {
 // generated returns what the chart makes of the configuration, by kind and name, and the match conditions
 // of the authorizer.
 func generated(config, namespace, servingCA string) (map[string]map[string]any, []any, error) {
-	made, err := Generate(Options{Config: config, ClientCA: config, Namespace: namespace, External: true, SelfManaged: servingCA == "", ServingCA: servingCA, URL: "https://none", Authorizers: []string{"RBAC"}})
+	made, err := Generate(Options{
+		Config:      config,
+		ClientCA:    config,
+		Namespace:   namespace,
+		External:    true,
+		SelfManaged: servingCA == "",
+		ServingCA:   servingCA,
+		URL:         "https://none",
+		Authorizers: []string{"RBAC"},
+	})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -116,7 +116,12 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		if path != "" {
 			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
 		} else {
-			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{Verb: "get", Resource: "secrets", Namespace: "default", Version: "v1"}
+			review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
+				Verb:      "get",
+				Resource:  "secrets",
+				Namespace: "default",
+				Version:   "v1",
+			}
 		}
 		matches, err := matcher.Eval(ctx, review)
 		return err != nil || matches

@@ -104,7 +104,12 @@ func TestGeneratedFiles(t *testing.T) {
 
 // TestWrite: of the folder that is asked for all files are written below dir, for nobody else to read, and no others.
 func TestWrite(t *testing.T) {
-	files := map[string][]byte{"values.yaml": []byte("v"), "cluster/a.yaml": []byte("a"), "cluster/deep/b.yaml": []byte("b"), "clusters/c.yaml": []byte("c")}
+	files := map[string][]byte{
+		"values.yaml":         []byte("v"),
+		"cluster/a.yaml":      []byte("a"),
+		"cluster/deep/b.yaml": []byte("b"),
+		"clusters/c.yaml":     []byte("c"),
+	}
 	for folder, want := range map[string][]string{"": slices.Sorted(maps.Keys(files)), "cluster": {"a.yaml", "deep/b.yaml"}, "none": nil} {
 		dir := t.TempDir()
 		if err := manifests.Write(dir, folder, files); err != nil {
@@ -146,8 +151,10 @@ func TestNoCredentialsOfTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	config["gateway"] = map[string]any{"clusters": []any{map[string]any{
-		"name": "eu1", "tenants": []any{"*"},
-		"reader": map[string]any{"kubeConfigFile": "not-made-yet"}, "impersonator": map[string]any{"kubeConfigFile": "eu1-imp"},
+		"name":         "eu1",
+		"tenants":      []any{"*"},
+		"reader":       map[string]any{"kubeConfigFile": "not-made-yet"},
+		"impersonator": map[string]any{"kubeConfigFile": "eu1-imp"},
 	}}}
 	if text, err = yaml.Marshal(config); err != nil {
 		t.Fatal(err)

@@ -120,12 +120,18 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		host = "kubetenant-webhook." + o.Namespace + ".svc"
 	}
 	data := map[string]any{
-		"Values": v, "Directory": o.Directory, "URL": o.URL, "ClientCertificate": o.ClientCertificate, "ClientKey": o.ClientKey,
-		"Authorizers": o.Authorizers, "StaticPolicies": o.StaticPolicies, "AdmissionUser": host,
-		"Users":       append(slices.Clone(users), accountsOf(o)...),
-		"Probes":      o.probes,
-		"Bound":       bound,
-		"Environment": state.HTTP2Timeouts(),
+		"Values":            v,
+		"Directory":         o.Directory,
+		"URL":               o.URL,
+		"ClientCertificate": o.ClientCertificate,
+		"ClientKey":         o.ClientKey,
+		"Authorizers":       o.Authorizers,
+		"StaticPolicies":    o.StaticPolicies,
+		"AdmissionUser":     host,
+		"Users":             append(slices.Clone(users), accountsOf(o)...),
+		"Probes":            o.probes,
+		"Bound":             bound,
+		"Environment":       state.HTTP2Timeouts(),
 	}
 	files, err := fs.Sub(controlPlane, "control-plane")
 	if err != nil {

@@ -40,9 +40,16 @@ authentication: {sources: [{name: tokens, tokenFile: {path: files/tokens.csv}}]}
 	write(t, filepath.Join(dir, "files", "tokens.csv"), "tok,alice,u1,dev,,a\n")
 	write(t, filepath.Join(dir, "ca.crt"), "-----BEGIN CERTIFICATE-----\n")
 	return webhook.Options{
-		Config: filepath.Join(dir, "tenancy.yaml"), Image: "example.com/kubetenant-webhook:1", Namespace: "kubetenant-system",
-		URL: "https://10.0.0.9:9443", ClientCA: filepath.Join(dir, "ca.crt"), SelfManaged: true, Directory: "/etc/kubernetes/kubetenant",
-		ClientCertificate: "/etc/kubernetes/kubetenant/client.crt", ClientKey: "/etc/kubernetes/kubetenant/client.key", Authorizers: []string{"Node", "RBAC"},
+		Config:            filepath.Join(dir, "tenancy.yaml"),
+		Image:             "example.com/kubetenant-webhook:1",
+		Namespace:         "kubetenant-system",
+		URL:               "https://10.0.0.9:9443",
+		ClientCA:          filepath.Join(dir, "ca.crt"),
+		SelfManaged:       true,
+		Directory:         "/etc/kubernetes/kubetenant",
+		ClientCertificate: "/etc/kubernetes/kubetenant/client.crt",
+		ClientKey:         "/etc/kubernetes/kubetenant/client.key",
+		Authorizers:       []string{"Node", "RBAC"},
 	}
 }
 
@@ -305,7 +312,12 @@ func certificate(t *testing.T, name string, lifetime time.Duration) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(lifetime)}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: name},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(lifetime),
+	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
 		t.Fatal(err)

@@ -65,9 +65,13 @@ func certPEM(c *x509.Certificate) []byte {
 // newAuthority makes an authority.
 func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
 	return issue(&x509.Certificate{
-		Subject:   pkix.Name{CommonName: "kubetenant-webhook-ca " + now.UTC().Format(time.DateOnly)},
-		NotBefore: now.Add(-backdated), NotAfter: now.Add(lifetime),
-		KeyUsage: x509.KeyUsageCertSign, IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		Subject:               pkix.Name{CommonName: "kubetenant-webhook-ca " + now.UTC().Format(time.DateOnly)},
+		NotBefore:             now.Add(-backdated),
+		NotAfter:              now.Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		MaxPathLenZero:        true,
 	}, nil)
 }
 
@@ -79,9 +83,12 @@ func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
 		end = p.cert.NotAfter
 	}
 	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: names[0]},
-		NotBefore: now.Add(-backdated), NotAfter: end,
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, BasicConstraintsValid: true,
+		Subject:               pkix.Name{CommonName: names[0]},
+		NotBefore:             now.Add(-backdated),
+		NotAfter:              end,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		BasicConstraintsValid: true,
 	}
 	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {

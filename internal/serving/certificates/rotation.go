@@ -75,12 +75,16 @@ const (
 func New(client kubernetes.Interface, namespace string, further []string) *Rotation {
 	service := "kubetenant-webhook." + namespace
 	return &Rotation{
-		Client: client, Namespace: namespace, Names: append([]string{service + ".svc", service, service + ".svc.cluster.local"}, further...),
+		Client:    client,
+		Namespace: namespace,
+		Names:     append([]string{service + ".svc", service, service + ".svc.cluster.local"}, further...),
 		Due: metrics.NewGauge(&metrics.GaugeOpts{
-			Name: "kubetenant_webhook_authority_copy_due_timestamp_seconds", StabilityLevel: metrics.ALPHA,
-			Help: "When kube-apiserver's files must hold the authorities that are trusted now, in seconds since 1970; infinite where they are said to.",
+			Name:           "kubetenant_webhook_authority_copy_due_timestamp_seconds",
+			StabilityLevel: metrics.ALPHA,
+			Help:           "When kube-apiserver's files must hold the authorities that are trusted now, in seconds since 1970; infinite where they are said to.",
 		}),
-		Now: time.Now, Settle: func(ctx context.Context) {
+		Now: time.Now,
+		Settle: func(ctx context.Context) {
 			select {
 			case <-ctx.Done():
 			case <-time.After(settle):

@@ -20,7 +20,13 @@ import (
 
 // New returns a command whose subcommands log as its flags say, with one that prints the version.
 func New(use, short, long string) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Long: long, SilenceUsage: true, SilenceErrors: true}
+	cmd := &cobra.Command{
+		Use:           use,
+		Short:         short,
+		Long:          long,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))

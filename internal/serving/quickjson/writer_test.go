@@ -24,8 +24,18 @@ func FuzzWriter(f *testing.F) {
 			Any   any                       `json:"any"`
 		}
 		of := document{
-			Flag: more, Text: a, Texts: []string{b, c}, Count: n, Map: map[string]string{d: a}, Any: map[string]any{a: n},
-			User: authenticationv1.UserInfo{Username: a, UID: b, Groups: []string{c}, Extra: map[string]authenticationv1.ExtraValue{a: {b, c}}},
+			Flag:  more,
+			Text:  a,
+			Texts: []string{b, c},
+			Count: n,
+			Map:   map[string]string{d: a},
+			Any:   map[string]any{a: n},
+			User: authenticationv1.UserInfo{
+				Username: a,
+				UID:      b,
+				Groups:   []string{c},
+				Extra:    map[string]authenticationv1.ExtraValue{a: {b, c}},
+			},
 		}
 		if more {
 			of.Map[a], of.Map[b] = b, c

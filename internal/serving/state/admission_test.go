@@ -25,7 +25,13 @@ func generated(t *testing.T, old, with string) (*admissionv1.MutatingWebhookConf
 	if err := os.WriteFile(config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files, err := webhookmanifests.Generate(webhookmanifests.Options{Config: config, Image: "example.com/w:1", Namespace: "kubetenant-system", AdmissionOnly: true, SelfManaged: true})
+	files, err := webhookmanifests.Generate(webhookmanifests.Options{
+		Config:        config,
+		Image:         "example.com/w:1",
+		Namespace:     "kubetenant-system",
+		AdmissionOnly: true,
+		SelfManaged:   true,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

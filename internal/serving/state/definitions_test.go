@@ -71,7 +71,10 @@ func newStore(t *testing.T) *store {
 		map[schema.GroupVersionResource]string{tenants.Definitions(): "CustomResourceDefinitionList"})
 	typed := fake.NewClientset()
 	clients := cluster.Clients{
-		Typed: typed, Dynamic: objects, Grants: objects, Quotas: objects,
+		Typed:    typed,
+		Dynamic:  objects,
+		Grants:   objects,
+		Quotas:   objects,
 		Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
 	}
 	known, err := cluster.New(clients, informers.NewSharedInformerFactory(typed, 0))
@@ -79,8 +82,10 @@ func newStore(t *testing.T) *store {
 		t.Fatal(err)
 	}
 	s := &State{
-		known: known, watches: newWatches(func() time.Time { return time.Time{} }), staleAfter: time.Minute,
-		deciding: []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants},
+		known:      known,
+		watches:    newWatches(func() time.Time { return time.Time{} }),
+		staleAfter: time.Minute,
+		deciding:   []string{v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants},
 	}
 	go known.CRDs.Run(t.Context())
 	return &store{s, t, objects}

@@ -92,13 +92,22 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	}
 	s.swept, s.follow = followSwept(clients.Typed, namespace), s.known.CRDs.Run
 	s.synced = map[string]func() bool{
-		"namespaces": s.factory.Core().V1().Namespaces().Informer().HasSynced, "custom-resource-definitions": s.known.CRDs.HasSynced,
-		"swept": s.swept.informer.HasSynced, "tenants": s.known.Tenants.HasSynced,
+		"namespaces":                  s.factory.Core().V1().Namespaces().Informer().HasSynced,
+		"custom-resource-definitions": s.known.CRDs.HasSynced,
+		"swept":                       s.swept.informer.HasSynced,
+		"tenants":                     s.known.Tenants.HasSynced,
 	}
 	s.Server.Cluster = stack.Cluster{
-		Owners: s.known.Owners, CustomScope: s.known.CRDs.Of, KindScope: s.known.CRDs.OfKind, CustomKind: s.known.CRDs.KindOf, Labelled: s.swept.done,
-		Stale:   func() bool { return !s.current.Load() },
-		Tenants: s.known.Tenants, WithoutTenant: s.known.WithoutTenant, OwnedNamespaces: s.known.OwnedNamespaces, References: s.known.References,
+		Owners:          s.known.Owners,
+		CustomScope:     s.known.CRDs.Of,
+		KindScope:       s.known.CRDs.OfKind,
+		CustomKind:      s.known.CRDs.KindOf,
+		Labelled:        s.swept.done,
+		Stale:           func() bool { return !s.current.Load() },
+		Tenants:         s.known.Tenants,
+		WithoutTenant:   s.known.WithoutTenant,
+		OwnedNamespaces: s.known.OwnedNamespaces,
+		References:      s.known.References,
 	}
 	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 		return nil, err
@@ -195,7 +204,12 @@ func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, name
 			return nil, err
 		}
 		s.synced["rbac"] = synced
-		s.Server.Authorization.RBAC = &stack.RBAC{Index: index, Synced: once(synced), Upstream: noOpinion(), AskedAgain: true}
+		s.Server.Authorization.RBAC = &stack.RBAC{
+			Index:      index,
+			Synced:     once(synced),
+			Upstream:   noOpinion(),
+			AskedAgain: true,
+		}
 	}
 	return s, nil
 }
@@ -244,8 +258,9 @@ func noOpinion() authorizer.Authorizer {
 func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client,
-		AllowCacheTTL:             time.Nanosecond, DenyCacheTTL: time.Nanosecond,
-		WebhookRetryBackoff: &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
+		AllowCacheTTL:             time.Nanosecond,
+		DenyCacheTTL:              time.Nanosecond,
+		WebhookRetryBackoff:       &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
 	}.New()
 }
 

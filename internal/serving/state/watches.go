@@ -31,7 +31,13 @@ const (
 // againAfter is how long a list or watch that failed waits before it is tried again. client-go's reflectors
 // wait for up to a minute (tools/cache/reflector.go, v0.37.1), which is too long to know nothing.
 func againAfter() wait.Backoff {
-	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 20, Cap: 3 * time.Second}
+	return wait.Backoff{
+		Duration: 100 * time.Millisecond,
+		Factor:   2,
+		Jitter:   0.2,
+		Steps:    20,
+		Cap:      3 * time.Second,
+	}
 }
 
 var (
@@ -55,7 +61,13 @@ type watches struct {
 }
 
 func newWatches(now func() time.Time) *watches {
-	return &watches{now: now, answered: now(), open: map[string]int{}, broken: map[string]time.Time{}, why: map[string]error{}}
+	return &watches{
+		now:      now,
+		answered: now(),
+		open:     map[string]int{},
+		broken:   map[string]time.Time{},
+		why:      map[string]error{},
+	}
 }
 
 // kinds is the path prefix of the project's kinds.

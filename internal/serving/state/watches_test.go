@@ -35,7 +35,12 @@ func follow() *following {
 			body = io.NopCloser(strings.NewReader(""))
 		}
 		code := int(f.code.Load())
-		return &http.Response{StatusCode: code, Status: http.StatusText(code), ProtoMajor: f.proto, Body: body}, nil
+		return &http.Response{
+			StatusCode: code,
+			Status:     http.StatusText(code),
+			ProtoMajor: f.proto,
+			Body:       body,
+		}, nil
 	}))
 	return f
 }

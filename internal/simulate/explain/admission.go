@@ -86,8 +86,12 @@ func (q *Query) Writes(a *scenario.Admit) error {
 
 // operations are what verbs are to admission.
 var operations = map[string]admission.Operation{
-	"create": admission.Create, "update": admission.Update, "patch": admission.Update,
-	"delete": admission.Delete, "deletecollection": admission.Delete, "connect": admission.Connect,
+	"create":           admission.Create,
+	"update":           admission.Update,
+	"patch":            admission.Update,
+	"delete":           admission.Delete,
+	"deletecollection": admission.Delete,
+	"connect":          admission.Connect,
 }
 
 // operationOf returns what a request is to admission, false where it asks nothing of it.

@@ -60,7 +60,12 @@ func TestScenarios(t *testing.T) {
 				if err != nil || identity.User == nil {
 					continue
 				}
-				u := &user.DefaultInfo{Name: identity.User.Name, UID: identity.User.UID, Groups: identity.User.Groups, Extra: identity.User.Extra}
+				u := &user.DefaultInfo{
+					Name:   identity.User.Name,
+					UID:    identity.User.UID,
+					Groups: identity.User.Groups,
+					Extra:  identity.User.Extra,
+				}
 				if c.Admit != nil {
 					write.User = u
 					writes[explainWrite(ctx, t, file, write, c, withouts)]++

@@ -48,18 +48,20 @@ func (q *Query) proposeBinding(ctx context.Context, a *answer) (*change, error) 
 		const who = "To allow this, a caller who has this right in the namespace can create:"
 		role := &rbacv1.Role{TypeMeta: typeMeta("Role"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
 		binding := &rbacv1.RoleBinding{
-			TypeMeta: typeMeta("RoleBinding"), ObjectMeta: meta,
-			Subjects: []rbacv1.Subject{subject},
-			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
+			TypeMeta:   typeMeta("RoleBinding"),
+			ObjectMeta: meta,
+			Subjects:   []rbacv1.Subject{subject},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: meta.Name},
 		}
 		return q.tryRole(ctx, a, who, role, binding)
 	}
 	meta.Namespace = ""
 	role := &rbacv1.ClusterRole{TypeMeta: typeMeta("ClusterRole"), ObjectMeta: meta, Rules: []rbacv1.PolicyRule{rule}}
 	binding := &rbacv1.ClusterRoleBinding{
-		TypeMeta: typeMeta("ClusterRoleBinding"), ObjectMeta: meta,
-		Subjects: []rbacv1.Subject{subject},
-		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
+		TypeMeta:   typeMeta("ClusterRoleBinding"),
+		ObjectMeta: meta,
+		Subjects:   []rbacv1.Subject{subject},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: meta.Name},
 	}
 	const who = "To allow this, the cluster's admin can create:"
 	if caller.IsSystem() || subject.Kind == rbacv1.ServiceAccountKind {

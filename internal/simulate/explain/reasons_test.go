@@ -182,9 +182,14 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{"missing, for a limited reader", alice, ask("get", "pods", "gone"), func(q *explain.Query) { q.Limited = true }, "", "The namespace does not exist, or it does not belong to the caller's tenant."},
 			{"another tenant's, without grants", carol, ask("get", "secrets", "globex--shop"), func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) }, "No policy file is configured", ""},
 		},
-		authz.ReasonNotLimited:  {{"one object in no namespace", alice, named, nil, "", "Name a namespace with -n. For a list of all namespaces, add -l kubetenant.dev/tenant=acme."}},
-		authz.ReasonNotLabelled: nil, authz.ReasonRules: nil, authz.ReasonOwnerUnknown: nil, authz.ReasonStale: nil, // of a live server only
-		authz.ReasonTenantPath: nil, authz.ReasonTenantPathAll: nil, authz.ReasonTenantPathOnly: nil, // of a server URL only
+		authz.ReasonNotLimited:     {{"one object in no namespace", alice, named, nil, "", "Name a namespace with -n. For a list of all namespaces, add -l kubetenant.dev/tenant=acme."}},
+		authz.ReasonNotLabelled:    nil,
+		authz.ReasonRules:          nil,
+		authz.ReasonOwnerUnknown:   nil,
+		authz.ReasonStale:          nil, // of a live server only
+		authz.ReasonTenantPath:     nil,
+		authz.ReasonTenantPathAll:  nil,
+		authz.ReasonTenantPathOnly: nil, // of a server URL only
 		authz.ReasonCluster: {
 			{"nodes", carol, ask("get", "nodes", ""), nil, "To let callers of every tenant read nodes", ""},
 			{"a service account that reads", somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts"), ask("list", "persistentvolumes", ""), nil, "To let callers of every tenant read persistentvolumes", ""},
@@ -225,7 +230,9 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{"read-only", alice, write, of(map[string]any{"access": "ReadOnly", "suspension": "Open"}), "Tenant acme has spec.access: ReadOnly.", ""},
 			{"in deletion", alice, write, with(t, deleted(map[string]any{})), "", "Tenant acme is being deleted. Its callers may only read and delete."},
 		},
-		authz.ReasonGrant: nil, authz.ReasonAnnounced: nil, authz.ReasonABAC: nil, // they allow
+		authz.ReasonGrant:     nil,
+		authz.ReasonAnnounced: nil,
+		authz.ReasonABAC:      nil, // they allow
 	}
 }
 
@@ -248,7 +255,12 @@ func TestReasons(t *testing.T) {
 				if c.change != nil {
 					c.change(asked)
 				}
-				q = &explain.Query{User: asked.User, Request: asked.Request, Config: asked.Config, Snapshot: asked.Snapshot}
+				q = &explain.Query{
+					User:     asked.User,
+					Request:  asked.Request,
+					Config:   asked.Config,
+					Snapshot: asked.Snapshot,
+				}
 			})
 			at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "boundary" })
 			if e.Allowed() || e.Remedy == nil || !strings.HasSuffix(e.Steps[at].Said, string(reason)) {

@@ -42,7 +42,15 @@ func somebody(name, of string, groups ...string) user.Info {
 func ask(verb, full, namespace string) authorizer.AttributesRecord {
 	resource, subresource, _ := strings.Cut(full, "/")
 	resource, group, _ := strings.Cut(resource, ".")
-	return authorizer.AttributesRecord{ResourceRequest: true, APIVersion: "v1", Verb: verb, APIGroup: group, Resource: resource, Subresource: subresource, Namespace: namespace}
+	return authorizer.AttributesRecord{
+		ResourceRequest: true,
+		APIVersion:      "v1",
+		Verb:            verb,
+		APIGroup:        group,
+		Resource:        resource,
+		Subresource:     subresource,
+		Namespace:       namespace,
+	}
 }
 
 func askPath(path string) authorizer.AttributesRecord {
@@ -53,10 +61,12 @@ func askPath(path string) authorizer.AttributesRecord {
 func grant(t *testing.T) runtime.Object {
 	t.Helper()
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.AccessGrant{
-		TypeMeta: metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant}, ObjectMeta: metav1.ObjectMeta{Name: "g", Namespace: "globex--shop"},
+		TypeMeta:   metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
+		ObjectMeta: metav1.ObjectMeta{Name: "g", Namespace: "globex--shop"},
 		Spec: v1alpha1.AccessGrantSpec{
-			From: v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
-			To:   []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}}, Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"},
+			From:    v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
+			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}},
+			Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"},
 		},
 	})
 	if err != nil {
@@ -83,7 +93,13 @@ func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change 
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := &explain.Query{User: u, Said: "a test", Request: r, Config: config, Snapshot: s}
+	q := &explain.Query{
+		User:     u,
+		Said:     "a test",
+		Request:  r,
+		Config:   config,
+		Snapshot: s,
+	}
 	if change != nil {
 		change(q)
 	}
@@ -127,12 +143,37 @@ func TestSteps(t *testing.T) {
 		decision string
 		want     map[string]string // the beginnings of steps
 	}{
-		"own": {alice, own, nil, "allow", map[string]string{
-			"source": "a test", "user": "alice; groups system:authenticated, dev", "tenant": "acme, by the extra", "request": "get pods in namespace acme--web",
-			"owner": "tenant acme", "boundary": "delegates, by the row " + string(authz.RuleOwn), "grants": "not needed", "policy file": "none is configured", "rbac": `allowed by ClusterRoleBinding "acmes"`, "admission": "is not asked",
-		}},
-		"not bound":         {carol, own, nil, "deny", map[string]string{"boundary": "delegates", "rbac": "no role that is bound to the caller allows it", "grants": "not needed"}},
-		"foreign":           {alice, foreign, nil, "deny", map[string]string{"owner": "tenant globex", "boundary": "denies: " + string(authz.ReasonNotOwned), "grants": "none allows it", "rbac": "is not asked; it would say: no role"}},
+		"own": {
+			alice,
+			own,
+			nil,
+			"allow",
+			map[string]string{
+				"source":      "a test",
+				"user":        "alice; groups system:authenticated, dev",
+				"tenant":      "acme, by the extra",
+				"request":     "get pods in namespace acme--web",
+				"owner":       "tenant acme",
+				"boundary":    "delegates, by the row " + string(authz.RuleOwn),
+				"grants":      "not needed",
+				"policy file": "none is configured",
+				"rbac":        `allowed by ClusterRoleBinding "acmes"`,
+				"admission":   "is not asked",
+			},
+		},
+		"not bound": {carol, own, nil, "deny", map[string]string{"boundary": "delegates", "rbac": "no role that is bound to the caller allows it", "grants": "not needed"}},
+		"foreign": {
+			alice,
+			foreign,
+			nil,
+			"deny",
+			map[string]string{
+				"owner":    "tenant globex",
+				"boundary": "denies: " + string(authz.ReasonNotOwned),
+				"grants":   "none allows it",
+				"rbac":     "is not asked; it would say: no role",
+			},
+		},
 		"foreign, bound":    {alice, ask("get", "pods", "globex--shop"), nil, "deny", map[string]string{"rbac": `is not asked; it would say: allowed by ClusterRoleBinding "acmes"`}},
 		"granted":           {alice, foreign, with(t, grant(t)), "allow", map[string]string{"boundary": "an exception allows it: " + string(authz.ReasonGrant), "grants": "one of the namespace allows it", "rbac": "is not asked; it would say: "}},
 		"grants are off":    {alice, foreign, off, "deny", map[string]string{"grants": "switched off"}},

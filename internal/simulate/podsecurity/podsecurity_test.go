@@ -54,16 +54,25 @@ func write(full string, object, old runtime.Object) admission.Attributes {
 
 // restricted returns a Pod that every level admits, with a change.
 func restricted(change func(*corev1.Pod)) *corev1.Pod {
-	container := corev1.Container{Name: "c", Image: "i", SecurityContext: &corev1.SecurityContext{
-		AllowPrivilegeEscalation: new(bool), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
-	}}
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}, Spec: corev1.PodSpec{
-		Containers: []corev1.Container{container},
-		SecurityContext: &corev1.PodSecurityContext{
-			RunAsNonRoot: to(true), WindowsOptions: &corev1.WindowsSecurityContextOptions{},
-			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	container := corev1.Container{
+		Name:  "c",
+		Image: "i",
+		SecurityContext: &corev1.SecurityContext{
+			AllowPrivilegeEscalation: new(bool),
+			Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
 		},
-	}}
+	}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"},
+		Spec: corev1.PodSpec{
+			Containers: []corev1.Container{container},
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   to(true),
+				WindowsOptions: &corev1.WindowsSecurityContextOptions{},
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
+		},
+	}
 	if change != nil {
 		change(pod)
 	}

@@ -268,7 +268,16 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 	if allowed := now == authorizer.DecisionAllow; allowed == was {
 		return outcome{decided: true}
 	}
-	c := &Change{Time: e.Timestamp, AuditID: e.AuditID, User: who.Username, Request: e.request(), Was: "denied", Now: "allowed", Reason: reason, Times: 1}
+	c := &Change{
+		Time:    e.Timestamp,
+		AuditID: e.AuditID,
+		User:    who.Username,
+		Request: e.request(),
+		Was:     "denied",
+		Now:     "allowed",
+		Reason:  reason,
+		Times:   1,
+	}
 	if was {
 		c.Was, c.Now = "allowed", "denied"
 	}
@@ -362,7 +371,12 @@ func infoOf(u *authenticationv1.UserInfo) user.Info {
 	for key, values := range u.Extra {
 		extra[key] = values
 	}
-	return &user.DefaultInfo{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: extra}
+	return &user.DefaultInfo{
+		Name:   u.Username,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  extra,
+	}
 }
 
 func (e *event) attributes(u *url.URL) *authorizer.AttributesRecord {

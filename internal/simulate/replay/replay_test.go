@@ -29,8 +29,10 @@ func cluster(n int) *simulator.Snapshot {
 		name := fmt.Sprintf("t%d", i)
 		s.Namespaces[name+"--web"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}}}
 		s.Bindings = append(s.Bindings, &simulator.Binding{
-			Namespace: name + "--web", Name: "alice",
-			Subjects: []rbacv1.Subject{{Kind: "User", Name: "alice"}}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"},
+			Namespace: name + "--web",
+			Name:      "alice",
+			Subjects:  []rbacv1.Subject{{Kind: "User", Name: "alice"}},
+			RoleRef:   rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"},
 		})
 	}
 	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}

@@ -104,7 +104,12 @@ func (s *session) Admit(ctx context.Context, c *Credential, a *Admit) (Admission
 }
 
 // verbs are what the operations are to an authorizer.
-var verbs = map[string]string{"CREATE": "create", "UPDATE": "update", "DELETE": "delete", "CONNECT": "create"}
+var verbs = map[string]string{
+	"CREATE":  "create",
+	"UPDATE":  "update",
+	"DELETE":  "delete",
+	"CONNECT": "create",
+}
 
 // WriteAttributes returns what a write asks an authorizer for.
 func WriteAttributes(a *Admit, w *Write) authorizer.AttributesRecord {
@@ -117,8 +122,14 @@ func WriteAttributes(a *Admit, w *Write) authorizer.AttributesRecord {
 		name = "" // a POST names no object
 	}
 	return authorizer.AttributesRecord{
-		Verb: verb, APIGroup: w.GVR.Group, APIVersion: w.GVR.Version, Resource: w.GVR.Resource,
-		Subresource: a.Subresource, Namespace: w.Namespace, Name: name, ResourceRequest: true,
+		Verb:            verb,
+		APIGroup:        w.GVR.Group,
+		APIVersion:      w.GVR.Version,
+		Resource:        w.GVR.Resource,
+		Subresource:     a.Subresource,
+		Namespace:       w.Namespace,
+		Name:            name,
+		ResourceRequest: true,
 	}
 }
 

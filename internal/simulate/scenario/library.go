@@ -80,7 +80,9 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 	server := stack.Server{
 		Authentication: stack.Authentication{
 			Authenticator: frontproxy.New(header), // all that a server's own chain has for a scenario
-			APIAudiences:  authenticator.Audiences{Audience}, RequestHeader: header, TokenObjects: bindings,
+			APIAudiences:  authenticator.Audiences{Audience},
+			RequestHeader: header,
+			TokenObjects:  bindings,
 		},
 		Authorization: stack.Authorization{Authorizer: authorizer.AuthorizerFunc(s.delegate)},
 		Cluster: stack.Cluster{
@@ -92,7 +94,9 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 			Tenants:            snapshot.TenantObjects(),
 			OwnedNamespaces:    snapshot.OwnedNamespaces,
 			References:         snapshot.References,
-			ControllerMetadata: bindings.find, ControllerObjects: bindings.find, DefaultPriority: bindings.isDefaultPriority,
+			ControllerMetadata: bindings.find,
+			ControllerObjects:  bindings.find,
+			DefaultPriority:    bindings.isDefaultPriority,
 		},
 		Now: w.Now(),
 	}
@@ -158,7 +162,8 @@ func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, s
 		}
 	}))
 	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{
-		APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api"),
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
 	})
 	answer := httptest.NewRecorder()
 	s.stack.WithRequestState(chain).ServeHTTP(answer, r)
@@ -176,7 +181,12 @@ func (s *session) resolve(ctx context.Context, c *Credential) (Authentication, s
 func (s *session) authenticate(r *http.Request, c *Credential) (*authenticator.Response, bool, error) {
 	switch {
 	case c.User != nil:
-		u := &user.DefaultInfo{Name: c.User.Name, UID: c.User.UID, Groups: c.User.Groups, Extra: c.User.Extra}
+		u := &user.DefaultInfo{
+			Name:   c.User.Name,
+			UID:    c.User.UID,
+			Groups: c.User.Groups,
+			Extra:  c.User.Extra,
+		}
 		return &authenticator.Response{User: authz.NoteCaller(r.Context(), u)}, true, nil
 	case c.Anonymous:
 		return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, true, nil
@@ -222,7 +232,12 @@ func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInf
 		return nil, "", err
 	case identity.User != nil:
 		u := identity.User
-		return &user.DefaultInfo{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}, "", nil
+		return &user.DefaultInfo{
+			Name:   u.Name,
+			UID:    u.UID,
+			Groups: u.Groups,
+			Extra:  u.Extra,
+		}, "", nil
 	case denied != "":
 		return nil, denied, nil
 	}
@@ -232,9 +247,16 @@ func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInf
 // Attributes returns a request as the authorizer sees it.
 func Attributes(u user.Info, r *Request) authorizer.AttributesRecord {
 	a := authorizer.AttributesRecord{
-		User: u, Verb: r.Verb, Namespace: r.Namespace, APIGroup: r.APIGroup, APIVersion: "*",
-		Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
-		ResourceRequest: r.Path == "", Path: r.Path,
+		User:            u,
+		Verb:            r.Verb,
+		Namespace:       r.Namespace,
+		APIGroup:        r.APIGroup,
+		APIVersion:      "*",
+		Resource:        r.Resource,
+		Subresource:     r.Subresource,
+		Name:            r.Name,
+		ResourceRequest: r.Path == "",
+		Path:            r.Path,
 	}
 	if r.LabelSelector != "" {
 		a.LabelSelectorRequirements, a.LabelSelectorParsingErr = labels.ParseToRequirements(r.LabelSelector)

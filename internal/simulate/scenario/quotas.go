@@ -31,7 +31,12 @@ type quotas struct {
 
 // quotasOf counts what the objects of a scenario use of its quotas.
 func quotasOf(held objects, namespaces corelisters.NamespaceLister, byDefault corev1.ResourceList) (*quotas, error) {
-	q := &quotas{held: held, namespaces: namespaces, states: map[string][]*quota.State{}, tenants: map[string]tenant.ID{}}
+	q := &quotas{
+		held:       held,
+		namespaces: namespaces,
+		states:     map[string][]*quota.State{},
+		tenants:    map[string]tenant.ID{},
+	}
 	for key, raw := range held {
 		if key[0] != v1alpha1.KindTenantQuota {
 			continue

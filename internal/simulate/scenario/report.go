@@ -71,7 +71,12 @@ type junitMessage struct {
 
 // WriteJUnit writes all results in the XML form that CI systems read.
 func (r *Report) WriteJUnit(w io.Writer) error {
-	suite := junitSuite{Name: "kubetenant", Tests: len(r.Results), Failures: r.Count(Failed), Skipped: r.Count(Skipped)}
+	suite := junitSuite{
+		Name:     "kubetenant",
+		Tests:    len(r.Results),
+		Failures: r.Count(Failed),
+		Skipped:  r.Count(Skipped),
+	}
 	for _, result := range r.Results {
 		c := junitCase{Class: result.File, Name: result.Scenario + ": " + result.Case}
 		switch result.Status {

@@ -66,8 +66,13 @@ func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCreden
 	}
 	begins := w.now.Add(duration(c.NotBeforeIn, 0)).Unix()
 	claims := map[string]any{
-		"iss": src.ServiceAccount.Issuer, "aud": audiences, "sub": "system:serviceaccount:" + c.Namespace + ":" + c.Name,
-		"exp": w.now.Add(duration(c.ExpiresIn, time.Hour)).Unix(), "nbf": begins, "iat": begins, "jti": rand.Text(),
+		"iss":           src.ServiceAccount.Issuer,
+		"aud":           audiences,
+		"sub":           "system:serviceaccount:" + c.Namespace + ":" + c.Name,
+		"exp":           w.now.Add(duration(c.ExpiresIn, time.Hour)).Unix(),
+		"nbf":           begins,
+		"iat":           begins,
+		"jti":           rand.Text(),
 		"kubernetes.io": map[string]any{"namespace": c.Namespace, "serviceaccount": map[string]any{"name": c.Name, "uid": uid}},
 	}
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
@@ -82,8 +87,11 @@ func (w *World) idToken(c *OIDCCredential) (string, error) {
 	now := time.Now()
 	issuer := src.OIDC.JWT.Issuer
 	claims := map[string]any{
-		"iss": issuer.URL, "aud": issuer.Audiences[0], "sub": "subject",
-		"exp": now.Add(duration(c.ExpiresIn, time.Hour)).Unix(), "iat": now.Unix(),
+		"iss": issuer.URL,
+		"aud": issuer.Audiences[0],
+		"sub": "subject",
+		"exp": now.Add(duration(c.ExpiresIn, time.Hour)).Unix(),
+		"iat": now.Unix(),
 	}
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }
@@ -127,7 +135,8 @@ func (w *World) webhookToken(c *WebhookCredential) (string, error) {
 		answer = func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(authenticationv1.TokenReview{
-				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}, Status: c.Status,
+				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
+				Status:   c.Status,
 			})
 		}
 	}

@@ -106,7 +106,12 @@ func NewWorld(s *Scenario, keys *Keys) (_ *World, err error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &World{Scenario: s, Dir: dir, now: time.Now(), cas: map[string]*ca{}}
+	w := &World{
+		Scenario: s,
+		Dir:      dir,
+		now:      time.Now(),
+		cas:      map[string]*ca{},
+	}
 	defer func() {
 		if err != nil {
 			w.Close()
@@ -206,9 +211,13 @@ func newAuthority(name string, now time.Time) (*ca, error) {
 		return nil, err
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "scenario " + name},
-		NotBefore: now.Add(-365 * 24 * time.Hour), NotAfter: now.Add(10 * 365 * 24 * time.Hour),
-		KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "scenario " + name},
+		NotBefore:             now.Add(-365 * 24 * time.Hour),
+		NotAfter:              now.Add(10 * 365 * 24 * time.Hour),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		IsCA:                  true,
+		BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -312,11 +321,14 @@ func (w *World) template(c *X509Credential) (*x509.Certificate, error) {
 	t := &x509.Certificate{
 		SerialNumber: serial,
 		Subject: pkix.Name{
-			CommonName: c.CommonName, Organization: c.Organization,
+			CommonName:         c.CommonName,
+			Organization:       c.Organization,
 			OrganizationalUnit: c.OrganizationalUnit,
 		},
-		NotBefore: w.now.Add(duration(c.NotBeforeIn, -24*time.Hour)), NotAfter: w.now.Add(duration(c.NotAfterIn, time.Hour)),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		NotBefore:   w.now.Add(duration(c.NotBeforeIn, -24*time.Hour)),
+		NotAfter:    w.now.Add(duration(c.NotAfterIn, time.Hour)),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	if c.UID != "" {
 		t.Subject.ExtraNames = []pkix.AttributeTypeAndValue{{Type: asn1util.X509UID(), Value: c.UID}}

@@ -113,7 +113,12 @@ func TestWithIsACopy(t *testing.T) {
 	before.Bindings = append(make([]*simulator.Binding, 0, 10), before.Bindings...)
 	before.Grants = append(make([]*unstructured.Unstructured, 0, 10), before.Grants...)
 	custom := func(kind, name string, spec map[string]any) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": kind, "metadata": map[string]any{"name": name}, "spec": spec}}
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "kubetenant.dev/v1alpha1",
+			"kind":       kind,
+			"metadata":   map[string]any{"name": name},
+			"spec":       spec,
+		}}
 	}
 	binding := func(name string) *rbacv1.RoleBinding {
 		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "web"}}

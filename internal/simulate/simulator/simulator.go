@@ -105,12 +105,15 @@ func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, dele
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
 		Authorization:  stack.Authorization{Authorizer: server(delegate), RBAC: &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere}},
 		Cluster: stack.Cluster{
-			Owners:      authz.NewOwners(namespaces.Get, nil),
-			CustomScope: s.CustomScope, SelectedLabels: s.SelectedLabels,
-			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
-			Grants:   grants.Grants(),
-			Quotas:   quotaTenants(s.Quotas),
-			Tenants:  s.TenantObjects(), OwnedNamespaces: s.OwnedNamespaces, References: s.References,
+			Owners:          authz.NewOwners(namespaces.Get, nil),
+			CustomScope:     s.CustomScope,
+			SelectedLabels:  s.SelectedLabels,
+			Labelled:        func(schema.GroupResource, tenant.ID) bool { return true },
+			Grants:          grants.Grants(),
+			Quotas:          quotaTenants(s.Quotas),
+			Tenants:         s.TenantObjects(),
+			OwnedNamespaces: s.OwnedNamespaces,
+			References:      s.References,
 		},
 		Observe: observe,
 	})
@@ -135,8 +138,11 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 // all namespaces as the one that a tenant's would be limited to.
 func Asked(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
-		IsResourceRequest: true, Verb: "create",
-		APIGroup: "authorization.k8s.io", APIVersion: "v1", Resource: "selfsubjectaccessreviews",
+		IsResourceRequest: true,
+		Verb:              "create",
+		APIGroup:          "authorization.k8s.io",
+		APIVersion:        "v1",
+		Resource:          "selfsubjectaccessreviews",
 	})
 }
 

@@ -201,17 +201,43 @@ func BindingOf(obj runtime.Object) *Binding {
 	case *rbacv1.ClusterRoleBinding:
 		scope, limited := b.Annotations[tenant.ScopeAnnotation]
 		expires, ends := b.Annotations[tenant.ExpiresAnnotation]
-		return &Binding{Name: b.Name, Labels: b.Labels, Scope: scope, Limited: limited, Expires: expires, Ends: ends, RoleRef: b.RoleRef, Subjects: b.Subjects}
+		return &Binding{
+			Name:     b.Name,
+			Labels:   b.Labels,
+			Scope:    scope,
+			Limited:  limited,
+			Expires:  expires,
+			Ends:     ends,
+			RoleRef:  b.RoleRef,
+			Subjects: b.Subjects,
+		}
 	case *rbacv1.RoleBinding:
 		expires, ends := b.Annotations[tenant.ExpiresAnnotation]
-		return &Binding{Namespace: b.Namespace, Name: b.Name, Labels: b.Labels, Expires: expires, Ends: ends, RoleRef: b.RoleRef, Subjects: b.Subjects}
+		return &Binding{
+			Namespace: b.Namespace,
+			Name:      b.Name,
+			Labels:    b.Labels,
+			Expires:   expires,
+			Ends:      ends,
+			RoleRef:   b.RoleRef,
+			Subjects:  b.Subjects,
+		}
 	}
 	return nil
 }
 
 // NewSnapshot returns a snapshot of nothing.
 func NewSnapshot() *Snapshot {
-	return &Snapshot{Namespaces: map[string]*corev1.Namespace{}, Roles: map[Key]*Role{}, Quotas: map[string]tenant.ID{}, Tenants: map[tenant.ID]TenantObject{}, Retired: map[tenant.ID][]tenant.Retired{}, Templates: map[string]*v1alpha1.NamespaceTemplate{}, Scopes: map[schema.GroupResource]authz.Scope{}, selected: map[string]bool{}}
+	return &Snapshot{
+		Namespaces: map[string]*corev1.Namespace{},
+		Roles:      map[Key]*Role{},
+		Quotas:     map[string]tenant.ID{},
+		Tenants:    map[tenant.ID]TenantObject{},
+		Retired:    map[tenant.ID][]tenant.Retired{},
+		Templates:  map[string]*v1alpha1.NamespaceTemplate{},
+		Scopes:     map[schema.GroupResource]authz.Scope{},
+		selected:   map[string]bool{},
+	}
 }
 
 // Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.

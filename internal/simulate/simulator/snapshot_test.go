@@ -52,10 +52,16 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 			t.Fatal(err)
 		}
 		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-			Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: "web", Name: "p",
-			ResourceRequest: true, User: &user.DefaultInfo{
-				Name: "alice", Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + c.caller},
-				Extra: map[string][]string{tenant.ExtraKey: {c.caller}},
+			Verb:            "get",
+			APIVersion:      "v1",
+			Resource:        "pods",
+			Namespace:       "web",
+			Name:            "p",
+			ResourceRequest: true,
+			User: &user.DefaultInfo{
+				Name:   "alice",
+				Groups: []string{user.AllAuthenticated, tenant.GroupPrefix + c.caller},
+				Extra:  map[string][]string{tenant.ExtraKey: {c.caller}},
 			},
 		})
 		if decision != c.want || err != nil {

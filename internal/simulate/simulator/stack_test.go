@@ -62,8 +62,13 @@ func TestServersOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-			Verb: "get", APIVersion: "v1", Resource: "pods", Namespace: c.in, Name: "p", ResourceRequest: true,
-			User: &user.DefaultInfo{Name: "alice", Groups: c.groups, Extra: map[string][]string{tenant.ExtraKey: {c.of}}},
+			Verb:            "get",
+			APIVersion:      "v1",
+			Resource:        "pods",
+			Namespace:       c.in,
+			Name:            "p",
+			ResourceRequest: true,
+			User:            &user.DefaultInfo{Name: "alice", Groups: c.groups, Extra: map[string][]string{tenant.ExtraKey: {c.of}}},
 		})
 		if decision != c.want || reason != c.wantReason || err != nil || len(seen) != 1 {
 			t.Errorf("%s: %v, %q, %v, seen %v; want %v, %q", name, decision, reason, err, seen, c.want, c.wantReason)
@@ -145,11 +150,21 @@ func TestQuotasOfTenants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]authorizer.Decision{"acme q": authorizer.DecisionAllow, "globex q": authorizer.DecisionDeny, "acme bad": authorizer.DecisionDeny, "acme missing": authorizer.DecisionDeny} {
+	for name, want := range map[string]authorizer.Decision{
+		"acme q":       authorizer.DecisionAllow,
+		"globex q":     authorizer.DecisionDeny,
+		"acme bad":     authorizer.DecisionDeny,
+		"acme missing": authorizer.DecisionDeny,
+	} {
 		of, quota, _ := strings.Cut(name, " ")
 		decision, reason, err := stack.Authorizer.Authorize(ctx, &authorizer.AttributesRecord{
-			Verb: "get", APIGroup: tenant.Domain, APIVersion: "v1alpha1", Resource: v1alpha1.ResourceTenantQuotas, Name: quota,
-			ResourceRequest: true, User: &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {of}}},
+			Verb:            "get",
+			APIGroup:        tenant.Domain,
+			APIVersion:      "v1alpha1",
+			Resource:        v1alpha1.ResourceTenantQuotas,
+			Name:            quota,
+			ResourceRequest: true,
+			User:            &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {of}}},
 		})
 		if decision != want || err != nil {
 			t.Errorf("%s: %v, %q, %v; want %v", name, decision, reason, err, want)

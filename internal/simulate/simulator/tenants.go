@@ -44,7 +44,12 @@ type TenantObject struct {
 // tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	id, access := tenants.AccessOf(u)
-	is := TenantObject{Access: access, UID: string(u.GetUID()), Created: u.GetCreationTimestamp().Time, Object: u}
+	is := TenantObject{
+		Access:  access,
+		UID:     string(u.GetUID()),
+		Created: u.GetCreationTimestamp().Time,
+		Object:  u,
+	}
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
 	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
 	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
@@ -107,7 +112,13 @@ func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id]
 // Lineage implements [stack.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	is := t.live[id]
-	return tenant.Lineage{UID: is.UID, Created: is.Created, Ending: is.Ending, AcceptUndated: is.AcceptUndated, Retired: tenant.InOrderOfEnd(t.retired[id])}
+	return tenant.Lineage{
+		UID:           is.UID,
+		Created:       is.Created,
+		Ending:        is.Ending,
+		AcceptUndated: is.AcceptUndated,
+		Retired:       tenant.InOrderOfEnd(t.retired[id]),
+	}
 }
 
 // TenantOf implements [stack.Tenants].

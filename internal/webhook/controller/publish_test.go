@@ -34,7 +34,13 @@ import (
 func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	t.Helper()
 	objects := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
-	c, err := cluster.New(cluster.Clients{Typed: client, Dynamic: objects, Grants: objects, Quotas: objects, Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme())},
+	c, err := cluster.New(cluster.Clients{
+		Typed:    client,
+		Dynamic:  objects,
+		Grants:   objects,
+		Quotas:   objects,
+		Metadata: metadatafake.NewSimpleMetadataClient(metadatafake.NewTestScheme()),
+	},
 		informers.NewSharedInformerFactory(client, 0))
 	if err != nil {
 		t.Fatal(err)
@@ -92,7 +98,13 @@ func TestPublishAgain(t *testing.T) {
 		return nil
 	})
 	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
-	p := &publisher{client: client, namespace: "system", sweep: label.NewSweep(nil, nil, nil), with: now, webhooks: func() (state.WebhooksVersion, bool) { return now, true }}
+	p := &publisher{
+		client:    client,
+		namespace: "system",
+		sweep:     label.NewSweep(nil, nil, nil),
+		with:      now,
+		webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
+	}
 	if err := p.run(ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -117,10 +129,14 @@ func TestSweepResumes(t *testing.T) {
 		"somebody else's":   {same, "elsewhere", "{}"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
-		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
-			Name: state.SweptName, Namespace: c.namespace,
-			Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks},
-		}, Data: map[string]string{state.SweptKey: before}})
+		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:        state.SweptName,
+				Namespace:   c.namespace,
+				Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks},
+			},
+			Data: map[string]string{state.SweptKey: before},
+		})
 		said := ""
 		published(t, client, func(m *corev1.ConfigMap) error {
 			said = m.Data[state.SweptKey] + " of " + m.Annotations[state.WebhooksAnnotation]

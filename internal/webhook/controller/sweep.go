@@ -118,7 +118,13 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 	}
 	// What the leader before said holds as long as the same webhooks have been there since.
 	before, err := known.Typed.CoreV1().ConfigMaps(namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
-	p := &publisher{client: known.Typed, namespace: namespace, sweep: known.Sweep, webhooks: webhooks.Version, with: now}
+	p := &publisher{
+		client:    known.Typed,
+		namespace: namespace,
+		sweep:     known.Sweep,
+		webhooks:  webhooks.Version,
+		with:      now,
+	}
 	switch {
 	case err != nil: // nobody has said anything
 	case now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])):

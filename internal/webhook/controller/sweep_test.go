@@ -37,8 +37,11 @@ func TestVersionOfWebhooks(t *testing.T) {
 		t.Error("a renewed authority makes others of them")
 	}
 	for what, now := range map[string]state.WebhooksVersion{
-		"made anew": version("2", "old", fail, 1), "let through": version("1", "old", ignore, 2),
-		"changed twice": version("1", "old", fail, 3), "older": version("1", "old", fail, 0), "none": {},
+		"made anew":     version("2", "old", fail, 1),
+		"let through":   version("1", "old", ignore, 2),
+		"changed twice": version("1", "old", fail, 3),
+		"older":         version("1", "old", fail, 0),
+		"none":          {},
 	} {
 		if now.Follows(before) {
 			t.Errorf("%s: webhooks are taken for the same", what)

@@ -72,7 +72,12 @@ func readAdmission(ctx context.Context, body []byte, objects *objects) (in *admi
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	u := &user.DefaultInfo{Name: r.UserInfo.Username, UID: r.UserInfo.UID, Groups: r.UserInfo.Groups, Extra: map[string][]string{}}
+	u := &user.DefaultInfo{
+		Name:   r.UserInfo.Username,
+		UID:    r.UserInfo.UID,
+		Groups: r.UserInfo.Groups,
+		Extra:  map[string][]string{},
+	}
 	for key, values := range r.UserInfo.Extra {
 		u.Extra[key] = values
 	}

@@ -55,7 +55,12 @@ type sender struct {
 }
 
 func newArrivals(queued int, most int64) *arrivals {
-	return &arrivals{queued: queued, most: most, all: semaphore.NewWeighted(most), from: map[netip.Addr]*sender{}}
+	return &arrivals{
+		queued: queued,
+		most:   most,
+		all:    semaphore.NewWeighted(most),
+		from:   map[netip.Addr]*sender{},
+	}
 }
 
 // enter waits for room for a body, and returns what gives it back.

@@ -131,7 +131,12 @@ func authorize(a authorizer.Authorizer) answerer {
 
 // attributesOf returns what a review asks about.
 func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
-	u := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Groups: spec.Groups, Extra: spec.Extra}
+	u := &user.DefaultInfo{
+		Name:   spec.User,
+		UID:    spec.UID,
+		Groups: spec.Groups,
+		Extra:  spec.Extra,
+	}
 	resource, path := spec.Resource, spec.NonResource
 	switch {
 	case (resource == nil) == (path == nil):
@@ -140,8 +145,15 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 		return &authorizer.AttributesRecord{User: u, Verb: path.Verb, Path: path.Path}, nil
 	}
 	a := &authorizer.AttributesRecord{
-		User: u, ResourceRequest: true, Verb: resource.Verb, Namespace: resource.Namespace,
-		APIGroup: resource.Group, APIVersion: resource.Version, Resource: resource.Resource, Subresource: resource.Subresource, Name: resource.Name,
+		User:            u,
+		ResourceRequest: true,
+		Verb:            resource.Verb,
+		Namespace:       resource.Namespace,
+		APIGroup:        resource.Group,
+		APIVersion:      resource.Version,
+		Resource:        resource.Resource,
+		Subresource:     resource.Subresource,
+		Name:            resource.Name,
 	}
 	if s := resource.LabelSelector; s != nil {
 		a.LabelSelectorRequirements = labelsOf(s.Requirements)
@@ -157,8 +169,10 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 // not looked at: kube-apiserver has parsed it.
 func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	operators := map[metav1.LabelSelectorOperator]selection.Operator{
-		metav1.LabelSelectorOpIn: selection.In, metav1.LabelSelectorOpNotIn: selection.NotIn,
-		metav1.LabelSelectorOpExists: selection.Exists, metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
+		metav1.LabelSelectorOpIn:           selection.In,
+		metav1.LabelSelectorOpNotIn:        selection.NotIn,
+		metav1.LabelSelectorOpExists:       selection.Exists,
+		metav1.LabelSelectorOpDoesNotExist: selection.DoesNotExist,
 	}
 	var out labels.Requirements
 	for _, r := range list {
@@ -173,7 +187,8 @@ func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 // fieldsOf is labelsOf for fields, of which kube-apiserver compares single values only.
 func fieldsOf(list []metav1.FieldSelectorRequirement) fields.Requirements {
 	operators := map[metav1.FieldSelectorOperator]selection.Operator{
-		metav1.FieldSelectorOpIn: selection.Equals, metav1.FieldSelectorOpNotIn: selection.NotEquals,
+		metav1.FieldSelectorOpIn:    selection.Equals,
+		metav1.FieldSelectorOpNotIn: selection.NotEquals,
 	}
 	var out fields.Requirements
 	for _, r := range list {

@@ -35,7 +35,12 @@ type waiter struct {
 }
 
 func newQueue(concurrent, queued int, memory int64) *queue {
-	return &queue{queued: queued, memory: memory, slots: concurrent, free: memory}
+	return &queue{
+		queued: queued,
+		memory: memory,
+		slots:  concurrent,
+		free:   memory,
+	}
 }
 
 // enter waits for room for a request that may take some memory, and returns what gives it back. whose names the flow

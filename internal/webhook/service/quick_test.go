@@ -27,8 +27,19 @@ func written(t testing.TB) (access, token []byte) {
 	return marshal(&authorizationv1.SubjectAccessReview{
 			TypeMeta: metav1.TypeMeta{Kind: "SubjectAccessReview", APIVersion: "authorization.k8s.io/v1"},
 			Spec: authorizationv1.SubjectAccessReviewSpec{
-				User: "alice", UID: "u1", Groups: []string{"dev", "tenant:a"}, Extra: map[string]authorizationv1.ExtraValue{"kubetenant.dev/tenant": {"a"}, "more": {"b", "c"}},
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "a--web", Verb: "get", Group: "apps", Version: "v1", Resource: "deployments", Subresource: "scale", Name: "d"},
+				User:   "alice",
+				UID:    "u1",
+				Groups: []string{"dev", "tenant:a"},
+				Extra:  map[string]authorizationv1.ExtraValue{"kubetenant.dev/tenant": {"a"}, "more": {"b", "c"}},
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace:   "a--web",
+					Verb:        "get",
+					Group:       "apps",
+					Version:     "v1",
+					Resource:    "deployments",
+					Subresource: "scale",
+					Name:        "d",
+				},
 			},
 		}),
 		marshal(&authenticationv1.TokenReview{
@@ -105,8 +116,18 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("<\"\\>&\u2028", "\x00\n\x7f", "\xff", "a\xc3", "\u00e4", "an error: \"x\"")
 	f.Fuzz(func(t *testing.T, name, uid, group, key, value, reason string) {
 		is := metav1.TypeMeta{Kind: value, APIVersion: group}
-		u := &user.DefaultInfo{Name: name, UID: uid, Groups: []string{group, value}, Extra: map[string][]string{key: {value, name}}}
-		status := authorizationv1.SubjectAccessReviewStatus{Allowed: name == "", Denied: uid == "", Reason: reason, EvaluationError: value}
+		u := &user.DefaultInfo{
+			Name:   name,
+			UID:    uid,
+			Groups: []string{group, value},
+			Extra:  map[string][]string{key: {value, name}},
+		}
+		status := authorizationv1.SubjectAccessReviewStatus{
+			Allowed:         name == "",
+			Denied:          uid == "",
+			Reason:          reason,
+			EvaluationError: value,
+		}
 		type review struct {
 			metav1.TypeMeta `json:",inline"`
 			Status          any `json:"status"`
@@ -117,10 +138,22 @@ func FuzzAnswers(f *testing.F) {
 		}{
 			{&accessAnswer{is, status}, review{is, status}},
 			{&tokenAnswer{TypeMeta: is, err: reason}, review{is, authenticationv1.TokenReviewStatus{Error: reason}}},
-			{&tokenAnswer{TypeMeta: is, user: u, audiences: []string{name, uid}}, review{is, authenticationv1.TokenReviewStatus{
-				Authenticated: true, Audiences: []string{name, uid},
-				User: authenticationv1.UserInfo{Username: name, UID: uid, Groups: u.Groups, Extra: map[string]authenticationv1.ExtraValue{key: u.Extra[key]}},
-			}}},
+			{
+				&tokenAnswer{TypeMeta: is, user: u, audiences: []string{name, uid}},
+				review{
+					is,
+					authenticationv1.TokenReviewStatus{
+						Authenticated: true,
+						Audiences:     []string{name, uid},
+						User: authenticationv1.UserInfo{
+							Username: name,
+							UID:      uid,
+							Groups:   u.Groups,
+							Extra:    map[string]authenticationv1.ExtraValue{key: u.Extra[key]},
+						},
+					},
+				},
+			},
 		} {
 			text, err := c.out.encode()
 			if err != nil {

@@ -98,13 +98,19 @@ type serviceMetrics struct {
 func newServiceMetrics() *serviceMetrics {
 	return &serviceMetrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace: "kubetenant", Subsystem: "webhook", Name: "requests_total",
-			Help: "Requests by path and HTTP status.", StabilityLevel: metrics.ALPHA,
+			Namespace:      "kubetenant",
+			Subsystem:      "webhook",
+			Name:           "requests_total",
+			Help:           "Requests by path and HTTP status.",
+			StabilityLevel: metrics.ALPHA,
 		}, []string{"path", "code"}),
 		latency: metrics.NewHistogramVec(&metrics.HistogramOpts{
-			Namespace: "kubetenant", Subsystem: "webhook", Name: "request_duration_seconds",
-			Help: "Time to answer a request, from its headers on, by path.", StabilityLevel: metrics.ALPHA,
-			Buckets: []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5, 10},
+			Namespace:      "kubetenant",
+			Subsystem:      "webhook",
+			Name:           "request_duration_seconds",
+			Help:           "Time to answer a request, from its headers on, by path.",
+			StabilityLevel: metrics.ALPHA,
+			Buckets:        []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5, 10},
 		}, []string{"path"}),
 	}
 }

@@ -80,7 +80,13 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.Limits = service.Limits{Concurrent: 4, Queued: 4, Timeout: 5 * time.Second, BodyBytes: 1 << 20, Memory: 1 << 30}
+	w.Limits = service.Limits{
+		Concurrent: 4,
+		Queued:     4,
+		Timeout:    5 * time.Second,
+		BodyBytes:  1 << 20,
+		Memory:     1 << 30,
+	}
 	w.OwnerOf = func(namespace string) string { return namespace[:1] }
 	w.Register = w.registry.Register
 	w.Live = []healthz.HealthChecker{healthz.PingHealthz}
@@ -229,14 +235,22 @@ func TestAdmit(t *testing.T) {
 func TestNoReview(t *testing.T) {
 	h := newWorld(t).handler(t)
 	good := map[string]string{
-		service.AuthenticatePath: tokenReview("v1", token), service.AuthorizePath: access("v1", "groups", "a--web"),
-		service.MutatePath: admissionReview("CREATE", configMap(""), ""), service.ValidatePath: admissionReview("CREATE", configMap(""), ""),
+		service.AuthenticatePath: tokenReview("v1", token),
+		service.AuthorizePath:    access("v1", "groups", "a--web"),
+		service.MutatePath:       admissionReview("CREATE", configMap(""), ""),
+		service.ValidatePath:     admissionReview("CREATE", configMap(""), ""),
 	}
 	for path, body := range good {
 		bad := map[string]string{
-			"empty": "", "no JSON": "{", "null": "null", "a list": "[" + body + "]", "twice": body + body,
-			"another version": strings.Replace(body, "/v1\"", "/v2\"", 1), "another kind": strings.Replace(body, "Review\"", "Reviews\"", 1),
-			"a key twice": strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1), "a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1),
+			"empty":                 "",
+			"no JSON":               "{",
+			"null":                  "null",
+			"a list":                "[" + body + "]",
+			"twice":                 body + body,
+			"another version":       strings.Replace(body, "/v1\"", "/v2\"", 1),
+			"another kind":          strings.Replace(body, "Review\"", "Reviews\"", 1),
+			"a key twice":           strings.Replace(body, `"kind"`, `"kind":"X","kind"`, 1),
+			"a key in another case": strings.Replace(body, `"apiVersion"`, `"APIVersion"`, 1),
 		}
 		if strings.HasPrefix(path, "/admit") {
 			for _, operation := range []string{"", "REPLACE", "create", "*"} {

@@ -33,8 +33,10 @@ const (
 // client returns a client that verifies servers, over at most so many connections of HTTP/2 as its streams need.
 func (b *bench) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		ForceAttemptHTTP2: true, DisableCompression: true, MaxIdleConnsPerHost: callers,
-		TLSClientConfig: &tls.Config{RootCAs: b.authorities, MinVersion: tls.VersionTLS12},
+		ForceAttemptHTTP2:   true,
+		DisableCompression:  true,
+		MaxIdleConnsPerHost: callers,
+		TLSClientConfig:     &tls.Config{RootCAs: b.authorities, MinVersion: tls.VersionTLS12},
 	}}
 }
 

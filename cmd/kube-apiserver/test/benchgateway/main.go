@@ -179,8 +179,9 @@ const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level
 // prepare makes a tenant's namespace with an object in it, and the files that the configuration names.
 func (b *bench) prepare(ctx context.Context) error {
 	for name, text := range map[string]string{
-		"bench-tokens.csv": token + ",alice,u1,dev,,acme\n", bothStages: auditPolicy,
-		oneStage: auditPolicy + "omitStages: [ RequestReceived ]\n",
+		"bench-tokens.csv": token + ",alice,u1,dev,,acme\n",
+		bothStages:         auditPolicy,
+		oneStage:           auditPolicy + "omitStages: [ RequestReceived ]\n",
 	} {
 		if err := os.WriteFile(filepath.Join(b.dir, name), []byte(text), 0o600); err != nil {
 			return err

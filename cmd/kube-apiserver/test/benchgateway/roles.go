@@ -71,7 +71,9 @@ func serveStub(ctx context.Context, address, pki string) error {
 	})
 	mux.HandleFunc(command, echo)
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: time.Minute, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams},
+		Handler:           mux,
+		ReadHeaderTimeout: time.Minute,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: streams},
 		ConnState: func(_ net.Conn, s http.ConnState) {
 			if s == http.StateNew {
 				opened.Add(1)

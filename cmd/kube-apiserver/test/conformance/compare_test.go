@@ -21,7 +21,14 @@ func TestReadTests(t *testing.T) {
     --- PASS: TestD/one (0.00s)
 panic: test timed out after 1m
 `))
-	want := map[string]outcome{"TestA": "failed", "TestA/one": "passed", "TestA/one/deep": "failed", "TestB": "skipped", "TestC": "passed", "TestD/one": "passed"}
+	want := map[string]outcome{
+		"TestA":          "failed",
+		"TestA/one":      "passed",
+		"TestA/one/deep": "failed",
+		"TestB":          "skipped",
+		"TestC":          "passed",
+		"TestD/one":      "passed",
+	}
 	if diff := cmp.Diff(want, got); diff != "" || lost != "TestD" || err != nil {
 		t.Error(diff, lost, err)
 	}

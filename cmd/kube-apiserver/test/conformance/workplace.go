@@ -233,7 +233,9 @@ func (w *workplace) copyModule(ctx context.Context, module string) (string, erro
 // unimport takes out the imports that the hooks leave without use.
 func unimport(text []byte) []byte {
 	for path, name := range map[string]string{
-		"k8s.io/apimachinery/pkg/runtime": "runtime.", "k8s.io/kubernetes/pkg/api/legacyscheme": "legacyscheme.", "k8s.io/kubernetes/pkg/controlplane": "controlplane.",
+		"k8s.io/apimachinery/pkg/runtime":                                      "runtime.",
+		"k8s.io/kubernetes/pkg/api/legacyscheme":                               "legacyscheme.",
+		"k8s.io/kubernetes/pkg/controlplane":                                   "controlplane.",
 		`aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme`:        "aggregatorscheme.",
 		`apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver`: "apiextensionsapiserver.",
 		`controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver`:  "controlplaneapiserver.",

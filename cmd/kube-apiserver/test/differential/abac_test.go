@@ -137,7 +137,12 @@ func BenchmarkABAC(b *testing.B) {
 	}
 	var lines []map[string]any
 	for i := range 100_000 {
-		lines = append(lines, map[string]any{"user": fmt.Sprintf("user-%06d", i), "resource": "pods", "namespace": fmt.Sprintf("ns-%05d", i/10), "readonly": true})
+		lines = append(lines, map[string]any{
+			"user":      fmt.Sprintf("user-%06d", i),
+			"resource":  "pods",
+			"namespace": fmt.Sprintf("ns-%05d", i/10),
+			"readonly":  true,
+		})
 	}
 	theirs, ours := policies(b, lines)
 	for name, a := range map[string]*authorizer.AttributesRecord{"allow": get("user-099999", "ns-09999", "team"), "deny": get("somebody", "ns-09999", "team")} {

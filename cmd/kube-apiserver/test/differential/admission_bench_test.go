@@ -29,16 +29,28 @@ func benchedPod() *corev1.Pod {
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: "web-5d8c7b9f6d-", Namespace: "acme--web", Labels: map[string]string{
-				"app.kubernetes.io/name": "web", "app.kubernetes.io/instance": "web-production", "pod-template-hash": "5d8c7b9f6d",
+			GenerateName: "web-5d8c7b9f6d-",
+			Namespace:    "acme--web",
+			Labels: map[string]string{
+				"app.kubernetes.io/name":     "web",
+				"app.kubernetes.io/instance": "web-production",
+				"pod-template-hash":          "5d8c7b9f6d",
 			},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: "web-5d8c7b9f6d", UID: "uid", Controller: new(bool)}},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1",
+				Kind:       "ReplicaSet",
+				Name:       "web-5d8c7b9f6d",
+				UID:        "uid",
+				Controller: new(bool),
+			}},
 		},
 	}
 	*pod.OwnerReferences[0].Controller = true
 	for i := range 2 {
 		c := corev1.Container{
-			Name: fmt.Sprintf("container-%d", i), Image: "registry.example.com/team/service:v1.2.3", Args: []string{"--listen=:8080", "--log-level=info"},
+			Name:      fmt.Sprintf("container-%d", i),
+			Image:     "registry.example.com/team/service:v1.2.3",
+			Args:      []string{"--listen=:8080", "--log-level=info"},
 			Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
 			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")}},
 		}
@@ -61,14 +73,18 @@ func BenchmarkAdmission(b *testing.B) {
 		}
 	}
 	owner := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: "web-5d8c7b9f6d", Namespace: "acme--web", UID: "uid",
+		Name:        "web-5d8c7b9f6d",
+		Namespace:   "acme--web",
+		UID:         "uid",
 		Annotations: map[string]string{tenant.OnBehalfOfAnnotation: `{"user":"alice","tenant":"acme"}`},
 	}}
 	find := func(context.Context, schema.GroupVersionKind, string, string) (runtime.Object, error) {
 		return owner, nil
 	}
 	stack, err := kubetenant.New(b.Context(), &configv1alpha1.Settings{}, kubetenant.Server{Cluster: kubetenant.Cluster{
-		Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), ControllerMetadata: find, ControllerObjects: find,
+		Owners:             authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil),
+		ControllerMetadata: find,
+		ControllerObjects:  find,
 	}})
 	if err != nil {
 		b.Fatal(err)

@@ -25,8 +25,12 @@ func rules() []rbacv1.PolicyRule {
 // meta is what an object's metadata looks like in an informer, which drops managed fields.
 func meta(namespace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: namespace, Name: name, UID: types.UID("6f1c2f6e-6f3a-4a0e-9a35-" + fmt.Sprintf("%012d", len(name))),
-		ResourceVersion: "1234567", CreationTimestamp: metav1.Now(), Labels: map[string]string{"app.kubernetes.io/managed-by": "team"},
+		Namespace:         namespace,
+		Name:              name,
+		UID:               types.UID("6f1c2f6e-6f3a-4a0e-9a35-" + fmt.Sprintf("%012d", len(name))),
+		ResourceVersion:   "1234567",
+		CreationTimestamp: metav1.Now(),
+		Labels:            map[string]string{"app.kubernetes.io/managed-by": "team"},
 	}
 }
 
@@ -56,8 +60,13 @@ func withRoles() *world {
 
 func get(name, namespace string, groups ...string) *authorizer.AttributesRecord {
 	return &authorizer.AttributesRecord{
-		User: &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)}, Verb: "get",
-		APIVersion: "v1", Resource: "pods", Namespace: namespace, Name: "web-0", ResourceRequest: true,
+		User:            &user.DefaultInfo{Name: name, Groups: append(groups, user.AllAuthenticated)},
+		Verb:            "get",
+		APIVersion:      "v1",
+		Resource:        "pods",
+		Namespace:       namespace,
+		Name:            "web-0",
+		ResourceRequest: true,
 	}
 }
 

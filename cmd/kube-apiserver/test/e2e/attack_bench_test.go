@@ -59,8 +59,13 @@ func longChain(b *testing.B, n int, issuer pkix.Name) tls.Certificate {
 	var out tls.Certificate
 	for i := range n + 1 {
 		template := &x509.Certificate{
-			SerialNumber: big.NewInt(int64(i + 2)), Subject: pkix.Name{CommonName: fmt.Sprint("i", i)}, NotBefore: time.Now().Add(-time.Hour),
-			NotAfter: time.Now().Add(time.Hour), IsCA: i < n, BasicConstraintsValid: true, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+			SerialNumber:          big.NewInt(int64(i + 2)),
+			Subject:               pkix.Name{CommonName: fmt.Sprint("i", i)},
+			NotBefore:             time.Now().Add(-time.Hour),
+			NotAfter:              time.Now().Add(time.Hour),
+			IsCA:                  i < n,
+			BasicConstraintsValid: true,
+			ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 		}
 		der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), key)
 		if err != nil {

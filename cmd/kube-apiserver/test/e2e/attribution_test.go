@@ -27,10 +27,14 @@ func podTemplate() corev1.PodTemplateSpec {
 }
 
 func deploymentOf(name string, replicas int32) *appsv1.Deployment {
-	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: appsv1.DeploymentSpec{
-		Replicas: &replicas,
-		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}}, Template: podTemplate(),
-	}}
+	return &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}},
+			Template: podTemplate(),
+		},
+	}
 }
 
 // TestWorkloadsNameTheirHuman: what controllers make from a tenant's objects is theirs, on behalf of who
@@ -144,14 +148,24 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	}
 	pods(1, "job-controller", "app=once")
 	// Who names another's object as its owner acts for nobody.
-	liar := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "liar", OwnerReferences: []metav1.OwnerReference{{
-		APIVersion: "apps/v1", Kind: "ReplicaSet",
-		Name: first.Items[0].Name, UID: first.Items[0].UID, Controller: ptr.To(true),
-	}}}, Spec: podTemplate().Spec}
+	liar := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "liar",
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: "apps/v1",
+				Kind:       "ReplicaSet",
+				Name:       first.Items[0].Name,
+				UID:        first.Items[0].UID,
+				Controller: ptr.To(true),
+			}},
+		},
+		Spec: podTemplate().Spec,
+	}
 	mallory := rest.CopyConfig(config(t, s, "admin"))
 	mallory.Impersonate = rest.ImpersonationConfig{
-		UserName: "mallory", Groups: []string{"tenant:acme"},
-		Extra: map[string][]string{tenant.ExtraKey: {"acme"}},
+		UserName: "mallory",
+		Groups:   []string{"tenant:acme"},
+		Extra:    map[string][]string{tenant.ExtraKey: {"acme"}},
 	}
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: mallory, namespace: acme--web }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }, subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory } ] }`)
 	var lied *corev1.Pod

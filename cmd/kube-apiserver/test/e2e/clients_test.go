@@ -63,7 +63,12 @@ func startBoth(t *testing.T) *both {
 // startBeside starts upstream's server, and one with tenancy by further arguments.
 func startBeside(t *testing.T, shape string, args ...string) *both {
 	t.Helper()
-	b := &both{shape: shape, found: map[string][2]string{}, steps: map[string]string{}, seen: map[string]int{}}
+	b := &both{
+		shape: shape,
+		found: map[string][2]string{},
+		steps: map[string]string{},
+		seen:  map[string]int{},
+	}
 	for _, s := range []struct {
 		into **localserver.Server
 		args []string
@@ -386,10 +391,16 @@ func TestClientsInformers(t *testing.T) {
 func informAll(t *testing.T, b *both) {
 	t.Helper()
 	for resource, kinds := range map[string]string{
-		"v1":      "configmaps secrets pods services serviceaccounts persistentvolumeclaims replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
-		"apps/v1": "deployments replicasets statefulsets daemonsets controllerrevisions", "batch/v1": "jobs cronjobs", "networking.k8s.io/v1": "ingresses networkpolicies",
-		"policy/v1": "poddisruptionbudgets", "autoscaling/v2": "horizontalpodautoscalers", "rbac.authorization.k8s.io/v1": "roles rolebindings", "coordination.k8s.io/v1": "leases",
-		"discovery.k8s.io/v1": "endpointslices", "events.k8s.io/v1": "events",
+		"v1":                           "configmaps secrets pods services serviceaccounts persistentvolumeclaims replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
+		"apps/v1":                      "deployments replicasets statefulsets daemonsets controllerrevisions",
+		"batch/v1":                     "jobs cronjobs",
+		"networking.k8s.io/v1":         "ingresses networkpolicies",
+		"policy/v1":                    "poddisruptionbudgets",
+		"autoscaling/v2":               "horizontalpodautoscalers",
+		"rbac.authorization.k8s.io/v1": "roles rolebindings",
+		"coordination.k8s.io/v1":       "leases",
+		"discovery.k8s.io/v1":          "endpointslices",
+		"events.k8s.io/v1":             "events",
 	} {
 		gv, err := schema.ParseGroupVersion(resource)
 		if err != nil {
@@ -583,8 +594,12 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 	c.Wrap(sent.wrap)
 	yes := true
 	m, err := ctrl.NewManager(c, ctrl.Options{
-		LeaderElection: true, LeaderElectionID: "operator", LeaderElectionNamespace: "acme--web",
-		LeaderElectionReleaseOnCancel: true, Metrics: server.Options{BindAddress: "0"}, Controller: ctrlconfig.Controller{SkipNameValidation: &yes},
+		LeaderElection:                true,
+		LeaderElectionID:              "operator",
+		LeaderElectionNamespace:       "acme--web",
+		LeaderElectionReleaseOnCancel: true,
+		Metrics:                       server.Options{BindAddress: "0"},
+		Controller:                    ctrlconfig.Controller{SkipNameValidation: &yes},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -603,8 +618,10 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 			_, err := ctrl.CreateOrUpdate(ctx, m.GetClient(), d, func() error {
 				labels := map[string]string{"app": "app"}
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
-				d.Spec.Template = corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, // whole, as every operator writes it
-					Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}}}}
+				d.Spec.Template = corev1.PodTemplateSpec{
+					ObjectMeta: metav1.ObjectMeta{Labels: labels}, // whole, as every operator writes it
+					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}}},
+				}
 				return ctrl.SetControllerReference(app, d, m.GetScheme())
 			})
 			if err != nil {
@@ -677,7 +694,13 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 	if _, err := c.Create(t.Context(), d, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	untilWritten := wait.Backoff{Steps: 50, Duration: 10 * time.Millisecond, Factor: 1.1, Jitter: 1} // whoever the others are quicker than
+	// whoever the others are quicker than
+	untilWritten := wait.Backoff{
+		Steps:    50,
+		Duration: 10 * time.Millisecond,
+		Factor:   1.1,
+		Jitter:   1,
+	}
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {

@@ -47,8 +47,9 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		}
 	}
 	delegator := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot-delegates"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "robot-delegates"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "system:auth-delegator"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}},
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), delegator, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -60,7 +61,12 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	may, err := authorizerfactory.DelegatingAuthorizerConfig{SubjectAccessReviewClient: robot.AuthorizationV1(), WebhookRetryBackoff: &none, AllowCacheTTL: time.Nanosecond, DenyCacheTTL: time.Nanosecond}.New()
+	may, err := authorizerfactory.DelegatingAuthorizerConfig{
+		SubjectAccessReviewClient: robot.AuthorizationV1(),
+		WebhookRetryBackoff:       &none,
+		AllowCacheTTL:             time.Nanosecond,
+		DenyCacheTTL:              time.Nanosecond,
+	}.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +97,14 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 		}
 	}
 	decide := func(u user.Info, namespace string) (authorizer.Decision, string) {
-		decision, reason, err := may.Authorize(t.Context(), authorizer.AttributesRecord{User: u, Verb: "list", Resource: "pods", Namespace: namespace, APIVersion: "v1", ResourceRequest: true})
+		decision, reason, err := may.Authorize(t.Context(), authorizer.AttributesRecord{
+			User:            u,
+			Verb:            "list",
+			Resource:        "pods",
+			Namespace:       namespace,
+			APIVersion:      "v1",
+			ResourceRequest: true,
+		})
 		if err != nil {
 			t.Error(err)
 		}
@@ -103,8 +116,10 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	}
 	decide(u, "acme--web") // itself, as the review of its token told: whether it has a role hangs on the shape
 	for what, subject := range map[string]user.Info{
-		"its own in another's namespace": members, "another tenant's": &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
-		"the masters": &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}}, "another's account": &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
+		"its own in another's namespace": members,
+		"another tenant's":               &user.DefaultInfo{Name: "x", Groups: []string{"tenant:globex"}},
+		"the masters":                    &user.DefaultInfo{Name: "x", Groups: []string{user.SystemPrivilegedGroup}},
+		"another's account":              &user.DefaultInfo{Name: "system:serviceaccount:globex--shop:robot"},
 	} {
 		if decision, reason := decide(subject, "globex--shop"); decision == authorizer.DecisionAllow {
 			t.Errorf("%s: %v, %s", what, decision, reason)

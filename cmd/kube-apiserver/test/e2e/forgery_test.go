@@ -93,7 +93,19 @@ func governedKinds() []governed {
 		{"ReplicationController", core("replicationcontrollers"), spec(map[string]any{"replicas": int64(0), "selector": map[string]any{"app": "x"}, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
 		{"Deployment", apps("deployments"), spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
 		{"ReplicaSet", apps("replicasets"), spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
-		{"StatefulSet", apps("statefulsets"), spec(map[string]any{"replicas": int64(0), "serviceName": "x", "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
+		{
+			"StatefulSet",
+			apps("statefulsets"),
+			spec(map[string]any{
+				"replicas":    int64(0),
+				"serviceName": "x",
+				"selector":    selector,
+				"template":    template(nil),
+			}),
+			inSpec,
+			[]string{"status", "scale"},
+			false,
+		},
 		{"DaemonSet", apps("daemonsets"), spec(map[string]any{"selector": selector, "template": template(nil)}), inSpec, []string{"status"}, false},
 		{"Job", batch("jobs"), spec(map[string]any{"suspend": true, "template": template(never)}), inSpec, []string{"status"}, false},
 		{

@@ -71,7 +71,14 @@ labels: { team: platform }
 			t.Errorf("%v: %s", args, said)
 		}
 	}
-	for wrong, at := range map[string]string{"replicas=0": "at '/replicas'", "image=": "at '/image'", "service.type=ExternalName": "at '/service/type'", "limit=1": "additional properties 'limit'", "extraArgs[0]=serve": "at '/extraArgs/0'", `labels.app\.kubernetes\.io/name=x`: "invalid propertyName 'app.kubernetes.io/name'"} {
+	for wrong, at := range map[string]string{
+		"replicas=0":                        "at '/replicas'",
+		"image=":                            "at '/image'",
+		"service.type=ExternalName":         "at '/service/type'",
+		"limit=1":                           "additional properties 'limit'",
+		"extraArgs[0]=serve":                "at '/extraArgs/0'",
+		`labels.app\.kubernetes\.io/name=x`: "invalid propertyName 'app.kubernetes.io/name'",
+	} {
 		if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x", "--set", wrong).CombinedOutput(); err == nil || !bytes.Contains(said, []byte(at)) {
 			t.Errorf("%s: %v\n%s", wrong, err, said)
 		}

@@ -5,7 +5,13 @@ import "testing"
 // TestGatewayClients: clients that nobody here wrote, through the gateway, beside upstream's server with the same rights.
 func TestGatewayClients(t *testing.T) {
 	t.Parallel()
-	for what, run := range map[string]func(*testing.T, *both){"kubectl": dayWithKubectl, "helm": releaseByHelm, "informers": informAll, "an operator": operateBoth, "every resource and verb": sweepAll} {
+	for what, run := range map[string]func(*testing.T, *both){
+		"kubectl":                 dayWithKubectl,
+		"helm":                    releaseByHelm,
+		"informers":               informAll,
+		"an operator":             operateBoth,
+		"every resource and verb": sweepAll,
+	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			run(t, startBeside(t, "gateway", "--gateway"))

@@ -74,8 +74,10 @@ func TestGatewayMirror(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "example.com/v1", "kind": "Mirror", "metadata": map[string]any{"name": name},
-			"spec": map[string]any{"configMap": name, "clusters": []any{"local-2"}},
+			"apiVersion": "example.com/v1",
+			"kind":       "Mirror",
+			"metadata":   map[string]any{"name": name},
+			"spec":       map[string]any{"configMap": name, "clusters": []any{"local-2"}},
 		}}
 		waittest.Until(t, func() error {
 			_, err := d.Resource(mirrorsResource).Namespace(namespace).Create(t.Context(), m, metav1.CreateOptions{})

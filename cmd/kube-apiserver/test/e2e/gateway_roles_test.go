@@ -143,8 +143,13 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 		for _, group := range []string{"", "authentication.k8s.io"} {
 			waittest.Until(t, func() error { // until the role counts
 				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User:               "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
-					ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: "users", Name: "alice"},
+					User: "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
+					ResourceAttributes: &authorizationv1.ResourceAttributes{
+						Verb:     verb,
+						Group:    group,
+						Resource: "users",
+						Name:     "alice",
+					},
 				}}, metav1.CreateOptions{})
 				if err == nil && review.Status.Allowed != (want && group != "") {
 					err = fmt.Errorf("%s of users.%s: %+v", verb, group, review.Status)

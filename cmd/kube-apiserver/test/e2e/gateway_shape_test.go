@@ -170,8 +170,12 @@ func prepareGateway(w *scenario.World, dir string) error {
 		return map[string]any{"kubeConfigFile": filepath.Join(dir, "kubetenant-gateway-"+name+".kubeconfig")}
 	}
 	settings["gateway"] = map[string]any{"clusters": []any{map[string]any{
-		"name": "local", "root": true, "tenants": []any{"*", "system"}, "admission": "Unchecked",
-		"reader": kubeconfig("reader"), "impersonator": kubeconfig("impersonator"),
+		"name":         "local",
+		"root":         true,
+		"tenants":      []any{"*", "system"},
+		"admission":    "Unchecked",
+		"reader":       kubeconfig("reader"),
+		"impersonator": kubeconfig("impersonator"),
 	}}}
 	if data, err = yaml.Marshal(settings); err != nil {
 		return err
@@ -293,8 +297,12 @@ func (s *gatewaySession) Authorize(ctx context.Context, c *scenario.Credential, 
 		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
 	} else {
 		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Namespace: r.Namespace, Verb: r.Verb,
-			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+			Namespace:   r.Namespace,
+			Verb:        r.Verb,
+			Group:       r.APIGroup,
+			Resource:    r.Resource,
+			Subresource: r.Subresource,
+			Name:        r.Name,
 		}
 	}
 	body, err := json.Marshal(review)

@@ -123,12 +123,16 @@ func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
 		t.Errorf("before it may: %v", err)
 	}
 	admin := client(t, config(t, s, "admin"))
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "acme-impersonates"}, Rules: []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"users"}, Verbs: []string{"impersonate"}},
-	}}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "acme-impersonates"},
+		Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"users"}, Verbs: []string{"impersonate"}},
+		},
+	}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role.Name}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"}},
+		ObjectMeta: metav1.ObjectMeta{Name: role.Name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, APIGroup: rbacv1.GroupName, Name: "tenant:acme"}},
 	}
 	if _, err := admin.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -199,8 +203,9 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 func gateHolds(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}},
+		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}},
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -334,7 +339,13 @@ func TestGatewayIsolation(t *testing.T) {
 	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
 		t.Fatal(out)
 	}
-	report, err := isolation.Run(t.Context(), isolation.Options{Admin: config(t, s, "admin"), Tenants: [2]string{"acme", "globex"}, User: config(t, s, "acme"), Through: config(t, s, "acme"), Mode: installation.Gateway})
+	report, err := isolation.Run(t.Context(), isolation.Options{
+		Admin:   config(t, s, "admin"),
+		Tenants: [2]string{"acme", "globex"},
+		User:    config(t, s, "acme"),
+		Through: config(t, s, "acme"),
+		Mode:    installation.Gateway,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

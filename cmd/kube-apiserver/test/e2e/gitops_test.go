@@ -198,8 +198,21 @@ func TestGitOpsFlux(t *testing.T) {
 		now := time.Now().UTC().Format(time.RFC3339)
 		status, err := json.Marshal(map[string]any{"status": map[string]any{
 			"observedGeneration": 1,
-			"artifact":           map[string]any{"digest": "sha256:" + hex.EncodeToString(sum[:]), "lastUpdateTime": now, "path": strings.TrimPrefix(path, "/"), "revision": revision, "url": source.URL + path},
-			"conditions":         []any{map[string]any{"type": "Ready", "status": "True", "reason": "Succeeded", "message": "stored", "lastTransitionTime": now, "observedGeneration": 1}},
+			"artifact": map[string]any{
+				"digest":         "sha256:" + hex.EncodeToString(sum[:]),
+				"lastUpdateTime": now,
+				"path":           strings.TrimPrefix(path, "/"),
+				"revision":       revision,
+				"url":            source.URL + path,
+			},
+			"conditions": []any{map[string]any{
+				"type":               "Ready",
+				"status":             "True",
+				"reason":             "Succeeded",
+				"message":            "stored",
+				"lastTransitionTime": now,
+				"observedGeneration": 1,
+			}},
 		}})
 		if err != nil {
 			t.Fatal(err)
@@ -229,7 +242,12 @@ func tarball(t *testing.T, manifest string) []byte {
 	var out bytes.Buffer
 	zipped := gzip.NewWriter(&out)
 	files := tar.NewWriter(zipped)
-	if err := files.WriteHeader(&tar.Header{Name: "platform.yaml", Mode: 0o644, Size: int64(len(manifest)), Typeflag: tar.TypeReg}); err != nil {
+	if err := files.WriteHeader(&tar.Header{
+		Name:     "platform.yaml",
+		Mode:     0o644,
+		Size:     int64(len(manifest)),
+		Typeflag: tar.TypeReg,
+	}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := files.Write([]byte(manifest)); err != nil {

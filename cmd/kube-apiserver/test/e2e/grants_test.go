@@ -33,7 +33,9 @@ var accessGrants = schema.GroupVersionResource{Group: "kubetenant.dev", Version:
 // grantOf returns a grant of globex: acme's callers may read ConfigMaps.
 func grantOf(name string, verbs []any, resources ...any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "kubetenant.dev/v1alpha1", "kind": "AccessGrant", "metadata": map[string]any{"name": name},
+		"apiVersion": "kubetenant.dev/v1alpha1",
+		"kind":       "AccessGrant",
+		"metadata":   map[string]any{"name": name},
 		"spec": map[string]any{
 			"from": map[string]any{"tenant": "acme", "groups": []any{"tenant:acme"}},
 			"to":   []any{map[string]any{"apiGroups": []any{""}, "resources": resources, "verbs": verbs}},
@@ -293,8 +295,10 @@ func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstru
 	}
 	toAcme := grant.AnnouncedTo(tenanttest.ID(t, "acme")).String()
 	for name, change := range map[string]func(spec map[string]any){
-		"told": func(spec map[string]any) { spec["announce"] = true }, "told-too": func(spec map[string]any) { spec["announce"] = true },
-		"not-told": func(spec map[string]any) { spec["announce"] = false }, "says-nothing": func(map[string]any) {},
+		"told":         func(spec map[string]any) { spec["announce"] = true },
+		"told-too":     func(spec map[string]any) { spec["announce"] = true },
+		"not-told":     func(spec map[string]any) { spec["announce"] = false },
+		"says-nothing": func(map[string]any) {},
 		"to-another": func(spec map[string]any) {
 			spec["announce"], spec["from"] = true, map[string]any{"tenant": "initech", "users": []any{"peter"}}
 		},

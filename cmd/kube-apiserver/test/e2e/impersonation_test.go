@@ -117,7 +117,8 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 	bind := func(name, role string, subject rbacv1.Subject) {
 		_, bindErr := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, Subjects: []rbacv1.Subject{subject},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{subject},
 		}, metav1.CreateOptions{})
 		err = errors.Join(err, bindErr)
 	}

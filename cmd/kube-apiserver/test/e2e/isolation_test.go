@@ -65,8 +65,17 @@ func aggregated(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	resources := metav1.APIResourceList{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: "aggregated.example.com/v1",
-		APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true, Verbs: verbs}, {Name: "universes", Kind: "Universe", Verbs: verbs}},
+		TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
+		GroupVersion: "aggregated.example.com/v1",
+		APIResources: []metav1.APIResource{
+			{
+				Name:       "things",
+				Kind:       "Thing",
+				Namespaced: true,
+				Verbs:      verbs,
+			},
+			{Name: "universes", Kind: "Universe", Verbs: verbs},
+		},
 	}
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -121,7 +130,10 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 		t.Fatal(out)
 	}
 	report, err := isolation.Run(t.Context(), isolation.Options{
-		Admin: config(t, s, "admin"), Tenants: [2]string{"acme", "globex"}, User: config(t, s, "acme"), Mode: mode,
+		Admin:   config(t, s, "admin"),
+		Tenants: [2]string{"acme", "globex"},
+		User:    config(t, s, "acme"),
+		Mode:    mode,
 	})
 	if err != nil {
 		t.Fatal(err)

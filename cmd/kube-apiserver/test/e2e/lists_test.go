@@ -46,8 +46,9 @@ rules: [ { apiGroups: [example.com], resources: [widgets], verbs: ["*"] } ]
 
 func widget(namespace, name string, labels map[string]any) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "example.com/v1", "kind": "Widget",
-		"metadata": map[string]any{"name": name, "namespace": namespace, "labels": labels},
+		"apiVersion": "example.com/v1",
+		"kind":       "Widget",
+		"metadata":   map[string]any{"name": name, "namespace": namespace, "labels": labels},
 	}}
 }
 
@@ -282,7 +283,14 @@ func TestControllersDoNotFight(t *testing.T) {
 		apply(t, s, text)
 	}
 	waittest.Until(t, func() error {
-		for kind, want := range map[string]int{"pods": 3, "replicasets": 1, "endpointslices": 2, "endpoints": 2, "controllerrevisions": 1, "persistentvolumeclaims": 1} {
+		for kind, want := range map[string]int{
+			"pods":                   3,
+			"replicasets":            1,
+			"endpointslices":         2,
+			"endpoints":              2,
+			"controllerrevisions":    1,
+			"persistentvolumeclaims": 1,
+		} {
 			if got := len(versions(t, s, kind)); got != want {
 				return fmt.Errorf("%s: %d, want %d", kind, got, want)
 			}

@@ -252,10 +252,13 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	for spec, what := range map[string]string{
-		`id: bounded, namespaces: { max: 1 }, quota: { count/namespaces: 2 }`: "spec.quota", `id: bounded, namespaces: { max: -1 }`: "spec.namespaces.max",
-		`id: bounded, namespaces: { prefix: Sometimes }`: "spec.namespaces.prefix", `id: a--b, namespaces: { prefix: Required }`: "spec.namespaces.prefix",
-		`id: bounded, namespaces: { templates: [ a, a ] }`: "spec.namespaces.templates", `id: bounded, namespaces: { templates: [ ../a ] }`: "spec.namespaces.templates",
-		`id: bounded, memberRoles: [ "" ]`: "spec.memberRoles",
+		`id: bounded, namespaces: { max: 1 }, quota: { count/namespaces: 2 }`: "spec.quota",
+		`id: bounded, namespaces: { max: -1 }`:                                "spec.namespaces.max",
+		`id: bounded, namespaces: { prefix: Sometimes }`:                      "spec.namespaces.prefix",
+		`id: a--b, namespaces: { prefix: Required }`:                          "spec.namespaces.prefix",
+		`id: bounded, namespaces: { templates: [ a, a ] }`:                    "spec.namespaces.templates",
+		`id: bounded, namespaces: { templates: [ ../a ] }`:                    "spec.namespaces.templates",
+		`id: bounded, memberRoles: [ "" ]`:                                    "spec.memberRoles",
 	} {
 		id, _, _ := strings.Cut(strings.TrimPrefix(spec, "id: "), ",")
 		path := testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+id+` }, spec: { `+spec+` } }`)

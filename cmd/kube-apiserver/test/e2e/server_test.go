@@ -186,7 +186,12 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 			t.Errorf("%v = %q", how, out)
 		}
 	}
-	for url, want := range map[string]string{"/tenants/acme": "acme--byfile", "/tenants/ALL": "(BadRequest)", "/tenants/globex": "(Forbidden)", "/tenants": "(Forbidden)"} {
+	for url, want := range map[string]string{
+		"/tenants/acme":   "acme--byfile",
+		"/tenants/ALL":    "(BadRequest)",
+		"/tenants/globex": "(Forbidden)",
+		"/tenants":        "(Forbidden)",
+	} {
 		if out, _ := kubectl(t, s, "acme", "--server", config(t, s, "acme").Host+url, "get", "ns", "-o", "name"); !strings.Contains(out, want) {
 			t.Errorf("get ns at %s = %q, want %q", url, out, want)
 		}
@@ -267,7 +272,12 @@ func auditTells(t *testing.T, s *localserver.Server, path string) {
 	_, _ = client(t, basic).CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
 	const z, n = "authorization.kubetenant.dev/", "authentication.kubetenant.dev/"
 	wanted := []map[string]string{
-		{z + "decision": "deny", z + "reason": string(authz.ReasonNotOwned), z + "caller-tenant": "acme", z + "owner-tenant": "globex"},
+		{
+			z + "decision":      "deny",
+			z + "reason":        string(authz.ReasonNotOwned),
+			z + "caller-tenant": "acme",
+			z + "owner-tenant":  "globex",
+		},
 		{z + "decision": "delegate", z + "caller-tenant": "acme", z + "owner-tenant": "acme"},
 		{n + "source": "passwords", n + "refused": "wrong user name or password"},
 	}

@@ -153,8 +153,11 @@ func newPair(t testing.TB) *pair {
 		t.Fatal(err)
 	}
 	p.ours = serviceaccount.New(opened, serviceaccount.Options{
-		Issuer: testIssuer, Legacy: true, Audiences: audiences, Objects: p.objects,
-		Owner: func(context.Context, string) (tenant.ID, error) { return acme, nil },
+		Issuer:    testIssuer,
+		Legacy:    true,
+		Audiences: audiences,
+		Objects:   p.objects,
+		Owner:     func(context.Context, string) (tenant.ID, error) { return acme, nil },
 	})
 	return p
 }
@@ -212,9 +215,10 @@ func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 		secret = one(r, "s", "s", "gone", "marked", "changed")
 		public = &jwt.Claims{Subject: "system:serviceaccount:ns:" + name}
 		private = map[string]any{
-			"kubernetes.io/serviceaccount/namespace": "ns", "kubernetes.io/serviceaccount/service-account.name": name,
-			"kubernetes.io/serviceaccount/service-account.uid": one(r, "uid-of-"+name, "uid-of-"+name, "another"),
-			"kubernetes.io/serviceaccount/secret.name":         secret,
+			"kubernetes.io/serviceaccount/namespace":            "ns",
+			"kubernetes.io/serviceaccount/service-account.name": name,
+			"kubernetes.io/serviceaccount/service-account.uid":  one(r, "uid-of-"+name, "uid-of-"+name, "another"),
+			"kubernetes.io/serviceaccount/secret.name":          secret,
 		}
 		generator = p.legacy[key]
 	}

@@ -353,7 +353,8 @@ func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtensi
 		}
 		for access, name := range map[authz.Access]v1alpha1.TenantAccess{
 			authz.AccessOpen:     v1alpha1.TenantAccessOpen,
-			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly, authz.AccessClosed: v1alpha1.TenantAccessClosed,
+			authz.AccessReadOnly: v1alpha1.TenantAccessReadOnly,
+			authz.AccessClosed:   v1alpha1.TenantAccessClosed,
 		} {
 			_, rest, said := strings.Cut(string(a.body), fmt.Sprintf("\nkubetenant_tenants{access=%q} ", name))
 			value, _, _ := strings.Cut(rest, "\n")
@@ -404,7 +405,12 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 	switch {
 	case c.User != nil:
 		u := c.User
-		return scenario.Authentication{User: &scenario.User{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, "", nil
+		return scenario.Authentication{User: &scenario.User{
+			Name:   u.Name,
+			UID:    u.UID,
+			Groups: u.Groups,
+			Extra:  u.Extra,
+		}}, "", nil
 	case c.Anonymous:
 		return scenario.Authentication{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, "", nil
 	}
@@ -428,7 +434,12 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 		return scenario.Authentication{}, "", err
 	}
 	u := review.Status.UserInfo
-	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	out := &scenario.User{
+		Name:   u.Username,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  map[string][]string{},
+	}
 	for k, v := range u.Extra {
 		out.Extra[k] = v
 	}
@@ -448,7 +459,10 @@ func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scen
 	}
 	u := identity.User
 	review := authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: u.Name, UID: u.UID, Groups: u.Groups, Extra: map[string]authorizationv1.ExtraValue{},
+		User:   u.Name,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  map[string]authorizationv1.ExtraValue{},
 	}}
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SubjectAccessReview"
 	for k, v := range u.Extra {
@@ -458,8 +472,12 @@ func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scen
 		review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: r.Path, Verb: r.Verb}
 	} else {
 		review.Spec.ResourceAttributes = &authorizationv1.ResourceAttributes{
-			Namespace: r.Namespace, Verb: r.Verb,
-			Group: r.APIGroup, Resource: r.Resource, Subresource: r.Subresource, Name: r.Name,
+			Namespace:   r.Namespace,
+			Verb:        r.Verb,
+			Group:       r.APIGroup,
+			Resource:    r.Resource,
+			Subresource: r.Subresource,
+			Name:        r.Name,
 		}
 		if r.LabelSelector != "" {
 			review.Spec.ResourceAttributes.LabelSelector = &authorizationv1.LabelSelectorAttributes{RawSelector: r.LabelSelector}

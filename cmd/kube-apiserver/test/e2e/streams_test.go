@@ -48,10 +48,13 @@ func echoingKubelet(t *testing.T) *httptest.Server {
 // podOn makes a pod that runs on a node, as far as the server knows.
 func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 	t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: corev1.PodSpec{
-		AutomountServiceAccountToken: new(bool),
-		Containers:                   []corev1.Container{{Name: "c", Image: "registry.example/pause"}},
-	}}
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p"},
+		Spec: corev1.PodSpec{
+			AutomountServiceAccountToken: new(bool),
+			Containers:                   []corev1.Container{{Name: "c", Image: "registry.example/pause"}},
+		},
+	}
 	waittest.Until(t, func() error { // until the namespace's service account is there
 		_, err := admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err

@@ -138,8 +138,10 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 func templatesAreHeld(t *testing.T, s *localserver.Server) {
 	for _, kind := range []string{"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about"} {
 		for what, args := range map[string][]string{
-			"deleted": {"delete", kind}, "unlabelled": {"label", kind, "kubetenant.dev/managed-"}, "annotated": {"annotate", kind, "a=b"},
-			"owned": {"patch", kind, "--type=merge", "-p", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`},
+			"deleted":    {"delete", kind},
+			"unlabelled": {"label", kind, "kubetenant.dev/managed-"},
+			"annotated":  {"annotate", kind, "a=b"},
+			"owned":      {"patch", kind, "--type=merge", "-p", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`},
 		} {
 			for _, more := range [][]string{nil, asOps} {
 				if out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {

@@ -80,7 +80,14 @@ func TestTokens(t *testing.T) {
 	t.Run("bound objects", func(t *testing.T) { boundObjects(t, s) })
 	t.Run("streams end", func(t *testing.T) { streamsEnd(t, s, write) })
 	t.Run("a namespace that is made again", func(t *testing.T) { aNamespaceMadeAgain(t, s) })
-	alice := key.MustSign(map[string]any{"iss": issuer.URL(), "aud": "kubernetes", "sub": "alice", "org": "acme", "jti": "one", "exp": time.Now().Add(time.Hour).Unix()})
+	alice := key.MustSign(map[string]any{
+		"iss": issuer.URL(),
+		"aud": "kubernetes",
+		"sub": "alice",
+		"org": "acme",
+		"jti": "one",
+		"exp": time.Now().Add(time.Hour).Unix(),
+	})
 	t.Run("revocation", func(t *testing.T) { revocation(t, s, alice, write) })
 	t.Run("a new client authority", func(t *testing.T) { aNewClientAuthority(t, s, alice, write) })
 	t.Run("no token is told", func(t *testing.T) {
@@ -207,17 +214,26 @@ func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAcco
 	t.Helper()
 	const prefix = "kubernetes.io/serviceaccount/"
 	token, err := signAsServer(s, map[string]any{
-		"iss": "kubernetes/serviceaccount", "sub": "system:serviceaccount:acme--web:robot", prefix + "namespace": "acme--web",
-		prefix + "secret.name": "robot-token", prefix + "service-account.name": "robot", prefix + "service-account.uid": string(robot.UID),
+		"iss":                           "kubernetes/serviceaccount",
+		"sub":                           "system:serviceaccount:acme--web:robot",
+		prefix + "namespace":            "acme--web",
+		prefix + "secret.name":          "robot-token",
+		prefix + "service-account.name": "robot",
+		prefix + "service-account.uid":  string(robot.UID),
 	})
 	if err != nil {
 		return nil, err
 	}
 	return client(t, config(t, s, "admin")).CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: "robot-token", Annotations: map[string]string{
-			corev1.ServiceAccountNameKey: "robot", corev1.ServiceAccountUIDKey: string(robot.UID),
-		}},
-		Type: corev1.SecretTypeServiceAccountToken, Data: map[string][]byte{"token": []byte(token)},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: "robot-token",
+			Annotations: map[string]string{
+				corev1.ServiceAccountNameKey: "robot",
+				corev1.ServiceAccountUIDKey:  string(robot.UID),
+			},
+		},
+		Type: corev1.SecretTypeServiceAccountToken,
+		Data: map[string][]byte{"token": []byte(token)},
 	}, metav1.CreateOptions{})
 }
 
@@ -238,7 +254,12 @@ func boundObjects(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{
-		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: secret.Name, UID: secret.UID},
+		BoundObjectRef: &authenticationv1.BoundObjectReference{
+			APIVersion: "v1",
+			Kind:       "Secret",
+			Name:       secret.Name,
+			UID:        secret.UID,
+		},
 	})
 	if _, err := whoami(t.Context(), t, s, token); err != nil {
 		t.Fatal(err)
@@ -262,7 +283,8 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 		t.Helper()
 		waittest.Until(t, func() error {
 			_, err := admin.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-				Name: "moving", Labels: map[string]string{tenant.Label: owner},
+				Name:   "moving",
+				Labels: map[string]string{tenant.Label: owner},
 			}}, metav1.CreateOptions{})
 			return err
 		})
@@ -300,8 +322,11 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
-		NotBefore: ca.NotBefore, NotAfter: time.Now().Add(time.Hour), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "new-admin", Organization: []string{"system:masters"}},
+		NotBefore:    ca.NotBefore,
+		NotAfter:     time.Now().Add(time.Hour),
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 	certificate, err := x509.CreateCertificate(rand.Reader, template, ca, key.Public(), key)
 	if err != nil {

@@ -263,8 +263,10 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 				review, err := reviews.Create(t.Context(),
 					&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 						ResourceAttributes: &authorizationv1.ResourceAttributes{
-							Namespace: namespace, Verb: verb, Group: group,
-							Resource: resource,
+							Namespace: namespace,
+							Verb:      verb,
+							Group:     group,
+							Resource:  resource,
 						},
 					}}, metav1.CreateOptions{})
 				if err != nil {

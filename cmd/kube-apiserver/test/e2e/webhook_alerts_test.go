@@ -104,7 +104,9 @@ func TestWebhookAlerts(t *testing.T) {
 				want = append(want, map[string]any{"labels": `{alertname="` + c.alert + `"}`, "value": 1})
 			}
 			tests = append(tests, map[string]any{
-				"name": c.alert, "interval": "1m", "input_series": input,
+				"name":             c.alert,
+				"interval":         "1m",
+				"input_series":     input,
 				"promql_expr_test": []map[string]any{{"expr": `count by (alertname) (ALERTS{alertname="` + c.alert + `",alertstate="firing"})`, "eval_time": c.at, "exp_samples": want}},
 			})
 		}

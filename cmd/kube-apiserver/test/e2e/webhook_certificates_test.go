@@ -41,8 +41,13 @@ func TestWebhookCertificates(t *testing.T) {
 	s := start(t, t.TempDir(), "--webhook")
 	admin := client(t, config(t, s, "admin"))
 	files, err := webhookmanifests.Generate(webhookmanifests.Options{
-		Config: filepath.Join(s.Dir, "tenancy.yaml"), Namespace: serviceNamespace, External: true, SelfManaged: true,
-		URL: "https://127.0.0.1:1", ClientCA: filepath.Join(s.Dir, "pki", "ca.crt"), Authorizers: []string{"RBAC"},
+		Config:      filepath.Join(s.Dir, "tenancy.yaml"),
+		Namespace:   serviceNamespace,
+		External:    true,
+		SelfManaged: true,
+		URL:         "https://127.0.0.1:1",
+		ClientCA:    filepath.Join(s.Dir, "pki", "ca.crt"),
+		Authorizers: []string{"RBAC"},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -310,7 +315,13 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 	}
 	for _, r := range resources { // every one that may be swept
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "shop", Verb: "patch", Group: r.Group, Version: r.Version, Resource: r.Resource},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: "shop",
+				Verb:      "patch",
+				Group:     r.Group,
+				Version:   r.Version,
+				Resource:  r.Resource,
+			},
 		}}
 		said, err := account.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil || !said.Status.Allowed {

@@ -81,8 +81,9 @@ func TestWebhookInstallPage(t *testing.T) {
 	}
 	parts := strings.Split(string(text), "```")
 	for name, data := range map[string]string{
-		"tokens.csv": "tok,alice,u1,dev,,acme\n", "client-ca.crt": "-----BEGIN CERTIFICATE-----\n",
-		"tenancy.yaml": strings.TrimPrefix(parts[slices.IndexFunc(parts, func(p string) bool { return strings.HasPrefix(p, "yaml\n") })], "yaml\n"),
+		"tokens.csv":    "tok,alice,u1,dev,,acme\n",
+		"client-ca.crt": "-----BEGIN CERTIFICATE-----\n",
+		"tenancy.yaml":  strings.TrimPrefix(parts[slices.IndexFunc(parts, func(p string) bool { return strings.HasPrefix(p, "yaml\n") })], "yaml\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
 			t.Fatal(err)

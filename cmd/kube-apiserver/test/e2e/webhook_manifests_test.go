@@ -28,7 +28,8 @@ func generated(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"ca.crt": "-----BEGIN CERTIFICATE-----\n", "tokens.csv": "tok,alice,u1,dev,,acme\n",
+		"ca.crt":       "-----BEGIN CERTIFICATE-----\n",
+		"tokens.csv":   "tok,alice,u1,dev,,acme\n",
 		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: tokens, tokenFile: { path: tokens.csv } }\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

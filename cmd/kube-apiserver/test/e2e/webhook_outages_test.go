@@ -404,7 +404,12 @@ func takeReplica(t *testing.T, f *faults, n int) *replicaUnderTest {
 		case "--listen":
 			address, value = value, behind
 		case "--config", "--tls-cert-file", "--tls-private-key-file", "--client-ca-file":
-			base := map[string]string{"--config": "tenancy.yaml", "--tls-cert-file": "tls.crt", "--tls-private-key-file": "tls.key", "--client-ca-file": "clients.crt"}[name]
+			base := map[string]string{
+				"--config":               "tenancy.yaml",
+				"--tls-cert-file":        "tls.crt",
+				"--tls-private-key-file": "tls.key",
+				"--client-ca-file":       "clients.crt",
+			}[name]
 			copyFile(t, value, filepath.Join(r.dir, base))
 			if name == "--config" {
 				copyFile(t, filepath.Join(filepath.Dir(value), "tokens.csv"), filepath.Join(r.dir, "tokens.csv"))
@@ -547,9 +552,15 @@ func selfOrSigned(t *testing.T, name string, ca *tls.Certificate, lifetime time.
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, IsCA: ca == nil, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(lifetime), KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber:          big.NewInt(time.Now().UnixNano()),
+		Subject:               pkix.Name{CommonName: name},
+		IsCA:                  ca == nil,
+		BasicConstraintsValid: true,
+		NotBefore:             time.Now().Add(-2 * time.Hour),
+		NotAfter:              time.Now().Add(lifetime),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
 	}
 	parent, signer := template, any(key)
 	if ca != nil {

@@ -38,8 +38,13 @@ func (s *behindWebhook) key(sc *scenario.Scenario) (string, error) {
 	}
 	ca := filepath.Join(w.Dir, "pki", "front-proxy-ca.crt") // any will do
 	files, err := webhookmanifests.Generate(webhookmanifests.Options{
-		Config: w.ConfigFile, Namespace: serviceNamespace, External: true, URL: "https://127.0.0.1:1",
-		ClientCA: ca, ServingCA: ca, Authorizers: authorizersBehind(sc.Delegate),
+		Config:      w.ConfigFile,
+		Namespace:   serviceNamespace,
+		External:    true,
+		URL:         "https://127.0.0.1:1",
+		ClientCA:    ca,
+		ServingCA:   ca,
+		Authorizers: authorizersBehind(sc.Delegate),
 	})
 	if err != nil {
 		return "", err
@@ -246,7 +251,12 @@ func (s *webhookSession) Authenticate(ctx context.Context, c *scenario.Credentia
 		return scenario.Authentication{Unclaimed: true, Opaque: true}, nil
 	}
 	u := review.Status.User
-	out := &scenario.User{Name: u.Username, UID: u.UID, Groups: u.Groups, Extra: map[string][]string{}}
+	out := &scenario.User{
+		Name:   u.Username,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  map[string][]string{},
+	}
 	for k, v := range u.Extra {
 		out.Extra[k] = v
 	}
@@ -269,7 +279,12 @@ func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (
 		return nil, fmt.Errorf("the credential is not authenticated: %s", identity)
 	}
 	u := identity.User
-	return &scenario.Credential{User: &scenario.UserCredential{Name: u.Name, UID: u.UID, Groups: u.Groups, Extra: u.Extra}}, nil
+	return &scenario.Credential{User: &scenario.UserCredential{
+		Name:   u.Name,
+		UID:    u.UID,
+		Groups: u.Groups,
+		Extra:  u.Extra,
+	}}, nil
 }
 
 // Authorize implements [scenario.Session].

@@ -131,8 +131,9 @@ func update(a *scenario.Admit) (method, contentType string, body []byte, err err
 	}
 	var patch any = mergePatch(before, after)
 	kind := map[string]types.PatchType{
-		"merge-patch": types.MergePatchType, "strategic": types.StrategicMergePatchType,
-		"json-patch": types.JSONPatchType,
+		"merge-patch": types.MergePatchType,
+		"strategic":   types.StrategicMergePatchType,
+		"json-patch":  types.JSONPatchType,
 	}[a.Via]
 	if kind == types.JSONPatchType {
 		patch = jsonPatch("", before, after)
