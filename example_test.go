@@ -24,7 +24,8 @@ import (
 // ofAcme owns every namespace; package cluster knows a live cluster's.
 func ofAcme() *authz.Owners {
 	return authz.NewOwners(func(name string) (*corev1.Namespace, error) {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: "acme"}}}, nil
+		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: "acme"}}},
+			nil
 	}, nil)
 }
 
@@ -92,7 +93,8 @@ func ExampleNew() {
 		fmt.Println(err)
 		return
 	}
-	stack, err := kubetenant.New(context.Background(), settings, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
+	stack, err := kubetenant.New(context.Background(), settings,
+		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -125,7 +127,8 @@ func ExampleRegister() {
 		fmt.Println(err)
 		return
 	}
-	stack, err := kubetenant.New(context.Background(), settings, kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
+	stack, err := kubetenant.New(context.Background(), settings,
+		kubetenant.Server{Cluster: kubetenant.Cluster{Owners: ofAcme()}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -138,8 +141,10 @@ func ExampleRegister() {
 		return
 	}
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "prices", Namespace: "acme--web"}}
-	attributes := admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "acme--web", "prices",
-		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, &user.DefaultInfo{Name: "alice"})
+	attributes := admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "acme--web",
+		"prices",
+		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
+		&user.DefaultInfo{Name: "alice"})
 	err = chain.(admission.MutationInterface).Admit(context.Background(), attributes, nil)
 	fmt.Println(object.Labels, err)
 	// Output:

@@ -26,7 +26,11 @@ func set(t *testing.T, names ...string) tenant.Set {
 }
 
 func hygiene(t *testing.T, name string, tenants ...string) authn.Hygiene {
-	return authn.Hygiene{Source: name, Tenants: set(t, tenants...), Reserved: &tenant.SystemNames{Groups: []string{"root"}}}
+	return authn.Hygiene{
+		Source:   name,
+		Tenants:  set(t, tenants...),
+		Reserved: &tenant.SystemNames{Groups: []string{"root"}},
+	}
 }
 
 // identity is a source that always gives the one identity.
@@ -52,11 +56,27 @@ func TestHygiene(t *testing.T) {
 		{"the system tenant unnamed", &user.DefaultInfo{Name: "u", Extra: of("system")}, authn.ErrNotMinted},
 		{"no name", &user.DefaultInfo{Extra: of("a")}, authn.ErrNameless},
 		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: of("a")}, authn.ErrReservedUser},
-		{"a system group", &user.DefaultInfo{Name: "u", Groups: []string{"g", "system:x"}, Extra: of("a")}, authn.ErrReservedGroup},
-		{"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("a")}, authn.ErrReservedGroup},
-		{"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: of("a")}, authn.ErrReservedGroup},
-		{"an own key", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/x": {"y"}}}, authn.ErrReservedExtra},
-		{"an own key in a case", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Kubetenant.Dev/x": {"y"}}}, authn.ErrReservedExtra},
+		{
+			"a system group",
+			&user.DefaultInfo{Name: "u", Groups: []string{"g", "system:x"}, Extra: of("a")},
+			authn.ErrReservedGroup,
+		},
+		{
+			"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("a")}, authn.ErrReservedGroup,
+		},
+		{
+			"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:a"}, Extra: of("a")}, authn.ErrReservedGroup,
+		},
+		{
+			"an own key",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/x": {"y"}}},
+			authn.ErrReservedExtra,
+		},
+		{
+			"an own key in a case",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Kubetenant.Dev/x": {"y"}}},
+			authn.ErrReservedExtra,
+		},
 	} {
 		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(c.user)}}})
 		resp, ok, err := chain.AuthenticateRequest(&http.Request{})
@@ -80,15 +100,60 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 	}{
 		{"a plain user", &user.DefaultInfo{Name: "u", Groups: []string{"g"}, Extra: of("system")}, nil, nil},
 		{"a system user", &user.DefaultInfo{Name: "system:x", Extra: of("system")}, nil, authn.ErrReservedUser},
-		{"a system group", &user.DefaultInfo{Name: "u", Groups: []string{"system:masters"}, Extra: of("system")}, nil, authn.ErrReservedGroup},
-		{"a configured group", &user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("system")}, nil, authn.ErrReservedGroup},
-		{"a service account", &user.DefaultInfo{Name: "system:serviceaccount:a:b", Extra: of("system")}, authn.ErrReservedUser, authn.ErrReservedUser},
-		{"a tenant group", &user.DefaultInfo{Name: "u", Groups: []string{"tenant:system"}, Extra: of("system")}, authn.ErrReservedGroup, authn.ErrReservedGroup},
-		{"a key of its own", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, own: {"x"}}}, nil, nil},
-		{"a key of kubernetes.io", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, foreign: {"x"}}}, nil, authn.ErrReservedExtra},
-		{"a key in another case", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Alpha.Kubernetes.IO/own": {"x"}}}, nil, authn.ErrReservedExtra},
-		{"a source", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, tenant.SourceKey: {"x"}}}, nil, authn.ErrReservedExtra},
-		{"a key without a domain", &user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "k": {"x"}}}, nil, nil},
+		{
+			"a system group",
+			&user.DefaultInfo{Name: "u", Groups: []string{"system:masters"}, Extra: of("system")},
+			nil,
+			authn.ErrReservedGroup,
+		},
+		{
+			"a configured group",
+			&user.DefaultInfo{Name: "u", Groups: []string{"root"}, Extra: of("system")},
+			nil,
+			authn.ErrReservedGroup,
+		},
+		{
+			"a service account",
+			&user.DefaultInfo{Name: "system:serviceaccount:a:b", Extra: of("system")},
+			authn.ErrReservedUser,
+			authn.ErrReservedUser,
+		},
+		{
+			"a tenant group",
+			&user.DefaultInfo{Name: "u", Groups: []string{"tenant:system"}, Extra: of("system")},
+			authn.ErrReservedGroup,
+			authn.ErrReservedGroup,
+		},
+		{
+			"a key of its own",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, own: {"x"}}},
+			nil,
+			nil,
+		},
+		{
+			"a key of kubernetes.io",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, foreign: {"x"}}},
+			nil,
+			authn.ErrReservedExtra,
+		},
+		{
+			"a key in another case",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "Alpha.Kubernetes.IO/own": {"x"}}},
+			nil,
+			authn.ErrReservedExtra,
+		},
+		{
+			"a source",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, tenant.SourceKey: {"x"}}},
+			nil,
+			authn.ErrReservedExtra,
+		},
+		{
+			"a key without a domain",
+			&user.DefaultInfo{Name: "u", Extra: map[string][]string{tenant.ExtraKey: {"a"}, "k": {"x"}}},
+			nil,
+			nil,
+		},
 	} {
 		for _, remote := range []bool{false, true} {
 			h := hygiene(t, "src", "a", "system")
@@ -97,7 +162,8 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 			if remote {
 				want = c.want
 			}
-			_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(c.user)}}}).AuthenticateRequest(&http.Request{})
+			_, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(c.user)}}}).
+				AuthenticateRequest(&http.Request{})
 			if !errors.Is(err, want) || ok != (want == nil) {
 				t.Errorf("%s, remote %v: %v, %v; want %v", c.name, remote, ok, err, want)
 			}
@@ -116,7 +182,11 @@ func TestHygieneOfServiceAccounts(t *testing.T) {
 		{"system:serviceaccount:ns:n", groups, nil},
 		{"system:serviceaccount:ns:n", append(groups[:2:2], "more"), authn.ErrReservedGroup},
 		{"system:serviceaccount:ns:n", groups[:1], authn.ErrReservedGroup},
-		{"system:serviceaccount:ns:n", []string{"system:serviceaccounts", "system:serviceaccounts:other"}, authn.ErrReservedGroup},
+		{
+			"system:serviceaccount:ns:n",
+			[]string{"system:serviceaccounts", "system:serviceaccounts:other"},
+			authn.ErrReservedGroup,
+		},
 		{"system:serviceaccount:n", groups, authn.ErrReservedUser},
 		{"system:admin", groups, authn.ErrReservedUser},
 		{"alice", nil, authn.ErrReservedUser},
@@ -134,7 +204,9 @@ func TestHygieneOfServiceAccounts(t *testing.T) {
 }
 
 func TestTheZeroHygieneRefuses(t *testing.T) {
-	chain := authn.New(authn.Chain{Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}}})
+	chain := authn.New(authn.Chain{
+		Sources: []authn.Source{{Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}},
+	})
 	if _, ok, err := chain.AuthenticateRequest(&http.Request{}); ok || err == nil {
 		t.Errorf("a source without hygiene = %v, %v; want an error", ok, err)
 	}
@@ -150,7 +222,8 @@ func TestWhatEveryCallerIsGiven(t *testing.T) {
 		Groups: []string{"g", "h"},
 		Extra:  of("a"),
 	}
-	resp, _, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(source)}}}).AuthenticateRequest(&http.Request{})
+	resp, _, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(source)}}}).
+		AuthenticateRequest(&http.Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +293,8 @@ func TestOrder(t *testing.T) {
 		})
 	}
 	bearer := &http.Request{Header: http.Header{"Authorization": {"Bearer x"}}}
-	if resp, ok, err := chain(ask("two", false, nil)).AuthenticateRequest(bearer); !ok || err != nil || resp.User.GetName() != "b" {
+	if resp, ok, err := chain(ask("two", false, nil)).AuthenticateRequest(bearer); !ok || err != nil ||
+		resp.User.GetName() != "b" {
 		t.Errorf("the built-in chain is not reached: %v, %v", ok, err)
 	}
 	if want := []string{"proxy", "one", "token", "token", "two", "built-in"}; !slices.Equal(asked, want) {
@@ -228,7 +302,8 @@ func TestOrder(t *testing.T) {
 	}
 	asked = nil
 	failure := errors.New("expired")
-	if resp, ok, err := chain(ask("two", false, failure)).AuthenticateRequest(bearer); ok || resp != nil || !errors.Is(err, failure) {
+	if resp, ok, err := chain(ask("two", false, failure)).AuthenticateRequest(bearer); ok || resp != nil ||
+		!errors.Is(err, failure) {
 		t.Errorf("an error of a source = %v, %v; want it to end the request", ok, err)
 	}
 	if slices.Contains(asked, "built-in") {
@@ -249,7 +324,8 @@ func TestBuiltInMayNotSpeakOfTenants(t *testing.T) {
 		}
 	}
 	plain := &user.DefaultInfo{Name: "system:anonymous", Groups: []string{"system:unauthenticated"}}
-	if resp, ok, err := authn.New(authn.Chain{BuiltIn: identity(plain)}).AuthenticateRequest(&http.Request{}); !ok || err != nil || resp.User != user.Info(plain) {
+	if resp, ok, err := authn.New(authn.Chain{BuiltIn: identity(plain)}).AuthenticateRequest(&http.Request{}); !ok ||
+		err != nil || resp.User != user.Info(plain) {
 		t.Errorf("an identity without tenants = %v, %v; want it unchanged", ok, err)
 	}
 }
@@ -266,11 +342,17 @@ func TestTokens(t *testing.T) {
 		}
 		return nil, false, nil
 	})
-	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "tokens", "a"), Token: source, Match: authn.Match{Every: true}}}})
+	chain := authn.New(authn.Chain{
+		Sources: []authn.Source{{Hygiene: hygiene(t, "tokens", "a"), Token: source, Match: authn.Match{Every: true}}},
+	})
 	bearer := func(token string) http.Header { return http.Header{"Authorization": {"Bearer " + token}} }
 	websocket := func(token string) http.Header {
 		encoded := base64.RawURLEncoding.EncodeToString([]byte(token))
-		return http.Header{"Connection": {"upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Protocol": {"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io." + encoded}}
+		return http.Header{
+			"Connection":             {"upgrade"},
+			"Upgrade":                {"websocket"},
+			"Sec-Websocket-Protocol": {"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io." + encoded},
+		}
 	}
 	for name, form := range map[string]func(string) http.Header{"bearer": bearer, "websocket": websocket} {
 		r := &http.Request{Header: form("good")}
@@ -287,7 +369,8 @@ func TestTokens(t *testing.T) {
 		if _, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("bad")}); ok || err == nil {
 			t.Errorf("%s: a bad token = %v, %v; want an error", name, ok, err)
 		}
-		if resp, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("foreign")}); resp != nil || ok || err != nil {
+		if resp, ok, err := chain.AuthenticateRequest(&http.Request{Header: form("foreign")}); resp != nil || ok ||
+			err != nil {
 			t.Errorf("%s: a foreign token = %v, %v; want an abstention", name, ok, err)
 		}
 	}
@@ -296,7 +379,9 @@ func TestTokens(t *testing.T) {
 func TestAudiences(t *testing.T) {
 	chain := authn.New(authn.Chain{
 		Audiences: authenticator.Audiences{"api"},
-		Sources:   []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}},
+		Sources: []authn.Source{
+			{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})},
+		},
 	})
 	ask := func(audiences ...string) (*authenticator.Response, bool, error) {
 		r := &http.Request{}

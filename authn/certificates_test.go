@@ -85,7 +85,11 @@ func remake(tb testing.TB, c *x509.Certificate, change func(*certificateParts) [
 		if _, err := asn1.Unmarshal(der, &outer); err != nil {
 			tb.Fatal(err)
 		}
-		if der, err = asn1.Marshal(asn1.RawValue{Tag: asn1.TagSequence, IsCompound: true, Bytes: append(outer.Bytes, after...)}); err != nil {
+		if der, err = asn1.Marshal(asn1.RawValue{
+			Tag:        asn1.TagSequence,
+			IsCompound: true,
+			Bytes:      append(outer.Bytes, after...),
+		}); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -138,9 +142,12 @@ func TestOneEncoding(t *testing.T) {
 		sum := sha256.Sum256(leaf.Raw)
 		revoked := &authn.Revocations{Fingerprints: map[string]struct{}{hex.EncodeToString(sum[:]): {}}}
 		chain := func(list *authn.Revocations) *authn.Chain {
-			return &authn.Chain{Revoked: func() *authn.Revocations { return list }, Subject: func(context.Context, user.Info) (tenant.ID, error) {
-				return tenant.ID{}, tenant.ErrUnbound
-			}}
+			return &authn.Chain{
+				Revoked: func() *authn.Revocations { return list },
+				Subject: func(context.Context, user.Info) (tenant.ID, error) {
+					return tenant.ID{}, tenant.ErrUnbound
+				},
+			}
 		}
 		if err := presenting(leaf)(chain(nil)); err != nil {
 			t.Errorf("%s: the certificate itself: %v", name, err)
@@ -176,7 +183,8 @@ func TestOneEncoding(t *testing.T) {
 			}
 			for where, presented := range map[string][]*x509.Certificate{"alone": {other}, "behind another": {leaf, other}} {
 				err := presenting(presented...)(chain(nil))
-				if isGenuine := ca.CheckSignature(other.SignatureAlgorithm, other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
+				if isGenuine := ca.CheckSignature(other.SignatureAlgorithm,
+					other.RawTBSCertificate, other.Signature) == nil; isGenuine && !errors.Is(err, authn.ErrEncoding) {
 					t.Errorf("%s: %s, %s: %v", name, form, where, err)
 				}
 			}
@@ -245,12 +253,14 @@ func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 		list       *authn.Revocations
 		revoked    bool
 	}{
-		"nothing":             {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", &authn.Revocations{}, false},
-		"no list":             {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", nil, false},
-		"the authority":       {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(ca), true},
-		"another":             {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(other), false},
-		"one of two ways":     {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca), false},
-		"both ways":           {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca, other), true},
+		"nothing":         {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", &authn.Revocations{}, false},
+		"no list":         {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", nil, false},
+		"the authority":   {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(ca), true},
+		"another":         {[][]*x509.Certificate{{leaf, ca}}, "X509SHA256=1", byFingerprint(other), false},
+		"one of two ways": {[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca), false},
+		"both ways": {
+			[][]*x509.Certificate{{leaf, ca}, {leaf, other}}, "X509SHA256=1", byFingerprint(ca, other), true,
+		},
 		"no way any more":     {nil, "X509SHA256=1", byFingerprint(other), true},
 		"a token beside that": {[][]*x509.Certificate{{leaf, ca}}, "JTI=1", byFingerprint(ca), false},
 	} {
@@ -258,11 +268,15 @@ func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 			Revoked:       func() *authn.Revocations { return c.list },
 			BuiltInChains: func([]*x509.Certificate) [][]*x509.Certificate { return c.chains },
 			Subject:       func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, tenant.ErrUnbound },
-			BuiltIn:       identity(&user.DefaultInfo{Name: "alice", Extra: map[string][]string{user.CredentialIDKey: {c.credential}}}),
+			BuiltIn: identity(&user.DefaultInfo{
+				Name:  "alice",
+				Extra: map[string][]string{user.CredentialIDKey: {c.credential}},
+			}),
 		}
 		req := bearing(t.Context(), "")
 		req.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{leaf}}
-		if _, ok, err := authn.New(*chain).AuthenticateRequest(req); errors.Is(err, authn.ErrRevoked) != c.revoked || ok == c.revoked {
+		if _, ok, err := authn.New(*chain).AuthenticateRequest(req); errors.Is(err, authn.ErrRevoked) != c.revoked ||
+			ok == c.revoked {
 			t.Errorf("%s: %t, %v", name, ok, err)
 		}
 	}
@@ -271,7 +285,11 @@ func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 // TestErrorsAreShort: what is logged of a refusal does not grow with what a caller sends.
 func TestErrorsAreShort(t *testing.T) {
 	long := errors.New(strings.Repeat("é", 10_000))
-	c := authn.Chain{BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, long })}
+	c := authn.Chain{
+		BuiltIn: authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
+			return nil, false, long
+		}),
+	}
 	_, _, err := authn.New(c).AuthenticateRequest(bearing(t.Context(), ""))
 	if !errors.Is(err, long) || len(err.Error()) > 520 || !strings.HasSuffix(err.Error(), "é...") {
 		t.Errorf("%d bytes: %.20q", len(err.Error()), err)
@@ -301,9 +319,12 @@ func FuzzReencode(f *testing.F) {
 		if err != nil || ca.CheckSignature(other.SignatureAlgorithm, other.RawTBSCertificate, other.Signature) != nil {
 			return
 		}
-		c := &authn.Chain{Revoked: func() *authn.Revocations { return revoked }, Subject: func(context.Context, user.Info) (tenant.ID, error) {
-			return tenant.ID{}, tenant.ErrUnbound
-		}}
+		c := &authn.Chain{
+			Revoked: func() *authn.Revocations { return revoked },
+			Subject: func(context.Context, user.Info) (tenant.ID, error) {
+				return tenant.ID{}, tenant.ErrUnbound
+			},
+		}
 		if err := presenting(other)(c); !errors.Is(err, authn.ErrRevoked) && !errors.Is(err, authn.ErrEncoding) {
 			t.Fatalf("counts: %x", raw)
 		}

@@ -20,7 +20,8 @@ func greetings(id tenant.ID) authenticator.Token {
 		if !is {
 			return nil, false, nil // another source may know it
 		}
-		return &authenticator.Response{User: tenant.Bind(&user.DefaultInfo{Name: name, Groups: []string{"greeters"}}, id)}, true, nil
+		return &authenticator.Response{User: tenant.Bind(&user.DefaultInfo{Name: name, Groups: []string{"greeters"}}, id)},
+			true, nil
 	})
 }
 
@@ -64,7 +65,15 @@ func ExampleNew() {
 	anyTenant, _ := tenant.ParseSet([]string{tenant.AnyName})
 	onlyGlobex, _ := tenant.ParseSet([]string{"globex"})
 	for _, minted := range []tenant.Set{anyTenant, onlyGlobex} {
-		chain := authn.New(authn.Chain{Sources: []authn.Source{{Token: greetings(acme), Match: authn.Match{Prefix: "hello-"}, Hygiene: authn.Hygiene{Source: "greetings", Tenants: minted}}}})
+		chain := authn.New(authn.Chain{
+			Sources: []authn.Source{
+				{
+					Token:   greetings(acme),
+					Match:   authn.Match{Prefix: "hello-"},
+					Hygiene: authn.Hygiene{Source: "greetings", Tenants: minted},
+				},
+			},
+		})
 		for _, token := range []string{"hello-alice", "hello-system:admin", "goodbye"} {
 			_, ok, err := chain.AuthenticateRequest(with(token))
 			fmt.Println(token, ok, err)

@@ -27,13 +27,21 @@ func TestExpiry(t *testing.T) {
 		token  string
 		want   time.Time
 	}{
-		"a certificate":               {authn.Source{Request: certificate}, "", end},
-		"a password":                  {authn.Source{Request: identity(alice())}, "", time.Time{}},
-		"a JSON Web Token":            {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one", map[string]any{"exp": end.Unix()}), end},
-		"one without an end":          {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one"), time.Time{}},
-		"an opaque token":             {authn.Source{Token: &fake{user: ending}, Match: authn.Match{Rest: true}}, "opaque", end},
-		"a line of a file":            {authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}, "line", time.Time{}},
-		"a token that is no source's": {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://two", map[string]any{"exp": end.Unix()}), time.Time{}},
+		"a certificate": {authn.Source{Request: certificate}, "", end},
+		"a password":    {authn.Source{Request: identity(alice())}, "", time.Time{}},
+		"a JSON Web Token": {
+			authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one", map[string]any{"exp": end.Unix()}), end,
+		},
+		"one without an end": {authn.Source{Token: &fake{user: alice()}, Match: one}, jwt("https://one"), time.Time{}},
+		"an opaque token":    {authn.Source{Token: &fake{user: ending}, Match: authn.Match{Rest: true}}, "opaque", end},
+		"a line of a file": {
+			authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}, "line", time.Time{},
+		},
+		"a token that is no source's": {
+			authn.Source{Token: &fake{user: alice()}, Match: one},
+			jwt("https://two", map[string]any{"exp": end.Unix()}),
+			time.Time{},
+		},
 	} {
 		c.source.Hygiene = hygiene(t, "src", "a")
 		chain := authn.New(authn.Chain{Sources: []authn.Source{c.source}})
@@ -48,9 +56,13 @@ func TestExpiry(t *testing.T) {
 				t.Errorf("%s, remembered %t: %v, want %v", what, remembered, e.At, c.want)
 			}
 		}
-		refusing := authn.New(authn.Chain{Sources: []authn.Source{c.source}, Accepts: func(context.Context, tenant.ID, time.Time) bool { return false }})
+		refusing := authn.New(authn.Chain{
+			Sources: []authn.Source{c.source},
+			Accepts: func(context.Context, tenant.ID, time.Time) bool { return false },
+		})
 		var e authn.Expiry
-		if _, ok, _ := refusing.AuthenticateRequest(bearing(authn.WithExpiry(t.Context(), &e), c.token)); ok || !e.At.IsZero() {
+		if _, ok, _ := refusing.AuthenticateRequest(bearing(authn.WithExpiry(t.Context(), &e), c.token)); ok ||
+			!e.At.IsZero() {
 			t.Errorf("%s, refused: %t, %v", what, ok, e.At)
 		}
 	}

@@ -17,14 +17,17 @@ import (
 
 // ErrPredecessor says that a credential was issued before its tenant was made, or does not say when: it may be one of the
 // deleted tenant that had the name before.
-var ErrPredecessor = errors.New("credential of a deleted tenant of this name, or one that does not say when it was issued (spec.acceptUndated of the Tenant)")
+var ErrPredecessor = errors.New("credential of a deleted tenant of this name, " +
+	"or one that does not say when it was issued (spec.acceptUndated of the Tenant)")
 
 // acceptance is [Chain.Accepts].
 type acceptance func(ctx context.Context, id tenant.ID, issued time.Time) bool
 
 // check refuses an identity that left hygiene, whose credential was issued at a time, zero for not known, where it may be one
 // of a deleted tenant.
-func (accepts acceptance) check(ctx context.Context, source string, resp *authenticator.Response, issued time.Time) (*authenticator.Response, bool, error) {
+func (accepts acceptance) check(
+	ctx context.Context, source string, resp *authenticator.Response, issued time.Time,
+) (*authenticator.Response, bool, error) {
 	if accepts == nil {
 		return resp, true, nil
 	}
@@ -40,7 +43,8 @@ func (accepts acceptance) check(ctx context.Context, source string, resp *authen
 
 // refuse refuses an authenticated caller; its credential-id tells the audit log whom.
 func refuse(source string, u user.Info, err error) (*authenticator.Response, bool, error) {
-	return nil, false, &refusal{source: source, err: err, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
+	return nil, false,
+		&refusal{source: source, err: err, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
 }
 
 // checkBuiltIn is [acceptance.check] of an identity that BuiltIn answered to a request whose token was issued at a time, zero
@@ -71,7 +75,9 @@ func isNobodys(err error) bool {
 }
 
 func isCertificate(u user.Info) bool {
-	return slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool { return strings.HasPrefix(id, certificateCredential) })
+	return slices.ContainsFunc(u.GetExtra()[user.CredentialIDKey], func(id string) bool {
+		return strings.HasPrefix(id, certificateCredential)
+	})
 }
 
 // tokenLooker returns an authenticator of nothing that looks at a request's tokens before upstream's adapters take them from the
@@ -79,21 +85,23 @@ func isCertificate(u user.Info) bool {
 // ErrRevoked, within others', for one that may not go on.
 func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 	found := false
-	return newTokenAdapter(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		if err := wellFormed(token); err != nil {
-			return nil, false, err
-		}
-		seen, err := unverified.Read(token)
-		if !found || seen.IssuedAt.Before(*oldest) {
-			found, *oldest = true, seen.IssuedAt
-		}
-		switch {
-		case c.Revoked == nil:
-		case err != nil: // another reader may find in it who is revoked
-			return nil, false, ErrForm
-		case c.Revoked().hasToken(&seen):
-			return nil, false, ErrRevoked
-		}
-		return nil, false, errUnclaimed
-	}))
+	return newTokenAdapter(
+		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			if err := wellFormed(token); err != nil {
+				return nil, false, err
+			}
+			seen, err := unverified.Read(token)
+			if !found || seen.IssuedAt.Before(*oldest) {
+				found, *oldest = true, seen.IssuedAt
+			}
+			switch {
+			case c.Revoked == nil:
+			case err != nil: // another reader may find in it who is revoked
+				return nil, false, ErrForm
+			case c.Revoked().hasToken(&seen):
+				return nil, false, ErrRevoked
+			}
+			return nil, false, errUnclaimed
+		}),
+	)
 }

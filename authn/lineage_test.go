@@ -35,14 +35,21 @@ func TestPredecessors(t *testing.T) {
 		return authn.Chain{Sources: []authn.Source{s}}
 	}
 	builtIn := func(u user.Info) authn.Chain {
-		return authn.Chain{BuiltIn: identity(u), Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil }}
+		return authn.Chain{
+			BuiltIn: identity(u),
+			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
+		}
 	}
 	one := authn.Match{Issuers: []string{"https://one"}}
 	token := func(more ...map[string]any) *http.Request { return bearing(t.Context(), jwt("https://one", more...)) }
 	twice := func(bearer, socket time.Time) *http.Request {
 		req := token(map[string]any{"iat": bearer.Unix()})
 		second := base64.RawURLEncoding.EncodeToString([]byte(jwt("https://one", map[string]any{"iat": socket.Unix()})))
-		for key, value := range map[string]string{"Connection": "upgrade", "Upgrade": "websocket", "Sec-Websocket-Protocol": "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io." + second} {
+		for key, value := range map[string]string{
+			"Connection":             "upgrade",
+			"Upgrade":                "websocket",
+			"Sec-Websocket-Protocol": "v4.channel.k8s.io, base64url.bearer.authorization.k8s.io." + second,
+		} {
 			req.Header.Set(key, value)
 		}
 		return req
@@ -62,28 +69,60 @@ func TestPredecessors(t *testing.T) {
 		req   *http.Request
 		want  answer
 	}{
-		"an old certificate":               {source(authn.Source{Request: at(alice(), old)}), &http.Request{}, no},
-		"a young certificate":              {source(authn.Source{Request: at(alice(), young)}), &http.Request{}, always},
-		"one made just before":             {source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute))}), &http.Request{}, always},
-		"one made a little earlier":        {source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute-time.Second))}), &http.Request{}, no},
-		"a password":                       {source(authn.Source{Request: identity(alice())}), &http.Request{}, undated},
-		"the system tenant's password":     {source(authn.Source{Request: identity(system)}), &http.Request{}, always},
-		"a front proxy's":                  {authn.Chain{FrontProxy: &authn.Source{Hygiene: hygiene(t, "src", "a"), Request: identity(alice())}}, &http.Request{}, undated},
-		"an old token":                     {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": old.Unix()}), no},
-		"a young token":                    {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": young.Unix()}), always},
-		"a token without a time":           {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(), undated},
-		"an old opaque token":              {source(authn.Source{Token: &fake{user: validity.With(alice(), old, time.Time{})}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), no},
-		"a young opaque token":             {source(authn.Source{Token: &fake{user: validity.With(alice(), young, time.Time{})}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), always},
-		"an opaque token without a time":   {source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Rest: true}}), bearing(t.Context(), "opaque"), undated},
-		"a line of a file":                 {source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}), bearing(t.Context(), "line"), undated},
+		"an old certificate":  {source(authn.Source{Request: at(alice(), old)}), &http.Request{}, no},
+		"a young certificate": {source(authn.Source{Request: at(alice(), young)}), &http.Request{}, always},
+		"one made just before": {
+			source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute))}), &http.Request{}, always,
+		},
+		"one made a little earlier": {
+			source(authn.Source{Request: at(alice(), made.Add(-5*time.Minute-time.Second))}), &http.Request{}, no,
+		},
+		"a password":                   {source(authn.Source{Request: identity(alice())}), &http.Request{}, undated},
+		"the system tenant's password": {source(authn.Source{Request: identity(system)}), &http.Request{}, always},
+		"a front proxy's": {
+			authn.Chain{FrontProxy: &authn.Source{Hygiene: hygiene(t, "src", "a"), Request: identity(alice())}},
+			&http.Request{},
+			undated,
+		},
+		"an old token": {
+			source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": old.Unix()}), no,
+		},
+		"a young token": {
+			source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(map[string]any{"iat": young.Unix()}), always,
+		},
+		"a token without a time": {source(authn.Source{Token: &fake{user: alice()}, Match: one}), token(), undated},
+		"an old opaque token": {
+			source(authn.Source{Token: &fake{user: validity.With(alice(), old, time.Time{})}, Match: authn.Match{Rest: true}}),
+			bearing(t.Context(), "opaque"),
+			no,
+		},
+		"a young opaque token": {
+			source(authn.Source{Token: &fake{user: validity.With(alice(), young, time.Time{})}, Match: authn.Match{Rest: true}}),
+			bearing(t.Context(), "opaque"),
+			always,
+		},
+		"an opaque token without a time": {
+			source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Rest: true}}),
+			bearing(t.Context(), "opaque"),
+			undated,
+		},
+		"a line of a file": {
+			source(authn.Source{Token: &fake{user: alice()}, Match: authn.Match{Every: true}}),
+			bearing(t.Context(), "line"),
+			undated,
+		},
 		"the server's own old certificate": {builtIn(certified), with(old), no},
 		"the server's own young one":       {builtIn(certified), with(young), always},
-		"the server's own old token":       {builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": old.Unix()}), no},
-		"the server's own young token":     {builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": young.Unix()}), always},
-		"an old one beside a young one":    {builtIn(&user.DefaultInfo{Name: "u"}), twice(old, young), no},
-		"a young one beside an old one":    {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, old), no},
-		"two young ones":                   {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, young), always},
-		"the server's own of no time":      {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
+		"the server's own old token": {
+			builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": old.Unix()}), no,
+		},
+		"the server's own young token": {
+			builtIn(&user.DefaultInfo{Name: "u"}), token(map[string]any{"iat": young.Unix()}), always,
+		},
+		"an old one beside a young one": {builtIn(&user.DefaultInfo{Name: "u"}), twice(old, young), no},
+		"a young one beside an old one": {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, old), no},
+		"two young ones":                {builtIn(&user.DefaultInfo{Name: "u"}), twice(young, young), always},
+		"the server's own of no time":   {builtIn(&user.DefaultInfo{Name: "u"}), &http.Request{}, undated},
 	} {
 		for accepting, want := range map[bool]bool{false: c.want.ok, true: c.want.acceptingUndated} {
 			var of tenant.Lineage
@@ -115,7 +154,11 @@ func TestPredecessors(t *testing.T) {
 func TestPredecessorUntold(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct{ told, want error }{
-		{down, down}, {fmt.Errorf("namespace: %w", down), down}, {tenant.ErrUnbound, nil}, {tenant.ErrInvalid, nil}, {tenant.ErrAmbiguous, nil},
+		{down, down},
+		{fmt.Errorf("namespace: %w", down), down},
+		{tenant.ErrUnbound, nil},
+		{tenant.ErrInvalid, nil},
+		{tenant.ErrAmbiguous, nil},
 	} {
 		chain := authn.New(authn.Chain{
 			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),

@@ -20,10 +20,11 @@ type Metrics struct {
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
-			Namespace:      "kubetenant",
-			Subsystem:      "authentication",
-			Name:           "requests_total",
-			Help:           "Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.",
+			Namespace: "kubetenant",
+			Subsystem: "authentication",
+			Name:      "requests_total",
+			Help: "Requests by the source that claimed their credential (built-in, or none where nobody did) " +
+				"and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"source", "result"}),
 		cache: metrics.NewCounterVec(&metrics.CounterOpts{

@@ -25,8 +25,16 @@ func TestRequestsAreCounted(t *testing.T) {
 		Metrics: counts,
 		BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 		Sources: []authn.Source{
-			{Hygiene: hygiene(t, "good", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
-			{Hygiene: hygiene(t, "bad", "a"), Match: authn.Match{Issuers: []string{"https://two"}}, Token: &fake{err: errors.New("no")}},
+			{
+				Hygiene: hygiene(t, "good", "a"),
+				Match:   authn.Match{Issuers: []string{"https://one"}},
+				Token:   &fake{user: alice()},
+			},
+			{
+				Hygiene: hygiene(t, "bad", "a"),
+				Match:   authn.Match{Issuers: []string{"https://two"}},
+				Token:   &fake{err: errors.New("no")},
+			},
 		},
 	})
 	again := jwt("https://one")

@@ -34,11 +34,13 @@ func isTenantName(name string) bool {
 }
 
 func (m *hygieneModel) isReservedUser(name string) bool {
-	return strings.HasPrefix(name, "system:") || slices.Contains(m.users, name) || slices.ContainsFunc(m.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return strings.HasPrefix(name, "system:") || slices.Contains(m.users, name) ||
+		slices.ContainsFunc(m.prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }
 
 func (m *hygieneModel) isReservedGroup(name string) bool {
-	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, "tenant:") || slices.Contains(m.groups, name) || slices.Contains(m.organizations, name)
+	return strings.HasPrefix(name, "system:") || strings.HasPrefix(name, "tenant:") || slices.Contains(m.groups, name) ||
+		slices.Contains(m.organizations, name)
 }
 
 // domain of an extra key, as everybody reads it.
@@ -48,7 +50,9 @@ func domain(key string) string {
 }
 
 func isUnder(key string, domains ...string) bool {
-	return slices.ContainsFunc(domains, func(d string) bool { return domain(key) == d || strings.HasSuffix(domain(key), "."+d) })
+	return slices.ContainsFunc(domains, func(d string) bool {
+		return domain(key) == d || strings.HasSuffix(domain(key), "."+d)
+	})
 }
 
 // clean returns the identity that leaves the chain, nil where it is refused.
@@ -74,7 +78,8 @@ func (m *hygieneModel) clean() *user.DefaultInfo {
 		case strings.EqualFold(key, "kubetenant.dev/tenant"):
 			return nil
 		case own, key == "kubetenant.dev/source" && !m.remote:
-		case m.remote && isUnder(key, "kubetenant.dev", "kubernetes.io", "k8s.io"), domain(key) == "kubetenant.dev" && strings.Contains(key, "/"):
+		case m.remote && isUnder(key, "kubetenant.dev", "kubernetes.io", "k8s.io"),
+			domain(key) == "kubetenant.dev" && strings.Contains(key, "/"):
 			return nil
 		}
 	}
@@ -92,12 +97,14 @@ func (m *hygieneModel) clean() *user.DefaultInfo {
 	}
 	free := id == "system" && !m.remote
 	name := m.usernamePrefix + m.name
-	if strings.HasPrefix(name, "system:serviceaccount") || !free && (m.isReservedUser(name) || m.isReservedUser(qualifier+name)) {
+	if strings.HasPrefix(name, "system:serviceaccount") ||
+		!free && (m.isReservedUser(name) || m.isReservedUser(qualifier+name)) {
 		return nil
 	}
 	for _, group := range m.inGroups {
 		group = m.groupsPrefix + group
-		if strings.HasPrefix(group, "system:serviceaccount") || strings.HasPrefix(group, "tenant:") || !free && (m.isReservedGroup(group) || m.isReservedGroup(qualifier+group)) {
+		if strings.HasPrefix(group, "system:serviceaccount") || strings.HasPrefix(group, "tenant:") ||
+			!free && (m.isReservedGroup(group) || m.isReservedGroup(qualifier+group)) {
 			return nil
 		}
 	}
@@ -119,12 +126,14 @@ func (m *hygieneModel) leaves(qualifier, id string) *user.DefaultInfo {
 
 var (
 	hygieneWords = []string{
-		"alice", "root", "ops", "cluster-admins", "kubeadm:cluster-admins", "masters", "system:masters", "system:x", "system", "tenant:a", "tenant", "oidc:alice", "boot:x", "x:root",
+		"alice", "root", "ops", "cluster-admins", "kubeadm:cluster-admins", "masters", "system:masters", "system:x", "system",
+		"tenant:a", "tenant", "oidc:alice", "boot:x", "x:root",
 		"system:serviceaccount:ns:n", "system:serviceaccount:ns", "system:serviceaccounts:ns", "a:alice", "grüße",
 	}
 	hygieneBad  = []string{" alice", "alice ", "al\tice", "al\u200bice", "alice\n", "\xff", "\u0000"}
 	hygieneKeys = []string{
-		"kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT", "kubetenant.dev/source", "kubetenant.dev/x", "KubeTenant.dev/x", "authentication.kubernetes.io/credential-id",
+		"kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT", "kubetenant.dev/source",
+		"kubetenant.dev/x", "KubeTenant.dev/x", "authentication.kubernetes.io/credential-id",
 		"x.k8s.io/y", "k8s.io", "example.com/key", "key", "a.kubetenant.dev/x", "xkubetenant.dev/x", "kubetenant.dev",
 	}
 )
@@ -153,7 +162,8 @@ func makeIdentity(r *rand.Rand) *hygieneModel {
 		extra:         map[string][]string{},
 	}
 	if r.IntN(3) == 0 && !m.accounts {
-		m.usernamePrefix, m.groupsPrefix = pick(r, "", "oidc:", "x:", "system:", "kubeadm:", "boot"), pick(r, "", "oidc:", "x:", "system:", "tenant:", "kubeadm:")
+		m.usernamePrefix, m.groupsPrefix = pick(r, "", "oidc:", "x:", "system:", "kubeadm:", "boot"),
+			pick(r, "", "oidc:", "x:", "system:", "tenant:", "kubeadm:")
 	}
 	name := func() string {
 		if r.IntN(24) == 0 {
@@ -171,7 +181,8 @@ func makeIdentity(r *rand.Rand) *hygieneModel {
 		m.inGroups = append(m.inGroups, name())
 	}
 	if m.accounts && r.IntN(3) > 0 {
-		m.name, m.inGroups = "system:serviceaccount:ns:n", []string{"system:serviceaccounts", "system:serviceaccounts:" + pick(r, "ns", "ns", "ns", "other")}
+		m.name, m.inGroups = "system:serviceaccount:ns:n",
+			[]string{"system:serviceaccounts", "system:serviceaccounts:" + pick(r, "ns", "ns", "ns", "other")}
 	}
 	if r.IntN(16) > 0 {
 		m.extra["kubetenant.dev/tenant"] = []string{pick(r, hygieneTenants...)}
@@ -211,7 +222,8 @@ func TestHygieneModel(t *testing.T) {
 			},
 		}
 		given := &user.DefaultInfo{Name: m.name, Groups: slices.Clone(m.inGroups), Extra: m.extra}
-		response, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(given)}}}).AuthenticateRequest(&http.Request{})
+		response, ok, err := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: h, Request: identity(given)}}}).
+			AuthenticateRequest(&http.Request{})
 		var got, want *user.DefaultInfo
 		if want = m.clean(); ok && err == nil {
 			got = response.User.(*user.DefaultInfo)

@@ -46,7 +46,13 @@ func TestRevokedIdentities(t *testing.T) {
 		{"a tenant's", b, user.DefaultInfo{Name: "alice"}, true, true},
 		{"no tenant's", tenant.ID{}, user.DefaultInfo{Name: "alice"}, false, false},
 		{"a service account", a, user.DefaultInfo{Name: "system:serviceaccount:a--web:robot", UID: "uid-1"}, true, true},
-		{"another service account", a, user.DefaultInfo{Name: "system:serviceaccount:a--web:robot", UID: "uid-2"}, false, false},
+		{
+			"another service account",
+			a,
+			user.DefaultInfo{Name: "system:serviceaccount:a--web:robot", UID: "uid-2"},
+			false,
+			false,
+		},
 		{"a certificate", a, user.DefaultInfo{Name: "alice", Extra: credential("X509SHA256=00FF")}, true, true},
 		{"another certificate", a, user.DefaultInfo{Name: "alice", Extra: credential("X509SHA256=00fe")}, false, false},
 		{"its fingerprint elsewhere", a, user.DefaultInfo{Name: "alice", Extra: credential("00ff")}, false, false},
@@ -105,7 +111,11 @@ func TestRevokedTokens(t *testing.T) {
 		chain := authn.New(authn.Chain{
 			Revoked: func() *authn.Revocations { return in },
 			Sources: []authn.Source{
-				{Hygiene: hygiene(t, "one", "a"), Match: authn.Match{Issuers: []string{"https://one"}}, Token: &fake{user: alice()}},
+				{
+					Hygiene: hygiene(t, "one", "a"),
+					Match:   authn.Match{Issuers: []string{"https://one"}},
+					Token:   &fake{user: alice()},
+				},
 			},
 		})
 		if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), c.token)); !ok || err != nil { // which is remembered
@@ -128,18 +138,27 @@ func TestRevokedOnTheConnection(t *testing.T) {
 	}{
 		"nothing":           {authn.Revocations{}, false},
 		"its serial number": {authn.Revocations{Serials: map[string][]string{"2": {"CN=other", "CN=ca"}}}, true},
-		"its serial number, beside another's fingerprint": {authn.Revocations{Serials: map[string][]string{"2": {"CN=ca"}}, Fingerprints: map[string]struct{}{"00": {}}}, true},
-		"another issuer's":          {authn.Revocations{Serials: map[string][]string{"2": {"CN=other"}}}, false},
-		"another serial number":     {authn.Revocations{Serials: map[string][]string{"1": {"CN=ca"}}}, false},
-		"a number without issuers":  {authn.Revocations{Serials: map[string][]string{"2": {}}}, false},
-		"the name that it is under": {authn.Revocations{Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "u"}: {}}}, true},
+		"its serial number, beside another's fingerprint": {
+			authn.Revocations{Serials: map[string][]string{"2": {"CN=ca"}}, Fingerprints: map[string]struct{}{"00": {}}}, true,
+		},
+		"another issuer's":         {authn.Revocations{Serials: map[string][]string{"2": {"CN=other"}}}, false},
+		"another serial number":    {authn.Revocations{Serials: map[string][]string{"1": {"CN=ca"}}}, false},
+		"a number without issuers": {authn.Revocations{Serials: map[string][]string{"2": {}}}, false},
+		"the name that it is under": {
+			authn.Revocations{Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "u"}: {}}}, true,
+		},
 	} {
 		chain := authn.New(authn.Chain{
 			Revoked: func() *authn.Revocations { return &c.list },
-			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})}},
+			Sources: []authn.Source{
+				{Hygiene: hygiene(t, "src", "a"), Request: identity(&user.DefaultInfo{Name: "u", Extra: of("a")})},
+			},
 		})
-		_, ok, err := chain.AuthenticateRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{presented}}})
-		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused || c.refused && !strings.Contains(err.Error(), `"src"`) {
+		_, ok, err := chain.AuthenticateRequest(&http.Request{
+			TLS: &tls.ConnectionState{PeerCertificates: []*x509.Certificate{presented}},
+		})
+		if ok == c.refused || errors.Is(err, authn.ErrRevoked) != c.refused ||
+			c.refused && !strings.Contains(err.Error(), `"src"`) {
 			t.Errorf("%s: %t, %v", what, ok, err)
 		}
 	}
@@ -177,16 +196,24 @@ func TestRevokedOfTheServersOwn(t *testing.T) {
 // TestTokensThatReadTwoWays are refused before any source sees them.
 func TestTokensThatReadTwoWays(t *testing.T) {
 	long := strings.Repeat("x", 64<<10)
-	for what, token := range map[string]string{"a character that nobody sees": "hello\u200balice", "a control character": "hello\x00alice", "too long": long + "x"} {
+	for what, token := range map[string]string{
+		"a character that nobody sees": "hello\u200balice",
+		"a control character":          "hello\x00alice",
+		"too long":                     long + "x",
+	} {
 		source := &fake{user: alice()}
-		chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}}})
+		chain := authn.New(authn.Chain{
+			Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
+		})
 		_, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token))
 		if ok || !errors.Is(err, authn.ErrForm) || source.asked > 0 {
 			t.Errorf("%s: %t, %v, asked %d times", what, ok, err, source.asked)
 		}
 	}
 	source := &fake{user: alice()}
-	chain := authn.New(authn.Chain{Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}}})
+	chain := authn.New(authn.Chain{
+		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Match: authn.Match{Rest: true}, Token: source}},
+	})
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), long)); !ok || err != nil {
 		t.Errorf("just short enough: %t, %v", ok, err)
 	}

@@ -201,7 +201,9 @@ func (d *tokens) choose(token string, seen *unverified.Token) *tokenSource {
 	return d.rest
 }
 
-func (d *tokens) verify(ctx context.Context, key tokencache.Key, token string, seen *unverified.Token, src *tokenSource) (*authenticator.Response, bool, error) {
+func (d *tokens) verify(
+	ctx context.Context, key tokencache.Key, token string, seen *unverified.Token, src *tokenSource,
+) (*authenticator.Response, bool, error) {
 	resp, ok, err := src.authenticate.AuthenticateToken(ctx, token)
 	if err == nil && !ok {
 		err = errNotAccepted

@@ -95,7 +95,8 @@ func TestDispatch(t *testing.T) {
 			if name != "lookup" {
 				sources[name].user = alice()
 			}
-			chain.Sources = append(chain.Sources, authn.Source{Hygiene: hygiene(t, name, "a"), Token: sources[name], Match: match})
+			chain.Sources = append(chain.Sources,
+				authn.Source{Hygiene: hygiene(t, name, "a"), Token: sources[name], Match: match})
 		}
 		resp, ok, err := authn.New(chain).AuthenticateRequest(bearing(t.Context(), token))
 		got := ""
@@ -152,7 +153,8 @@ func TestCache(t *testing.T) {
 		if audiences != nil {
 			ctx = authenticator.WithAudiences(ctx, audiences)
 		}
-		if resp, ok, err := chain.AuthenticateRequest(bearing(ctx, token)); !ok || err != nil || resp.User.GetName() != "alice" {
+		if resp, ok, err := chain.AuthenticateRequest(bearing(ctx, token)); !ok || err != nil ||
+			resp.User.GetName() != "alice" {
 			t.Fatalf("AuthenticateRequest() = %+v, %v, %v", resp, ok, err)
 		}
 	}
@@ -198,10 +200,14 @@ func TestAnAudienceIsNotAnsweredForAnother(t *testing.T) {
 	})
 	chain, _ := cached(t, authn.Source{Token: aware, AudienceAware: true})
 	for range 2 {
-		if _, ok, _ := chain.AuthenticateRequest(bearing(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"one"}), "x")); !ok {
+		if _, ok, _ := chain.AuthenticateRequest(
+			bearing(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"one"}), "x"),
+		); !ok {
 			t.Error("refused for its own audience")
 		}
-		if _, ok, _ := chain.AuthenticateRequest(bearing(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"two"}), "x")); ok {
+		if _, ok, _ := chain.AuthenticateRequest(
+			bearing(authenticator.WithAudiences(t.Context(), authenticator.Audiences{"two"}), "x"),
+		); ok {
 			t.Error("accepted for another audience")
 		}
 	}
@@ -268,9 +274,11 @@ func TestRevocation(t *testing.T) {
 	token := jwt("i", map[string]any{"jti": "id", "sub": "s"})
 	a := tenanttest.ID(t, "a")
 	for name, rules := range map[string]authn.Revocations{
-		"nothing":         {},
-		"another token":   {Tokens: map[string][]authn.TokenRule{"i": {{}, {ID: "other"}}, "j": {{ID: "id"}}}},
-		"another user":    {Users: map[authn.TenantUser]struct{}{{Tenant: tenant.System(), Name: "alice"}: {}, {Tenant: a, Name: "bob"}: {}}},
+		"nothing":       {},
+		"another token": {Tokens: map[string][]authn.TokenRule{"i": {{}, {ID: "other"}}, "j": {{ID: "id"}}}},
+		"another user": {
+			Users: map[authn.TenantUser]struct{}{{Tenant: tenant.System(), Name: "alice"}: {}, {Tenant: a, Name: "bob"}: {}},
+		},
 		"another account": {ServiceAccounts: map[string]struct{}{"": {}}},
 		"token":           {Tokens: map[string][]authn.TokenRule{"i": {{ID: "other"}, {ID: "id"}}}},
 		"subject":         {Tokens: map[string][]authn.TokenRule{"i": {{Subject: "s"}}}},
@@ -288,7 +296,9 @@ func TestRevocation(t *testing.T) {
 			if builtIn {
 				c.BuiltIn = identity(&user.DefaultInfo{Name: "alice"})
 			} else {
-				c.Sources = []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}}}
+				c.Sources = []authn.Source{
+					{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: alice()}, Match: authn.Match{Issuers: []string{"i"}}},
+				}
 			}
 			chain := authn.New(c)
 			ask := func() error {
@@ -315,16 +325,18 @@ func TestRevocation(t *testing.T) {
 // upstreamLike reads tokens as upstream's authenticators do: the issuer from the payload alone, and the
 // token with all white space left out (jose.ParseSigned).
 func upstreamLike() authenticator.Request {
-	return bearertoken.New(authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-		parts := strings.Split(token, ".")
-		if len(parts) != 3 {
-			return nil, false, nil
-		}
-		if _, err := base64.RawURLEncoding.DecodeString(parts[1]); err != nil {
-			return nil, false, nil
-		}
-		return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:ns:n"}}, true, nil
-	}))
+	return bearertoken.New(
+		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+			parts := strings.Split(token, ".")
+			if len(parts) != 3 {
+				return nil, false, nil
+			}
+			if _, err := base64.RawURLEncoding.DecodeString(parts[1]); err != nil {
+				return nil, false, nil
+			}
+			return &authenticator.Response{User: &user.DefaultInfo{Name: "system:serviceaccount:ns:n"}}, true, nil
+		}),
+	)
 }
 
 // TestNoOtherReaderOfOurTokens: however a token of our issuer is dressed up, it is refused or our own
@@ -335,18 +347,25 @@ func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	spaced := base64.RawURLEncoding.EncodeToString([]byte("          {\"alg\":\"ES256\"}"))
 	nested := strings.Repeat("[", 40) + strings.Repeat("]", 40)
 	encode := base64.RawURLEncoding.EncodeToString
-	deep, behind := encode([]byte(`{"app":`+nested+`,"iss":"https://one","jti":"id"}`)), encode([]byte(`{"iss":"https://one","app":`+nested+`,"jti":"id"}`))
+	deep, behind := encode([]byte(`{"app":`+nested+`,"iss":"https://one","jti":"id"}`)),
+		encode([]byte(`{"iss":"https://one","app":`+nested+`,"jti":"id"}`))
 	variant := encode([]byte(`{"ISS":"https://one","jti":"id"}`))
 	dressed := []string{
-		"\t" + token, "\v" + token, "\u00a0" + token, header[:3] + "\t" + header[3:] + "." + rest, token + "\n", "\ufeff" + token,
-		header + "." + deep + ".x", header + "." + variant + ".x", header + "." + behind + ".x", spaced + "." + rest, "." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest,
+		"\t" + token, "\v" + token, "\u00a0" + token, header[:3] + "\t" + header[3:] + "." + rest, token + "\n",
+		"\ufeff" + token,
+		header + "." + deep + ".x", header + "." + variant + ".x", header + "." + behind + ".x", spaced + "." + rest,
+		"." + rest, "x." + rest, header + "\r." + rest, strings.Repeat("x", 70<<10) + "." + rest,
 	}
 	for _, withSource := range []bool{false, true} {
 		for _, revoking := range []bool{false, true} {
 			c := authn.Chain{BuiltIn: upstreamLike()}
 			if withSource {
 				c.Sources = []authn.Source{
-					{Hygiene: hygiene(t, "src", "a"), Token: &fake{err: errors.New("refused")}, Match: authn.Match{Issuers: []string{"https://one"}}},
+					{
+						Hygiene: hygiene(t, "src", "a"),
+						Token:   &fake{err: errors.New("refused")},
+						Match:   authn.Match{Issuers: []string{"https://one"}},
+					},
 					{Hygiene: hygiene(t, "rest", "a"), Token: &fake{user: alice()}, Match: authn.Match{Rest: true}},
 				}
 			}
@@ -374,7 +393,11 @@ func TestALookupThatFailsIsNotUnrevoked(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want error
-	}{"a failure": {down, down}, "nobody's": {tenant.ErrUnbound, nil}, "a bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil}} {
+	}{
+		"a failure":   {down, down},
+		"nobody's":    {tenant.ErrUnbound, nil},
+		"a bad label": {fmt.Errorf("%w: x", tenant.ErrInvalid), nil},
+	} {
 		chain := authn.New(authn.Chain{
 			BuiltIn: identity(&user.DefaultInfo{Name: "u"}),
 			Revoked: func() *authn.Revocations { return &authn.Revocations{Tenants: map[tenant.ID]struct{}{a: {}}} },
@@ -407,10 +430,15 @@ func BenchmarkCachedToken(b *testing.B) {
 
 // TestAuditTellsWhoWasRevoked: by credential-id, remembered or not.
 func TestAuditTellsWhoWasRevoked(t *testing.T) {
-	u := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"JTI=id"}}}
+	u := &user.DefaultInfo{
+		Name:  "alice",
+		Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"JTI=id"}},
+	}
 	rules := &authn.Revocations{}
 	chain := authn.New(authn.Chain{
-		Sources: []authn.Source{{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}}},
+		Sources: []authn.Source{
+			{Hygiene: hygiene(t, "src", "a"), Token: &fake{user: u}, Match: authn.Match{Issuers: []string{"i"}}},
+		},
 		Revoked: func() *authn.Revocations { return rules },
 	})
 	token := jwt("i", map[string]any{"jti": "id"})

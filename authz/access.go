@@ -48,7 +48,8 @@ func (access Access) exceededBy(attrs *requestAttributes) Reason {
 		return ReasonRetired
 	case access == AccessNone:
 		return ReasonNoTenantObject
-	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb && isSelfReview(attrs.resource):
+	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb &&
+		isSelfReview(attrs.resource):
 		return ""
 	case access == AccessReadOnly:
 		if attrs.isImpersonation() && verb == attrs.verb || known && survivesReadOnly(verb, attrs.subresource) {

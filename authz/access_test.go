@@ -29,15 +29,21 @@ func reaching(access authz.Access) authz.Options {
 // TestRulesByAccess: the rules of a tenant are listed as far as its access lets them be used.
 func TestRulesByAccess(t *testing.T) {
 	r := &rules{resources: []authorizer.ResourceRuleInfo{
-		rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"), rule("get", "", "pods/log"), rule("*", "apps", "deployments"),
-		rule("list,create", "storage.k8s.io", "storageclasses"), rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
+		rule("get,create,delete,deletecollection", "", "pods"), rule("get,create", "", "pods/exec"),
+		rule("get", "", "pods/log"), rule("*", "apps", "deployments"),
+		rule("list,create", "storage.k8s.io", "storageclasses"),
+		rule("create", "authorization.k8s.io", "selfsubjectaccessreviews"),
 	}}
 	for access, want := range map[authz.Access][]string{
 		authz.AccessOpen: {
-			"get,create,delete,deletecollection /pods", "get,create /pods/exec", "get /pods/log", "get,list,watch,create,update,patch,delete,deletecollection apps/deployments",
+			"get,create,delete,deletecollection /pods", "get,create /pods/exec", "get /pods/log",
+			"get,list,watch,create,update,patch,delete,deletecollection apps/deployments",
 			"list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews",
 		},
-		authz.AccessReadOnly: {"get,delete /pods", "get /pods/log", "get,list,watch,delete apps/deployments", "list storage.k8s.io/storageclasses", "create authorization.k8s.io/selfsubjectaccessreviews"},
+		authz.AccessReadOnly: {
+			"get,delete /pods", "get /pods/log", "get,list,watch,delete apps/deployments", "list storage.k8s.io/storageclasses",
+			"create authorization.k8s.io/selfsubjectaccessreviews",
+		},
 		authz.AccessClosed:   nil,
 		authz.AccessNone:     nil,
 		authz.AccessRetired:  nil,
@@ -140,7 +146,8 @@ func TestAccessIsOfTenants(t *testing.T) {
 	if d, reason, _ := b.Authorize(t.Context(), readOf("system", "a--web")); d != authorizer.DecisionAllow {
 		t.Errorf("the system's: %v %q", d, reason)
 	}
-	if d, reason, _ := b.Authorize(t.Context(), authorizer.AttributesRecord{User: callerOf(""), Verb: "get", Path: "/healthz"}); d == authorizer.DecisionAllow {
+	if d, reason, _ := b.Authorize(t.Context(),
+		authorizer.AttributesRecord{User: callerOf(""), Verb: "get", Path: "/healthz"}); d == authorizer.DecisionAllow {
 		t.Errorf("of no valid tenant: %v %q", d, reason)
 	}
 }
@@ -148,7 +155,10 @@ func TestAccessIsOfTenants(t *testing.T) {
 // TestTenantSessionsEnd: all that a tenant's callers have open, wherever it is.
 func TestTenantSessionsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
-	for _, target := range []string{"/api/v1/namespaces/a--web/pods?watch=true", "/api/v1/pods?watch=true", "/api/v1/namespaces?watch=true", "/api/v1/namespaces/a--web/pods/p/log?follow=true"} {
+	for _, target := range []string{
+		"/api/v1/namespaces/a--web/pods?watch=true", "/api/v1/pods?watch=true", "/api/v1/namespaces?watch=true",
+		"/api/v1/namespaces/a--web/pods/p/log?follow=true",
+	} {
 		for id, want := range map[string]bool{"a": true, "b": false, "system": false} {
 			s := allowing(labelled())
 			target := target
@@ -215,14 +225,21 @@ func TestRetiredCallers(t *testing.T) {
 			asked authorizer.Attributes
 			want  authorizer.Decision
 		}{
-			"what is open to everybody":                {authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/healthz"}, authorizer.DecisionAllow},
-			"the same by one in a group of the system": {authorizer.AttributesRecord{User: foreign, Verb: "get", Path: "/healthz"}, authorizer.DecisionDeny},
-			"discovery":        {authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/api"}, authorizer.DecisionDeny},
+			"what is open to everybody": {
+				authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/healthz"}, authorizer.DecisionAllow,
+			},
+			"the same by one in a group of the system": {
+				authorizer.AttributesRecord{User: foreign, Verb: "get", Path: "/healthz"}, authorizer.DecisionDeny,
+			},
+			"discovery": {
+				authorizer.AttributesRecord{User: callerOf("a"), Verb: "get", Path: "/api"}, authorizer.DecisionDeny,
+			},
 			"its namespace":    {readOf("a", "a--web"), authorizer.DecisionDeny},
 			"who he is":        {self, authorizer.DecisionDeny},
 			"another's caller": {readOf("b", "b--web"), authorizer.DecisionAllow},
 		} {
-			if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil || d == authorizer.DecisionDeny && reason != string(authz.ReasonRetired) {
+			if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil ||
+				d == authorizer.DecisionDeny && reason != string(authz.ReasonRetired) {
 				t.Errorf("%s (shadow %t): %v %q %v", what, shadow, d, reason, err)
 			}
 		}
@@ -232,15 +249,24 @@ func TestRetiredCallers(t *testing.T) {
 // TestUndatedCertificates: of whom kube-apiserver has authenticated by a certificate nobody knows since when; so they are no caller's
 // whose tenant's name was another's.
 func TestUndatedCertificates(t *testing.T) {
-	certified := &user.DefaultInfo{Name: "alice", Groups: []string{"tenant:a"}, Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=00"}}}
+	certified := &user.DefaultInfo{
+		Name:   "alice",
+		Groups: []string{"tenant:a"},
+		Extra:  map[string][]string{user.CredentialIDKey: {"X509SHA256=00"}},
+	}
 	for name, c := range map[string]struct {
 		lineage tenant.Lineage
 		want    authorizer.Decision
 	}{
 		"a name that was nobody's": {tenant.Lineage{UID: "new"}, authorizer.DecisionAllow},
-		"another's":                {tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny},
-		"nobody's any more":        {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow}, // which the access denies
-		"one that takes them":      {tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
+		"another's": {
+			tenant.Lineage{UID: "new", Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionDeny,
+		},
+		// which the access denies
+		"nobody's any more": {tenant.Lineage{Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow},
+		"one that takes them": {
+			tenant.Lineage{UID: "new", AcceptUndated: true, Retired: []tenant.Retired{{UID: "old"}}}, authorizer.DecisionAllow,
+		},
 	} {
 		for _, shadow := range []bool{false, true} {
 			o := options(cluster)

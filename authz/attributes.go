@@ -65,7 +65,8 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 		return attrs
 	}
 	attrs.resource = schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
-	attrs.version, attrs.namespace, attrs.name, attrs.subresource = a.GetAPIVersion(), a.GetNamespace(), a.GetName(), a.GetSubresource()
+	attrs.version, attrs.namespace, attrs.name, attrs.subresource = a.GetAPIVersion(), a.GetNamespace(), a.GetName(),
+		a.GetSubresource()
 	return attrs
 }
 
@@ -101,7 +102,8 @@ func (attrs *requestAttributes) isImpersonation() bool {
 // hasDotSegment reports whether a part of a resource's path is a dot segment. RequestInfo takes it
 // for a name; an aggregated server, to which the path is passed on as it came, might follow it.
 func (attrs *requestAttributes) hasDotSegment() bool {
-	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) || isDots(attrs.resource.Resource) ||
+	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) ||
+		isDots(attrs.resource.Resource) ||
 		isDots(attrs.name) || isDots(attrs.subresource)
 }
 

@@ -81,11 +81,15 @@ func (r *recorder) Authorize(_ context.Context, a authorizer.Attributes) (author
 	return r.decision, "delegate", r.err
 }
 
-func (r *recorder) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (r *recorder) ConditionsAwareAuthorize(
+	ctx context.Context, a authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(r.Authorize(ctx, a))
 }
 
-func (r *recorder) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (r *recorder) EvaluateConditions(
+	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return r.decision, "conditions", nil
 }
 
@@ -156,7 +160,8 @@ func TestConditionsAreTheDelegates(t *testing.T) {
 	if c := b.ConditionsAwareAuthorize(t.Context(), pods(callerOf("a"), "get", "a--web")); !c.IsAllow() {
 		t.Errorf("ConditionsAwareAuthorize() = %v; want the delegate's", c)
 	}
-	if d, reason, err := b.EvaluateConditions(t.Context(), authorizer.ConditionsAwareDecision{}, nil); d != r.decision || reason != "conditions" || err != nil {
+	if d, reason, err := b.EvaluateConditions(t.Context(), authorizer.ConditionsAwareDecision{}, nil); d != r.decision ||
+		reason != "conditions" || err != nil {
 		t.Errorf("EvaluateConditions() = %v, %q, %v; want the delegate's", d, reason, err)
 	}
 }
@@ -182,8 +187,9 @@ func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "system:masters", "a", "impersonate", "", "users", "", "", "root", "", true)
 	f.Add("alice", "", "a", "get", "", "", "", "", "", "/api/../metrics", false)
 	f.Add("alice", "", "system", "impersonate-on:user-info:get", "", "namespaces", "finalize", "x", "y", "", true)
-	f.Add("alice", "", "a", "impersonate", "", "users", "", "", "0", "/debug/pprof", false) // an HTTP method may be any word
-	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true)        // users are in no namespace
+	// an HTTP method may be any word
+	f.Add("alice", "", "a", "impersonate", "", "users", "", "", "0", "/debug/pprof", false)
+	f.Add("alice", "", "a", "impersonate", "", "users", "", "b--web", "0", "", true) // users are in no namespace
 	// Each field of the question decides one of these.
 	f.Add("alice", "", "a", "get", "", "namespaces", "status", "a--web", "a--web", "", true)
 	f.Add("alice", "", "a", "get", "", "namespaces", "", "", "a--web", "", true)
@@ -193,7 +199,9 @@ func FuzzBoundary(f *testing.F) {
 	f.Add("alice", "tenant:a", "", "*", "*", "*", "*", "*", "*", "*", true)
 	f.Add("alice", "", "a", "get", "", "pods", "", "a--new", "p", "", true)
 	f.Add("alice", "", "a", "get", "", "namespaces", "", "a--web", "a--new", "", true)
-	f.Fuzz(func(t *testing.T, name, group, id, verb, apiGroup, resource, subresource, namespace, object, path string, isResource bool) {
+	f.Fuzz(func(
+		t *testing.T, name, group, id, verb, apiGroup, resource, subresource, namespace, object, path string, isResource bool,
+	) {
 		u := &user.DefaultInfo{Name: name, Groups: []string{group}}
 		if id != "" {
 			u.Extra = map[string][]string{tenant.ExtraKey: {id}}
@@ -213,11 +221,13 @@ func FuzzBoundary(f *testing.F) {
 		}
 		d, reason, err := authz.New(o, r, nil).Authorize(t.Context(), a)
 		// A server asks with a pointer, which is read in another way, a review with a value.
-		byPointer, pointersReason, _ := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), &a)
+		byPointer, pointersReason, _ := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).
+			Authorize(t.Context(), &a)
 		if byPointer != d || pointersReason != reason {
 			t.Fatalf("by value: %v, %q; by pointer: %v, %q", d, reason, byPointer, pointersReason)
 		}
-		if d == authorizer.DecisionAllow || err != nil || (d == authorizer.DecisionDeny) != (r.reached == nil) || (d == authorizer.DecisionDeny) != (reason != "delegate") {
+		if d == authorizer.DecisionAllow || err != nil || (d == authorizer.DecisionDeny) != (r.reached == nil) ||
+			(d == authorizer.DecisionDeny) != (reason != "delegate") {
 			t.Fatalf("Authorize() = %v, %q, %v, delegate asked: %v", d, reason, err, r.reached != nil)
 		}
 		caller, err := o.Subjects.Of(t.Context(), u)
@@ -227,10 +237,13 @@ func FuzzBoundary(f *testing.F) {
 		if isResource { // a review's namespace may not be the request's
 			namespace, object = r.reached.GetNamespace(), r.reached.GetName()
 		}
-		single := verb == "create" || verb == "list" || object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb) // asked on an impersonation too
+		// asked on an impersonation too
+		single := verb == "create" || verb == "list" ||
+			object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, verb)
 		if rest, found := strings.CutPrefix(verb, "impersonate-on:"); found {
 			_, on, _ := strings.Cut(rest, ":")
-			single = on == "create" || on == "list" || object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, on)
+			single = on == "create" || on == "list" ||
+				object != "" && slices.Contains([]string{"get", "update", "patch", "delete"}, on)
 		}
 		owned := func(ns string) bool {
 			owner, err := o.Owners.Of(t.Context(), ns)
@@ -241,7 +254,8 @@ func FuzzBoundary(f *testing.F) {
 		case !isResource:
 			discovery := path == "/api" || path == "/apis" || path == "/openapi" || strings.HasPrefix(path, "/api/") ||
 				strings.HasPrefix(path, "/apis/") || strings.HasPrefix(path, "/openapi/")
-			if path != "/healthz" && path != "/readyz" && (caller.IsZero() || !discovery || slices.Contains(strings.Split(path, "/"), "..")) {
+			if path != "/healthz" && path != "/readyz" &&
+				(caller.IsZero() || !discovery || slices.Contains(strings.Split(path, "/"), "..")) {
 				t.Fatalf("path %q reached the delegate", path)
 			}
 		case err != nil || caller.IsZero():
@@ -300,7 +314,8 @@ func BenchmarkBoundary(b *testing.B) {
 			}
 		})
 	}
-	b.Run("least of a decision", func(b *testing.B) { // of one namespace: what is asked, who asks, and the label; nothing is decided, no case distinguished
+	// of one namespace: what is asked, who asks, and the label; nothing is decided, no case distinguished
+	b.Run("least of a decision", func(b *testing.B) {
 		var a authorizer.Attributes = &authorizer.AttributesRecord{
 			User:            u,
 			Verb:            "get",
@@ -315,7 +330,8 @@ func BenchmarkBoundary(b *testing.B) {
 		for b.Loop() {
 			id, _ := tenant.Of(a.GetUser())
 			ns, err := lister.Get(a.GetNamespace())
-			if a.IsResourceRequest() && a.GetVerb() != "" && a.GetResource() != "" && a.GetSubresource() == "" && a.GetAPIGroup() == "" && a.GetName() != "" &&
+			if a.IsResourceRequest() && a.GetVerb() != "" && a.GetResource() != "" && a.GetSubresource() == "" &&
+				a.GetAPIGroup() == "" && a.GetName() != "" &&
 				err == nil && ns.Labels[tenant.Label] == id.String() {
 				own++
 			}

@@ -122,7 +122,9 @@ var (
 // none.
 func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolver) *Boundary {
 	if delegate == nil {
-		delegate = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		delegate = authorizer.AuthorizerFunc(func(
+			context.Context, authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
 			return authorizer.DecisionNoOpinion, "", nil
 		})
 	}
@@ -140,7 +142,9 @@ func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (auth
 
 // ConditionsAwareAuthorize implements [authorizer.Authorizer]: the delegate's answer after the
 // same check.
-func (b *Boundary) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (b *Boundary) ConditionsAwareAuthorize(
+	ctx context.Context, a authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	through, decision, reason := b.check(ctx, a)
 	if through == nil {
 		return authorizer.ConditionsAwareDecisionFromParts(decision, string(reason), nil)
@@ -149,7 +153,9 @@ func (b *Boundary) ConditionsAwareAuthorize(ctx context.Context, a authorizer.At
 }
 
 // EvaluateConditions implements [authorizer.Authorizer]: only the delegate has conditions.
-func (b *Boundary) EvaluateConditions(ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (b *Boundary) EvaluateConditions(
+	ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
@@ -200,7 +206,9 @@ func (v *verdict) within() limits {
 // check returns the attributes for the delegate, or nil, the decision and its reason. It is the way of a request:
 // who asks is resolved, what excepts it is asked, what it asks for is decided, and limited where it goes over all
 // namespaces.
-func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authorizer.Attributes, authorizer.Decision, Reason) {
+func (b *Boundary) check(
+	ctx context.Context, a authorizer.Attributes,
+) (authorizer.Attributes, authorizer.Decision, Reason) {
 	state := requestStateFrom(ctx)
 	attrs := readAttributes(a)
 	c := b.resolve(ctx, state, &attrs)
@@ -267,7 +275,8 @@ func (b *Boundary) check(ctx context.Context, a authorizer.Attributes) (authoriz
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	within := v.within()
-	state.bound, state.selector, state.name, state.session = c.user, within.selector, within.name, session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
+	state.bound, state.selector, state.name, state.session = c.user, within.selector, within.name,
+		session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
@@ -288,7 +297,8 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 		if b.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
-		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(attrs.user), "tenant", out.Caller,
+		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(attrs.user),
+			"tenant", out.Caller,
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
 	if b.Observe != nil {

@@ -41,7 +41,8 @@ func impersonatesWellFormed(attrs *requestAttributes) bool {
 func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
 	open := slices.Contains(b.UnboundPaths, attrs.path)
 	if attrs.isResource {
-		open = attrs.subresource == "" && slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
+		open = attrs.subresource == "" &&
+			slices.Contains(b.UnboundObjects, ObjectVerb{attrs.verb, attrs.namespace, attrs.name, attrs.resource})
 	}
 	if !open {
 		return verdict{reason: ReasonNoTenant}
@@ -50,7 +51,9 @@ func (b *Boundary) decideUnbound(attrs *requestAttributes) verdict {
 }
 
 // decideOnTenantPath narrows a request to the tenant that its path names.
-func (b *Boundary) decideOnTenantPath(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) decideOnTenantPath(
+	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
+) verdict {
 	switch {
 	case state.path.all && (!id.IsSystem() || !attrs.isPlainRead()):
 		return verdict{reason: ReasonTenantPathAll}
@@ -79,7 +82,9 @@ func (b *Boundary) isClusterRead(attrs *requestAttributes) bool {
 }
 
 // decideTenant is what a caller of tenant id, which is not the system tenant, may ask for.
-func (b *Boundary) decideTenant(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) decideTenant(
+	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
+) verdict {
 	verb, ok := underlyingVerb(attrs.verb)
 	switch {
 	case !ok:
@@ -107,7 +112,8 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	switch {
 	case !attrs.isResource:
 		return ""
-	case verb == "" || verb == "*" || attrs.resource.Group == "*" || attrs.resource.Resource == "*" || attrs.resource.Resource == "":
+	case verb == "" || verb == "*" || attrs.resource.Group == "*" || attrs.resource.Resource == "*" ||
+		attrs.resource.Resource == "":
 		return ReasonWildcard
 	case attrs.hasDotSegment():
 		return ReasonPath
@@ -163,7 +169,9 @@ func (b *Boundary) decidePath(p string) verdict {
 }
 
 // decideNamespace is about Namespace objects themselves.
-func (b *Boundary) decideNamespace(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+func (b *Boundary) decideNamespace(
+	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
+) verdict {
 	name := attrs.name
 	if ns := attrs.namespace; name == "" {
 		name = ns
@@ -199,9 +207,12 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 // one object in it, a list, or it itself, where nothing but the tenant's own could have the name. Who applies, creates what is
 // missing or deletes what is gone goes on by that answer, and Helm by a list. What stays open would be so in whatever gets
 // the name later.
-func (b *Boundary) ownedOrMissing(ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string) verdict {
+func (b *Boundary) ownedOrMissing(
+	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
+) verdict {
 	v := b.ownedBy(ctx, id, attrs, namespace)
-	if v.reason == ReasonNotOwned && b.OwnPrefixes && strings.HasPrefix(namespace, id.String()) && b.endsThere(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
+	if v.reason == ReasonNotOwned && b.OwnPrefixes && strings.HasPrefix(namespace, id.String()) &&
+		b.endsThere(verb, attrs) && tenant.PrefixOwner(namespace) == id && b.find(ctx, id, attrs, namespace).missing() {
 		return verdict{delegate: true, rule: RuleMissing}
 	}
 	return v
@@ -218,7 +229,8 @@ func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 	default:
 		return false
 	}
-	return attrs.subresource != "log" && !attrs.connects() && (attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
+	return attrs.subresource != "log" && !attrs.connects() &&
+		(attrs.resource == namespaces || b.scopeOf(attrs) == ScopeNamespaced)
 }
 
 // ownedBy delegates what is in a namespace of tenant id. A namespace of another and one that does
@@ -235,7 +247,9 @@ func (b *Boundary) ownedBy(ctx context.Context, id tenant.ID, attrs *requestAttr
 }
 
 // decideCluster is about what is asked for outside any namespace.
-func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+func (b *Boundary) decideCluster(
+	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
+) verdict {
 	resource := attrs.resource
 	switch scope := b.Scopes.Of(resource); {
 	case isSelfReview(resource) && verb == "create" && attrs.subresource == "":
@@ -249,7 +263,8 @@ func (b *Boundary) decideCluster(ctx context.Context, state *requestState, id te
 		return verdict{delegate: true, rule: RuleShared}
 	case verb == "get" && attrs.subresource == "" && attrs.name != "" && b.isAbout(resource, attrs.name, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.OwnWritable, resource) && b.writesOwn(verb, attrs, id):
+	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.OwnWritable, resource) &&
+		b.writesOwn(verb, attrs, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
 	case verb == "list" && attrs.subresource == "" && b.ObjectOf != nil && scope == ScopeCluster:
 		return b.limitObject(ctx, state, id, attrs)
@@ -279,7 +294,9 @@ func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant
 
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the
 // tenant's label.
-func (b *Boundary) decideAcross(ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes) verdict {
+func (b *Boundary) decideAcross(
+	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
+) verdict {
 	if !isCollection(verb) || attrs.subresource != "" {
 		if verb != "finalize" && isOfAny(ctx, state, attrs) {
 			return verdict{delegate: true, rule: RuleLimited}

@@ -18,7 +18,11 @@ import (
 
 // exampleOwners are whose two namespaces are; a server gives the Get of its Namespace lister.
 func exampleOwners() *authz.Owners {
-	labels := map[string]map[string]string{"acme--web": {tenant.Label: "acme"}, "globex--shop": {tenant.Label: "globex"}, "kube-system": nil}
+	labels := map[string]map[string]string{
+		"acme--web":    {tenant.Label: "acme"},
+		"globex--shop": {tenant.Label: "globex"},
+		"kube-system":  nil,
+	}
 	return authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		of, exists := labels[name]
 		if !exists {
@@ -56,11 +60,19 @@ func ExampleBoundary() {
 // crosses into whose space, and says for how long.
 func ExampleException() {
 	owners := exampleOwners()
-	night := authz.Exception{Reason: "example: the night shift reads events", Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
-		until := time.Date(2030, 1, 2, 6, 0, 0, 0, time.UTC)
-		return c.Caller.String() == "acme" && c.Space.ID.String() == "globex" && c.User.GetName() == "alice" && c.GetVerb() == "list" && c.GetResource() == "events", until
-	}}
-	boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Owners: owners}, Owners: owners, Exceptions: []authz.Exception{night}},
+	night := authz.Exception{
+		Reason: "example: the night shift reads events",
+		Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+			until := time.Date(2030, 1, 2, 6, 0, 0, 0, time.UTC)
+			return c.Caller.String() == "acme" && c.Space.ID.String() == "globex" && c.User.GetName() == "alice" &&
+				c.GetVerb() == "list" && c.GetResource() == "events", until
+		},
+	}
+	boundary := authz.New(authz.Options{
+		Subjects:   &authz.Subjects{Owners: owners},
+		Owners:     owners,
+		Exceptions: []authz.Exception{night},
+	},
 		authorizerfactory.NewAlwaysAllowAuthorizer(), nil)
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
 	for _, resource := range []string{"events", "secrets"} {

@@ -41,7 +41,8 @@ type Exception struct {
 // fails opens nothing, nor does a question that no tenant may have answered.
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
-	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() || state != nil && state.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != "" {
+	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
+		state != nil && state.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != "" {
 		return verdict{}
 	}
 	space, err := b.spaceOf(ctx, id, attrs)

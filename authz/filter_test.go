@@ -41,10 +41,13 @@ func serve(t *testing.T, u, impersonated user.Info, target string) (*served, int
 
 func send(t *testing.T, u, impersonated user.Info, method, target string) (*served, int) {
 	t.Helper()
-	return sendThrough(t, authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil), u, impersonated, method, target)
+	return sendThrough(t, authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil), u, impersonated,
+		method, target)
 }
 
-func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.Info, method, target string) (*served, int) {
+func sendThrough(
+	t *testing.T, boundary *authz.Boundary, u, impersonated user.Info, method, target string,
+) (*served, int) {
 	t.Helper()
 	var got *served
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -70,7 +73,8 @@ func sendThrough(t *testing.T, boundary *authz.Boundary, u, impersonated user.In
 		GrouplessAPIPrefixes: sets.NewString("api"),
 	})
 	answer := httptest.NewRecorder()
-	authz.WithRequestState(chain, nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
+	authz.WithRequestState(chain, nil).ServeHTTP(answer,
+		httptest.NewRequestWithContext(t.Context(), method, target, http.NoBody))
 	return got, answer.Code
 }
 
@@ -126,12 +130,16 @@ func TestNamespacesAreFiltered(t *testing.T) {
 }
 
 func TestOnlyNamespacesAreFiltered(t *testing.T) {
-	for _, target := range []string{"/api/v1/pods", "/api/v1/pods?labelSelector=kubetenant.dev%2Ftenant%3Da", "/api/v1/nodes", "/apis/apps/v1/deployments"} {
+	for _, target := range []string{
+		"/api/v1/pods", "/api/v1/pods?labelSelector=kubetenant.dev%2Ftenant%3Da", "/api/v1/nodes",
+		"/apis/apps/v1/deployments",
+	} {
 		if got, code := serve(t, callerOf("a"), nil, target); got != nil || code != http.StatusForbidden {
 			t.Errorf("%s: served %v, %d; want 403", target, got != nil, code)
 		}
 	}
-	if got, _ := serve(t, callerOf("a"), nil, "/api/v1/namespaces/a--web/pods?labelSelector=x"); got == nil || got.selector != "x" {
+	if got, _ := serve(t, callerOf("a"), nil, "/api/v1/namespaces/a--web/pods?labelSelector=x"); got == nil ||
+		got.selector != "x" {
 		t.Errorf("a list in a namespace is %+v; want it as it was", got)
 	}
 }
@@ -184,7 +192,8 @@ func TestTenantPaths(t *testing.T) {
 			t.Errorf("%s of tenant %s: the handler sees %s, want %s", c.target, c.tenant, got.path, c.path)
 		}
 	}
-	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil || got.selector != "kubetenant.dev/tenant=a" {
+	if got, _ := serve(t, callerOf("system"), nil, "/tenants/a/api/v1/namespaces"); got == nil ||
+		got.selector != "kubetenant.dev/tenant=a" {
 		t.Errorf("a narrowed list of namespaces is %+v; want it limited to a", got)
 	}
 }
@@ -192,9 +201,11 @@ func TestTenantPaths(t *testing.T) {
 // TestAMalformedTenantPathIsAStatus: clients show the message of a Status, not of a bare text.
 func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	answer := httptest.NewRecorder()
-	authz.WithRequestState(http.NotFoundHandler(), nil).ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
+	authz.WithRequestState(http.NotFoundHandler(), nil).ServeHTTP(answer,
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/ALL/api", http.NoBody))
 	var status metav1.Status
-	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusBadRequest || status.Kind != "Status" ||
+	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusBadRequest ||
+		status.Kind != "Status" ||
 		status.Message != "malformed tenant part in the path" || strings.Contains(answer.Body.String(), "ALL") {
 		t.Errorf("%d %s, %v", answer.Code, answer.Body, err)
 	}
@@ -227,7 +238,10 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	o := options(cluster)
 	o.Reviews = true
 	boundary := authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil)
-	for _, path := range []string{"/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews", "/apis/authorization.k8s.io/v1/namespaces/a--web/localsubjectaccessreviews"} {
+	for _, path := range []string{
+		"/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+		"/apis/authorization.k8s.io/v1/namespaces/a--web/localsubjectaccessreviews",
+	} {
 		for who, want := range map[string]int{"a": http.StatusOK, "system": http.StatusForbidden} {
 			if _, code := sendThrough(t, boundary, callerOf(who), nil, http.MethodPost, "/tenants/a"+path); code != want {
 				t.Errorf("%s by %s: %d, want %d", path, who, code, want)
@@ -266,8 +280,10 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 		}
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), node)))
 	}))
-	chain = filters.WithRequestInfo(chain, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
-	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
+	chain = filters.WithRequestInfo(chain,
+		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(),
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/healthz", http.NoBody))
 	if got == nil || got.GetName() != "somebody" {
 		t.Errorf("the handler sees %+v", got)
 	}
@@ -280,7 +296,8 @@ func TestHandlersFindNoNote(t *testing.T) {
 	asked := false
 	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		asked = true
-		if d, reason, _ := boundary.Authorize(r.Context(), pods(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
+		if d, reason, _ := boundary.Authorize(r.Context(),
+			pods(callerOf("b"), "get", "b--web")); d != authorizer.DecisionAllow {
 			t.Errorf("a question about b in a handler of a's request: %v, %q", d, reason)
 		}
 	}), &authz.Sessions{})
@@ -288,7 +305,8 @@ func TestHandlersFindNoNote(t *testing.T) {
 		authz.NoteCaller(r.Context(), callerOf("a"))
 		handler.ServeHTTP(w, r)
 	})
-	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
+	authz.WithRequestState(chain, nil).ServeHTTP(httptest.NewRecorder(),
+		httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/apis", http.NoBody))
 	if !asked {
 		t.Error("the handler was not reached")
 	}
@@ -310,8 +328,18 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 		{"another tenant's by a tenant's caller", callerOf("a"), callerOf("b"), ""},
 		{"the system's by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "system:kube-scheduler"}, "a"},
 		{"system masters by a tenant's caller", callerOf("a"), root, ""},
-		{"another tenant's group by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "carol", Groups: []string{"tenant:b"}}, ""},
-		{"a foreign service account by a tenant's caller", callerOf("a"), &user.DefaultInfo{Name: "system:serviceaccount:kube-system:x"}, ""},
+		{
+			"another tenant's group by a tenant's caller",
+			callerOf("a"),
+			&user.DefaultInfo{Name: "carol", Groups: []string{"tenant:b"}},
+			"",
+		},
+		{
+			"a foreign service account by a tenant's caller",
+			callerOf("a"),
+			&user.DefaultInfo{Name: "system:serviceaccount:kube-system:x"},
+			"",
+		},
 	} {
 		got, code := serve(t, c.real, c.become, "/api/v1/namespaces/a--web/pods")
 		if (got != nil) != (c.want != "") {
@@ -336,22 +364,26 @@ func TestImpersonatedUsersAreBound(t *testing.T) {
 func FuzzTenantPath(f *testing.F) {
 	for _, s := range []string{
 		"/tenants/a/api/v1/namespaces/b--web/pods", "/tenants/b/api/v1/namespaces/b--web/pods", "/tenants/a/tenants/b/api",
-		"/tenants/%62/api/v1/namespaces/b--web/pods", "//tenants/b/apis", "/tenants/a/../b/apis", "/api/v1/namespaces/%62--web/pods", "/tenants/a/api/v1/watch/namespaces",
+		"/tenants/%62/api/v1/namespaces/b--web/pods", "//tenants/b/apis", "/tenants/a/../b/apis",
+		"/api/v1/namespaces/%62--web/pods", "/tenants/a/api/v1/watch/namespaces",
 	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
-		if u, err := url.ParseRequestURI(target); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" || strings.ContainsAny(target, " \n\r\t\x00") {
+		if u, err := url.ParseRequestURI(target); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" ||
+			strings.ContainsAny(target, " \n\r\t\x00") {
 			return
 		}
 		got, _ := serve(t, callerOf("a"), nil, "http://x"+target)
 		if got == nil || !got.info.IsResourceRequest || got.info.Namespace == "a--web" {
 			return
 		}
-		if got.info.Resource == "namespaces" && got.info.APIGroup == "" && strings.Contains(got.selector, "kubetenant.dev/tenant=a") {
+		if got.info.Resource == "namespaces" && got.info.APIGroup == "" &&
+			strings.Contains(got.selector, "kubetenant.dev/tenant=a") {
 			return
 		}
-		if got.info.Namespace == "" && (strings.HasPrefix(got.info.Resource, "selfsubject") || got.info.Resource == "storageclasses") {
+		if got.info.Namespace == "" &&
+			(strings.HasPrefix(got.info.Resource, "selfsubject") || got.info.Resource == "storageclasses") {
 			return
 		}
 		t.Fatalf("%q is served: %+v", target, got.info)

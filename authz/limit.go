@@ -127,7 +127,9 @@ func isForSelfReview(ctx context.Context) bool {
 
 // limitObject decides about a list of objects that are each about one tenant: limited to the one that is about tenant id,
 // which the list may name itself. Another selector of fields would be another's word about that.
-func (b *Boundary) limitObject(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
+func (b *Boundary) limitObject(
+	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
+) verdict {
 	name, sole := b.ObjectOf(attrs.resource, id)
 	switch {
 	case attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id):
@@ -178,7 +180,9 @@ func limitedToObject(ctx context.Context, r *http.Request, name string) (context
 }
 
 // rewritten returns the request with another query, and with what the handlers know of it changed alike.
-func rewritten(ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo)) (context.Context, *http.Request) {
+func rewritten(
+	ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo),
+) (context.Context, *http.Request) {
 	if info, ok := request.RequestInfoFrom(ctx); ok {
 		changed := *info
 		change(&changed)
@@ -224,7 +228,9 @@ func unpaged(r *http.Request) (url.Values, error) {
 }
 
 // limited returns the request limited to the selector, and in nothing else. Its errors are the answers.
-func limited(ctx context.Context, r *http.Request, selector labels.Requirements) (context.Context, *http.Request, error) {
+func limited(
+	ctx context.Context, r *http.Request, selector labels.Requirements,
+) (context.Context, *http.Request, error) {
 	values, err := unpaged(r)
 	if err != nil {
 		return nil, nil, err

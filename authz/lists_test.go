@@ -125,7 +125,8 @@ func TestListsAreFiltered(t *testing.T) {
 			}
 			for _, text := range []string{got.selector, got.info.LabelSelector} {
 				selector, err := labels.Parse(text)
-				if err != nil || selector.Matches(labels.Set{tenant.Label: "b", "env": "prod"}) || selector.Matches(labels.Set{"env": "prod"}) {
+				if err != nil || selector.Matches(labels.Set{tenant.Label: "b", "env": "prod"}) ||
+					selector.Matches(labels.Set{"env": "prod"}) {
 					t.Errorf("%s %s%s goes on with %q", l.method, l.path, query, text)
 				}
 			}
@@ -138,7 +139,9 @@ func TestListsAreFiltered(t *testing.T) {
 func TestPagination(t *testing.T) {
 	e := &asked{allow: true}
 	o := labelled()
-	for _, own := range []string{"", "&labelSelector=kubetenant.dev/tenant%3Da", "&labelSelector=kubetenant.dev/tenant%3Db"} {
+	for _, own := range []string{
+		"", "&labelSelector=kubetenant.dev/tenant%3Da", "&labelSelector=kubetenant.dev/tenant%3Db",
+	} {
 		if strings.HasSuffix(own, "b") {
 			o.Exceptions = []authz.Exception{e.exception()}
 		}
@@ -153,10 +156,12 @@ func TestPagination(t *testing.T) {
 			"?continue=&continue=abc": 410,
 			"?Continue=abc":           410,
 		} {
-			for _, l := range append(everyList[:len(everyList):len(everyList)], struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
+			for _, l := range append(everyList[:len(everyList):len(everyList)],
+				struct{ method, path string }{http.MethodGet, "/api/v1/namespaces"}) {
 				want := want
 				switch {
-				case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"): // excepted whole: attributes of that path have no selector
+				// excepted whole: attributes of that path have no selector
+				case strings.Contains(l.path, "/watch/") && strings.HasSuffix(own, "b"):
 					continue
 				case l.method == http.MethodDelete && want == 200 && strings.Contains(strings.ToLower(query), "limit"):
 					want = 400 // more would be deleted
@@ -164,13 +169,17 @@ func TestPagination(t *testing.T) {
 				s, query := allowing(o), query+own
 				raw := ""
 				s.handle = func(r *http.Request) { raw = strings.ToLower(r.URL.RawQuery) }
-				if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") || strings.Contains(raw, "continue=") {
+				if _, code := s.send(t, callerOf("a"), l.method, l.path+query); code != want || strings.Contains(raw, "limit=") ||
+					strings.Contains(raw, "continue=") {
 					t.Errorf("%s %s%s: %d, want %d; goes on with %q", l.method, l.path, query, code, want, raw)
 				}
 			}
 		}
 	}
-	for target, u := range map[string]user.Info{"/api/v1/namespaces/a--web/pods?limit=1&continue=abc": callerOf("a"), "/api/v1/pods?limit=1&continue=abc": callerOf("system")} {
+	for target, u := range map[string]user.Info{
+		"/api/v1/namespaces/a--web/pods?limit=1&continue=abc": callerOf("a"),
+		"/api/v1/pods?limit=1&continue=abc":                   callerOf("system"),
+	} {
 		s := allowing(o)
 		s.handle = func(r *http.Request) {
 			if r.URL.Query().Get("limit") != "1" || r.URL.Query().Get("continue") != "abc" {
@@ -204,7 +213,8 @@ func TestListsWaitForLabels(t *testing.T) {
 	}
 	o.Selectable = []schema.GroupResource{{Group: "metrics.k8s.io", Resource: "pods"}, {Resource: "nodes"}}
 	for path, want := range map[string]int{"/apis/metrics.k8s.io/v1beta1/pods": 200, "/api/v1/nodes": 403} {
-		if got, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want || got != nil && got.selector != "kubetenant.dev/tenant=a" {
+		if got, code := allowing(o).send(t, callerOf("a"), http.MethodGet, path); code != want ||
+			got != nil && got.selector != "kubetenant.dev/tenant=a" {
 			t.Errorf("%s = %d %+v, want %d", path, code, got, want)
 		}
 	}
@@ -214,7 +224,8 @@ func TestListsWaitForLabels(t *testing.T) {
 // is selected by what goes on.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{
-		"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db", "watch=1&labelSelector=x+notin+(y)", "labelSelector=a&labelSelector=b",
+		"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db",
+		"watch=1&labelSelector=x+notin+(y)", "labelSelector=a&labelSelector=b",
 		"%6cabelSelector=a", "labelSelector=kubetenant.dev/tenant+in+(a,b),x", "labelSelector[]=a", "LABELSELECTOR=a",
 	} {
 		f.Add(s)
@@ -232,7 +243,9 @@ func FuzzSelector(f *testing.F) {
 			if err != nil {
 				t.Fatalf("%q goes on with %q: %v", query, text, err)
 			}
-			for _, set := range []labels.Set{{}, {tenant.Label: "b"}, {tenant.Label: ""}, {tenant.Label: "A"}, {"a": "b", "x": "z"}} {
+			for _, set := range []labels.Set{
+				{}, {tenant.Label: "b"}, {tenant.Label: ""}, {tenant.Label: "A"}, {"a": "b", "x": "z"},
+			} {
 				if selector.Matches(set) {
 					t.Fatalf("%q goes on with %q, which selects %v", query, text, set)
 				}
@@ -243,7 +256,8 @@ func FuzzSelector(f *testing.F) {
 
 // older reads the older form where pods, deployments or namespaces follow.
 func older(r schema.GroupResource) bool {
-	return r.Resource == "pods" || r.Resource == "namespaces" && r.Group == "" || r.Group == "apps" && r.Resource == "deployments"
+	return r.Resource == "pods" || r.Resource == "namespaces" && r.Group == "" ||
+		r.Group == "apps" && r.Resource == "deployments"
 }
 
 // TestOlderTenantPaths: the tenant stands behind the version, where a known resource follows.
@@ -301,13 +315,16 @@ func TestOlderTenantPaths(t *testing.T) {
 // FuzzOlderTenantPath: with both forms read, a tenant's caller is served nothing of another's.
 func FuzzOlderTenantPath(f *testing.F) {
 	for _, s := range []string{
-		"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods", "/apis/apps/v1/tenants/a/deployments",
-		"/api/v1/tenants/a/tenants/b/pods", "/api/v1/tenants/a/namespaces/a--web/pods/../../b--web", "/api//tenants/a/pods", "/api/v1/tenants/a/watch/namespaces/b--web/pods",
+		"/api/v1/tenants/a/namespaces/b--web/pods", "/api/v1/tenants/b/pods", "/tenants/a/api/v1/tenants/b/pods",
+		"/apis/apps/v1/tenants/a/deployments",
+		"/api/v1/tenants/a/tenants/b/pods", "/api/v1/tenants/a/namespaces/a--web/pods/../../b--web", "/api//tenants/a/pods",
+		"/api/v1/tenants/a/watch/namespaces/b--web/pods",
 	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, target string) {
-		if u, err := url.ParseRequestURI(target); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" || strings.ContainsAny(target, " \n\r\t\x00") {
+		if u, err := url.ParseRequestURI(target); err != nil || !strings.HasPrefix(u.Path, "/") || u.Host != "" ||
+			strings.ContainsAny(target, " \n\r\t\x00") {
 			return
 		}
 		s := allowing(labelled())
@@ -319,7 +336,8 @@ func FuzzOlderTenantPath(f *testing.F) {
 		if strings.Contains(got.selector, "kubetenant.dev/tenant=a") && got.selector == got.info.LabelSelector {
 			return
 		}
-		if got.info.Namespace == "" && (strings.HasPrefix(got.info.Resource, "selfsubject") || got.info.Resource == "storageclasses") {
+		if got.info.Namespace == "" &&
+			(strings.HasPrefix(got.info.Resource, "selfsubject") || got.info.Resource == "storageclasses") {
 			return
 		}
 		t.Fatalf("%q is served: %+v", target, got.info)
@@ -334,16 +352,23 @@ type asked struct {
 }
 
 func (a *asked) exception() authz.Exception {
-	return authz.Exception{Reason: authz.ReasonGrant, Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
-		a.crossings = append(a.crossings, c)
-		return a.allow, a.until
-	}}
+	return authz.Exception{
+		Reason: authz.ReasonGrant,
+		Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
+			a.crossings = append(a.crossings, c)
+			return a.allow, a.until
+		},
+	}
 }
 
 // TestExceptions are asked about crossings and nothing else, and allow for their reason.
 func TestExceptions(t *testing.T) {
 	system := &user.DefaultInfo{Name: "root", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
-	inSystemGroup := &user.DefaultInfo{Name: "eve", Groups: []string{"system:nodes"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+	inSystemGroup := &user.DefaultInfo{
+		Name:   "eve",
+		Groups: []string{"system:nodes"},
+		Extra:  map[string][]string{tenant.ExtraKey: {"a"}},
+	}
 	pod := func(verb, namespace string) authorizer.AttributesRecord {
 		return authorizer.AttributesRecord{
 			Verb:            verb,
@@ -364,13 +389,20 @@ func TestExceptions(t *testing.T) {
 		"nobody's namespace":         {callerOf("a"), pod("get", "bad"), true, authz.Space{}},
 		"a missing namespace":        {callerOf("a"), pod("get", "missing"), true, authz.Space{}},
 		"over all namespaces":        {callerOf("a"), pod("list", ""), true, authz.Space{All: true}},
-		"cluster scope":              {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true}, true, authz.Space{ID: tenant.System()}},
-		"a path":                     {callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.Space{ID: tenant.System()}},
-		"the own namespace":          {callerOf("a"), pod("get", "a--web"), false, authz.Space{}},
-		"a lookup that fails":        {callerOf("a"), pod("get", "away"), false, authz.Space{}},
-		"the system's caller":        {system, pod("get", "b--web"), false, authz.Space{}},
-		"no tenant":                  {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.Space{}},
-		"a system group":             {inSystemGroup, pod("get", "b--web"), false, authz.Space{}},
+		"cluster scope": {
+			callerOf("a"),
+			authorizer.AttributesRecord{Verb: "get", Resource: "nodes", ResourceRequest: true},
+			true,
+			authz.Space{ID: tenant.System()},
+		},
+		"a path": {
+			callerOf("a"), authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}, true, authz.Space{ID: tenant.System()},
+		},
+		"the own namespace":   {callerOf("a"), pod("get", "a--web"), false, authz.Space{}},
+		"a lookup that fails": {callerOf("a"), pod("get", "away"), false, authz.Space{}},
+		"the system's caller": {system, pod("get", "b--web"), false, authz.Space{}},
+		"no tenant":           {&user.DefaultInfo{Name: "x"}, pod("get", "b--web"), false, authz.Space{}},
+		"a system group":      {inSystemGroup, pod("get", "b--web"), false, authz.Space{}},
 		"a dot segment": {
 			callerOf("a"),
 			authorizer.AttributesRecord{
@@ -444,7 +476,8 @@ func TestExceptions(t *testing.T) {
 			if c.asked && (e.crossings[0].Space != c.space || e.crossings[0].Caller != tenanttest.ID(t, "a")) {
 				t.Errorf("%s: asked about %+v", name, e.crossings[0])
 			}
-			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want || (reason == string(authz.ReasonGrant)) != want || err != nil {
+			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want ||
+				(reason == string(authz.ReasonGrant)) != want || err != nil {
 				t.Errorf("%s: %v, %q, %v", name, d, reason, err)
 			}
 		}
@@ -458,13 +491,14 @@ func TestExceptionsOnTheWay(t *testing.T) {
 	o := labelled()
 	o.Exceptions = []authz.Exception{e.exception()}
 	for target, want := range map[string]int{
-		"/api/v1/namespaces/b--web/pods":                                                                    200,
-		"/tenants/a/api/v1/namespaces/b--web/pods":                                                          403,
-		"/tenants/b/api/v1/namespaces/b--web/pods":                                                          403,
-		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db":                                              200,
-		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3Dc":      403,
-		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&LabelSelector=x":                              403,
-		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200, // about all: the exception of this test allows anything
+		"/api/v1/namespaces/b--web/pods":                                                               200,
+		"/tenants/a/api/v1/namespaces/b--web/pods":                                                     403,
+		"/tenants/b/api/v1/namespaces/b--web/pods":                                                     403,
+		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db":                                         200,
+		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3Dc": 403,
+		"/api/v1/pods?labelSelector=kubetenant.dev/tenant%3Db&LabelSelector=x":                         403,
+		// about all: the exception of this test allows anything
+		"/apis/metrics.k8s.io/v1beta1/pods?labelSelector=kubetenant.dev/tenant%3Db":                         200,
 		"/api/v1/namespaces?labelSelector=kubetenant.dev/tenant%3Db&labelSelector=kubetenant.dev/tenant%3D": 403,
 	} {
 		if _, code := allowing(o).send(t, callerOf("a"), http.MethodGet, target); code != want {
@@ -476,7 +510,9 @@ func TestExceptionsOnTheWay(t *testing.T) {
 // TestSessionsEnd: what is open in a namespace ends when that is another's, and not before.
 func TestSessionsEnd(t *testing.T) {
 	ns := func(uid, owner string) *corev1.Namespace {
-		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", UID: types.UID(uid), Labels: map[string]string{tenant.Label: owner}}}
+		n := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "a--web", UID: types.UID(uid), Labels: map[string]string{tenant.Label: owner}},
+		}
 		if owner == "" {
 			n.Labels = nil
 		}
@@ -486,11 +522,19 @@ func TestSessionsEnd(t *testing.T) {
 		event func(*authz.Sessions)
 		ends  bool
 	}{
-		"an update":          {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "a")) }, false},
-		"another's":          {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true},
-		"the label is gone":  {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) }, true},
-		"nobody's":           {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true},
-		"made anew for a":    {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true},
+		"an update": {
+			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "a")) }, false,
+		},
+		"another's": {
+			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "b")) }, true,
+		},
+		"the label is gone": {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "")) }, true},
+		"nobody's": {
+			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("1", "System")) }, true,
+		},
+		"made anew for a": {
+			func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(ns("1", "a"), ns("2", "a")) }, true,
+		},
 		"made anew for b":    {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnAdd(ns("2", "b"), false) }, true},
 		"deleted":            {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(ns("1", "a")) }, true},
 		"known at the start": {func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnAdd(ns("1", "a"), true) }, false},
@@ -547,7 +591,9 @@ func TestMissingSessionsEnd(t *testing.T) {
 		o.OwnPrefixes = true
 		s := allowing(o)
 		s.handle = func(r *http.Request) {
-			s.sessions.Follow(authz.OwnerOf).OnAdd(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels}}, false)
+			s.sessions.Follow(authz.OwnerOf).OnAdd(&corev1.Namespace{
+				ObjectMeta: metav1.ObjectMeta{Name: "a--new", Labels: c.labels},
+			}, false)
 			if ended := r.Context().Err() != nil; ended != c.ends {
 				t.Errorf("%s: ended %t", name, ended)
 			}
@@ -564,8 +610,12 @@ func TestImpersonatedGroups(t *testing.T) {
 		real user.Info
 		is   bool
 	}{
-		"in the group":      {&user.DefaultInfo{Name: "lead", Groups: []string{"tenant:a"}, Extra: callerOf("a").GetExtra()}, true},
-		"in another group":  {&user.DefaultInfo{Name: "lead", Groups: []string{"tenant:ab"}, Extra: callerOf("a").GetExtra()}, false},
+		"in the group": {
+			&user.DefaultInfo{Name: "lead", Groups: []string{"tenant:a"}, Extra: callerOf("a").GetExtra()}, true,
+		},
+		"in another group": {
+			&user.DefaultInfo{Name: "lead", Groups: []string{"tenant:ab"}, Extra: callerOf("a").GetExtra()}, false,
+		},
 		"in no group":       {&user.DefaultInfo{Name: "bot", Extra: callerOf("a").GetExtra()}, false},
 		"the system tenant": {callerOf("system"), true},
 	} {
@@ -577,7 +627,8 @@ func TestImpersonatedGroups(t *testing.T) {
 				t.Errorf("%s: in the tenant's group: %t", name, is)
 			}
 		}
-		if got, code := s.send(t, c.real, http.MethodGet, "/api/v1/namespaces/a--web/pods"); got == nil && name != "in another group" {
+		if got, code := s.send(t, c.real, http.MethodGet, "/api/v1/namespaces/a--web/pods"); got == nil &&
+			name != "in another group" {
 			t.Errorf("%s: %d", name, code)
 		}
 	}
@@ -594,7 +645,11 @@ func TestRevokedSessionsEnd(t *testing.T) {
 		for name, c := range map[string]struct {
 			user user.Info
 			ends bool
-		}{"mallory of a": {mallory("a"), true}, "mallory of the system": {mallory("system"), true}, "alice": {callerOf("a"), false}} {
+		}{
+			"mallory of a":          {mallory("a"), true},
+			"mallory of the system": {mallory("system"), true},
+			"alice":                 {callerOf("a"), false},
+		} {
 			s := allowing(labelled())
 			s.handle = func(r *http.Request) {
 				s.sessions.EndRevoked(isMallory)
@@ -625,7 +680,8 @@ func TestRevokedImpersonatorsEnd(t *testing.T) {
 				t.Errorf("as bob by %s: ended %t", name, ended)
 			}
 		}
-		if got, code := s.send(t, &user.DefaultInfo{Name: name, Extra: callerOf("a").GetExtra()}, http.MethodGet, "/api/v1/pods?watch=true"); got == nil {
+		if got, code := s.send(t, &user.DefaultInfo{Name: name, Extra: callerOf("a").GetExtra()}, http.MethodGet,
+			"/api/v1/pods?watch=true"); got == nil {
 			t.Errorf("%s: %d", name, code)
 		}
 	}
@@ -652,13 +708,19 @@ func TestMethods(t *testing.T) {
 		"impersonate:user-info":        400,
 	} {
 		reached := false
-		handler := authz.WithRequestState(filters.WithRequestInfo(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		handler := authz.WithRequestState(filters.WithRequestInfo(http.HandlerFunc(func(
+			_ http.ResponseWriter, r *http.Request,
+		) {
 			reached = true
 			if info, ok := request.RequestInfoFrom(r.Context()); ok && strings.HasPrefix(info.Verb, "impersonate") {
 				t.Errorf("%q is the verb %q", method, info.Verb)
 			}
-		}), &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}), nil)
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/tenants/b/api/v1/namespaces/b--web/pods", http.NoBody)
+		}), &request.RequestInfoFactory{
+			APIPrefixes:          sets.NewString("api", "apis"),
+			GrouplessAPIPrefixes: sets.NewString("api"),
+		}), nil)
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet,
+			"/tenants/b/api/v1/namespaces/b--web/pods", http.NoBody)
 		r.Method = method
 		answer := httptest.NewRecorder()
 		if handler.ServeHTTP(answer, r); answer.Code != want || reached != (want == 200) {
@@ -678,14 +740,28 @@ func TestExceptedSessionsEnd(t *testing.T) {
 		during func(*authz.Sessions)
 		ends   bool
 	}{
-		"nothing changes":              {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(*authz.Sessions) {}, false},
-		"exceptions of the namespace":  {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("b--web") }, true},
-		"exceptions of another":        {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("c--web") }, false},
-		"all exceptions":               {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true},
-		"all, of a list over all":      {"/api/v1/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true},
-		"its time has come":            {"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(-time.Second), func(*authz.Sessions) {}, true},
-		"its time has not come":        {"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(time.Hour), func(*authz.Sessions) {}, false},
-		"what is the caller's goes on": {"/api/v1/namespaces/a--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, false},
+		"nothing changes": {"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(*authz.Sessions) {}, false},
+		"exceptions of the namespace": {
+			"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("b--web") }, true,
+		},
+		"exceptions of another": {
+			"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("c--web") }, false,
+		},
+		"all exceptions": {
+			"/api/v1/namespaces/b--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true,
+		},
+		"all, of a list over all": {
+			"/api/v1/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, true,
+		},
+		"its time has come": {
+			"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(-time.Second), func(*authz.Sessions) {}, true,
+		},
+		"its time has not come": {
+			"/api/v1/namespaces/b--web/pods?watch=true", time.Now().Add(time.Hour), func(*authz.Sessions) {}, false,
+		},
+		"what is the caller's goes on": {
+			"/api/v1/namespaces/a--web/pods?watch=true", time.Time{}, func(s *authz.Sessions) { s.EndExcepted("") }, false,
+		},
 	} {
 		e.until = c.until
 		s := allowing(o)
@@ -711,10 +787,11 @@ func TestExceptedSessionsEnd(t *testing.T) {
 	before.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true")
 	// A change while the request is being authorized counts too.
 	s := allowing(o)
-	s.boundary = authz.New(withException(o, authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.Crossing) (bool, time.Time) {
-		s.sessions.EndExcepted("b--web")
-		return true, time.Time{}
-	}}), nil, nil)
+	s.boundary = authz.New(withException(o,
+		authz.Exception{Reason: authz.ReasonGrant, Allows: func(context.Context, *authz.Crossing) (bool, time.Time) {
+			s.sessions.EndExcepted("b--web")
+			return true, time.Time{}
+		}}), nil, nil)
 	ended := false
 	s.handle = func(r *http.Request) { ended = r.Context().Err() != nil }
 	if s.send(t, callerOf("a"), http.MethodGet, "/api/v1/namespaces/b--web/pods?watch=true"); !ended {

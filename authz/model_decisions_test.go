@@ -78,7 +78,11 @@ func TestModel(t *testing.T) {
 		})
 	}
 	workers.Wait()
-	for kind, count := range map[string]int64{"denied": kinds[0].Load(), "delegated": kinds[1].Load(), "allowed": kinds[2].Load()} {
+	for kind, count := range map[string]int64{
+		"denied":    kinds[0].Load(),
+		"delegated": kinds[1].Load(),
+		"allowed":   kinds[2].Load(),
+	} {
 		if count < int64(*modelDecisions)/200 && *modelDecisions >= 10_000 {
 			t.Errorf("%s: %d of %d: the worlds do not ask enough of it", kind, count, *modelDecisions)
 		}
@@ -188,7 +192,9 @@ func idOrZero(name string) tenant.ID {
 // boundary is the real thing in the world, before a delegate that keeps what it is asked.
 func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	tb.Helper()
-	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { return w.namespaces[name].cached.namespace(name) },
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
+		return w.namespaces[name].cached.namespace(name)
+	},
 		func(_ context.Context, name string) (*corev1.Namespace, error) {
 			return w.namespaces[name].live.namespace(name)
 		})
@@ -304,7 +310,11 @@ func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
 			live[g.Name] = g
 		}
 	}
-	return &grant.Grants{Index: index, Now: func() time.Time { return now }, Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) { return live[name], nil }}
+	return &grant.Grants{
+		Index: index,
+		Now:   func() time.Time { return now },
+		Live:  func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) { return live[name], nil },
+	}
 }
 
 func (w *modelWorld) policy(tb testing.TB) func(context.Context, *authz.Crossing) (bool, time.Time) {
@@ -422,7 +432,8 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 	if q.path != "" {
 		path = "/tenants/" + q.path + path
 	}
-	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { out.served = r }), &authz.Sessions{})
+	handler := authz.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { out.served = r }),
+		&authz.Sessions{})
 	authorize := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var u user.Info
 		if q.real != nil {
@@ -437,7 +448,8 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 		if out.decision == authorizer.DecisionDeny || strings.HasPrefix(q.verb, "impersonate") {
 			return
 		}
-		ctx := request.WithRequestInfo(request.WithUser(r.Context(), u), &request.RequestInfo{IsResourceRequest: q.isResource, Verb: q.verb, Name: q.name})
+		ctx := request.WithRequestInfo(request.WithUser(r.Context(), u),
+			&request.RequestInfo{IsResourceRequest: q.isResource, Verb: q.verb, Name: q.name})
 		handler.ServeHTTP(w, r.WithContext(ctx))
 	})
 	answer := httptest.NewRecorder()
@@ -453,7 +465,9 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 }
 
 // compare asks both, and returns what the real one did (0 denied, 1 delegated, 2 allowed) and how they differ.
-func (w *modelWorld) compare(tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest) (kind int, problem string) {
+func (w *modelWorld) compare(
+	tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest,
+) (kind int, problem string) {
 	tb.Helper()
 	want := w.decide(q)
 	delegate.reached = nil
@@ -463,7 +477,11 @@ func (w *modelWorld) compare(tb testing.TB, b *authz.Boundary, delegate *recorde
 		problem = "an error: " + got.err.Error()
 	case got.decision == authorizer.DecisionAllow && got.reached == nil:
 		kind = 2
-		if by := map[string]authz.Reason{"grant": authz.ReasonGrant, "announced": authz.ReasonAnnounced, "abac": authz.ReasonABAC}[want.by]; !want.allowed || got.reason != string(by) {
+		if by := map[string]authz.Reason{
+			"grant":     authz.ReasonGrant,
+			"announced": authz.ReasonAnnounced,
+			"abac":      authz.ReasonABAC,
+		}[want.by]; !want.allowed || got.reason != string(by) {
 			problem = fmt.Sprintf("allowed: %s; want %+v", got.reason, want)
 		}
 	case got.decision == authorizer.DecisionDeny && got.reached == nil:
@@ -553,6 +571,7 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 // holds reports whether a selector matches objects of the tenant only.
 func holds(selector labels.Requirements, id string) bool {
 	return slices.ContainsFunc(selector, func(r labels.Requirement) bool {
-		return r.Key() == "kubetenant.dev/tenant" && r.Values().Len() == 1 && r.Values().Has(id) && (r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In)
+		return r.Key() == "kubetenant.dev/tenant" && r.Values().Len() == 1 && r.Values().Has(id) &&
+			(r.Operator() == selection.Equals || r.Operator() == selection.DoubleEquals || r.Operator() == selection.In)
 	})
 }

@@ -17,10 +17,14 @@ type modelWorld struct {
 	systemNamespaces, paths, shared, selectable, unlabelled  map[string]bool
 	openObjects                                              map[[5]string]bool // verb, namespace, name, group, resource
 	revoked                                                  map[string]bool    // user names
-	objects                                                  map[string]string  // whom an own object is about, by group/resource/name
-	several                                                  map[string]bool    // group/resource of which a tenant may have several
-	writable                                                 map[string]bool    // group/resource of which a tenant may write its own
-	access                                                   map[string]string  // of a tenant: "unknown", "none", "closed", "reads", or open
+	// whom an own object is about, by group/resource/name
+	objects map[string]string
+	// group/resource of which a tenant may have several
+	several map[string]bool
+	// group/resource of which a tenant may write its own
+	writable map[string]bool
+	// of a tenant: "unknown", "none", "closed", "reads", or open
+	access map[string]string
 
 	fromGroups, accountsInGroup, qualified, ownPrefixes, rulesElsewhere, shadow, stale bool
 
@@ -187,7 +191,8 @@ func account(name string) (namespace string, is, wellFormed bool) {
 
 // isModelName: what may be in the name of a service account here.
 func isModelName(s string, dots bool) bool {
-	if s == "" || strings.HasPrefix(s, "-") || strings.HasSuffix(s, "-") || strings.HasPrefix(s, ".") || strings.HasSuffix(s, ".") {
+	if s == "" || strings.HasPrefix(s, "-") || strings.HasSuffix(s, "-") || strings.HasPrefix(s, ".") ||
+		strings.HasSuffix(s, ".") {
 		return false
 	}
 	for _, c := range s {
@@ -335,13 +340,15 @@ func (w *modelWorld) decide(q modelRequest) modelAnswer {
 	}
 	group, in := "", *asker
 	_, isAccount, _ := account(asker.name)
-	if id != nobody && id != "system" && (!isAccount || w.accountsInGroup) && !slices.Contains(asker.groups, "tenant:"+id) &&
+	if id != nobody && id != "system" && (!isAccount || w.accountsInGroup) &&
+		!slices.Contains(asker.groups, "tenant:"+id) &&
 		(!impersonated || real == "system" || slices.Contains(q.real.groups, "tenant:"+id)) {
 		group = "tenant:" + id
 		in.groups = append(slices.Clone(asker.groups), group)
 	}
 	out := w.judge(q, id, &in)
-	if how := w.access[id]; id != nobody && id != "system" && (how == "closed" && !isAboutOneself(&q) || how == "reads" && !isAboutOneself(&q) && !isReading(&q)) {
+	if how := w.access[id]; id != nobody && id != "system" &&
+		(how == "closed" && !isAboutOneself(&q) || how == "reads" && !isAboutOneself(&q) && !isReading(&q)) {
 		out = modelAnswer{closed: true}
 	}
 	if !out.delegated && !out.allowed && !out.closed && w.shadow {
@@ -381,7 +388,9 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 	}
 	pass := modelAnswer{delegated: true}
 	switch {
-	case isImpersonation(&q) && (malformed[q.name] && q.resource != "userextras" || malformedValue[q.name] || q.resource == "userextras" && malformed[q.subresource]):
+	case isImpersonation(&q) &&
+		(malformed[q.name] && q.resource != "userextras" || malformedValue[q.name] ||
+			q.resource == "userextras" && malformed[q.subresource]):
 		return modelAnswer{}
 	case id == nobody:
 		if w.isOpenToAll(&q) {
@@ -410,12 +419,17 @@ func (w *modelWorld) judge(q modelRequest, id string, asker *modelUser) modelAns
 
 // isOpenToAll: what nobody's callers may ask for.
 func (w *modelWorld) isOpenToAll(q *modelRequest) bool {
-	return !q.isResource && w.paths[q.url] || q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
+	return !q.isResource && w.paths[q.url] ||
+		q.isResource && q.subresource == "" && w.openObjects[[5]string{q.verb, q.namespace, q.name, q.group, q.resource}]
 }
 
 // isAboutOneself: a self review, which a closed tenant's callers keep.
 func isAboutOneself(q *modelRequest) bool {
-	self := map[string]bool{"authentication.k8s.io/selfsubjectreviews": true, "authorization.k8s.io/selfsubjectaccessreviews": true, "authorization.k8s.io/selfsubjectrulesreviews": true}
+	self := map[string]bool{
+		"authentication.k8s.io/selfsubjectreviews":      true,
+		"authorization.k8s.io/selfsubjectaccessreviews": true,
+		"authorization.k8s.io/selfsubjectrulesreviews":  true,
+	}
 	return q.isResource && q.verb == "create" && q.subresource == "" && self[q.kind()]
 }
 
@@ -455,7 +469,8 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	none, pass := modelAnswer{}, modelAnswer{delegated: true}
 	if strings.HasPrefix(q.verb, "impersonate-on:") {
 		parts := strings.SplitN(q.verb, ":", 3)
-		if len(parts) < 3 || parts[1] != "user-info" && parts[1] != "serviceaccount" || strings.HasPrefix(parts[2], "impersonate") {
+		if len(parts) < 3 || parts[1] != "user-info" && parts[1] != "serviceaccount" ||
+			strings.HasPrefix(parts[2], "impersonate") {
 			return none
 		}
 		q.verb = parts[2]
@@ -510,15 +525,19 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 		return none
 	}
 	switch {
-	case q.verb == "create" && q.subresource == "" && (q.kind() == "authorization.k8s.io/selfsubjectaccessreviews" || q.kind() == "authentication.k8s.io/selfsubjectreviews" ||
-		q.kind() == "authorization.k8s.io/selfsubjectrulesreviews" && !w.rulesElsewhere):
+	case q.verb == "create" && q.subresource == "" &&
+		(q.kind() == "authorization.k8s.io/selfsubjectaccessreviews" ||
+			q.kind() == "authentication.k8s.io/selfsubjectreviews" ||
+			q.kind() == "authorization.k8s.io/selfsubjectrulesreviews" && !w.rulesElsewhere):
 		return pass
-	case q.subresource == "" && (q.verb == "get" || q.verb == "list" || q.verb == "watch") && w.shared[q.kind()] && scope != "namespaced":
+	case q.subresource == "" && (q.verb == "get" || q.verb == "list" || q.verb == "watch") && w.shared[q.kind()] &&
+		scope != "namespaced":
 		return pass
 	case q.subresource == "" && q.verb == "get" && q.name != "" && w.objects[q.kind()+"/"+q.name] == id:
 		return pass
 	case q.subresource == "" && scope != "namespaced" && w.writable[q.kind()] && (q.verb == "create" && q.name == "" ||
-		(q.verb == "update" || q.verb == "patch" || q.verb == "delete") && q.name != "" && w.objects[q.kind()+"/"+q.name] == id):
+		(q.verb == "update" || q.verb == "patch" || q.verb == "delete") && q.name != "" &&
+			w.objects[q.kind()+"/"+q.name] == id):
 		return pass
 	case q.subresource == "" && q.verb == "list" && scope == "cluster" && w.isOwnKind(q.kind()):
 		return w.own(q, id)
@@ -545,7 +564,8 @@ func (w *modelWorld) isNone(q modelRequest) bool {
 		}
 	}
 	switch q.kind() {
-	case "authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews", "authorization.k8s.io/localsubjectaccessreviews":
+	case "authentication.k8s.io/tokenreviews", "authorization.k8s.io/subjectaccessreviews",
+		"authorization.k8s.io/localsubjectaccessreviews":
 		return true
 	}
 	return q.verb == "" || q.verb == "*" || q.group == "*" || q.resource == "*" || q.resource == "" ||
@@ -559,11 +579,13 @@ func (w *modelWorld) isIn(q modelRequest, id, namespace string) bool {
 		return known
 	}
 	prefix, rest, _ := strings.Cut(namespace, "--")
-	if !w.ownPrefixes || w.look(namespace).exists || prefix != id || rest == "" || id == "system" || !isModelName(id, false) || strings.Contains(id, "--") {
+	if !w.ownPrefixes || w.look(namespace).exists || prefix != id || rest == "" || id == "system" ||
+		!isModelName(id, false) || strings.Contains(id, "--") {
 		return false
 	}
 	own := q.kind() == "/namespaces"
-	ends := q.verb == "create" || q.verb == "list" || (q.name != "" || own) && slices.Contains([]string{"get", "update", "patch", "delete"}, q.verb)
+	ends := q.verb == "create" || q.verb == "list" ||
+		(q.name != "" || own) && slices.Contains([]string{"get", "update", "patch", "delete"}, q.verb)
 	return ends && q.subresource != "log" && !isConnecting(q.subresource) && (own || w.scopes[q.kind()] == "namespaced")
 }
 
@@ -571,7 +593,8 @@ func (w *modelWorld) isIn(q modelRequest, id, namespace string) bool {
 func (q *modelRequest) selected() []string {
 	var found []string
 	for _, r := range q.selector {
-		if r.key == "kubetenant.dev/tenant" && len(r.values) == 1 && (r.operator == "=" || r.operator == "==" || r.operator == "in") {
+		if r.key == "kubetenant.dev/tenant" && len(r.values) == 1 &&
+			(r.operator == "=" || r.operator == "==" || r.operator == "in") {
 			found = append(found, r.values[0])
 		}
 	}
@@ -625,12 +648,15 @@ func (w *modelWorld) mayBecome(q modelRequest, id string) bool {
 		return some && !reserved && !w.isSystemName(q.name) && qualified
 	case q.resource == "groups":
 		return q.name == "tenant:"+id ||
-			some && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] && !w.organizations[q.name] && qualified
+			some && !reserved && !strings.HasPrefix(q.name, "tenant:") && !w.systemGroups[q.name] && !w.organizations[q.name] &&
+				qualified
 	case q.resource == "userextras":
 		domain, _, _ := strings.Cut(strings.ToLower(q.subresource), "/")
 		domain = "." + domain
-		foreign := !strings.HasSuffix(domain, ".kubetenant.dev") && !strings.HasSuffix(domain, ".kubernetes.io") && !strings.HasSuffix(domain, ".k8s.io")
-		return q.subresource == "kubetenant.dev/tenant" && q.name == id || q.subresource != "" && q.subresource != "*" && foreign
+		foreign := !strings.HasSuffix(domain, ".kubetenant.dev") && !strings.HasSuffix(domain, ".kubernetes.io") &&
+			!strings.HasSuffix(domain, ".k8s.io")
+		return q.subresource == "kubetenant.dev/tenant" && q.name == id ||
+			q.subresource != "" && q.subresource != "*" && foreign
 	}
 	return q.resource == "uids"
 }
@@ -640,11 +666,13 @@ func (w *modelWorld) asRequested(q *modelRequest) {
 	if !q.isResource || q.namespace == "" {
 		return
 	}
-	virtual := slices.Contains([]string{"users", "groups", "uids", "userextras"}, q.resource) && (q.group == "" || q.group == "authentication.k8s.io")
+	virtual := slices.Contains([]string{"users", "groups", "uids", "userextras"}, q.resource) &&
+		(q.group == "" || q.group == "authentication.k8s.io")
 	switch {
 	case virtual && strings.HasPrefix(q.verb, "impersonate") && !strings.HasPrefix(q.verb, "impersonate-on:"):
 		q.namespace = ""
-	case q.kind() == "/namespaces" && q.name == "" && q.verb != "create" && q.verb != "list" && q.verb != "watch" && q.verb != "deletecollection":
+	case q.kind() == "/namespaces" && q.name == "" && q.verb != "create" && q.verb != "list" && q.verb != "watch" &&
+		q.verb != "deletecollection":
 	case q.kind() == "/namespaces" && q.name != q.namespace:
 		q.namespace = q.name
 	case q.kind() != "/namespaces" && w.scopes[q.kind()] == "cluster":
@@ -682,7 +710,8 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 		all = true
 		named := q.selected()
 		holds := isNamespace || scope == "namespaced" && !w.unlabelled[q.kind()] || scope == "" && w.selectable[q.kind()]
-		one := len(named) > 0 && !slices.ContainsFunc(named, func(s string) bool { return s != named[0] }) && isModelTenant(named[0])
+		one := len(named) > 0 && !slices.ContainsFunc(named, func(s string) bool { return s != named[0] }) &&
+			isModelTenant(named[0])
 		if one && holds && across && q.subresource == "" && !q.badSelector {
 			all, space = false, named[0]
 		}
@@ -695,7 +724,8 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 	}
 	if q.onTheWay && !all && overAll {
 		named := q.selected()
-		if q.badSelector || q.twice || len(named) == 0 || slices.ContainsFunc(named, func(s string) bool { return s != space }) {
+		if q.badSelector || q.twice || len(named) == 0 ||
+			slices.ContainsFunc(named, func(s string) bool { return s != space }) {
 			return "", nil
 		}
 		limit = space
@@ -707,14 +737,17 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 	if q.isResource && q.namespace != "" && !all && space != "" && !isNamespace {
 		for _, g := range w.grants {
 			if g.namespace == q.namespace && g.tenant == id && g.owner == space && !g.expired && !g.gone &&
-				(slices.Contains(g.users, u.name) || slices.ContainsFunc(u.groups, func(s string) bool { return slices.Contains(g.groups, s) })) &&
-				slices.Contains(g.verbs, q.verb) && slices.Contains(g.apiGroups, q.group) && slices.Contains(g.resources, resource) &&
+				(slices.Contains(g.users, u.name) ||
+					slices.ContainsFunc(u.groups, func(s string) bool { return slices.Contains(g.groups, s) })) &&
+				slices.Contains(g.verbs, q.verb) && slices.Contains(g.apiGroups, q.group) &&
+				slices.Contains(g.resources, resource) &&
 				(len(g.only) == 0 || slices.Contains(g.only, q.name)) {
 				return "grant", &limit
 			}
 		}
 	}
-	if q.isResource && q.namespace == "" && q.kind() == "kubetenant.dev/accessgrants" && (q.verb == "list" || q.verb == "watch") && q.subresource == "" && q.name == "" &&
+	if q.isResource && q.namespace == "" && q.kind() == "kubetenant.dev/accessgrants" &&
+		(q.verb == "list" || q.verb == "watch") && q.subresource == "" && q.name == "" &&
 		q.announced == id && (!q.onTheWay || !q.badSelector && !q.twice) {
 		return "announced", &limit
 	}
@@ -727,12 +760,17 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 			group = "system:authenticated"
 		}
 		switch {
-		case l.tenant != "*" && l.tenant != id, l.user != "" && l.user != "*" && l.user != u.name, group != "" && !slices.Contains(u.groups, group):
+		case l.tenant != "*" && l.tenant != id, l.user != "" && l.user != "*" && l.user != u.name,
+			group != "" && !slices.Contains(u.groups, group):
 		case l.space == "*" && space == "" && !all, l.space != "*" && (all || l.space != space):
-		case l.readonly && (q.verb != "get" && q.verb != "list" && q.verb != "watch" || isConnecting(q.subresource) && q.isResource):
-		case !q.isResource && (l.path == "*" || l.path != "" && l.path == q.url || strings.HasSuffix(l.path, "*") && strings.HasPrefix(q.url, strings.TrimRight(l.path, "*"))):
+		case l.readonly &&
+			(q.verb != "get" && q.verb != "list" && q.verb != "watch" || isConnecting(q.subresource) && q.isResource):
+		case !q.isResource &&
+			(l.path == "*" || l.path != "" && l.path == q.url ||
+				strings.HasSuffix(l.path, "*") && strings.HasPrefix(q.url, strings.TrimRight(l.path, "*"))):
 			return "abac", &limit
-		case q.isResource && l.resource != "" && (l.resource == "*" || l.resource == q.resource) && (l.apiGroup == "*" || l.apiGroup == q.group) && (l.namespace == "*" || l.namespace == q.namespace):
+		case q.isResource && l.resource != "" && (l.resource == "*" || l.resource == q.resource) &&
+			(l.apiGroup == "*" || l.apiGroup == q.group) && (l.namespace == "*" || l.namespace == q.namespace):
 			return "abac", &limit
 		}
 	}

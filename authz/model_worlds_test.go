@@ -53,7 +53,8 @@ func aKind(d draws) string {
 	if oneIn(d, 3) {
 		return oneOf(d, modelKinds...)
 	}
-	return oneOf(d, "/pods", "/configmaps", "apps/deployments", "example.com/widgets", "/namespaces", "metrics.k8s.io/pods", "/secrets")
+	return oneOf(d, "/pods", "/configmaps", "apps/deployments", "example.com/widgets", "/namespaces",
+		"metrics.k8s.io/pods", "/secrets")
 }
 
 func aNamespace(d draws) string {
@@ -87,29 +88,46 @@ func aCaller(d draws) string {
 func oneIn(d draws, n int) bool { return d.of(n) == n-1 }
 
 var (
-	modelTenants    = []string{"a", "b", "acme", "Acme", "a--b", "x.y", "und_er", "systemd", "1", "system"}
-	modelLabels     = append([]string{"", "System", "all", "Tenant", "-a", "a b", strings.Repeat("a", 64)}, modelTenants...)
-	modelNamespaces = []string{"a--web", "b--web", "acme--x", "a--b--c", "a--", "--x", "a", "web", "kube-system", "default", "kube-public", "1--one", "system--x", "Acme--x"}
-	modelObjects    = []string{
-		"", "x", "y", "*", ".", "..", "cluster-info", "quota-a", "quota-b", "own-a", "own-acme", "alice", "a:alice", "system:masters", "tenant:a",
+	modelTenants = []string{"a", "b", "acme", "Acme", "a--b", "x.y", "und_er", "systemd", "1", "system"}
+	modelLabels  = append([]string{"", "System", "all", "Tenant", "-a", "a b", strings.Repeat("a", 64)},
+		modelTenants...)
+	modelNamespaces = []string{
+		"a--web", "b--web", "acme--x", "a--b--c", "a--", "--x", "a", "web", "kube-system", "default", "kube-public", "1--one",
+		"system--x", "Acme--x",
+	}
+	modelObjects = []string{
+		"", "x", "y", "*", ".", "..", "cluster-info", "quota-a", "quota-b", "own-a", "own-acme", "alice", "a:alice",
+		"system:masters", "tenant:a",
 		"kubeadm:cluster-admins", "a", "b", "acme", " alice", "al\u200bice", "system:kube-scheduler", "system:bootstrap:x",
 	}
 	modelUsers = []string{
-		"alice", "bob", "a:alice", "", "system:kube-scheduler", "system:bootstrap:x", "system:anonymous", "system:admin", "revoked",
-		"system:serviceaccount", "system:serviceaccounts:a--web", "system:serviceaccount:a--web", "system:serviceaccount:a--web:x:y", "system:serviceaccount::x", "system:serviceaccount:a--:x",
+		"alice", "bob", "a:alice", "", "system:kube-scheduler", "system:bootstrap:x", "system:anonymous", "system:admin",
+		"revoked",
+		"system:serviceaccount", "system:serviceaccounts:a--web", "system:serviceaccount:a--web",
+		"system:serviceaccount:a--web:x:y", "system:serviceaccount::x", "system:serviceaccount:a--:x",
 	}
 	modelGroups = []string{
-		"dev", "ops", "system:authenticated", "system:unauthenticated", "system:masters", "system:nodes", "kubeadm:cluster-admins",
-		"system:serviceaccounts", "system:serviceaccounts:a--web", "system:serviceaccounts:b--web", "tenant:", "tenant:all", "tenant:a", "tenant:b", "tenant:acme", "tenant:system", "system:foo",
+		"dev", "ops", "system:authenticated", "system:unauthenticated", "system:masters", "system:nodes",
+		"kubeadm:cluster-admins",
+		"system:serviceaccounts", "system:serviceaccounts:a--web", "system:serviceaccounts:b--web", "tenant:", "tenant:all",
+		"tenant:a", "tenant:b", "tenant:acme", "tenant:system", "system:foo",
 	}
-	modelVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "get", "list", "watch", "create", "update", "patch", "delete", "finalize", "approve", "use", "", "*"}
+	modelVerbs = []string{
+		"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection", "get", "list", "watch", "create",
+		"update", "patch", "delete", "finalize", "approve", "use", "", "*",
+	}
 	modelWords = []string{
-		"impersonate", "impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate-on:user-info:get", "impersonate-on:user-info:list",
-		"impersonate-on:serviceaccount:create", "impersonate-on:arbitrary-node:get", "impersonate-on:user-info", "impersonate-on:", "impersonate-on:user-info:impersonate", "impersonate-on:user-info:*",
+		"impersonate", "impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node",
+		"impersonate-on:user-info:get", "impersonate-on:user-info:list",
+		"impersonate-on:serviceaccount:create", "impersonate-on:arbitrary-node:get", "impersonate-on:user-info",
+		"impersonate-on:", "impersonate-on:user-info:impersonate", "impersonate-on:user-info:*",
 	}
-	modelSubresources = []string{"status", "log", "exec", "attach", "portforward", "proxy", "finalize", "scale", "token", "..", ".", "*"}
-	modelURLs         = []string{
-		"/api", "/api/", "/api/v1", "/apis/apps/v1", "/openapi/v3", "/openapi", "/healthz", "/readyz", "/metrics", "/logs/", "/", "", "*", "/api/../metrics", "/api//v1",
+	modelSubresources = []string{
+		"status", "log", "exec", "attach", "portforward", "proxy", "finalize", "scale", "token", "..", ".", "*",
+	}
+	modelURLs = []string{
+		"/api", "/api/", "/api/v1", "/apis/apps/v1", "/openapi/v3", "/openapi", "/healthz", "/readyz", "/metrics", "/logs/",
+		"/", "", "*", "/api/../metrics", "/api//v1",
 		"/apis/./x", "/apix", "//api", "/api/v1/", "/api/v1//", "/healthz/", "api", "/version",
 	}
 	// What is known of each resource: "" for what no table and no CustomResourceDefinition has.
@@ -200,8 +218,11 @@ func makeWorld(d draws) *modelWorld {
 			"kubetenant.dev/reports/own-acme":     "acme",
 			"kubetenant.dev/reports/x":            "a",
 		},
-		several:         setOf("kubetenant.dev/reports"),
-		writable:        setOf(someOf(d, 3, []string{"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets", "aggregated.example.com/things"})...),
+		several: setOf("kubetenant.dev/reports"),
+		writable: setOf(someOf(d, 3, []string{
+			"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets",
+			"aggregated.example.com/things",
+		})...),
 		access:          map[string]string{},
 		unlabelled:      setOf(someOf(d, 1, modelKinds)...),
 		fromGroups:      oneIn(d, 3),
@@ -216,7 +237,8 @@ func makeWorld(d draws) *modelWorld {
 		w.access[oneOf(d, modelTenants...)] = oneOf(d, "unknown", "none", "closed", "reads", "reads")
 	}
 	if oneIn(d, 4) {
-		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true // neither of which is cluster-scoped for sure
+		// neither of which is cluster-scoped for sure
+		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true
 	}
 	for _, name := range modelNamespaces {
 		w.namespaces[name] = makeNamespace(d, name)
@@ -247,7 +269,10 @@ func makeNamespace(d draws, name string) modelNamespace {
 	case 2: // on its end, or gone, or another's since
 		ending := known
 		ending.terminates = true
-		return modelNamespace{cached: ending, live: oneOf(d, ending, modelState{}, modelState{exists: true, labelled: true, label: oneOf(d, modelTenants...)})}
+		return modelNamespace{
+			cached: ending,
+			live:   oneOf(d, ending, modelState{}, modelState{exists: true, labelled: true, label: oneOf(d, modelTenants...)}),
+		}
 	case 3: // not to be known
 		return oneOf(d, modelNamespace{live: modelState{fails: true}}, modelNamespace{cached: modelState{fails: true}})
 	}
@@ -280,7 +305,11 @@ func makeGrant(d draws) modelGrant {
 }
 
 func makeLine(d draws) modelLine {
-	l := modelLine{tenant: oneOf(d, aTenant(d), aTenant(d), "*"), space: oneOf(d, aTenant(d), aTenant(d), "*"), readonly: oneIn(d, 2)}
+	l := modelLine{
+		tenant:   oneOf(d, aTenant(d), aTenant(d), "*"),
+		space:    oneOf(d, aTenant(d), aTenant(d), "*"),
+		readonly: oneIn(d, 2),
+	}
 	switch d.of(4) {
 	case 0:
 		l.user = oneOf(d, "*", "alice", "system:serviceaccount:a--web:robot")
@@ -296,7 +325,8 @@ func makeLine(d draws) modelLine {
 		if resource == "" {
 			resource = "*"
 		}
-		l.apiGroup, l.resource, l.namespace = oneOf(d, group, "*"), oneOf(d, resource, "*"), oneOf(d, append(modelNamespaces, "*", "*", "*", "")...)
+		l.apiGroup, l.resource, l.namespace = oneOf(d, group, "*"), oneOf(d, resource, "*"),
+			oneOf(d, append(modelNamespaces, "*", "*", "*", "")...)
 	}
 	if l.resource == "" || oneIn(d, 4) {
 		l.path = oneOf(d, append([]string{"/metrics*", "/logs/*"}, modelURLs[:12]...)...)
@@ -345,7 +375,8 @@ func makeUser(d draws) *modelUser {
 		}
 	case 0, 1, 2, 3, 4: // a service account
 		namespace := aNamespace(d)
-		u.name, u.groups = "system:serviceaccount:"+namespace+":robot", []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
+		u.name, u.groups = "system:serviceaccount:"+namespace+":robot",
+			[]string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
 		if oneIn(d, 12) {
 			u.groups = append(u.groups, oneOf(d, modelGroups...))
 		}
@@ -356,7 +387,8 @@ func makeUser(d draws) *modelUser {
 		}
 	case 7: // nobody's
 	case 8: // forged
-		u.extra[oneOf(d, "kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT")] = oneOf(d, nil, []string{"a", "b"}, []string{oneOf(d, modelLabels...)}, []string{id, id})
+		u.extra[oneOf(d, "kubetenant.dev/tenant", "Kubetenant.dev/tenant", "kubetenant.dev/TENANT")] = oneOf(d, nil,
+			[]string{"a", "b"}, []string{oneOf(d, modelLabels...)}, []string{id, id})
 	}
 	if oneIn(d, 16) {
 		u.extra["kubetenant.dev/tenant"] = []string{oneOf(d, modelLabels...)}
@@ -400,10 +432,12 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 			q.name = ""
 		}
 		if strings.HasPrefix(q.verb, "impersonate") && !oneIn(d, 4) {
-			q.group, q.resource, _ = strings.Cut(oneOf(d, "/users", "/groups", "/serviceaccounts", "authentication.k8s.io/userextras", "authentication.k8s.io/uids"), "/")
+			q.group, q.resource, _ = strings.Cut(oneOf(d, "/users", "/groups", "/serviceaccounts",
+				"authentication.k8s.io/userextras", "authentication.k8s.io/uids"), "/")
 			q.subresource = ""
 			if q.resource == "userextras" {
-				q.subresource = oneOf(d, "kubetenant.dev/tenant", "example.com/key", "kubetenant.dev/source", "Authentication.Kubernetes.io/x", "k8s.io", "*", "", "alice\n", "xk8s.io/y")
+				q.subresource = oneOf(d, "kubetenant.dev/tenant", "example.com/key", "kubetenant.dev/source",
+					"Authentication.Kubernetes.io/x", "k8s.io", "*", "", "alice\n", "xk8s.io/y")
 			}
 		}
 	}
@@ -411,7 +445,9 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 		if oneIn(d, 4) {
 			q.real = makeUser(d)
 			if oneIn(d, 4) { // with groups that were sent
-				q.user.groups = append(q.user.groups, someOf(d, 3, []string{"tenant:a", "tenant:b", "tenant:acme", "tenant:", "tenant:all", "tenant:system", "system:masters", "dev"})...)
+				q.user.groups = append(q.user.groups, someOf(d, 3, []string{
+					"tenant:a", "tenant:b", "tenant:acme", "tenant:", "tenant:all", "tenant:system", "system:masters", "dev",
+				})...)
 			}
 		}
 		if oneIn(d, 6) {
@@ -425,15 +461,21 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 	}
 	switch {
 	case oneIn(d, 48): // what is open to everybody
-		q.isResource, q.url, q.verb, q.group, q.resource, q.subresource, q.namespace, q.name = true, "", "get", "", "configmaps", "", "kube-public", "cluster-info"
+		q.isResource, q.url, q.verb, q.group, q.resource, q.subresource, q.namespace, q.name = true, "", "get", "",
+			"configmaps", "", "kube-public", "cluster-info"
 		if oneIn(d, 2) {
-			q.user = &modelUser{name: "system:anonymous", groups: []string{"system:unauthenticated"}, extra: map[string][]string{}}
+			q.user = &modelUser{
+				name:   "system:anonymous",
+				groups: []string{"system:unauthenticated"},
+				extra:  map[string][]string{},
+			}
 		}
 	case len(w.grants) > 0 && oneIn(d, 8):
 		useGrant(d, &q, oneOf(d, w.grants...))
 	case oneIn(d, 24): // what may be announced
 		id := aTenant(d)
-		q.user, q.real, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(aUser(d), id), nil, true, "", "kubetenant.dev", "accessgrants", id
+		q.user, q.real, q.isResource, q.url, q.group, q.resource, q.announced = callerNamed(aUser(d), id), nil, true, "",
+			"kubetenant.dev", "accessgrants", id
 		if !oneIn(d, 4) {
 			q.path, q.namespace, q.name, q.subresource, q.verb = "", "", "", "", oneOf(d, "list", "watch", "deletecollection")
 		}
@@ -445,7 +487,11 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 }
 
 func callerNamed(name, id string, groups ...string) *modelUser {
-	return &modelUser{name: name, groups: append(groups, "system:authenticated"), extra: map[string][]string{"kubetenant.dev/tenant": {id}}}
+	return &modelUser{
+		name:   name,
+		groups: append(groups, "system:authenticated"),
+		extra:  map[string][]string{"kubetenant.dev/tenant": {id}},
+	}
 }
 
 func useGrant(d draws, q *modelRequest, g modelGrant) {
@@ -471,7 +517,8 @@ func useLine(d draws, q *modelRequest, l modelLine) {
 	}
 	q.user, q.real, q.path = callerNamed(name, id, strings.Split(l.group, ",")...), nil, ""
 	if l.path != "" && l.path != "*" {
-		q.isResource, q.url, q.namespace, q.resource, q.group, q.subresource, q.name = false, strings.ReplaceAll(l.path, "*", "x"), "", "", "", "", ""
+		q.isResource, q.url, q.namespace, q.resource, q.group, q.subresource, q.name = false,
+			strings.ReplaceAll(l.path, "*", "x"), "", "", "", "", ""
 		return
 	}
 	if !q.isResource {
@@ -493,7 +540,10 @@ func makeSelectors(d draws, q *modelRequest) {
 		return
 	}
 	for range d.of(3) {
-		r := modelRequirement{key: oneOf(d, "kubetenant.dev/tenant", "kubetenant.dev/tenant", "app", "kubetenant.dev/Tenant"), operator: oneOf(d, "=", "=", "==", "in", "in", "notin", "!=", "exists", "!")}
+		r := modelRequirement{
+			key:      oneOf(d, "kubetenant.dev/tenant", "kubetenant.dev/tenant", "app", "kubetenant.dev/Tenant"),
+			operator: oneOf(d, "=", "=", "==", "in", "in", "notin", "!=", "exists", "!"),
+		}
 		switch r.operator {
 		case "in", "notin":
 			r.values = []string{oneOf(d, modelTenants...)}

@@ -132,7 +132,8 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 	defer all.Wait()
 	defer cancel()
-	if d, reason, _ := boundary.Authorize(t.Context(), pods(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
+	if d, reason, _ := boundary.Authorize(t.Context(),
+		pods(callerOf("b"), "get", "new")); d != authorizer.DecisionNoOpinion {
 		t.Errorf("b's own new namespace = %v, %q", d, reason)
 	}
 }
@@ -141,7 +142,9 @@ func TestBudgetsAreApart(t *testing.T) {
 // there is for its own.
 func TestBudgetsOfOwnersAreApart(t *testing.T) {
 	ending := func(owner string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}, Labels: map[string]string{tenant.Label: owner}}}
+		return &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{}, Labels: map[string]string{tenant.Label: owner}},
+		}
 	}
 	live := func(_ context.Context, name string) (*corev1.Namespace, error) {
 		if strings.HasPrefix(name, "a--") {
@@ -176,7 +179,9 @@ func TestLiveReadsThatFailDeny(t *testing.T) {
 	if id, err := o.Of(t.Context(), "new"); !id.IsZero() || !errors.Is(err, errAway) {
 		t.Errorf("Of() = %q, %v; want the error", id, err)
 	}
-	silent := authz.NewOwners(cached(nil), func(context.Context, string) (*corev1.Namespace, error) { return nil, nil }) //nolint:nilnil // which it must not
+	silent := authz.NewOwners(cached(nil), func(context.Context, string) (*corev1.Namespace, error) {
+		return nil, nil
+	}) //nolint:nilnil // which it must not
 	if id, err := silent.Of(t.Context(), "new"); !id.IsZero() || err == nil {
 		t.Errorf("Of() of no answer = %q, %v; want an error", id, err)
 	}

@@ -23,17 +23,19 @@ const (
 	ReasonPath           Reason = "tenant boundary: path is not open to tenants"
 	ReasonTenantPath     Reason = "tenant path: names another tenant"
 	ReasonTenantPathAll  Reason = "tenant path: all tenants are open to reads of the system tenant only"
-	ReasonTenantPathOnly Reason = "tenant path: not in a namespace of the tenant that the path names; grants and the policy file count at the server's own address"
+	ReasonTenantPathOnly Reason = "tenant path: not in a namespace of the tenant that the path names; " +
+		"grants and the policy file count at the server's own address"
 	ReasonOwnerUnknown   Reason = "tenant owner: the namespace could not be looked up"
 	ReasonStale          Reason = "tenant state: what belongs to whom is not known yet, or not any more"
 	ReasonGrant          Reason = "tenant grant: an access grant of the namespace allows it"
 	ReasonAnnounced      Reason = "tenant grant: the access grants that are announced to the caller's tenant"
 	ReasonNoTenantObject Reason = "tenant subject: the caller's tenant does not exist"
 	ReasonRetired        Reason = "tenant subject: the caller's tenant was deleted"
-	ReasonUndated        Reason = "tenant subject: the credential may be one of the deleted tenant that had the name before"
-	ReasonClosed         Reason = "tenant access: the caller's tenant is closed"
-	ReasonReadOnly       Reason = "tenant access: the caller's tenant may only read and delete"
-	ReasonABAC           Reason = "tenant abac: a line of the policy file allows it"
+	ReasonUndated        Reason = "tenant subject: the credential may be one of the deleted tenant that had the " +
+		"name before"
+	ReasonClosed   Reason = "tenant access: the caller's tenant is closed"
+	ReasonReadOnly Reason = "tenant access: the caller's tenant may only read and delete"
+	ReasonABAC     Reason = "tenant abac: a line of the policy file allows it"
 )
 
 // isFirm reports whether a shadow denies for a reason too: somebody says so of the caller or its tenant. Of who is revoked elsewhere
@@ -48,7 +50,8 @@ func Reasons() []Reason {
 		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
 		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonRules, ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant, ReasonAnnounced, ReasonNoTenantObject, ReasonRetired, ReasonUndated,
+		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant,
+		ReasonAnnounced, ReasonNoTenantObject, ReasonRetired, ReasonUndated,
 		ReasonClosed, ReasonReadOnly, ReasonABAC,
 	}
 }

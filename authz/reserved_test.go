@@ -13,7 +13,9 @@ import (
 // TestReservedNamespaces checks that a reserved namespace is the system tenant's, for requests and for service accounts, whatever label it has.
 func TestReservedNamespaces(t *testing.T) {
 	for _, label := range []string{"acme", "system", "", "System"} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", Labels: map[string]string{tenant.Label: label}}}
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", Labels: map[string]string{tenant.Label: label}},
+		}
 		owners := authz.NewOwners(func(string) (*corev1.Namespace, error) { return ns, nil }, nil)
 		subjects := &authz.Subjects{SystemNamespaces: []string{"kube-system"}, Owners: owners}
 		if owner, err := subjects.OfServiceAccounts(t.Context(), "kube-system"); err != nil || !owner.IsSystem() {
@@ -22,7 +24,8 @@ func TestReservedNamespaces(t *testing.T) {
 		if added := owners.Reserve([]string{"kube-system", "default"}); len(added) != 2 {
 			t.Errorf("Reserve() = %v", added)
 		}
-		if owner, err := owners.Of(t.Context(), "kube-system"); err != nil || !owner.IsSystem() || !owners.OwnerOf(ns).IsSystem() {
+		if owner, err := owners.Of(t.Context(), "kube-system"); err != nil || !owner.IsSystem() ||
+			!owners.OwnerOf(ns).IsSystem() {
 			t.Errorf("label %q: Of() = %v, %v", label, owner, err)
 		}
 		if added := owners.Reserve([]string{"default"}); len(added) != 0 || owners.IsReserved("kube-system") {

@@ -53,7 +53,9 @@ var errImpersonation = errors.New("impersonation")
 
 // identify returns the tenant of who asks, and the user to go on with: in the tenant's group, as whoever the server
 // authenticates is. Who is reviewed or impersonated comes with the groups that were sent.
-func (b *Boundary) identify(ctx context.Context, state *requestState, attrs *requestAttributes) (tenant.ID, user.Info, error) {
+func (b *Boundary) identify(
+	ctx context.Context, state *requestState, attrs *requestAttributes,
+) (tenant.ID, user.Info, error) {
 	u := attrs.user
 	if state.isReal(u) || attrs.isImpersonation() {
 		id, err := b.Subjects.Of(ctx, state.realOr(u))

@@ -38,7 +38,8 @@ func reviewing(ctx context.Context) context.Context {
 func TestMissingNames(t *testing.T) {
 	found := func(label string) func(context.Context, string) (*corev1.Namespace, error) {
 		return func(_ context.Context, name string) (*corev1.Namespace, error) {
-			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}, nil
+			return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}},
+				nil
 		}
 	}
 	missing := func(_ context.Context, name string) (*corev1.Namespace, error) { return nil, notFound(name) }
@@ -105,9 +106,10 @@ func TestTooManyMissingNames(t *testing.T) {
 			reads.Add(1)
 			return nil, notFound(name)
 		})
-		b := authz.New(o, authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionNoOpinion, "", nil
-		}), nil)
+		b := authz.New(o,
+			authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+				return authorizer.DecisionNoOpinion, "", nil
+			}), nil)
 		isDenied := func(name string) bool {
 			a := authorizer.AttributesRecord{
 				User:            callerOf("a"),
@@ -158,9 +160,12 @@ func TestSelfReviewsOfAny(t *testing.T) {
 		"list":           {authorizer.AttributesRecord{Verb: "list", Resource: "namespaces"}, true, false},
 		"a name":         {authorizer.AttributesRecord{Verb: "get", Resource: "pods", Name: "p"}, false, false},
 		"cluster-scoped": {authorizer.AttributesRecord{Verb: "get", Resource: "nodes"}, false, false},
-		"unknown":        {authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "things"}, false, false},
-		"a wildcard":     {authorizer.AttributesRecord{Verb: "*", Resource: "pods"}, false, false},
-		"finalize":       {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false}, // in no namespace either
+		"unknown": {
+			authorizer.AttributesRecord{Verb: "get", APIGroup: "example.com", Resource: "things"}, false, false,
+		},
+		"a wildcard": {authorizer.AttributesRecord{Verb: "*", Resource: "pods"}, false, false},
+		// in no namespace either
+		"finalize": {authorizer.AttributesRecord{Verb: "finalize", Resource: "pods"}, false, false},
 	} {
 		c.a.User, c.a.ResourceRequest = callerOf("a"), true
 		b := authz.New(options(cluster), &recorder{decision: authorizer.DecisionNoOpinion}, nil)
@@ -181,7 +186,10 @@ func TestReviewsElsewhere(t *testing.T) {
 		Resource:        "selfsubjectrulesreviews",
 		ResourceRequest: true,
 	}
-	for elsewhere, want := range map[bool]authorizer.Decision{true: authorizer.DecisionDeny, false: authorizer.DecisionNoOpinion} {
+	for elsewhere, want := range map[bool]authorizer.Decision{
+		true:  authorizer.DecisionDeny,
+		false: authorizer.DecisionNoOpinion,
+	} {
 		o := options(cluster)
 		o.ReviewsElsewhere = elsewhere
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
@@ -287,17 +295,27 @@ func TestReviewsAreAsRequests(t *testing.T) {
 
 // TestTenantsGroup: who is reviewed or impersonated is in the group of its tenant, as whoever is authenticated.
 func TestTenantsGroup(t *testing.T) {
-	account := &user.DefaultInfo{Name: "system:serviceaccount:a--web:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web"}}
-	full := &user.DefaultInfo{Name: "alice", Groups: []string{"tenant:a", "dev"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+	account := &user.DefaultInfo{
+		Name:   "system:serviceaccount:a--web:default",
+		Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web"},
+	}
+	full := &user.DefaultInfo{
+		Name:   "alice",
+		Groups: []string{"tenant:a", "dev"},
+		Extra:  map[string][]string{tenant.ExtraKey: {"a"}},
+	}
 	for name, c := range map[string]struct {
 		u    user.Info
 		want []string
 	}{
 		"an account":           {account, []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "tenant:a"}},
 		"an account of others": {account, account.Groups}, // whom the server does not put there when it authenticates it
-		"somebody":             {&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}, []string{"tenant:", "x", "tenant:a"}},
-		"who has it":           {full, []string{"tenant:a", "dev"}},
-		"the system's caller":  {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
+		"somebody": {
+			&user.DefaultInfo{Name: "bob", Groups: []string{"tenant:", "x"}, Extra: map[string][]string{tenant.ExtraKey: {"a"}}},
+			[]string{"tenant:", "x", "tenant:a"},
+		},
+		"who has it":          {full, []string{"tenant:a", "dev"}},
+		"the system's caller": {&user.DefaultInfo{Name: "system:kube-scheduler", Groups: []string{"x"}}, []string{"x"}},
 	} {
 		r := &recorder{decision: authorizer.DecisionNoOpinion}
 		a := authorizer.AttributesRecord{
@@ -317,7 +335,8 @@ func TestTenantsGroup(t *testing.T) {
 			t.Errorf("%s: %q, given %q", name, r.reached.GetUser().GetGroups(), c.u.GetGroups())
 		}
 	}
-	got, status := serve(t, callerOf("a"), &user.DefaultInfo{Name: "bob", Groups: []string{"dev"}}, "/api/v1/namespaces/a--web/pods/p")
+	got, status := serve(t, callerOf("a"), &user.DefaultInfo{Name: "bob", Groups: []string{"dev"}},
+		"/api/v1/namespaces/a--web/pods/p")
 	if status != http.StatusOK || !slices.Equal(got.user.GetGroups(), []string{"dev", "tenant:a"}) {
 		t.Errorf("impersonated: %d, %+v", status, got)
 	}
@@ -356,19 +375,23 @@ func TestObjectsAboutATenant(t *testing.T) {
 		{"lied", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
 		{"b", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
 	} {
-		got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf(c.id), nil, http.MethodGet, c.path)
+		got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf(c.id), nil,
+			http.MethodGet, c.path)
 		if c.want == "" {
 			if status != http.StatusForbidden {
 				t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
 			}
 			continue
 		}
-		if status != http.StatusOK || got.fields != c.want || "metadata.name="+got.info.Name != c.want || strings.Contains(got.query, "limit") {
+		if status != http.StatusOK || got.fields != c.want || "metadata.name="+got.info.Name != c.want ||
+			strings.Contains(got.query, "limit") {
 			t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
 		}
 	}
-	for _, selector := range []string{"", "&fieldSelector=metadata.name%3Dof-a"} { // tokens are not signed, and say where to begin
-		if got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf("a"), nil, http.MethodGet,
+	// tokens are not signed, and say where to begin
+	for _, selector := range []string{"", "&fieldSelector=metadata.name%3Dof-a"} {
+		if got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf("a"), nil,
+			http.MethodGet,
 			"/apis/kubetenant.dev/v1alpha1/tenantquotas?continue=x"+selector); status != http.StatusGone {
 			t.Errorf("a page: %d, %+v", status, got)
 		}
@@ -384,7 +407,8 @@ func TestObjectsAboutATenant(t *testing.T) {
 	if d, _, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d != authorizer.DecisionDeny {
 		t.Error("a list that nobody limits")
 	}
-	if d, reason, _ := authz.New(o, r, nil).Authorize(reviewing(t.Context()), a); d == authorizer.DecisionDeny || r.reached.GetName() != "of-a" {
+	if d, reason, _ := authz.New(o, r, nil).Authorize(reviewing(t.Context()), a); d == authorizer.DecisionDeny ||
+		r.reached.GetName() != "of-a" {
 		t.Errorf("a self review: %q", reason)
 	}
 }

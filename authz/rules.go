@@ -18,7 +18,9 @@ var namespacedVerbs = []string{"get", "list", "watch", "create", "update", "patc
 // behind the boundary, never more: for a tenant's caller nothing in a foreign namespace, and no
 // wildcard and no rule that reaches beyond the namespace. Where it left something out, incomplete
 // is true, and the error says why: it is shown to whoever asked, beside the rules.
-func (b *Boundary) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (b *Boundary) RulesFor(
+	ctx context.Context, u user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if b.rules == nil {
 		return nil, nil, true, errNoRules
 	}

@@ -23,7 +23,9 @@ type rules struct {
 	err       error
 }
 
-func (r *rules) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (r *rules) RulesFor(
+	context.Context, user.Info, string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return r.resources, r.paths, false, r.err
 }
 
@@ -46,7 +48,8 @@ func listed(t *testing.T, r *rules, u user.Info, namespace string) ([]string, []
 	}
 	var texts, urls []string
 	for _, rule := range resources {
-		texts = append(texts, strings.Join(rule.GetVerbs(), ",")+" "+strings.Join(rule.GetAPIGroups(), ",")+"/"+strings.Join(rule.GetResources(), ",")+
+		texts = append(texts, strings.Join(rule.GetVerbs(), ",")+" "+strings.Join(rule.GetAPIGroups(), ",")+"/"+
+			strings.Join(rule.GetResources(), ",")+
 			" "+strings.Join(rule.GetResourceNames(), ","))
 	}
 	for _, rule := range paths {
@@ -110,7 +113,8 @@ func TestRulesOfOthersAreNotListed(t *testing.T) {
 	if got, _, incomplete := listed(t, r, callerOf("system"), "b--web"); len(got) != 1 || incomplete {
 		t.Errorf("rules of the system tenant: %v, incomplete %v; want the delegate's", got, incomplete)
 	}
-	if _, _, _, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil || strings.Contains(err.Error(), errAway.Error()) {
+	if _, _, _, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil ||
+		strings.Contains(err.Error(), errAway.Error()) {
 		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
 	}
 }

@@ -6,7 +6,10 @@ import "k8s.io/apimachinery/pkg/runtime/schema"
 // gate (k8s.io/kubernetes api/discovery, v1.37.1). A test holds them against a live server.
 var builtIn = index(
 	map[string][]string{ // in namespaces
-		"":                          {"bindings", "configmaps", "endpoints", "events", "limitranges", "persistentvolumeclaims", "pods", "podtemplates", "replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services"},
+		"": {
+			"bindings", "configmaps", "endpoints", "events", "limitranges", "persistentvolumeclaims", "pods", "podtemplates",
+			"replicationcontrollers", "resourcequotas", "secrets", "serviceaccounts", "services",
+		},
 		"apps":                      {"controllerrevisions", "daemonsets", "deployments", "replicasets", "statefulsets"},
 		"authorization.k8s.io":      {"localsubjectaccessreviews"},
 		"autoscaling":               {"horizontalpodautoscalers"},
@@ -24,8 +27,11 @@ var builtIn = index(
 		"storage.k8s.io":            {"csistoragecapacities"},
 	},
 	map[string][]string{ // cluster-scoped
-		"":                             {"componentstatuses", "namespaces", "nodes", "persistentvolumes"},
-		"admissionregistration.k8s.io": {"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations", "validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations"},
+		"": {"componentstatuses", "namespaces", "nodes", "persistentvolumes"},
+		"admissionregistration.k8s.io": {
+			"mutatingadmissionpolicies", "mutatingadmissionpolicybindings", "mutatingwebhookconfigurations",
+			"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations",
+		},
 		"apiextensions.k8s.io":         {"customresourcedefinitions"},
 		"apiregistration.k8s.io":       {"apiservices"},
 		"authentication.k8s.io":        {"selfsubjectreviews", "tokenreviews"},
@@ -38,8 +44,10 @@ var builtIn = index(
 		"rbac.authorization.k8s.io":    {"clusterrolebindings", "clusterroles"},
 		"resource.k8s.io":              {"deviceclasses", "devicetaintrules", "resourcepoolstatusrequests", "resourceslices"},
 		"scheduling.k8s.io":            {"priorityclasses"},
-		"storage.k8s.io":               {"csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses"},
-		"storagemigration.k8s.io":      {"storageversionmigrations"},
+		"storage.k8s.io": {
+			"csidrivers", "csinodes", "storageclasses", "volumeattachments", "volumeattributesclasses",
+		},
+		"storagemigration.k8s.io": {"storageversionmigrations"},
 	},
 )
 

@@ -61,7 +61,9 @@ type change struct {
 
 // begin returns a context that ends with the session. It was authorized at some time since began. The
 // caller calls done at the end.
-func (s *Sessions) begin(ctx context.Context, namespace string, this session, began time.Time) (_ context.Context, done func()) {
+func (s *Sessions) begin(
+	ctx context.Context, namespace string, this session, began time.Time,
+) (_ context.Context, done func()) {
 	ctx, this.end = context.WithCancel(ctx)
 	stop := this.end
 	if !this.until.IsZero() {
@@ -140,7 +142,8 @@ func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 	s.end(everywhere, func(open *session) bool {
 		somebody := open.User != nil || !open.Tenant.IsZero() // not the server's own client
-		return somebody && !open.Tenant.IsSystem() && (of(open.Tenant) || open.excepted && !open.owner.IsZero() && of(open.owner))
+		return somebody && !open.Tenant.IsSystem() &&
+			(of(open.Tenant) || open.excepted && !open.owner.IsZero() && of(open.owner))
 	})
 }
 

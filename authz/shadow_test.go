@@ -45,20 +45,52 @@ func TestObserved(t *testing.T) {
 		{"own", false, "a", "a--web", authorizer.DecisionAllow, authz.Delegated, "", "a", "a"},
 		{"foreign", false, "a", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNotOwned, "a", "b"},
 		{"nobody's", false, "", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNoTenant, "", ""},
-		{"foreign, in the shadow", true, "a", "b--web", authorizer.DecisionAllow, authz.ShadowDenied, authz.ReasonNotOwned, "a", "b"},
-		{"nobody's, in the shadow", true, "", "b--web", authorizer.DecisionAllow, authz.ShadowDenied, authz.ReasonNoTenant, "", ""},
-		{"a failed lookup, in the shadow", true, "a", "away", authorizer.DecisionAllow, authz.ShadowDenied, authz.ReasonOwnerUnknown, "a", ""},
+		{
+			"foreign, in the shadow",
+			true,
+			"a",
+			"b--web",
+			authorizer.DecisionAllow,
+			authz.ShadowDenied,
+			authz.ReasonNotOwned,
+			"a",
+			"b",
+		},
+		{
+			"nobody's, in the shadow",
+			true,
+			"",
+			"b--web",
+			authorizer.DecisionAllow,
+			authz.ShadowDenied,
+			authz.ReasonNoTenant,
+			"",
+			"",
+		},
+		{
+			"a failed lookup, in the shadow",
+			true,
+			"a",
+			"away",
+			authorizer.DecisionAllow,
+			authz.ShadowDenied,
+			authz.ReasonOwnerUnknown,
+			"a",
+			"",
+		},
 		{"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, "", "system", ""},
 	} {
 		var seen []authz.Outcome
 		o := options(cluster)
 		o.Shadow = c.shadow
 		o.Observe = func(_ context.Context, out authz.Outcome) { seen = append(seen, out) }
-		decision, _, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), readOf(c.caller, c.in))
+		decision, _, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(),
+			readOf(c.caller, c.in))
 		if err != nil || decision != c.decision || len(seen) != 1 {
 			t.Fatalf("%s: %v, %v, observed %v", c.name, decision, err, seen)
 		}
-		if got := seen[0]; got.Verdict != c.want || got.Reason != c.reason || got.Caller.String() != c.tenant || got.Owner.String() != c.nsTenant {
+		if got := seen[0]; got.Verdict != c.want || got.Reason != c.reason || got.Caller.String() != c.tenant ||
+			got.Owner.String() != c.nsTenant {
 			t.Errorf("%s: observed %+v", c.name, got)
 		}
 	}
@@ -70,12 +102,13 @@ func TestShadowPassesTheUserOn(t *testing.T) {
 	o.Shadow = true
 	asked := readOf("a", "b--web")
 	asked.User = &user.DefaultInfo{Name: "bob", Extra: map[string][]string{tenant.ExtraKey: {"a", "b"}}}
-	b := authz.New(o, authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-		if a.GetUser() != asked.User {
-			t.Errorf("asked about %v", a.GetUser())
-		}
-		return authorizer.DecisionNoOpinion, "", nil
-	}), nil)
+	b := authz.New(o,
+		authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+			if a.GetUser() != asked.User {
+				t.Errorf("asked about %v", a.GetUser())
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		}), nil)
 	if d, reason, err := b.Authorize(t.Context(), asked); d != authorizer.DecisionNoOpinion || reason != "" || err != nil {
 		t.Errorf("%v %q %v", d, reason, err)
 	}
@@ -88,11 +121,14 @@ func TestStale(t *testing.T) {
 	o.Stale = func() bool { return true }
 	o.Exceptions = []authz.Exception{(&asked{allow: true}).exception()}
 	rules := rulesFunc(func() ([]authorizer.ResourceRuleInfo, error) {
-		return []authorizer.ResourceRuleInfo{&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}, nil
+		return []authorizer.ResourceRuleInfo{
+			&authorizer.DefaultResourceRuleInfo{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		}, nil
 	})
 	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), rules)
 	for _, namespace := range []string{"a--web", "b--web"} {
-		if d, reason, err := b.Authorize(t.Context(), readOf("a", namespace)); d != authorizer.DecisionDeny || reason != string(authz.ReasonStale) || err != nil {
+		if d, reason, err := b.Authorize(t.Context(), readOf("a", namespace)); d != authorizer.DecisionDeny ||
+			reason != string(authz.ReasonStale) || err != nil {
 			t.Errorf("%s: %v %q %v", namespace, d, reason, err)
 		}
 	}
@@ -112,7 +148,9 @@ func TestStale(t *testing.T) {
 // rulesFunc is a rule resolver.
 type rulesFunc func() ([]authorizer.ResourceRuleInfo, error)
 
-func (f rulesFunc) RulesFor(context.Context, user.Info, string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (f rulesFunc) RulesFor(
+	context.Context, user.Info, string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	rules, err := f()
 	return rules, nil, false, err
 }

@@ -41,7 +41,8 @@ func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttr
 		return Space{ID: tenant.System()}, nil
 	}
 	selector, err := attrs.GetLabelSelector()
-	if id, selected := selectedTenant(selector); err == nil && selected && isCollection(attrs.verb) && attrs.subresource == "" && b.isSelectable(attrs.resource, id) {
+	if id, selected := selectedTenant(selector); err == nil && selected && isCollection(attrs.verb) &&
+		attrs.subresource == "" && b.isSelectable(attrs.resource, id) {
 		return Space{ID: id}, nil
 	}
 	return Space{All: true}, nil
@@ -58,7 +59,9 @@ func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) boo
 	return resource == namespaces
 }
 
-func (b *Boundary) ownersSpace(ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string) (Space, error) {
+func (b *Boundary) ownersSpace(
+	ctx context.Context, id tenant.ID, attrs *requestAttributes, namespace string,
+) (Space, error) {
 	owner, err := b.find(ctx, id, attrs, namespace).owner()
 	return Space{ID: owner}, err
 }

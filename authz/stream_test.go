@@ -39,7 +39,8 @@ func echo(t *testing.T) http.Handler {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+		if _, err := io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
 			t.Error(err)
 		}
 		_, _ = io.Copy(conn, buffered)
@@ -54,24 +55,47 @@ func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 func TestStreamsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	web := func(owner string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: owner}}}
+		return &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: owner}},
+		}
 	}
 	const pod = "/api/v1/namespaces/a--web/pods/p/"
-	for _, target := range []string{pod + "exec?command=sh", pod + "attach", pod + "portforward", pod + "proxy/", "/api/v1/namespaces/a--web/services/s/proxy/x"} {
+	for _, target := range []string{
+		pod + "exec?command=sh", pod + "attach", pod + "portforward", pod + "proxy/",
+		"/api/v1/namespaces/a--web/services/s/proxy/x",
+	} {
 		for name, c := range map[string]struct {
 			user user.Info
 			act  func(*authz.Sessions)
 			ends bool
 		}{
-			"the namespace is another's":       {callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("b")) }, true},
-			"the namespace is gone":            {callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(web("a")) }, true},
-			"the tenant's access is less":      {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, true},
-			"the caller is revoked":            {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true},
-			"a system caller is revoked":       {callerOf("system"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant.IsSystem() }) }, true},
-			"another tenant's access":          {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(tenanttest.ID(t, "b"))) }, false},
-			"another caller is revoked":        {callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false},
-			"the namespace is the same":        {callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("a")) }, false},
-			"all tenants' access":              {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false},
+			"the namespace is another's": {
+				callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("b")) }, true,
+			},
+			"the namespace is gone": {
+				callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnDelete(web("a")) }, true,
+			},
+			"the tenant's access is less": {callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, true},
+			"the caller is revoked": {
+				callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant == a }) }, true,
+			},
+			"a system caller is revoked": {
+				callerOf("system"),
+				func(s *authz.Sessions) { s.EndRevoked(func(c *authz.Caller) bool { return c.Tenant.IsSystem() }) },
+				true,
+			},
+			"another tenant's access": {
+				callerOf("a"), func(s *authz.Sessions) { s.EndTenants(only(tenanttest.ID(t, "b"))) }, false,
+			},
+			"another caller is revoked": {
+				callerOf("a"), func(s *authz.Sessions) { s.EndRevoked(func(*authz.Caller) bool { return false }) }, false,
+			},
+			"the namespace is the same": {
+				callerOf("a"), func(s *authz.Sessions) { s.Follow(authz.OwnerOf).OnUpdate(web("a"), web("a")) }, false,
+			},
+			"all tenants' access": {
+				callerOf("system"), func(s *authz.Sessions) { s.EndTenants(func(tenant.ID) bool { return true }) }, false,
+			},
 			"a system caller's, of the tenant": {callerOf("system"), func(s *authz.Sessions) { s.EndTenants(only(a)) }, false},
 		} {
 			t.Run(target+" "+name, func(t *testing.T) {
@@ -84,7 +108,8 @@ func TestStreamsEnd(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer func() { _ = conn.Close() }()
-				if _, err := io.WriteString(conn, "POST "+target+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
+				if _, err := io.WriteString(conn,
+					"POST "+target+" HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"); err != nil {
 					t.Fatal(err)
 				}
 				from := bufio.NewReader(conn)
@@ -136,11 +161,14 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	served.EnableHTTP2 = true
 	served.StartTLS()
 	defer served.Close()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, served.URL+"/api/v1/namespaces/a--web/pods/p/exec", http.NoBody)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
+		served.URL+"/api/v1/namespaces/a--web/pods/p/exec", http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := &http.Client{Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // #nosec G402 -- of this test
+	client := &http.Client{
+		Transport: &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}},
+	} // #nosec G402 -- of this test
 	answer, err := client.Do(r)
 	if err != nil {
 		t.Fatal(err)
@@ -160,7 +188,8 @@ func TestStreamsOfOtherWriters(t *testing.T) {
 		if h, can := w.(http.Hijacker); can {
 			_, _, _ = h.Hijack()
 		}
-	})).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/api/v1/namespaces/a--web/pods/p/exec", http.NoBody))
+	})).ServeHTTP(w, httptest.NewRequestWithContext(context.Background(), http.MethodPost,
+		"/api/v1/namespaces/a--web/pods/p/exec", http.NoBody))
 	if taken {
 		t.Error("it was taken over, and nobody would end it")
 	}

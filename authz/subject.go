@@ -109,7 +109,8 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 // system: are the boundary's to judge: the server adds some itself.
 func (s *Subjects) hasReservedName(u user.Info) bool {
 	return s.Names.ReservedUser(u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(group string) bool {
-		return s.Names.ReservedGroup(group) && !strings.HasPrefix(group, "system:") && !strings.HasPrefix(group, tenant.GroupPrefix)
+		return s.Names.ReservedGroup(group) && !strings.HasPrefix(group, "system:") &&
+			!strings.HasPrefix(group, tenant.GroupPrefix)
 	})
 }
 
@@ -227,5 +228,6 @@ func inForeignSystemGroup(u user.Info) bool {
 
 func ownServiceAccountGroup(name, group string) bool {
 	namespace, ok := tenant.ServiceAccountNamespace(name)
-	return ok && (group == serviceaccount.AllServiceAccountsGroup || group == serviceaccount.MakeNamespaceGroupName(namespace))
+	return ok &&
+		(group == serviceaccount.AllServiceAccountsGroup || group == serviceaccount.MakeNamespaceGroupName(namespace))
 }

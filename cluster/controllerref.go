@@ -44,7 +44,9 @@ type ControllerLookup struct {
 
 // NewControllerLookup returns the lookup in what the clients see while [ControllerLookup.Run] runs. mapper is for other kinds
 // than the built-in ones.
-func NewControllerLookup(objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper) (*ControllerLookup, error) {
+func NewControllerLookup(
+	objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper,
+) (*ControllerLookup, error) {
 	l := &ControllerLookup{map[schema.GroupKind]cache.SharedIndexInformer{}, live, mapper}
 	factory := metadatainformer.NewSharedInformerFactory(objects, 0)
 	for kind, resource := range controllerResources {
@@ -101,7 +103,9 @@ func (l *ControllerLookup) Run(ctx context.Context) {
 
 // Metadata is a [plugins.ObjectFunc]. Of built-in kinds it returns what it has in its cache: the metadata
 // alone.
-func (l *ControllerLookup) Metadata(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+func (l *ControllerLookup) Metadata(
+	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
+) (runtime.Object, error) {
 	if informer, known := l.informers[kind.GroupKind()]; known {
 		obj, found, err := informer.GetStore().GetByKey(namespace + "/" + name)
 		if object, is := obj.(runtime.Object); err == nil && found && is {
@@ -112,7 +116,9 @@ func (l *ControllerLookup) Metadata(ctx context.Context, kind schema.GroupVersio
 }
 
 // Object is a [plugins.ObjectFunc] that looks at the server.
-func (l *ControllerLookup) Object(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
+func (l *ControllerLookup) Object(
+	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
+) (runtime.Object, error) {
 	resource, known := controllerResources[kind.GroupKind()]
 	if !known {
 		mapping, err := l.mapping(kind)

@@ -17,7 +17,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+var definitions = schema.GroupVersionResource{
+	Group:    "apiextensions.k8s.io",
+	Version:  "v1",
+	Resource: "customresourcedefinitions",
+}
 
 // CRDScopes knows the scopes of custom resources, from the CustomResourceDefinitions of a
 // server. Until it has synced, and where a definition does not say it, a scope is unknown.
@@ -28,7 +32,8 @@ type CRDScopes struct {
 // NewCRDScopes returns the scopes that client sees while [CRDScopes.Run] runs.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := listinformer.New(client, definitions)
-	return &CRDScopes{informer}, errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
+	return &CRDScopes{informer},
+		errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
 }
 
 // Run follows the definitions until ctx ends. Once per CRDScopes.
@@ -134,7 +139,9 @@ func ScopeOf(obj any) authz.Scope {
 // LabelledResources returns the namespaced resources that a server stores itself and that can be
 // listed and patched there, for [label.Sweep]: built-in ones and those that custom knows, never an
 // aggregated server's. The error may come with some of them.
-func LabelledResources(d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope) func() ([]schema.GroupVersionResource, error) {
+func LabelledResources(
+	d discovery.DiscoveryInterface, custom func(schema.GroupResource) authz.Scope,
+) func() ([]schema.GroupVersionResource, error) {
 	scopes := authz.Scopes{Custom: custom}
 	return func() ([]schema.GroupVersionResource, error) {
 		lists, err := discovery.ServerPreferredNamespacedResources(d)

@@ -163,7 +163,8 @@ func TestDefinitions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		case c.state == "" && len(problems) != 0:
 			t.Errorf("%s: %v; want nothing", name, &problems[0])
-		case c.state != "" && (len(problems) != 1 || problems[0].State != c.state || !strings.Contains(problems[0].String(), c.says)):
+		case c.state != "" &&
+			(len(problems) != 1 || problems[0].State != c.state || !strings.Contains(problems[0].String(), c.says)):
 			t.Errorf("%s: %+v; want %s with %q", name, problems, c.state, c.says)
 		}
 	}

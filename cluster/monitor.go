@@ -117,9 +117,11 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	}
 	begun, ended, functions := m.update(now)
 	for _, p := range begun {
-		klog.FromContext(ctx).Error(nil, "A CustomResourceDefinition cannot be used", "definition", p.Name(), "state", p.State,
+		klog.FromContext(ctx).Error(nil, "A CustomResourceDefinition cannot be used", "definition", p.Name(),
+			"state", p.State,
 			"problem", p.Message, "install", InstallDefinitions)
-		say(p.Name(), &metav1.Condition{Reason: v1alpha1.ReasonDefinition, Message: p.String() + ": run " + InstallDefinitions},
+		say(p.Name(),
+			&metav1.Condition{Reason: v1alpha1.ReasonDefinition, Message: p.String() + ": run " + InstallDefinitions},
 			corev1.EventTypeWarning)
 	}
 	for _, p := range ended {
@@ -136,7 +138,9 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 
 // update stores the result of a check. It returns the problems to report, the problems that have ended, and the
 // functions to call. A problem that remains is reported again every [remindEvery].
-func (m *DefinitionMonitor) update(now map[string]DefinitionProblem) (begun, ended []DefinitionProblem, functions []func()) {
+func (m *DefinitionMonitor) update(
+	now map[string]DefinitionProblem,
+) (begun, ended []DefinitionProblem, functions []func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	changes := false

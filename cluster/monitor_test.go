@@ -97,15 +97,21 @@ func TestMonitor(t *testing.T) {
 		if set, all := values(t, registry); set != "" || all != len(v1alpha1.Definitions()) || changes != 0 || logged() != 0 {
 			t.Errorf("without a problem: %q of %d, %d changes", set, all, changes)
 		}
-		missing := cluster.DefinitionProblem{Resource: "retiredtenants", State: cluster.DefinitionMissing, Message: "is missing"}
+		missing := cluster.DefinitionProblem{
+			Resource: "retiredtenants",
+			State:    cluster.DefinitionMissing,
+			Message:  "is missing",
+		}
 		m.set(missing)
 		time.Sleep(time.Minute)
 		set, _ := values(t, registry)
 		want := "CustomResourceDefinition retiredtenants.kubetenant.dev is missing: run " + cluster.InstallDefinitions
-		if set != "retiredtenants" || changes != 1 || logged() != 1 || m.Undefined("retiredtenants") != want || m.Undefined("tenants") != "" {
+		if set != "retiredtenants" || changes != 1 || logged() != 1 || m.Undefined("retiredtenants") != want ||
+			m.Undefined("tenants") != "" {
 			t.Errorf("a minute later: %q, %d changes, %d lines, %q", set, changes, logged(), m.Undefined("retiredtenants"))
 		}
-		if got := events(); !slices.Equal(got, []string{corev1.EventTypeWarning + " DefinitionMissing retiredtenants.kubetenant.dev"}) {
+		if got := events(); !slices.Equal(got,
+			[]string{corev1.EventTypeWarning + " DefinitionMissing retiredtenants.kubetenant.dev"}) {
 			t.Errorf("events: %q", got)
 		}
 		time.Sleep(time.Hour)
@@ -114,7 +120,8 @@ func TestMonitor(t *testing.T) {
 		}
 		m.set()
 		time.Sleep(time.Minute)
-		if set, _ := values(t, registry); set != "" || changes != 2 || m.Undefined("retiredtenants") != "" || len(events()) != 2 {
+		if set, _ := values(t, registry); set != "" || changes != 2 || m.Undefined("retiredtenants") != "" ||
+			len(events()) != 2 {
 			t.Errorf("once it is installed: %q, %d changes, %q", set, changes, events())
 		}
 		stop()
@@ -135,7 +142,11 @@ func TestMonitorIsPatient(t *testing.T) {
 		changes := 0
 		m.OnChange(func() { changes++ })
 		go m.Run(t.Context(), nil)
-		created := cluster.DefinitionProblem{Resource: "tenants", State: cluster.DefinitionNotEstablished, Message: "is not established"}
+		created := cluster.DefinitionProblem{
+			Resource: "tenants",
+			State:    cluster.DefinitionNotEstablished,
+			Message:  "is not established",
+		}
 		m.set(created)
 		time.Sleep(time.Hour)
 		m.mu.Lock()

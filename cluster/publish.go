@@ -28,7 +28,12 @@ const publishEvery = 5 * time.Second
 // ctx ends. If several servers publish, the last one whose configuration changed wins. Each server also has an entry
 // under its own name, which shows servers with different configurations. The client needs get and patch of the
 // ConfigMap, and create if no other program creates it.
-func PublishConfiguration(ctx context.Context, client kubernetes.Interface, namespace, replica string, effective func() (*configv1alpha1.Published, error)) {
+func PublishConfiguration(
+	ctx context.Context,
+	client kubernetes.Interface,
+	namespace, replica string,
+	effective func() (*configv1alpha1.Published, error),
+) {
 	name := strings.Map(func(r rune) rune {
 		if strings.ContainsRune("-._", r) || r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
 			return r
@@ -43,7 +48,8 @@ func PublishConfiguration(ctx context.Context, client kubernetes.Interface, name
 			return
 		}
 		if err := p.publish(ctx, now); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The configuration is not published: kubectl tenant needs --config until it is", "err", err)
+			klog.FromContext(ctx).Info("The configuration is not published: kubectl tenant needs --config until it is",
+				"err", err)
 		}
 	}, publishEvery)
 }
@@ -77,7 +83,8 @@ func (p *publisher) publish(ctx context.Context, now *configv1alpha1.Published) 
 	}
 	p.written = object
 	if surplus := configv1alpha1.SurplusReplicas(stored); surplus != nil {
-		_, err = p.client.CoreV1().ConfigMaps(p.namespace).Patch(ctx, configv1alpha1.PublishedName, types.MergePatchType, surplus, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+		_, err = p.client.CoreV1().ConfigMaps(p.namespace).Patch(ctx, configv1alpha1.PublishedName, types.MergePatchType,
+			surplus, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	}
 	return err
 }
@@ -86,7 +93,8 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 	if len(manager) > maxManager {
 		manager = manager[:maxManager]
 	}
-	return p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, applycorev1.ConfigMap(configv1alpha1.PublishedName, p.namespace).WithData(data),
+	return p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx,
+		applycorev1.ConfigMap(configv1alpha1.PublishedName, p.namespace).WithData(data),
 		metav1.ApplyOptions{FieldManager: manager, Force: true})
 }
 
@@ -118,10 +126,13 @@ func Version() string {
 
 // PublishedConfiguration returns what a server published in one of some namespaces. The error is the client's, or wraps
 // [configv1alpha1.ErrNotPublished].
-func PublishedConfiguration(ctx context.Context, client kubernetes.Interface, namespaces ...string) (p *configv1alpha1.Published, err error) {
+func PublishedConfiguration(
+	ctx context.Context, client kubernetes.Interface, namespaces ...string,
+) (p *configv1alpha1.Published, err error) {
 	for _, namespace := range namespaces {
 		var object *corev1.ConfigMap
-		if object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx, configv1alpha1.PublishedName, metav1.GetOptions{}); err == nil {
+		if object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx,
+			configv1alpha1.PublishedName, metav1.GetOptions{}); err == nil {
 			return configv1alpha1.PublishedIn(object)
 		}
 	}

@@ -25,7 +25,9 @@ func WebhooksAndPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInf
 
 // MutatingPolicies are the informers of mutating policies, which servers before 1.37 do not serve.
 func MutatingPolicies(v1 admissioninformers.Interface) []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{v1.MutatingAdmissionPolicies().Informer(), v1.MutatingAdmissionPolicyBindings().Informer()}
+	return []cache.SharedIndexInformer{
+		v1.MutatingAdmissionPolicies().Informer(), v1.MutatingAdmissionPolicyBindings().Informer(),
+	}
 }
 
 // NewNamespaceSelectors returns what the objects of informers select by, which the process starts.

@@ -14,12 +14,14 @@ import (
 // TestNamespaceSelectors: until all webhooks and policies are known, every label may be one that they select by.
 func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on"}}
-	factory := informers.NewSharedInformerFactory(fake.NewClientset(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: "b"},
-		Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
-			MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
-		},
-	}), 0)
+	factory := informers.NewSharedInformerFactory(
+		fake.NewClientset(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "b"},
+			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
+				MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
+			},
+		}), 0,
+	)
 	v1 := factory.Admissionregistration().V1()
 	s, err := cluster.NewNamespaceSelectors(append(cluster.WebhooksAndPolicies(v1), cluster.MutatingPolicies(v1)...)...)
 	if err != nil {

@@ -98,7 +98,8 @@ func malformation(name string) int {
 		switch {
 		case r == utf8.RuneError && width == 1: // no UTF-8
 			return i
-		case unicode.IsSpace(r) && (i == 0 || i >= trailing), unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point):
+		case unicode.IsSpace(r) && (i == 0 || i >= trailing),
+			unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp, unicode.Other_Default_Ignorable_Code_Point):
 			return i
 		case unicode.Is(unicode.Cf, r):
 			after, _ := utf8.DecodeRuneInString(name[i+width:])

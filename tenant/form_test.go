@@ -37,11 +37,14 @@ func TestWellFormed(t *testing.T) {
 		if value, want := "a"+string(r)+"b", !unicode.IsControl(r); tenant.IsWellFormedValue(value) != want {
 			t.Errorf("IsWellFormedValue(%q) = %t", value, !want)
 		}
-		if value, want := "a"+string(r), !unicode.IsControl(r) && !unicode.IsSpace(r); tenant.IsWellFormedValue(value) != want {
+		if value, want := "a"+string(r),
+			!unicode.IsControl(r) && !unicode.IsSpace(r); tenant.IsWellFormedValue(value) != want {
 			t.Errorf("IsWellFormedValue(%q) = %t", value, !want)
 		}
 	}
-	for _, name := range []string{"", "alice", "Alice van Dam", "CN=a, O=b", "می\u200cخواهم", "ක්\u200dෂ", "alice@example.com", "oidc:a/b"} {
+	for _, name := range []string{
+		"", "alice", "Alice van Dam", "CN=a, O=b", "می\u200cخواهم", "ක්\u200dෂ", "alice@example.com", "oidc:a/b",
+	} {
 		if !tenant.IsWellFormed(name) {
 			t.Errorf("%q is not well-formed", name)
 		}
@@ -63,7 +66,9 @@ func FuzzIsWellFormed(f *testing.F) {
 		if at >= len(name) || at >= 0 && tenant.IsWellFormed(name) {
 			t.Fatalf("Malformation(%q) = %d", name, at)
 		}
-		if at < 0 && (textproto.TrimString(name) != name || strings.TrimSpace(name) != name || strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name)) {
+		if at < 0 &&
+			(textproto.TrimString(name) != name || strings.TrimSpace(name) != name ||
+				strings.ContainsFunc(name, unicode.IsControl) || !utf8.ValidString(name)) {
 			t.Fatalf("%q is well-formed", name)
 		}
 	})
@@ -76,19 +81,23 @@ func TestLimits(t *testing.T) {
 		user user.DefaultInfo
 		err  error
 	}{
-		"ordinary":               {user.DefaultInfo{Name: "alice", Groups: []string{"dev"}, Extra: map[string][]string{"k": {"v"}}}, nil},
-		"as many groups as may":  {user.DefaultInfo{Name: "alice", Groups: many[:2000]}, nil},
-		"one group more":         {user.DefaultInfo{Name: "alice", Groups: many}, tenant.ErrLarge},
-		"as large as may":        {user.DefaultInfo{Name: large}, nil},
-		"one byte more":          {user.DefaultInfo{Name: large, UID: "1"}, tenant.ErrLarge},
-		"large groups":           {user.DefaultInfo{Name: "a", Groups: []string{large}}, tenant.ErrLarge},
-		"a large extra":          {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {large}}}, tenant.ErrLarge},
-		"a large key":            {user.DefaultInfo{Name: "a", Extra: map[string][]string{large: nil}}, tenant.ErrLarge},
-		"space before a name":    {user.DefaultInfo{Name: " alice"}, tenant.ErrForm},
-		"space after a UID":      {user.DefaultInfo{Name: "a", UID: "1 "}, tenant.ErrForm},
-		"space before a group":   {user.DefaultInfo{Name: "a", Groups: []string{"g", " system:masters"}}, tenant.ErrForm},
-		"a key with a tab":       {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k\t": nil}}, tenant.ErrForm},
-		"a value with a newline": {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {"v", "a\nb"}}}, tenant.ErrForm},
+		"ordinary": {
+			user.DefaultInfo{Name: "alice", Groups: []string{"dev"}, Extra: map[string][]string{"k": {"v"}}}, nil,
+		},
+		"as many groups as may": {user.DefaultInfo{Name: "alice", Groups: many[:2000]}, nil},
+		"one group more":        {user.DefaultInfo{Name: "alice", Groups: many}, tenant.ErrLarge},
+		"as large as may":       {user.DefaultInfo{Name: large}, nil},
+		"one byte more":         {user.DefaultInfo{Name: large, UID: "1"}, tenant.ErrLarge},
+		"large groups":          {user.DefaultInfo{Name: "a", Groups: []string{large}}, tenant.ErrLarge},
+		"a large extra":         {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {large}}}, tenant.ErrLarge},
+		"a large key":           {user.DefaultInfo{Name: "a", Extra: map[string][]string{large: nil}}, tenant.ErrLarge},
+		"space before a name":   {user.DefaultInfo{Name: " alice"}, tenant.ErrForm},
+		"space after a UID":     {user.DefaultInfo{Name: "a", UID: "1 "}, tenant.ErrForm},
+		"space before a group":  {user.DefaultInfo{Name: "a", Groups: []string{"g", " system:masters"}}, tenant.ErrForm},
+		"a key with a tab":      {user.DefaultInfo{Name: "a", Extra: map[string][]string{"k\t": nil}}, tenant.ErrForm},
+		"a value with a newline": {
+			user.DefaultInfo{Name: "a", Extra: map[string][]string{"k": {"v", "a\nb"}}}, tenant.ErrForm,
+		},
 	} {
 		if err := tenant.DefaultLimits().Check(&c.user); !errors.Is(err, c.err) {
 			t.Errorf("%s: %v, want %v", name, err, c.err)

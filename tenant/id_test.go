@@ -12,7 +12,9 @@ import (
 )
 
 func TestParse(t *testing.T) {
-	for _, s := range []string{"a", "tenantA", "A", "0", "a.b", "a-b_c.d", "system", "systems", "alls", "tenants", strings.Repeat("a", 63)} {
+	for _, s := range []string{
+		"a", "tenantA", "A", "0", "a.b", "a-b_c.d", "system", "systems", "alls", "tenants", strings.Repeat("a", 63),
+	} {
 		id, err := tenant.Parse(s)
 		if err != nil || id.String() != s || id.IsZero() {
 			t.Errorf("Parse(%q) = %q, %v; want itself", s, id, err)
@@ -59,12 +61,15 @@ func TestIDAsText(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"a", "", "system", "SYSTEM", "all", "a.b-c_d", "-", "tenant:a", strings.Repeat("x", 64), "ſystem"} {
+	for _, s := range []string{
+		"a", "", "system", "SYSTEM", "all", "a.b-c_d", "-", "tenant:a", strings.Repeat("x", 64), "ſystem",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		id, err := tenant.Parse(s)
-		reserved := s != "system" && (strings.EqualFold(s, "all") || strings.EqualFold(s, "tenant") || strings.EqualFold(s, "system"))
+		reserved := s != "system" &&
+			(strings.EqualFold(s, "all") || strings.EqualFold(s, "tenant") || strings.EqualFold(s, "system"))
 		valid := s != "" && !reserved && len(validation.IsValidLabelValue(s)) == 0
 		if (err == nil) != valid {
 			t.Fatalf("Parse(%q) = %v; valid label value and not reserved: %v", s, err, valid)

@@ -24,7 +24,9 @@ func TestIdentity(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, is) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	for _, text := range []string{"", "null", "{}", `{"tenant":"all"}`, `{"tenant":"System"}`, `{"tenant":"a"`, `{"tenant":["a"]}`} {
+	for _, text := range []string{
+		"", "null", "{}", `{"tenant":"all"}`, `{"tenant":"System"}`, `{"tenant":"a"`, `{"tenant":["a"]}`,
+	} {
 		if got, err := tenant.ParseIdentity(text); err == nil || !reflect.DeepEqual(got, tenant.Identity{}) {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}

@@ -81,7 +81,10 @@ func TestLineage(t *testing.T) {
 				early:   true,
 			},
 		},
-		"the second of that name": {tenant.Lineage{UID: "live", Created: made, Retired: append(before, tenant.Retired{UID: "older"})}, of{late: true, live: true}},
+		"the second of that name": {
+			tenant.Lineage{UID: "live", Created: made, Retired: append(before, tenant.Retired{UID: "older"})},
+			of{late: true, live: true},
+		},
 		"one that never was live ": {
 			tenant.Lineage{UID: "live"},
 			of{
@@ -95,7 +98,15 @@ func TestLineage(t *testing.T) {
 		},
 	} {
 		l := c.Lineage
-		got := of{l.IsOver(), l.Accepts(time.Time{}), l.Accepts(made.Add(-5*time.Minute - time.Second)), l.Accepts(made.Add(-5 * time.Minute)), l.Holds(""), l.Holds(tenant.Seal("old")), l.Holds(tenant.Seal("live"))}
+		got := of{
+			l.IsOver(),
+			l.Accepts(time.Time{}),
+			l.Accepts(made.Add(-5*time.Minute - time.Second)),
+			l.Accepts(made.Add(-5 * time.Minute)),
+			l.Holds(""),
+			l.Holds(tenant.Seal("old")),
+			l.Holds(tenant.Seal("live")),
+		}
 		if got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -105,7 +116,9 @@ func TestLineage(t *testing.T) {
 // TestInOrderOfEnd: whoever has not ended yet is the last.
 func TestInOrderOfEnd(t *testing.T) {
 	at := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
-	all := tenant.InOrderOfEnd([]tenant.Retired{{UID: "c"}, {UID: "b", At: at}, {UID: "d"}, {UID: "a", At: at}, {UID: "e", At: at.Add(-1)}})
+	all := tenant.InOrderOfEnd([]tenant.Retired{
+		{UID: "c"}, {UID: "b", At: at}, {UID: "d"}, {UID: "a", At: at}, {UID: "e", At: at.Add(-1)},
+	})
 	text := ""
 	for _, r := range all {
 		text += r.UID
@@ -141,7 +154,12 @@ func TestSeal(t *testing.T) {
 }
 
 func ExampleLineage() {
-	l := tenant.Lineage{UID: "new", Created: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), Retired: []tenant.Retired{{UID: "old"}}}
-	fmt.Println(l.Accepts(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)), l.Accepts(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)), l.Accepts(time.Time{}))
+	l := tenant.Lineage{
+		UID:     "new",
+		Created: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC),
+		Retired: []tenant.Retired{{UID: "old"}},
+	}
+	fmt.Println(l.Accepts(time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC)),
+		l.Accepts(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC)), l.Accepts(time.Time{}))
 	// Output: false true false
 }

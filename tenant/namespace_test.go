@@ -71,7 +71,8 @@ func TestObjectName(t *testing.T) {
 			t.Errorf("%s and %s are %s", id, other, name)
 		}
 		seen[name] = id
-		if plain := id == "acme" || id == "a-b" || id == "1"; (name == id) != plain || name != strings.ToLower(name) || strings.Contains(name, "_") {
+		if plain := id == "acme" || id == "a-b" || id == "1"; (name == id) != plain || name != strings.ToLower(name) ||
+			strings.Contains(name, "_") {
 			t.Errorf("%s is %s", id, name)
 		}
 	}

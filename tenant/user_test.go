@@ -26,8 +26,18 @@ func TestOf(t *testing.T) {
 		{"two values", map[string][]string{tenant.ExtraKey: {"a", "b"}}, "", tenant.ErrAmbiguous},
 		{"one value twice", map[string][]string{tenant.ExtraKey: {"a", "a"}}, "", tenant.ErrAmbiguous},
 		{"another case", map[string][]string{"Kubetenant.dev/tenant": {"a"}}, "", tenant.ErrInvalid},
-		{"another case besides", map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/TENANT": {"a"}}, "", tenant.ErrInvalid},
-		{"a letter that folds", map[string][]string{tenant.ExtraKey: {"a"}, "\u212aubetenant.dev/tenant": {"b"}}, "", tenant.ErrInvalid},
+		{
+			"another case besides",
+			map[string][]string{tenant.ExtraKey: {"a"}, "kubetenant.dev/TENANT": {"a"}},
+			"",
+			tenant.ErrInvalid,
+		},
+		{
+			"a letter that folds",
+			map[string][]string{tenant.ExtraKey: {"a"}, "\u212aubetenant.dev/tenant": {"b"}},
+			"",
+			tenant.ErrInvalid,
+		},
 	} {
 		id, err := tenant.Of(&user.DefaultInfo{Name: "u", Extra: c.extra})
 		if id.String() != c.want || !errors.Is(err, c.err) {
@@ -146,7 +156,8 @@ func TestReservedNames(t *testing.T) {
 		t.Error("an organization alone makes nobody the system's")
 	}
 	var none *tenant.SystemNames
-	if !none.ReservedUser("system:x") || !none.ReservedGroup("tenant:a") || none.ReservedGroup("dev") || none.Has(&user.DefaultInfo{Name: "x", Groups: []string{"g"}}) {
+	if !none.ReservedUser("system:x") || !none.ReservedGroup("tenant:a") || none.ReservedGroup("dev") ||
+		none.Has(&user.DefaultInfo{Name: "x", Groups: []string{"g"}}) {
 		t.Error("nil holds a name, or reserves too little")
 	}
 	if (&tenant.SystemNames{}).Has(&user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}) {

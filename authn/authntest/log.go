@@ -37,7 +37,11 @@ var verbosity = func() flag.Value {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
 	// klog reads these without its lock, so they are set before anything can log.
-	for name, value := range map[string]string{"logtostderr": "false", "alsologtostderr": "false", "stderrthreshold": "FATAL"} {
+	for name, value := range map[string]string{
+		"logtostderr":     "false",
+		"alsologtostderr": "false",
+		"stderrthreshold": "FATAL",
+	} {
 		utilruntime.Must(flags.Set(name, value))
 	}
 	klog.SetOutput(os.Stderr)

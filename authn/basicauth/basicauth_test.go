@@ -58,7 +58,8 @@ func TestEveryBcryptSpelling(t *testing.T) {
 		if _, ok, err := a.AuthenticateRequest(request(t.Context(), "alice", "secret")); !ok || err != nil {
 			t.Errorf("%s: %v, %v", version, ok, err)
 		}
-		if _, ok, err := a.AuthenticateRequest(request(t.Context(), "alice", "secre")); ok || !errors.Is(err, basicauth.ErrRefused) {
+		if _, ok, err := a.AuthenticateRequest(request(t.Context(), "alice", "secre")); ok ||
+			!errors.Is(err, basicauth.ErrRefused) {
 			t.Errorf("%s with a wrong password: %v, %v", version, ok, err)
 		}
 	}
@@ -148,7 +149,10 @@ func TestWaitingEndsWithTheRequest(t *testing.T) {
 
 // FuzzOpen: no file panics, and one that is accepted lets nobody in by an empty password.
 func FuzzOpen(f *testing.F) {
-	for _, s := range []string{"p,u,1\n", "p,u,1,g,,a\n", "p,u,1,,a\nq,u,2,,b\n", "$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,u,1\n", ",u,1\n", "p,u@a,1,,b\np,u,1,,a\n"} {
+	for _, s := range []string{
+		"p,u,1\n", "p,u,1,g,,a\n", "p,u,1,,a\nq,u,2,,b\n",
+		"$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,u,1\n", ",u,1\n", "p,u@a,1,,b\np,u,1,,a\n",
+	} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -156,7 +160,8 @@ func FuzzOpen(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		a, err := basicauth.Open(t.Context(), path, basicauth.Options{DefaultTenant: tenant.System(), Check: func(string, []string, tenant.ID) error { return nil }})
+		a, err := basicauth.Open(t.Context(), path,
+			basicauth.Options{DefaultTenant: tenant.System(), Check: func(string, []string, tenant.ID) error { return nil }})
 		if (a == nil) == (err == nil) {
 			t.Fatalf("Open() = %v, %v", a, err)
 		}
@@ -175,7 +180,8 @@ func FuzzOpen(f *testing.F) {
 // user, or somebody else's.
 func FuzzHeader(f *testing.F) {
 	for _, s := range []string{
-		"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%", "Basic " + strings.Repeat("A", 9000),
+		"Basic YWxpY2U6c2VjcmV0", "basic YWxpY2U6c2VjcmV0", "Basic", "Basic ", "Bearer x", "Basic %%%",
+		"Basic " + strings.Repeat("A", 9000),
 		"Basic " + base64.StdEncoding.EncodeToString([]byte(":")), "\tBasic YWxpY2U6c2VjcmV0 ",
 	} {
 		f.Add(s)

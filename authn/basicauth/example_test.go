@@ -11,7 +11,8 @@ import (
 
 // A record may end in ",,tenant", as "a-secret-of-alice,alice,1,dev,,acme" does; the password may be a bcrypt hash.
 func ExampleOpen() {
-	passwords, err := basicauth.Open(context.Background(), "testdata/passwords.csv", basicauth.Options{Check: func(string, []string, tenant.ID) error { return nil }})
+	passwords, err := basicauth.Open(context.Background(), "testdata/passwords.csv",
+		basicauth.Options{Check: func(string, []string, tenant.ID) error { return nil }})
 	if err != nil {
 		fmt.Println(err)
 		return

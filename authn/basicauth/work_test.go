@@ -67,12 +67,16 @@ func TestAFloodRefusesNobodyElse(t *testing.T) {
 		other string
 		ok    bool
 	}{
-		"IPv4":                {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "192.0.2.2:1000", true},
-		"the same address":    {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "192.0.2.1:9", false},
-		"the address as IPv6": {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "[::ffff:192.0.2.1]:9", false},
-		"IPv6":                {func(i int) string { return fmt.Sprintf("[2001:db8:0:1::%x]:1000", i) }, "[2001:db8:0:2::1]:1000", true},
-		"the same site":       {func(i int) string { return fmt.Sprintf("[2001:db8:0:1::%x]:1000", i) }, "[2001:db8:0:1::ffff]:1000", false},
-		"no address":          {func(int) string { return "" }, "192.0.2.2:1000", true},
+		"IPv4":             {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "192.0.2.2:1000", true},
+		"the same address": {func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "192.0.2.1:9", false},
+		"the address as IPv6": {
+			func(i int) string { return fmt.Sprintf("192.0.2.1:%d", 1000+i) }, "[::ffff:192.0.2.1]:9", false,
+		},
+		"IPv6": {func(i int) string { return fmt.Sprintf("[2001:db8:0:1::%x]:1000", i) }, "[2001:db8:0:2::1]:1000", true},
+		"the same site": {
+			func(i int) string { return fmt.Sprintf("[2001:db8:0:1::%x]:1000", i) }, "[2001:db8:0:1::ffff]:1000", false,
+		},
+		"no address": {func(int) string { return "" }, "192.0.2.2:1000", true},
 	} {
 		slow := newTurns()
 		waiting := 0

@@ -22,7 +22,10 @@ func ExampleCheckAuthorities() {
 		fmt.Println(err)
 		return
 	}
-	config := &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice{}}
+	config := &authenticatorfactory.RequestHeaderConfig{
+		CAContentProvider:  content,
+		AllowedClientNames: headerrequest.StaticStringSlice{},
+	}
 	fmt.Println(errors.Is(frontproxy.CheckAuthorities(config, authority), frontproxy.ErrSharedAuthority))
 	config.AllowedClientNames = headerrequest.StaticStringSlice{"front-proxy"}
 	fmt.Println(frontproxy.CheckAuthorities(config, authority))

@@ -61,7 +61,10 @@ func TestCheckAuthorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := func(names ...string) *authenticatorfactory.RequestHeaderConfig {
-		return &authenticatorfactory.RequestHeaderConfig{CAContentProvider: content, AllowedClientNames: headerrequest.StaticStringSlice(names)}
+		return &authenticatorfactory.RequestHeaderConfig{
+			CAContentProvider:  content,
+			AllowedClientNames: headerrequest.StaticStringSlice(names),
+		}
 	}
 	for _, c := range []struct {
 		name    string
@@ -73,7 +76,12 @@ func TestCheckAuthorities(t *testing.T) {
 		{"another authority", config(), [][]byte{other}, nil},
 		{"the same authority for one name", config("front-proxy-client"), [][]byte{proxy}, nil},
 		{"the same authority for any name", config(), [][]byte{proxy}, frontproxy.ErrSharedAuthority},
-		{"the same authority in a bundle", config(), [][]byte{other, append(append([]byte{}, other...), proxy...)}, frontproxy.ErrSharedAuthority},
+		{
+			"the same authority in a bundle",
+			config(),
+			[][]byte{other, append(append([]byte{}, other...), proxy...)},
+			frontproxy.ErrSharedAuthority,
+		},
 		{"an authority that the proxies' signed", config(), [][]byte{intermediate}, frontproxy.ErrSharedAuthority},
 		{"another one", config(), [][]byte{below}, frontproxy.ErrSharedAuthority},
 		{"an authority that the proxies' signed, for one name", config("front-proxy-client"), [][]byte{intermediate}, nil},

@@ -25,14 +25,16 @@ func ExampleLooksLike() {
 // Open asks Keystone with the credential of a clouds.yaml. The tenant is the domain of the user.
 func ExampleOpen() {
 	const token = "0123456789abcdef0123456789abcdef"
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // a Keystone, as far as it matters here
+	// a Keystone, as far as it matters here
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.Method == http.MethodPost:
 			w.Header().Set("X-Subject-Token", "own")
 			w.WriteHeader(http.StatusCreated)
 			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2100-01-01T00:00:00Z"}}`)
 		case r.Header.Get("X-Subject-Token") == token:
-			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2100-01-01T00:00:00.000000Z","audit_ids":["x"],"user":{"id":"u","name":"alice","domain":{"id":"d","name":"acme"}},
+			_, _ = fmt.Fprint(w,
+				`{"token":{"expires_at":"2100-01-01T00:00:00.000000Z","audit_ids":["x"],"user":{"id":"u","name":"alice","domain":{"id":"d","name":"acme"}},
 				"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[{"id":"r","name":"member"}]}}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)
@@ -46,7 +48,8 @@ func ExampleOpen() {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	path := filepath.Join(dir, "clouds.yaml")
-	clouds := "clouds: { kube: { auth: { username: kubetenant, password: a-password, user_domain_name: Default, system_scope: all } } }\n"
+	clouds := "clouds: { kube: { auth: { username: kubetenant, password: a-password, user_domain_name: Default, " +
+		"system_scope: all } } }\n"
 	if err := os.WriteFile(path, []byte(clouds), 0o600); err != nil {
 		fmt.Println(err)
 		return

@@ -73,7 +73,8 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		return nil, ErrDomainScope
 	case t.Project == nil:
 		return nil, ErrUnscoped
-	case !t.User.isWhole() || !t.User.Domain.isWhole() || !t.Project.isWhole() || t.Project.Domain.ID == "" || t.Expires.IsZero():
+	case !t.User.isWhole() || !t.User.Domain.isWhole() || !t.Project.isWhole() || t.Project.Domain.ID == "" ||
+		t.Expires.IsZero():
 		return nil, ErrAnswer
 	case !a.o.Now().Before(t.Expires):
 		return nil, ErrExpired
@@ -111,7 +112,8 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 			roles[i] = wellFormedValue(roles[i])
 		}
 		extra[legacyProjectID], extra[legacyProjectName] = []string{t.Project.ID}, []string{wellFormedValue(t.Project.Name)}
-		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID}, []string{wellFormedValue(t.User.Domain.Name)}
+		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID},
+			[]string{wellFormedValue(t.User.Domain.Name)}
 		extra[legacyRoles] = roles
 	}
 	u := &user.DefaultInfo{

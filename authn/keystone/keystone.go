@@ -42,7 +42,8 @@ const (
 // Why a token is refused; to be tested with [errors.Is]. None holds anything of the token or of
 // Keystone's answer.
 var (
-	ErrUnknown        = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, project or domain is disabled")
+	ErrUnknown = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, " +
+		"project or domain is disabled")
 	ErrUnavailable    = error(outbound.Unavailable("cannot ask Keystone"))
 	ErrBusy           = error(outbound.Unavailable("too many questions to Keystone at once"))
 	ErrAnswer         = errors.New("senseless answer of Keystone")
@@ -147,7 +148,9 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 
 // ask asks Keystone about the token, once for all who ask at the same time. What comes of a token that was never
 // good tells nothing of Keystone: anybody may have made it up.
-func (a *Authenticator) ask(ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string) (user.Info, error) {
+func (a *Authenticator) ask(
+	ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string,
+) (user.Info, error) {
 	flight := a.flights.DoChan(string(key[:]), outbound.Recover(ErrAnswer, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 		defer cancel()

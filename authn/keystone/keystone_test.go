@@ -91,15 +91,18 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 func body(user string, expires time.Time) string {
-	return fmt.Sprintf(`{"token":{"expires_at":%q,"audit_ids":["a"],"user":{"id":"id-%[2]s","name":"user-%[2]s","domain":{"id":"d","name":"acme"}},
+	return fmt.Sprintf(
+		`{"token":{"expires_at":%q,"audit_ids":["a"],"user":{"id":"id-%[2]s","name":"user-%[2]s","domain":{"id":"d","name":"acme"}},
 		"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[{"id":"r","name":"member"}]}}`,
-		expires.UTC().Format("2006-01-02T15:04:05.000000Z"), user)
+		expires.UTC().Format("2006-01-02T15:04:05.000000Z"), user,
+	)
 }
 
 func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Authenticator, *authntest.Clock) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "clouds.yaml")
-	const clouds = "clouds: { kube: { auth: { username: u, password: CANARY-password, user_domain_name: Default, system_scope: all } } }\n"
+	const clouds = "clouds: { kube: { auth: { username: u, password: CANARY-password, user_domain_name: Default, " +
+		"system_scope: all } } }\n"
 	if err := os.WriteFile(path, []byte(clouds), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +202,8 @@ func TestCache(t *testing.T) {
 	a, clock := open(t, s, nil)
 	check := func(token string, want error, validations int64) {
 		t.Helper()
-		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, want) || s.validations.Load() != validations {
+		if _, _, err := a.AuthenticateToken(t.Context(), token); !errors.Is(err, want) ||
+			s.validations.Load() != validations {
 			t.Errorf("%v after %d validations; want %v after %d", err, s.validations.Load(), want, validations)
 		}
 	}
@@ -388,7 +392,8 @@ func TestFailedLoginsAreFew(t *testing.T) {
 	var all sync.WaitGroup
 	for i := range 200 {
 		all.Go(func() {
-			if _, ok, err := a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+			if _, ok, err := a.AuthenticateToken(context.Background(), fmt.Sprintf("gAAAAgarbage%d", i)); ok ||
+				!errors.Is(err, keystone.ErrUnavailable) {
 				t.Errorf("= %v, %v", ok, err)
 			}
 		})
@@ -498,7 +503,8 @@ func TestOpenRefuses(t *testing.T) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: "http://k"}, nil); err == nil || strings.Contains(err.Error(), "CANARY") {
+		if _, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: "http://k"}, nil); err == nil ||
+			strings.Contains(err.Error(), "CANARY") {
 			t.Errorf("%s: Open() = %v", name, err)
 		}
 	}
@@ -555,7 +561,8 @@ func BenchmarkToken(b *testing.B) {
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
 				n := int(next.Add(1)) % users
-				if resp, ok, err := a.AuthenticateToken(b.Context(), token(n)); !ok || resp.User.GetUID() != fmt.Sprintf("id-%d", n) {
+				if resp, ok, err := a.AuthenticateToken(b.Context(), token(n)); !ok ||
+					resp.User.GetUID() != fmt.Sprintf("id-%d", n) {
 					b.Error(ok, err)
 				}
 			}

@@ -35,7 +35,8 @@ func TestWhatIsAnOutage(t *testing.T) {
 		}
 		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) } })
 		clock.Advance(10 * time.Minute)
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok == refusals[code] || refusals[code] != errors.Is(err, keystone.ErrUnknown) {
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok == refusals[code] ||
+			refusals[code] != errors.Is(err, keystone.ErrUnknown) {
 			t.Errorf("%d: %t, %v", code, ok, err)
 		}
 		s.Close()
@@ -49,9 +50,13 @@ func TestUnknownTokensBeginNoOutage(t *testing.T) {
 		fault http.HandlerFunc
 	}{
 		"a long token that nobody asks about": {"gAAAA" + strings.Repeat("x", 9000), nil},
-		"a token that Keystone cannot bear":   {"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }},
-		"one over which it closes":            {"gAAAAx", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
-		"one with a senseless answer":         {"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") }},
+		"a token that Keystone cannot bear": {
+			"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+		},
+		"one over which it closes": {"gAAAAx", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }},
+		"one with a senseless answer": {
+			"gAAAAx", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") },
+		},
 	} {
 		s := newServer(t)
 		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
@@ -135,7 +140,8 @@ func TestTheAnswerIsAboutTheToken(t *testing.T) {
 				_, _ = io.WriteString(w, body("2", time.Now().Add(time.Hour)))
 			}
 		})
-		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok != want || !want && !errors.Is(err, keystone.ErrUnavailable) {
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); ok != want ||
+			!want && !errors.Is(err, keystone.ErrUnavailable) {
 			t.Errorf("an answer about %q: %t, %v", named, ok, err)
 		}
 	}
@@ -163,13 +169,19 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 // TestNamesAreEscaped: each into a name of one form, no two into one, and the longest quickly.
 func TestNamesAreEscaped(t *testing.T) {
 	seen := map[string]string{}
-	for _, name := range []string{"bob", " bob", "bob ", "  bob", "%20bob", "b%62b", "bob\u200b", "bo\u200bb", "\tbob\n", "می\u200cخ", "می\u200c خ", "a\u200d\u200db", "Alice van Dam", " ", "%", "\u2028", strings.Repeat("\x01", 900_000/20)} {
+	for _, name := range []string{
+		"bob", " bob", "bob ", "  bob", "%20bob", "b%62b", "bob\u200b", "bo\u200bb", "\tbob\n", "می\u200cخ", "می\u200c خ",
+		"a\u200d\u200db", "Alice van Dam", " ", "%", "\u2028", strings.Repeat("\x01", 900_000/20),
+	} {
 		s := newServer(t)
 		a, _ := open(t, s, func(o *keystone.Options) { o.LegacyExtras = true })
 		s.set(func() {
 			s.fault = func(w http.ResponseWriter, _ *http.Request) {
 				text, _ := json.Marshal(name)
-				_, _ = io.WriteString(w, strings.NewReplacer(`"user-1"`, string(text), `"web"`, string(text), `"member"`, string(text)).Replace(body("1", time.Now().Add(time.Hour))))
+				_, _ = io.WriteString(w,
+					strings.NewReplacer(`"user-1"`, string(text), `"web"`, string(text), `"member"`, string(text)).Replace(
+						body("1", time.Now().Add(time.Hour)),
+					))
 			}
 		})
 		resp, ok, err := a.AuthenticateToken(t.Context(), token(1))
@@ -197,7 +209,8 @@ func TestA401CostsFewLogins(t *testing.T) {
 		s.fault = func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }
 	})
 	for i := range 50 {
-		if _, ok, err := a.AuthenticateToken(t.Context(), fmt.Sprintf("gAAAAx%d", i)); ok || !errors.Is(err, keystone.ErrUnavailable) {
+		if _, ok, err := a.AuthenticateToken(t.Context(), fmt.Sprintf("gAAAAx%d", i)); ok ||
+			!errors.Is(err, keystone.ErrUnavailable) {
 			t.Fatalf("%t, %v", ok, err)
 		}
 	}

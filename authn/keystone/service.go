@@ -43,8 +43,11 @@ const renewBefore = time.Minute
 // clouds.yaml: a password or an application credential. The least that the user needs is the role
 // reader with system scope. Nothing is asked before the first token. Changes of the file take effect
 // while run runs, which ends with ctx. The error names the file, and nothing that stands in it.
-func Open(path, cloud string, o Options, report reload.Report) (a *Authenticator, run func(ctx context.Context), err error) {
-	file, err := reload.Open(path, func(data []byte) (*service, error) { return newService(data, cloud, o.AuthURL) }, report)
+func Open(
+	path, cloud string, o Options, report reload.Report,
+) (a *Authenticator, run func(ctx context.Context), err error) {
+	file, err := reload.Open(path, func(data []byte) (*service, error) { return newService(data, cloud, o.AuthURL) },
+		report)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -140,7 +143,10 @@ func (s *service) logIn(ctx context.Context) error {
 }
 
 func (s *service) create(ctx context.Context) error {
-	throwaway := &gophercloud.ServiceClient{Endpoint: s.client.Endpoint, ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.fresh}}
+	throwaway := &gophercloud.ServiceClient{
+		Endpoint:       s.client.Endpoint,
+		ProviderClient: &gophercloud.ProviderClient{HTTPClient: s.fresh},
+	}
 	result := tokens.Create(ctx, throwaway, &s.login)
 	if result.Err != nil {
 		return result.Err
@@ -211,7 +217,8 @@ func refusals() []int {
 // know the header that names it.
 func (s *service) read(ctx context.Context, resp *http.Response, token string, into any) error {
 	defer func() { _ = resp.Body.Close() }()
-	if named := resp.Header.Get(subjectToken); named != "" && subtle.ConstantTimeCompare([]byte(named), []byte(token)) != 1 {
+	if named := resp.Header.Get(subjectToken); named != "" &&
+		subtle.ConstantTimeCompare([]byte(named), []byte(token)) != 1 {
 		return ErrAnswer
 	}
 	return outbound.Decode(ctx, s.reads, resp.Body, into)

@@ -20,7 +20,8 @@ func TestRenewedMeanwhile(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `{"token":{"expires_at":%q}}`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
 	}))
 	defer server.Close()
-	s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, system_scope: all } } }"), "kube", server.URL)
+	s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, "+
+		"system_scope: all } } }"), "kube", server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +43,8 @@ func TestRenewedMeanwhile(t *testing.T) {
 	if s.client.Token() != "service-2" || logins.Load() != 2 {
 		t.Errorf("%s, %d logins", s.client.Token(), logins.Load())
 	}
-	if err := s.client.Reauthenticate(t.Context(), "service-2"); err != nil || logins.Load() != 3 { // which Keystone knows no more
+	// which Keystone knows no more
+	if err := s.client.Reauthenticate(t.Context(), "service-2"); err != nil || logins.Load() != 3 {
 		t.Errorf("%v, %d logins", err, logins.Load())
 	}
 }

@@ -91,7 +91,8 @@ func BenchmarkIssuers(b *testing.B) {
 		sources := make([]*oidc.Authenticator, n)
 		for i := range sources {
 			url := fmt.Sprintf("%s/tenants/%d", issuer.URL(), i)
-			sources[i] = oidc.New(b.Context(), oidc.Options{JWT: config(url, issuer.CA()), Compiler: compiler(), Clients: clients})
+			sources[i] = oidc.New(b.Context(),
+				oidc.Options{JWT: config(url, issuer.CA()), Compiler: compiler(), Clients: clients})
 		}
 		r := chain(b, sources...)
 		tokens := make([]string, 1000)

@@ -37,8 +37,11 @@ func (c *Clients) client(ca string) (*http.Client, error) {
 		}
 	}
 	client := &http.Client{
-		Timeout:   fetchTimeout,
-		Transport: outbound.Capped(utilnet.SetTransportDefaults(&http.Transport{TLSClientConfig: config, MaxResponseHeaderBytes: outbound.MaxHeaderBytes})),
+		Timeout: fetchTimeout,
+		Transport: outbound.Capped(utilnet.SetTransportDefaults(&http.Transport{
+			TLSClientConfig:        config,
+			MaxResponseHeaderBytes: outbound.MaxHeaderBytes,
+		})),
 		CheckRedirect: func(req *http.Request, via []*http.Request) error {
 			if req.URL.Scheme != "https" || len(via) >= maxRedirects {
 				return outbound.ErrRedirect

@@ -27,7 +27,9 @@ type compiled struct {
 }
 
 // CompileClaimsExpression implements [authenticationcel.Compiler].
-func (c *compiler) CompileClaimsExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
+func (c *compiler) CompileClaimsExpression(
+	e authenticationcel.ExpressionAccessor,
+) (authenticationcel.CompilationResult, error) {
 	key := compiled{reflect.TypeOf(e), e.GetExpression()}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,6 +46,8 @@ func (c *compiler) CompileClaimsExpression(e authenticationcel.ExpressionAccesso
 }
 
 // CompileUserExpression implements [authenticationcel.Compiler].
-func (c *compiler) CompileUserExpression(e authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error) {
+func (c *compiler) CompileUserExpression(
+	e authenticationcel.ExpressionAccessor,
+) (authenticationcel.CompilationResult, error) {
 	return c.next.CompileUserExpression(e)
 }

@@ -24,7 +24,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var compiler = sync.OnceValue(func() authenticationcel.Compiler { return oidc.NewCompiler(authenticationcel.NewDefaultCompiler()) })
+var compiler = sync.OnceValue(func() authenticationcel.Compiler {
+	return oidc.NewCompiler(authenticationcel.NewDefaultCompiler())
+})
 
 // config maps sub, groups and org of an issuer.
 func config(url, ca string) apiserver.JWTAuthenticator {
@@ -154,11 +156,14 @@ func TestBadProviders(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
 	}
 	for name, fault := range map[string]http.HandlerFunc{
-		"500":                      func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
-		"closes":                   func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-		"garbage":                  json("<html>"),
-		"nothing":                  json(""),
-		"another issuer's":         json(`{"issuer":"https://other.example.com","jwks_uri":"https://other.example.com/keys"}`),
+		"500": func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(http.StatusInternalServerError)
+		},
+		"closes":  func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"garbage": json("<html>"),
+		"nothing": json(""),
+		"another issuer's": json(`{"issuer":"https://other.example.com",` +
+			`"jwks_uri":"https://other.example.com/keys"}`),
 		"a gigabyte":               func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") },
 		"a gigabyte of one string": func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, `{"issuer":"`) },
 	} {
@@ -184,13 +189,17 @@ func TestCompilerKeepsKindsApart(t *testing.T) {
 				t.Errorf("%s: %+v, %v", key, r.ExpressionAccessor, err)
 			}
 		}
-		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimValidationCondition{Expression: "'text'"}); err == nil {
+		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimValidationCondition{
+			Expression: "'text'",
+		}); err == nil {
 			t.Error("a rule that is no boolean was compiled")
 		}
 		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{Expression: "'text'"}); err != nil {
 			t.Error(err)
 		}
-		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{Expression: "claims.("}); err == nil {
+		if _, err := c.CompileClaimsExpression(&authenticationcel.ClaimMappingExpression{
+			Expression: "claims.(",
+		}); err == nil {
 			t.Error("nonsense was compiled")
 		}
 	}
@@ -205,7 +214,9 @@ func TestKeySets(t *testing.T) {
 	}{
 		"one key":             {func(k []any) []any { return k }, nil},
 		"an unknown key type": {func(k []any) []any { return append(k, map[string]any{"kty": "LWE", "kid": "x"}) }, nil},
-		"a shared secret":     {func([]any) []any { return []any{map[string]any{"kty": "oct", "k": "c2VjcmV0", "kid": key.ID}} }, oidc.ErrSignature},
+		"a shared secret": {
+			func([]any) []any { return []any{map[string]any{"kty": "oct", "k": "c2VjcmV0", "kid": key.ID}} }, oidc.ErrSignature,
+		},
 		"a private key": {func(k []any) []any {
 			k[0].(map[string]any)["d"] = "c2VjcmV0"
 			return k
@@ -273,12 +284,15 @@ func TestDistributedClaims(t *testing.T) {
 	defer elsewhere.Close()
 	c := claims(issuer.URL())
 	delete(c, "groups")
-	c["_claim_names"], c["_claim_sources"] = map[string]any{"groups": "s"}, map[string]any{"s": map[string]any{"endpoint": elsewhere.URL}}
+	c["_claim_names"], c["_claim_sources"] = map[string]any{"groups": "s"},
+		map[string]any{"s": map[string]any{"endpoint": elsewhere.URL}}
 	payload, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{string(payload), strings.Replace(string(payload), "_claim_names", `\u005fclaim_names`, 1)} {
+	for _, text := range []string{
+		string(payload), strings.Replace(string(payload), "_claim_names", `\u005fclaim_names`, 1),
+	} {
 		token, err := key.Sign(key.Header(), []byte(text))
 		if err != nil {
 			t.Fatal(err)
@@ -368,7 +382,8 @@ func FuzzToken(f *testing.F) {
 			t.Fatal(err)
 		}
 		resp, ok, err := a.AuthenticateToken(t.Context(), token)
-		if ok == (err != nil) && (ok || err != nil) || ok && resp.User.GetName() == "" && !strings.Contains(string(payload), `""`) {
+		if ok == (err != nil) && (ok || err != nil) ||
+			ok && resp.User.GetName() == "" && !strings.Contains(string(payload), `""`) {
 			t.Fatalf("AuthenticateToken() = %+v, %v, %v", resp, ok, err)
 		}
 		if ok && !json.Valid(payload) {

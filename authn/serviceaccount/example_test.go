@@ -32,16 +32,20 @@ func ExampleNew() {
 	}
 	accounts := serviceaccount.New(keys, serviceaccount.Options{
 		Issuer: "https://kubernetes.default.svc",
-		Owner:  func(context.Context, string) (tenant.ID, error) { return tenant.Parse("acme") }, // authz.Subjects', in a server
+		// authz.Subjects', in a server
+		Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("acme") },
 	})
 	token := key.MustSign(map[string]any{
-		"iss":           "https://kubernetes.default.svc",
-		"aud":           []string{"https://kubernetes.default.svc"},
-		"sub":           "system:serviceaccount:acme--web:robot",
-		"exp":           time.Now().Add(time.Hour).Unix(),
-		"iat":           time.Now().Unix(),
-		"nbf":           time.Now().Unix(),
-		"kubernetes.io": map[string]any{"namespace": "acme--web", "serviceaccount": map[string]any{"name": "robot", "uid": "1"}},
+		"iss": "https://kubernetes.default.svc",
+		"aud": []string{"https://kubernetes.default.svc"},
+		"sub": "system:serviceaccount:acme--web:robot",
+		"exp": time.Now().Add(time.Hour).Unix(),
+		"iat": time.Now().Unix(),
+		"nbf": time.Now().Unix(),
+		"kubernetes.io": map[string]any{
+			"namespace":      "acme--web",
+			"serviceaccount": map[string]any{"name": "robot", "uid": "1"},
+		},
 	})
 	response, ok, err := accounts.AuthenticateToken(context.Background(), token)
 	if !ok || err != nil {

@@ -290,7 +290,8 @@ func FuzzToken(f *testing.F) {
 			t.Fatalf("AuthenticateToken() = %+v, %v, %v", resp, ok, err)
 		}
 		if ok {
-			if id, err := tenant.Of(resp.User); err != nil || id.String() != "a" || !strings.HasPrefix(resp.User.GetName(), "system:serviceaccount:") || resp.User.GetUID() == "" {
+			if id, err := tenant.Of(resp.User); err != nil || id.String() != "a" ||
+				!strings.HasPrefix(resp.User.GetName(), "system:serviceaccount:") || resp.User.GetUID() == "" {
 				t.Fatalf("identity %+v", resp.User)
 			}
 		}
@@ -349,7 +350,8 @@ func TestTheZeroObjectIsNobodys(t *testing.T) {
 	a := serviceaccount.New(keys, serviceaccount.Options{Issuer: issuer, Owner: c.of, Objects: zeroPods{c}})
 	claims := bound("u")
 	claims["kubernetes.io"].(map[string]any)["pod"] = map[string]any{"name": "p"}
-	if _, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(claims)); ok || !errors.Is(err, serviceaccount.ErrGone) {
+	if _, ok, err := a.AuthenticateToken(t.Context(), key.MustSign(claims)); ok ||
+		!errors.Is(err, serviceaccount.ErrGone) {
 		t.Errorf("= %v, %v", ok, err)
 	}
 }

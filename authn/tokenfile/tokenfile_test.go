@@ -71,7 +71,8 @@ func TestAnswersAreIndependent(t *testing.T) {
 	first.Audiences = []string{"other"}
 	_ = append(first.User.GetGroups(), "system:masters")
 	second, _, _ := a.AuthenticateToken(t.Context(), "tok")
-	if id, err := tenant.Of(second.User); id.String() != "a" || err != nil || len(second.User.GetGroups()) != 2 || second.Audiences != nil {
+	if id, err := tenant.Of(second.User); id.String() != "a" || err != nil || len(second.User.GetGroups()) != 2 ||
+		second.Audiences != nil {
 		t.Errorf("the second answer is %+v", second.User)
 	}
 }

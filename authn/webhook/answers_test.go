@@ -21,21 +21,27 @@ const review = `"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`
 func TestAnswersAreReadInOneWay(t *testing.T) {
 	const user = `"user":{"username":"alice"}`
 	for answer, want := range map[string]error{
-		`{` + review + `,"status":{"authenticated":true,` + user + `}}`:                                                                   nil,
-		`{` + review + `,"status":{"authenticated":true,` + user + `},"more":{"a":1}}`:                                                    nil,
-		"\n{" + review + `,"status":{"authenticated":true,` + user + `}} ` + "\n":                                                         nil,
-		`{` + review + `,"status":{"authenticated":false,"Authenticated":true,` + user + `}}`:                                             webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"Authenticated":true,` + user + `}}`:                                                                   webhook.ErrNotAuthenticated,
-		`{` + review + `,"Status":{"authenticated":true,` + user + `}}`:                                                                   webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":false,"authenticated":true,` + user + `}}`:                                             webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":false},"status":{"authenticated":true,` + user + `}}`:                                  webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","username":"bob"}}}`:                                   webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","extra":{"k":["a"],"k":["b"]}}}}`:                      webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,` + user + `}}{}`:                                                                 webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,` + user + `}}` + "\x00":                                                          webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,` + user + `}` + `,"status\u0000":{}}}`:                                           webhook.ErrNotAuthenticated,
-		`{"apiversion":"authentication.k8s.io/v1","Kind":"TokenReview","status":{"authenticated":true,` + user + `}}`:                     webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` + strings.Repeat(`"g",`, 2000) + `"g"]}}}`: tenant.ErrLarge,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}}`:                       nil,
+		`{` + review + `,"status":{"authenticated":true,` + user + `},"more":{"a":1}}`:        nil,
+		"\n{" + review + `,"status":{"authenticated":true,` + user + `}} ` + "\n":             nil,
+		`{` + review + `,"status":{"authenticated":false,"Authenticated":true,` + user + `}}`: webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"Authenticated":true,` + user + `}}`:                       webhook.ErrNotAuthenticated,
+		`{` + review + `,"Status":{"authenticated":true,` + user + `}}`:                       webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"authenticated":false,"authenticated":true,` + user + `}}`: webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"authenticated":false},"status":{"authenticated":true,` + user +
+			`}}`: webhook.ErrNotAuthenticated,
+		`{` + review +
+			`,"status":{"authenticated":true,"user":{"username":"alice","username":"bob"}}}`: webhook.ErrNotAuthenticated,
+		`{` + review +
+			`,"status":{"authenticated":true,"user":{"username":"alice","extra":{"k":["a"],` +
+			`"k":["b"]}}}}`: webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}}{}`:                       webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}}` + "\x00":                webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}` + `,"status\u0000":{}}}`: webhook.ErrNotAuthenticated,
+		`{"apiversion":"authentication.k8s.io/v1","Kind":"TokenReview","status":{"authenticated":true,` + user +
+			`}}`: webhook.ErrNotAuthenticated,
+		`{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
+			strings.Repeat(`"g",`, 2000) + `"g"]}}}`: tenant.ErrLarge,
 	} {
 		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
@@ -49,7 +55,8 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 
 // TestLargeAnswersTakeNoMemory: of many answers of the largest size at once few are read at a time, and none is kept.
 func TestLargeAnswersTakeNoMemory(t *testing.T) {
-	answer := `{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` + strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`
+	answer := `{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
+		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`
 	a := open(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, answer)

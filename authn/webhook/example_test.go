@@ -26,7 +26,10 @@ func ExampleOpen() {
 		review.Status = authenticationv1.TokenReviewStatus{
 			Authenticated: review.Spec.Token == "a-secret-of-alice",
 			Audiences:     review.Spec.Audiences,
-			User:          authenticationv1.UserInfo{Username: "alice", Extra: map[string]authenticationv1.ExtraValue{"example.com/org": {"acme"}}},
+			User: authenticationv1.UserInfo{
+				Username: "alice",
+				Extra:    map[string]authenticationv1.ExtraValue{"example.com/org": {"acme"}},
+			},
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(review)
@@ -45,7 +48,8 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	service, err := webhook.Open(path, webhook.Options{Audiences: []string{"kubernetes"}, Tenant: webhook.Extra("example.com/org")}, nil)
+	service, err := webhook.Open(path,
+		webhook.Options{Audiences: []string{"kubernetes"}, Tenant: webhook.Extra("example.com/org")}, nil)
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -107,18 +107,19 @@ func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, limited := authenticator.AudiencesFrom(ctx)
 	// Quoted, so that no token and audience together read as another token.
-	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences), outbound.Recover(ErrNotAuthenticated, func() (any, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), timeout)
-		defer cancel()
-		if limited {
-			ctx = authenticator.WithAudiences(ctx, audiences)
-		}
-		if err := a.gate.Enter(ctx); err != nil {
-			return nil, ErrUnavailable
-		}
-		defer a.gate.Leave()
-		return a.review(ctx, token)
-	}))
+	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences),
+		outbound.Recover(ErrNotAuthenticated, func() (any, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			defer cancel()
+			if limited {
+				ctx = authenticator.WithAudiences(ctx, audiences)
+			}
+			if err := a.gate.Enter(ctx); err != nil {
+				return nil, ErrUnavailable
+			}
+			defer a.gate.Leave()
+			return a.review(ctx, token)
+		}))
 	select {
 	case result := <-flight:
 		if result.Err != nil {
@@ -188,7 +189,8 @@ func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 		}
 		note.came = true
 		said := authenticationv1.TokenReview{}
-		if err := outbound.Decode(req.Context(), gate, resp.Body, &said); err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
+		if err := outbound.Decode(req.Context(), gate, resp.Body, &said); err != nil ||
+			said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
 			said.Status = authenticationv1.TokenReviewStatus{} // not authenticated
 		}
 		if note.err = checkUser(&said.Status.User, limits); note.err != nil {

@@ -55,7 +55,8 @@ func open(t testing.TB, handler http.HandlerFunc) *webhook.Authenticator {
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	kubeconfig(t, path, server.URL)
-	a, err := webhook.Open(path, webhook.Options{Audiences: authenticator.Audiences{"one"}, Tenant: webhook.Value(acme(t))}, nil)
+	a, err := webhook.Open(path,
+		webhook.Options{Audiences: authenticator.Audiences{"one"}, Tenant: webhook.Value(acme(t))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,11 @@ func echo(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "", http.StatusBadRequest)
 		return
 	}
-	review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: review.Spec.Token}, Audiences: review.Spec.Audiences}
+	review.Status = authenticationv1.TokenReviewStatus{
+		Authenticated: true,
+		User:          authenticationv1.UserInfo{Username: review.Spec.Token},
+		Audiences:     review.Spec.Audiences,
+	}
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(review)
 }
@@ -87,7 +92,8 @@ func TestNoIdentityCrosses(t *testing.T) {
 			token := fmt.Sprint("token-", i/2)
 			ctx := authenticator.WithAudiences(context.Background(), authenticator.Audiences{fmt.Sprint("audience-", i%2)})
 			resp, ok, err := a.AuthenticateToken(ctx, token)
-			if !ok || resp.User.GetName() != token || len(resp.Audiences) != 1 || resp.Audiences[0] != fmt.Sprint("audience-", i%2) {
+			if !ok || resp.User.GetName() != token || len(resp.Audiences) != 1 ||
+				resp.Audiences[0] != fmt.Sprint("audience-", i%2) {
 				t.Errorf("%s: %+v, %v", token, resp, err)
 			}
 		})
@@ -130,16 +136,22 @@ func TestBadServices(t *testing.T) {
 		handler http.HandlerFunc
 		want    error
 	}{
-		"500":    {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) }, webhook.ErrUnavailable},
+		"500": {
+			func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+			webhook.ErrUnavailable,
+		},
 		"closes": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, webhook.ErrUnavailable},
 		"redirects": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}, webhook.ErrUnavailable},
-		"garbage":    {func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, webhook.ErrNotAuthenticated},
+		"garbage": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, webhook.ErrNotAuthenticated,
+		},
 		"nothing":    {func(http.ResponseWriter, *http.Request) {}, webhook.ErrNotAuthenticated},
 		"a gigabyte": {func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") }, webhook.ErrNotAuthenticated},
 		"an error message": {func(w http.ResponseWriter, _ *http.Request) {
-			_, _ = io.WriteString(w, `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"error":"CANARY"}}`)
+			_, _ = io.WriteString(w,
+				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"error":"CANARY"}}`)
 		}, webhook.ErrNotAuthenticated},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -184,7 +196,9 @@ func TestReload(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	kubeconfig(t, path, "http://127.0.0.1:1")
 	reported := make(chan error, 10)
-	a, err := webhook.Open(path, webhook.Options{Tenant: webhook.Value(acme(t))}, func(_ string, err error) { reported <- err })
+	a, err := webhook.Open(path, webhook.Options{Tenant: webhook.Value(acme(t))}, func(_ string, err error) {
+		reported <- err
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +283,9 @@ func TestNothingSecretIsTold(t *testing.T) {
 func TestOpenRefuses(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	for _, cluster := range []clientcmdapi.Cluster{
-		{Server: "http://partner.example.com"}, {Server: "https://partner.example.com", InsecureSkipTLSVerify: true}, {Server: ""},
+		{Server: "http://partner.example.com"},
+		{Server: "https://partner.example.com", InsecureSkipTLSVerify: true},
+		{Server: ""},
 	} {
 		config := clientcmdapi.NewConfig()
 		config.Clusters["c"] = &cluster

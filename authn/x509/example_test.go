@@ -9,9 +9,14 @@ import (
 
 // An organization of the subject names the tenant; organizational units are the groups.
 func ExampleTenantOf() {
-	id, groups, err := x509.TenantOf(pkix.Name{CommonName: "alice", Organization: []string{"tenant:acme"}, OrganizationalUnit: []string{"dev"}}, x509.Options{})
+	id, groups, err := x509.TenantOf(pkix.Name{
+		CommonName:         "alice",
+		Organization:       []string{"tenant:acme"},
+		OrganizationalUnit: []string{"dev"},
+	}, x509.Options{})
 	fmt.Println(id, groups, err)
-	_, _, err = x509.TenantOf(pkix.Name{CommonName: "alice", Organization: []string{"tenant:acme", "tenant:globex"}}, x509.Options{})
+	_, _, err = x509.TenantOf(pkix.Name{CommonName: "alice", Organization: []string{"tenant:acme", "tenant:globex"}},
+		x509.Options{})
 	fmt.Println(err != nil)
 	// Output:
 	// acme [dev] <nil>

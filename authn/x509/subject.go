@@ -32,7 +32,8 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 // errPrivileged: kube-apiserver refuses to have clients' certificates signed for this group
 // (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but knows only of organizations.
 // Whoever may approve certificates must not become what nobody can take back.
-var errPrivileged = errors.New("certificate with the unit " + user.SystemPrivilegedGroup + ": only an organization of the old format is that")
+var errPrivileged = errors.New("certificate with the unit " + user.SystemPrivilegedGroup +
+	": only an organization of the old format is that")
 
 var errNoCommonName = errors.New("certificate without a common name")
 

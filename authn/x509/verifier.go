@@ -143,7 +143,10 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	now := v.now()
 	found := &verification{under, make([]outcome, len(v.sources))}
 	chains, err := look(presented, under.roots, now)
-	apart := isBeyond(err) || slices.ContainsFunc(under.of, func(a *Authorities) bool { return slices.ContainsFunc(a.certificates, presented[0].Equal) })
+	apart := isBeyond(err) ||
+		slices.ContainsFunc(under.of, func(a *Authorities) bool {
+			return slices.ContainsFunc(a.certificates, presented[0].Equal)
+		})
 	for i, s := range v.sources {
 		if apart {
 			chains, err = look(presented, under.of[i].pool(), now)
@@ -199,7 +202,8 @@ func chainsOf(presented []*x509.Certificate, o x509.VerifyOptions) (chains [][]*
 		chains = append(chains, chain)
 		return nil, false, nil
 	})
-	_, _, err = x509request.New(o, collect).AuthenticateRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: presented}})
+	_, _, err = x509request.New(o, collect).
+		AuthenticateRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: presented}})
 	return chains, err
 }
 

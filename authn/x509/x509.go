@@ -111,5 +111,9 @@ func (s *source) outcome(of *Authorities, chains [][]*x509.Certificate, err erro
 	for _, chain := range own {
 		issuers = append(issuers, chain[1:])
 	}
-	return outcome{user: validity.With(resp.User, own[0][0].NotBefore, lastOf(own)), issuers: issuers, until: earliest(slices.Concat(own...))}
+	return outcome{
+		user:    validity.With(resp.User, own[0][0].NotBefore, lastOf(own)),
+		issuers: issuers,
+		until:   earliest(slices.Concat(own...)),
+	}
 }

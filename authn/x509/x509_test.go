@@ -123,7 +123,8 @@ func TestTheIdentityIsUpstreams(t *testing.T) {
 			t.Fatal(when, ok, err)
 		}
 		id, err := tenant.Of(got.User)
-		if err != nil || id.String() != "a" || got.User.GetName() != want.User.GetName() || !slices.Equal(got.User.GetGroups(), []string{"dev"}) ||
+		if err != nil || id.String() != "a" || got.User.GetName() != want.User.GetName() ||
+			!slices.Equal(got.User.GetGroups(), []string{"dev"}) ||
 			!slices.Equal(got.User.GetExtra()[user.CredentialIDKey], want.User.GetExtra()[user.CredentialIDKey]) {
 			t.Errorf("%s: %+v, %v", when, got.User, err)
 		}
@@ -141,7 +142,8 @@ func TestRememberedChains(t *testing.T) {
 
 	now := time.Now()
 	current := authorities(t, root)
-	a := ours.New(ours.NewVerifier(func() time.Time { return now }), func() *ours.Authorities { return current }, ours.Options{})
+	a := ours.New(ours.NewVerifier(func() time.Time { return now }),
+		func() *ours.Authorities { return current }, ours.Options{})
 	accepted := func(chain ...*signer) bool {
 		t.Helper()
 		_, ok, _ := a.AuthenticateRequest(request(chain...))
@@ -190,22 +192,25 @@ func TestAbstains(t *testing.T) {
 // TestSharedVerification: sources that share a verifier answer as each would alone.
 func TestSharedVerification(t *testing.T) {
 	past := time.Now().Add(-time.Minute)
-	one, two := sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), sign(t, nil, pkix.Name{CommonName: "two"}, true, inAYear())
+	one, two := sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()),
+		sign(t, nil, pkix.Name{CommonName: "two"}, true, inAYear())
 	middle := sign(t, one, pkix.Name{CommonName: "middle"}, true, inAYear())
 	worn := sign(t, one, pkix.Name{CommonName: "worn"}, true, past)
 	unfit := tenantA
 	unfit.Organization = []string{"tenant:a", "tenant:b"}
 	presented := map[string]*http.Request{
-		"of one":                request(sign(t, one, tenantA, false, inAYear())),
-		"of two":                request(sign(t, two, tenantA, false, inAYear())),
-		"of one, expired":       request(sign(t, one, tenantA, false, past)),
-		"of two, expired":       request(sign(t, two, tenantA, false, past)),
-		"of one, ambiguous":     request(sign(t, one, unfit, false, inAYear())),
-		"over an intermediate":  request(sign(t, middle, tenantA, false, inAYear()), middle),
-		"over an expired one":   request(sign(t, worn, tenantA, false, inAYear()), worn),
-		"without its issuer":    request(sign(t, middle, tenantA, false, inAYear())),
-		"an authority itself":   request(one),
-		"of a second authority": request(sign(t, sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), tenantA, false, inAYear())),
+		"of one":               request(sign(t, one, tenantA, false, inAYear())),
+		"of two":               request(sign(t, two, tenantA, false, inAYear())),
+		"of one, expired":      request(sign(t, one, tenantA, false, past)),
+		"of two, expired":      request(sign(t, two, tenantA, false, past)),
+		"of one, ambiguous":    request(sign(t, one, unfit, false, inAYear())),
+		"over an intermediate": request(sign(t, middle, tenantA, false, inAYear()), middle),
+		"over an expired one":  request(sign(t, worn, tenantA, false, inAYear()), worn),
+		"without its issuer":   request(sign(t, middle, tenantA, false, inAYear())),
+		"an authority itself":  request(one),
+		"of a second authority": request(
+			sign(t, sign(t, nil, pkix.Name{CommonName: "one"}, true, inAYear()), tenantA, false, inAYear()),
+		),
 	}
 	lone := sign(t, one, tenantA, false, inAYear())
 	presented["of one, and itself a source's authority"] = request(lone)
@@ -243,7 +248,9 @@ func TestManyNamesakes(t *testing.T) {
 		a := authorities(t, last)
 		all = append(all, ours.New(verifier, func() *ours.Authorities { return a }, ours.Options{}))
 	}
-	foreign := request(sign(t, sign(t, nil, pkix.Name{CommonName: "kubernetes"}, true, inAYear()), tenantA, false, inAYear()))
+	foreign := request(
+		sign(t, sign(t, nil, pkix.Name{CommonName: "kubernetes"}, true, inAYear()), tenantA, false, inAYear()),
+	)
 	own := request(sign(t, last, tenantA, false, inAYear()))
 	for i, source := range all {
 		for range 2 {
@@ -259,7 +266,8 @@ func TestManyNamesakes(t *testing.T) {
 
 // TestRevokedAuthority: an authority counts no longer although nobody presents it, and a chain around it does.
 func TestRevokedAuthority(t *testing.T) {
-	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()), sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
+	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
+		sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
 	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, inAYear())
 	crossed := cross(t, other, middle)
 	leaf := sign(t, middle, tenantA, false, inAYear())
@@ -278,12 +286,13 @@ func TestRevokedAuthority(t *testing.T) {
 		"the leaf is others' matter": {[]*signer{leaf}, request(leaf, middle), nil},
 	} {
 		all := authorities(t, root, other)
-		a := ours.New(ours.NewVerifier(nil), func() *ours.Authorities { return all }, ours.Options{Revoked: func(cert *x509.Certificate) error {
-			if slices.ContainsFunc(c.revoked, func(s *signer) bool { return s.cert.Equal(cert) }) {
-				return errRevoked
-			}
-			return nil
-		}})
+		a := ours.New(ours.NewVerifier(nil), func() *ours.Authorities { return all },
+			ours.Options{Revoked: func(cert *x509.Certificate) error {
+				if slices.ContainsFunc(c.revoked, func(s *signer) bool { return s.cert.Equal(cert) }) {
+					return errRevoked
+				}
+				return nil
+			}})
 		if _, ok, err := a.AuthenticateRequest(c.presented); !errors.Is(err, c.err) || ok != (c.err == nil) {
 			t.Errorf("%s: %t, %v; want %v", name, ok, err, c.err)
 		}
@@ -292,7 +301,8 @@ func TestRevokedAuthority(t *testing.T) {
 
 // TestEnd: a certificate ends with the last chain by which it counts, and each chain with the first of its certificates that ends.
 func TestEnd(t *testing.T) {
-	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()), sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))
+	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
+		sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))
 	short := time.Now().Add(time.Hour)
 	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, short)
 	long := sign(t, root, pkix.Name{CommonName: "long"}, true, inAYear())
@@ -303,7 +313,10 @@ func TestEnd(t *testing.T) {
 	}{
 		"the leaf first":         {request(sign(t, long, tenantA, false, short), long), short},
 		"the intermediate first": {request(sign(t, middle, tenantA, false, inAYear()), middle), short},
-		"one of two ways longer": {request(sign(t, long, tenantA, false, time.Now().Add(5*time.Hour)), long, cross(t, other, long)), time.Now().Add(5 * time.Hour)},
+		"one of two ways longer": {
+			request(sign(t, long, tenantA, false, time.Now().Add(5*time.Hour)), long, cross(t, other, long)),
+			time.Now().Add(5 * time.Hour),
+		},
 		"an authority that ends": {request(sign(t, other, tenantA, false, inAYear())), time.Now().Add(3 * time.Hour)},
 	} {
 		resp, ok, err := a.AuthenticateRequest(c.presented)
@@ -336,7 +349,8 @@ func TestConcurrentChains(t *testing.T) {
 	names := []string{"a", "b", "c", "d"}
 	var leaves []*signer
 	for _, name := range names {
-		leaves = append(leaves, sign(t, ca, pkix.Name{CommonName: "u", Organization: []string{"tenant:" + name}}, false, inAYear()))
+		leaves = append(leaves,
+			sign(t, ca, pkix.Name{CommonName: "u", Organization: []string{"tenant:" + name}}, false, inAYear()))
 	}
 	var all sync.WaitGroup
 	for i := range 200 {

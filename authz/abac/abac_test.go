@@ -22,10 +22,12 @@ const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind"
 func TestZeroPolicy(t *testing.T) {
 	for _, p := range []*abac.Policy{{}, parse(t, ""), parse(t, "# nothing\n\n")} {
 		a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "x"}, Verb: "get", Path: "/"}
-		if p.Allows(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, a) || p.Allows(tenant.System(), authz.Space{All: true}, a) {
+		if p.Allows(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, a) ||
+			p.Allows(tenant.System(), authz.Space{All: true}, a) {
 			t.Error("allowed")
 		}
-		if resources, paths, _ := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, a.User, "ns"); len(resources)+len(paths) > 0 {
+		if resources, paths, _ := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")},
+			a.User, "ns"); len(resources)+len(paths) > 0 {
 			t.Error("rules")
 		}
 	}
@@ -54,7 +56,8 @@ func TestLongLines(t *testing.T) {
 // TestRulesFor lists nothing that is not so.
 func TestRulesFor(t *testing.T) {
 	p := parse(t, strings.Join([]string{
-		v1beta1 + `{"user":"alice","tenant":"a","space":"a","apiGroup":"apps","resource":"deployments","namespace":"a--web"}}`,
+		v1beta1 +
+			`{"user":"alice","tenant":"a","space":"a","apiGroup":"apps","resource":"deployments","namespace":"a--web"}}`,
 		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true}}`,
 		v1beta1 + `{"user":"alice","tenant":"a","space":"a","resource":"secrets","namespace":"a--other"}}`,
 		v1beta1 + `{"user":"alice","tenant":"a","space":"b","resource":"configmaps","namespace":"*"}}`,
@@ -63,12 +66,14 @@ func TestRulesFor(t *testing.T) {
 		v1beta1 + `{"user":"bob","tenant":"a","space":"a","resource":"events","namespace":"*"}}`,
 		v1beta1 + `{"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics","readonly":true}}`,
 	}, "\n"))
-	resources, paths, incomplete := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")}, &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "a--web")
+	resources, paths, incomplete := p.RulesFor(tenanttest.ID(t, "a"), authz.Space{ID: tenanttest.ID(t, "a")},
+		&user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "a--web")
 	var got []string
 	for _, r := range resources {
 		got = append(got, r.GetResources()[0]+":"+strings.Join(r.GetVerbs(), ","))
 	}
-	if want := "deployments:get,list,watch,create,update,patch,delete,deletecollection pods:get,list,watch"; strings.Join(got, " ") != want {
+	if want := "deployments:get,list,watch,create,update,patch,delete,deletecollection " +
+		"pods:get,list,watch"; strings.Join(got, " ") != want {
 		t.Errorf("rules %v, want %s", got, want)
 	}
 	if len(paths) != 1 || !incomplete {
@@ -80,8 +85,10 @@ func TestRulesFor(t *testing.T) {
 // impersonation, or what is in nobody's space, and a policy of lines without a tenant is the system's.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`, `{"user":"alice"}`, `{}`, `{"group":"*","readonly":true}`,
-		v1beta1 + `{"group":"dev","nonResourcePath":"/api*"}}`, "# x\n\n" + `{"namespace":"ns"}`, v1beta1 + `{"user":"*","tenant":"*","space":"*","resource":"*","namespace":"*"}}`,
+		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`,
+		`{"user":"alice"}`, `{}`, `{"group":"*","readonly":true}`,
+		v1beta1 + `{"group":"dev","nonResourcePath":"/api*"}}`, "# x\n\n" + `{"namespace":"ns"}`,
+		v1beta1 + `{"user":"*","tenant":"*","space":"*","resource":"*","namespace":"*"}}`,
 		"null", "[]", `{"kind":"Policy"}`, `{"user":"a","user":"b"}`, "{\"user\":\"alice\u00a0\"}",
 	} {
 		f.Add(s)
@@ -122,10 +129,12 @@ func FuzzParse(f *testing.F) {
 		} {
 			a.User = &user.DefaultInfo{Name: "alice", Groups: []string{"dev", user.AllAuthenticated}}
 			impersonation := strings.HasPrefix(a.Verb, "impersonate")
-			if p.Allows(tenant.ID{}, authz.Space{ID: b}, a) || p.Allows(b, authz.Space{}, a) || impersonation && p.Allows(b, authz.Space{ID: b}, a) {
+			if p.Allows(tenant.ID{}, authz.Space{ID: b}, a) || p.Allows(b, authz.Space{}, a) ||
+				impersonation && p.Allows(b, authz.Space{ID: b}, a) {
 				t.Fatalf("%q allows %+v", text, a)
 			}
-			if !strings.Contains(text, "tenant") && p.Allows(b, authz.Space{ID: b}, a) || !strings.Contains(text, "space") && p.Allows(tenant.System(), authz.Space{ID: b}, a) {
+			if !strings.Contains(text, "tenant") && p.Allows(b, authz.Space{ID: b}, a) ||
+				!strings.Contains(text, "space") && p.Allows(tenant.System(), authz.Space{ID: b}, a) {
 				t.Fatalf("%q without a tenant or a space allows %+v", text, a)
 			}
 			if strings.Contains(text, `\u`) {

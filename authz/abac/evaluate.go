@@ -93,7 +93,8 @@ func (r *request) allowedBy(l *line) bool {
 	case !r.isResource:
 		return l.matchesPath(r.path)
 	}
-	return (l.resource == anything || l.resource == r.resource) && (l.apiGroup == anything || l.apiGroup == r.group) && l.resource != ""
+	return (l.resource == anything || l.resource == r.resource) && (l.apiGroup == anything || l.apiGroup == r.group) &&
+		l.resource != ""
 }
 
 // connects reports whether a subresource reaches something behind the server.
@@ -126,7 +127,8 @@ func (p *Policy) Subjects() []LineSubject {
 		}
 	}
 	slices.SortFunc(all, func(a, b LineSubject) int { return cmp.Compare(a.Number, b.Number) })
-	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number }) // about resources and paths
+	// about resources and paths
+	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number })
 }
 
 // Of returns the numbers of the lines that are about u, a caller of tenant id, in the file's order.
@@ -148,7 +150,9 @@ func (p *Policy) Of(id tenant.ID, u user.Info) []int {
 // RulesFor returns what the lines allow u, a caller of tenant id, in a namespace and its space. What a
 // rule cannot say is left out, and incomplete is true: that reading everything is not connecting, and
 // that a line for another tenant's space is not about cluster-scoped resources.
-func (p *Policy) RulesFor(id tenant.ID, space authz.Space, u user.Info, namespace string) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
+func (p *Policy) RulesFor(
+	id tenant.ID, space authz.Space, u user.Info, namespace string,
+) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
 	if u == nil || id.IsZero() {
 		return nil, nil, true
 	}
@@ -162,7 +166,11 @@ func (p *Policy) RulesFor(id tenant.ID, space authz.Space, u user.Info, namespac
 			case l.resource == anything && l.readonly, !l.space.has(id):
 				incomplete = true
 			default:
-				resources = append(resources, &authorizer.DefaultResourceRuleInfo{Verbs: l.verbs(), APIGroups: []string{l.apiGroup}, Resources: []string{l.resource}})
+				resources = append(resources, &authorizer.DefaultResourceRuleInfo{
+					Verbs:     l.verbs(),
+					APIGroups: []string{l.apiGroup},
+					Resources: []string{l.resource},
+				})
 			}
 			if l.path != "" && (l.space.any || l.space.id.IsSystem()) {
 				paths = append(paths, &authorizer.DefaultNonResourceRuleInfo{Verbs: l.verbs(), NonResourceURLs: []string{l.path}})

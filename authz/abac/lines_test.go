@@ -41,7 +41,11 @@ func (q asked) line(t *testing.T, p *abac.Policy) int {
 	if q.groups != "" {
 		groups = strings.Split(q.groups, ",")
 	}
-	a := authorizer.AttributesRecord{User: &user.DefaultInfo{Name: or(q.user, "alice"), Groups: groups}, Verb: or(q.verb, "get"), Path: q.path}
+	a := authorizer.AttributesRecord{
+		User: &user.DefaultInfo{Name: or(q.user, "alice"), Groups: groups},
+		Verb: or(q.verb, "get"),
+		Path: q.path,
+	}
 	if q.path == "" {
 		a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource = true, q.group, or(q.resource, "pods"), q.subresource
 		if a.Namespace = or(q.namespace, "a--web"); a.Namespace == "-" {
@@ -98,8 +102,14 @@ func TestLines(t *testing.T) {
 			},
 		},
 		{`"user":"alice","tenant":"a","space":"a","resource":"pods"`, map[asked]int{{}: 0, {namespace: "-"}: 1}},
-		{`"user":"alice","tenant":"a","space":"a","resource":"*","apiGroup":"*","namespace":"*"`, map[asked]int{{}: 1, {resource: "x", group: "y", namespace: "-"}: 1, {path: "/x"}: 0}},
-		{`"user":"alice","tenant":"a","space":"a","resource":"deployments","apiGroup":"apps","namespace":"*"`, map[asked]int{{resource: "deployments", group: "apps"}: 1, {resource: "deployments"}: 0}},
+		{
+			`"user":"alice","tenant":"a","space":"a","resource":"*","apiGroup":"*","namespace":"*"`,
+			map[asked]int{{}: 1, {resource: "x", group: "y", namespace: "-"}: 1, {path: "/x"}: 0},
+		},
+		{
+			`"user":"alice","tenant":"a","space":"a","resource":"deployments","apiGroup":"apps","namespace":"*"`,
+			map[asked]int{{resource: "deployments", group: "apps"}: 1, {resource: "deployments"}: 0},
+		},
 		{
 			`"user":"alice","tenant":"a","space":"a","resource":"pods","namespace":"*","readonly":true`,
 			map[asked]int{
@@ -154,10 +164,22 @@ func TestLines(t *testing.T) {
 				{groups: "dev", tenant: "b"}: 0,
 			},
 		},
-		{`"user":"alice","group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "dev"}: 1, {user: "bob", groups: "dev"}: 0}},
-		{`"user":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "system:authenticated"}: 1, {user: "bob", groups: "system:authenticated"}: 1}},
-		{`"group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1}},
-		{`"user":"*","group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`, map[asked]int{{}: 0, {groups: "system:authenticated"}: 1}},
+		{
+			`"user":"alice","group":"dev","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{{}: 0, {groups: "dev"}: 1, {user: "bob", groups: "dev"}: 0},
+		},
+		{
+			`"user":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{{}: 0, {groups: "system:authenticated"}: 1, {user: "bob", groups: "system:authenticated"}: 1},
+		},
+		{
+			`"group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{{groups: "dev"}: 0, {groups: "system:authenticated"}: 1},
+		},
+		{
+			`"user":"*","group":"*","tenant":"a","space":"a","resource":"pods","namespace":"*"`,
+			map[asked]int{{}: 0, {groups: "system:authenticated"}: 1},
+		},
 		{
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/metrics"`,
 			map[asked]int{
@@ -177,7 +199,10 @@ func TestLines(t *testing.T) {
 				{path: "/logs/x", space: "system", verb: "post"}: 0,
 			},
 		},
-		{`"user":"alice","tenant":"a","space":"system","nonResourcePath":"*"`, map[asked]int{{path: "/x", space: "system"}: 1, {path: "/", space: "system"}: 1, {space: "system"}: 0}},
+		{
+			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"*"`,
+			map[asked]int{{path: "/x", space: "system"}: 1, {path: "/", space: "system"}: 1, {space: "system"}: 0},
+		},
 		{
 			`"user":"alice","tenant":"a","space":"system","nonResourcePath":"/x","resource":"nodes"`,
 			map[asked]int{
@@ -186,7 +211,14 @@ func TestLines(t *testing.T) {
 				{resource: "pods", namespace: "-", space: "system"}:  0,
 			},
 		},
-		{`"user":"root","resource":"*","apiGroup":"*","namespace":"*"`, map[asked]int{{user: "root", tenant: "system", space: "system"}: 1, {user: "root", tenant: "a", space: "system"}: 0, {user: "root", tenant: "system"}: 0}},
+		{
+			`"user":"root","resource":"*","apiGroup":"*","namespace":"*"`,
+			map[asked]int{
+				{user: "root", tenant: "system", space: "system"}: 1,
+				{user: "root", tenant: "a", space: "system"}:      0,
+				{user: "root", tenant: "system"}:                  0,
+			},
+		},
 	} {
 		p := parse(t, v1beta1+"{"+c.spec+"}}")
 		for q, want := range c.want {
@@ -212,8 +244,21 @@ func TestOldForm(t *testing.T) {
 				{tenant: "a", space: "system"}:                   0,
 			},
 		},
-		{`{}`, map[asked]int{{tenant: "system", space: "system"}: 0, {tenant: "system", space: "system", groups: "system:authenticated"}: 1}},
-		{`{"user":"alice","resource":"pods"}`, map[asked]int{{tenant: "system", space: "system", group: "apps"}: 1, {tenant: "system", space: "system", resource: "secrets"}: 0, {tenant: "system", space: "system", path: "/x"}: 0}},
+		{
+			`{}`,
+			map[asked]int{
+				{tenant: "system", space: "system"}:                                 0,
+				{tenant: "system", space: "system", groups: "system:authenticated"}: 1,
+			},
+		},
+		{
+			`{"user":"alice","resource":"pods"}`,
+			map[asked]int{
+				{tenant: "system", space: "system", group: "apps"}:       1,
+				{tenant: "system", space: "system", resource: "secrets"}: 0,
+				{tenant: "system", space: "system", path: "/x"}:          0,
+			},
+		},
 		{
 			`{"user":"alice","namespace":"ns"}`,
 			map[asked]int{
@@ -227,7 +272,10 @@ func TestOldForm(t *testing.T) {
 				{tenant: "system", space: "system", path: "/x"}: 0,
 			},
 		},
-		{`{"user":"alice","readonly":true,"tenant":"a","space":"a"}`, map[asked]int{{}: 1, {verb: "create"}: 0, {path: "/x", space: "system"}: 0}},
+		{
+			`{"user":"alice","readonly":true,"tenant":"a","space":"a"}`,
+			map[asked]int{{}: 1, {verb: "create"}: 0, {path: "/x", space: "system"}: 0},
+		},
 	} {
 		p := parse(t, c.text)
 		for q, want := range c.want {
@@ -241,8 +289,10 @@ func TestOldForm(t *testing.T) {
 // TestWhatIsNoLine: a file with any of these is refused whole, by the line.
 func TestWhatIsNoLine(t *testing.T) {
 	for _, text := range []string{
-		`[]`, `"x"`, `{"user":"x"} {"user":"y"}`, `{"user":"x","user":"y"}`, `{"User":"x"}`, `{"user":"x","verbs":["get"]}`, `{"user":1}`,
-		`{"spec":{"user":"x"}}`, `{"user":"x","apiGroup":"apps"}`, `{"user":"x","nonResourcePath":"/x"}`, `{"user":"x","nonResourcePath":""}`,
+		`[]`, `"x"`, `{"user":"x"} {"user":"y"}`, `{"user":"x","user":"y"}`, `{"User":"x"}`, `{"user":"x","verbs":["get"]}`,
+		`{"user":1}`,
+		`{"spec":{"user":"x"}}`, `{"user":"x","apiGroup":"apps"}`, `{"user":"x","nonResourcePath":"/x"}`,
+		`{"user":"x","nonResourcePath":""}`,
 		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","spec":{"user":"x","resource":"pods"}}`,
 		`{"kind":"Policy","spec":{"user":"x","resource":"pods"}}`,
 		`{"apiVersion":"abac.authorization.kubernetes.io/v1","kind":"Policy","spec":{"user":"x","resource":"pods"}}`,
@@ -251,11 +301,15 @@ func TestWhatIsNoLine(t *testing.T) {
 		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":null}`,
 		`{"apiVersion":"","kind":"","user":"x"}`,
 		v1beta1 + `{"resource":"pods"}}`, v1beta1 + `{"user":"x"}}`, v1beta1 + `{"user":"x","namespace":"ns"}}`,
-		v1beta1 + `{"user":"*","group":"dev","resource":"pods"}}`, v1beta1 + `{"user":"alice","group":"*","resource":"pods"}}`,
+		v1beta1 + `{"user":"*","group":"dev","resource":"pods"}}`,
+		v1beta1 + `{"user":"alice","group":"*","resource":"pods"}}`,
 		v1beta1 + `{"user":"x","resource":"pods","tenant":"a"}}`, v1beta1 + `{"user":"x","resource":"pods","tenant":"*"}}`,
-		v1beta1 + `{"user":"x","resource":"pods","tenant":"","space":"a"}}`, v1beta1 + `{"user":"x","resource":"pods","tenant":"a","space":""}}`,
-		v1beta1 + `{"user":"x","resource":"pods","tenant":"all","space":"a"}}`, v1beta1 + `{"user":"x","resource":"pods","tenant":"a","space":"System"}}`,
-		v1beta1 + `{"user":"x","resource":"pods","readonly":"yes"}}`, v1beta1 + `{"user":"x","resource":"pods","Tenant":"a","space":"a"}}`,
+		v1beta1 + `{"user":"x","resource":"pods","tenant":"","space":"a"}}`,
+		v1beta1 + `{"user":"x","resource":"pods","tenant":"a","space":""}}`,
+		v1beta1 + `{"user":"x","resource":"pods","tenant":"all","space":"a"}}`,
+		v1beta1 + `{"user":"x","resource":"pods","tenant":"a","space":"System"}}`,
+		v1beta1 + `{"user":"x","resource":"pods","readonly":"yes"}}`,
+		v1beta1 + `{"user":"x","resource":"pods","Tenant":"a","space":"a"}}`,
 	} {
 		p, err := abac.Parse([]byte("# one\n" + v1beta1 + `{"user":"x","resource":"pods"}}` + "\n" + text + "\n"))
 		if err == nil || p != nil || !strings.HasPrefix(err.Error(), "line 3: ") {
@@ -292,15 +346,24 @@ func TestWhoLinesAreAbout(t *testing.T) {
 		id     tenant.ID
 		groups []string
 		want   []int
-	}{{a, nil, []int{1}}, {a, []string{"ops"}, []int{1, 4}}, {a, []string{"ops", "dev"}, []int{1, 3, 4}}, {b, []string{"dev"}, []int{3, 5}}, {tenant.System(), []string{"dev"}, []int{3}}, {tenant.System(), nil, nil}} {
+	}{
+		{a, nil, []int{1}},
+		{a, []string{"ops"}, []int{1, 4}},
+		{a, []string{"ops", "dev"}, []int{1, 3, 4}},
+		{b, []string{"dev"}, []int{3, 5}},
+		{tenant.System(), []string{"dev"}, []int{3}},
+		{tenant.System(), nil, nil},
+	} {
 		if got := p.Of(c.id, &user.DefaultInfo{Name: "alice", Groups: c.groups}); !slices.Equal(got, c.want) {
 			t.Errorf("lines about alice of %s in %v: %v, want %v", c.id, c.groups, got, c.want)
 		}
 	}
-	if resources, paths, incomplete := p.RulesFor(tenant.ID{}, authz.Space{ID: a}, &user.DefaultInfo{Name: "alice"}, "a--web"); len(resources)+len(paths) > 0 || !incomplete {
+	if resources, paths, incomplete := p.RulesFor(tenant.ID{}, authz.Space{ID: a},
+		&user.DefaultInfo{Name: "alice"}, "a--web"); len(resources)+len(paths) > 0 || !incomplete {
 		t.Error("rules of nobody")
 	}
-	if resources, paths, incomplete := p.RulesFor(a, authz.Space{ID: a}, nil, "a--web"); len(resources)+len(paths) > 0 || !incomplete {
+	if resources, paths, incomplete := p.RulesFor(a, authz.Space{ID: a}, nil, "a--web"); len(resources)+len(paths) > 0 ||
+		!incomplete {
 		t.Error("rules of no user")
 	}
 }

@@ -28,9 +28,10 @@ const (
 )
 
 var (
-	errNotObject  = errors.New("not a JSON object")
-	errTooLong    = errors.New("longer than 64 KiB")
-	errKind       = errors.New("apiVersion must be " + apiVersion + " and kind " + kind + ", or both must be absent for the old form")
+	errNotObject = errors.New("not a JSON object")
+	errTooLong   = errors.New("longer than 64 KiB")
+	errKind      = errors.New("apiVersion must be " + apiVersion + " and kind " + kind +
+		", or both must be absent for the old form")
 	errNoSubject  = errors.New("spec: neither user nor group")
 	errHalfAny    = errors.New("\"*\" as user or group stands alone: next to a name it would mean everybody")
 	errNothing    = errors.New("spec: neither resource nor nonResourcePath")

@@ -30,11 +30,13 @@ func AnnouncedTo(id tenant.ID) fields.Selector {
 // selectors (KEP-4601): of one that does not, nothing is allowed.
 func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
-		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" || c.GetNamespace() != "" || c.GetName() != "" {
+		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" ||
+		c.GetNamespace() != "" || c.GetName() != "" {
 		return false, time.Time{}
 	}
 	selected, err := c.GetFieldSelector()
-	return err == nil && !c.Caller.IsZero() && has(selected, FieldTenant, c.Caller.String()) && has(selected, FieldAnnounce, "true"), time.Time{}
+	return err == nil && !c.Caller.IsZero() && has(selected, FieldTenant, c.Caller.String()) &&
+		has(selected, FieldAnnounce, "true"), time.Time{}
 }
 
 // has reports whether a selector lets through only what has a field of just one value.

@@ -38,7 +38,9 @@ func TestAnnounced(t *testing.T) {
 		"another kind":     {both, func(a *authorizer.AttributesRecord) { a.Resource = "tenantquotas" }, false},
 		"another group":    {both, func(a *authorizer.AttributesRecord) { a.APIGroup = "" }, false},
 		"a path":           {both, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
-		"not read":         {both, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false},
+		"not read": {
+			both, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false,
+		},
 	} {
 		a := &authorizer.AttributesRecord{
 			Verb:                      "list",
@@ -50,7 +52,8 @@ func TestAnnounced(t *testing.T) {
 		if c.change != nil {
 			c.change(a)
 		}
-		if got, until := grant.Announced(t.Context(), &authz.Crossing{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
+		if got, until := grant.Announced(t.Context(),
+			&authz.Crossing{Attributes: a, Caller: tenanttest.ID(t, "a")}); got != c.want || !until.IsZero() {
 			t.Errorf("%s: %t until %v", name, got, until)
 		}
 		if got, _ := grant.Announced(t.Context(), &authz.Crossing{Attributes: a}); got {

@@ -47,7 +47,8 @@ func (g *Grant) allows(u user.Info, owner tenant.ID, a authorizer.Attributes, no
 		return false
 	case !g.Expires.IsZero() && !now.Before(g.Expires):
 		return false
-	case !slices.Contains(g.Users, u.GetName()) && !slices.ContainsFunc(u.GetGroups(), func(group string) bool { return slices.Contains(g.Groups, group) }):
+	case !slices.Contains(g.Users, u.GetName()) &&
+		!slices.ContainsFunc(u.GetGroups(), func(group string) bool { return slices.Contains(g.Groups, group) }):
 		return false
 	}
 	resource := a.GetResource()
@@ -55,7 +56,8 @@ func (g *Grant) allows(u user.Info, owner tenant.ID, a authorizer.Attributes, no
 		resource += "/" + sub
 	}
 	for _, r := range g.Rules {
-		if slices.Contains(r.Verbs, a.GetVerb()) && slices.Contains(r.APIGroups, a.GetAPIGroup()) && slices.Contains(r.Resources, resource) &&
+		if slices.Contains(r.Verbs, a.GetVerb()) && slices.Contains(r.APIGroups, a.GetAPIGroup()) &&
+			slices.Contains(r.Resources, resource) &&
 			(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.GetName())) {
 			return true
 		}

@@ -116,7 +116,9 @@ func TestWhatIsStoredNowCounts(t *testing.T) {
 // TestTheZeroGrantAllowsNothing, nor does one of an index that was emptied.
 func TestTheZeroGrantAllowsNothing(t *testing.T) {
 	g := grants(&grant.Grant{}, func() (*grant.Grant, error) { return &grant.Grant{}, nil })
-	for _, c := range []*authz.Crossing{crossing(t), {Attributes: authorizer.AttributesRecord{}, User: &user.DefaultInfo{}}} {
+	for _, c := range []*authz.Crossing{
+		crossing(t), {Attributes: authorizer.AttributesRecord{}, User: &user.DefaultInfo{}},
+	} {
 		if allowed(t, g, c) {
 			t.Error("allowed")
 		}
@@ -160,37 +162,53 @@ func TestWhatIsNeverGranted(t *testing.T) {
 		change func(*authz.Crossing, *authorizer.AttributesRecord)
 		want   bool
 	}{
-		"a pod":                {func(*authz.Crossing, *authorizer.AttributesRecord) {}, true},
-		"a subresource":        {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "exec" }, true},
-		"another subresource":  {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "log" }, false},
-		"another API group":    {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.APIGroup = "apps" }, false},
-		"a path":               {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
-		"all namespaces":       {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Namespace = "" }, false},
-		"the Namespace itself": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false},
+		"a pod":               {func(*authz.Crossing, *authorizer.AttributesRecord) {}, true},
+		"a subresource":       {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "exec" }, true},
+		"another subresource": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Subresource = "log" }, false},
+		"another API group":   {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.APIGroup = "apps" }, false},
+		"a path":              {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
+		"all namespaces":      {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Namespace = "" }, false},
+		"the Namespace itself": {
+			func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Resource = "namespaces" }, false,
+		},
 		"a kind of its name": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) {
 			a.Resource, a.APIGroup = "namespaces", "authentication.k8s.io"
 		}, true},
 		"impersonation": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) {
 			a.Verb, a.Resource = "impersonate", "serviceaccounts"
 		}, false},
-		"constrained":            {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "impersonate-on:user-info:get" }, false},
+		"constrained": {
+			func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "impersonate-on:user-info:get" }, false,
+		},
 		"a verb that has a name": {func(_ *authz.Crossing, a *authorizer.AttributesRecord) { a.Verb = "use" }, true},
-		"the space of several":   {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{All: true} }, false},
+		"the space of several": {
+			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{All: true} }, false,
+		},
 		"several, and the owner": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.All = true }, false},
-		"the space of nobody":    {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{} }, false},
-		"another's space":        {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.ID = tenanttest.ID(t, "c") }, false},
-		"to the system tenant's": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false},
-		"to a third":             {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") }, false},
-		"to nobody":              {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
+		"the space of nobody": {
+			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space = authz.Space{} }, false,
+		},
+		"another's space": {
+			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Space.ID = tenanttest.ID(t, "c") }, false,
+		},
+		"to the system tenant's": {
+			func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.System() }, false,
+		},
+		"to a third": {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenanttest.ID(t, "c") }, false},
+		"to nobody":  {func(c *authz.Crossing, _ *authorizer.AttributesRecord) { c.Caller = tenant.ID{} }, false},
 	} {
 		index := grant.NewIndex()
 		one, system := wide(t, "a"), wide(t, "system")
 		system.Name = "system"
 		index.Set(one)
 		index.Set(system)
-		g := &grant.Grants{Index: index, Now: func() time.Time { return now }, Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
-			return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
-		}}
+		g := &grant.Grants{
+			Index: index,
+			Now:   func() time.Time { return now },
+			Live: func(_ context.Context, _ tenant.ID, _, name string) (*grant.Grant, error) {
+				return map[string]*grant.Grant{"wide": one, "system": system}[name], nil
+			},
+		}
 		crossing := crossing(t)
 		c.change(crossing, crossing.Attributes.(*authorizer.AttributesRecord))
 		if got := allowed(t, g, crossing); got != c.want {
@@ -278,18 +296,26 @@ func TestLineage(t *testing.T) {
 		owner, grantee tenant.Lineage
 		want           bool
 	}{
-		"names alone":                     {"", tenant.Lineage{}, tenant.Lineage{}, true},
-		"the same Tenant":                 {tenant.Seal("u"), tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
-		"a Tenant that came later":        {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
-		"another, of a new definition":    {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "v"}, true},
-		"a successor":                     {tenant.Seal("old"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
-		"a successor, nothing recorded":   {"", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
-		"a successor, of nobody":          {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
-		"for a successor":                 {tenant.Seal("v"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
-		"a grantee that ends":             {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Ending: true}, false},
-		"an owner that ends":              {tenant.Seal("u"), tenant.Lineage{UID: "o", Ending: true}, tenant.Lineage{UID: "u"}, false},
-		"an owner that was deleted":       {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
-		"a successor's own and its names": {tenant.Seal("u"), tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true},
+		"names alone":                  {"", tenant.Lineage{}, tenant.Lineage{}, true},
+		"the same Tenant":              {tenant.Seal("u"), tenant.Lineage{UID: "o"}, tenant.Lineage{UID: "u"}, true},
+		"a Tenant that came later":     {tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "u"}, true},
+		"another, of a new definition": {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "v"}, true},
+		"a successor": {
+			tenant.Seal("old"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false,
+		},
+		"a successor, nothing recorded": {"", tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false},
+		"a successor, of nobody": {
+			tenant.Seal(""), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, false,
+		},
+		"for a successor":     {tenant.Seal("v"), tenant.Lineage{}, tenant.Lineage{UID: "v", Retired: before}, true},
+		"a grantee that ends": {tenant.Seal("u"), tenant.Lineage{}, tenant.Lineage{UID: "u", Ending: true}, false},
+		"an owner that ends": {
+			tenant.Seal("u"), tenant.Lineage{UID: "o", Ending: true}, tenant.Lineage{UID: "u"}, false,
+		},
+		"an owner that was deleted": {"", tenant.Lineage{Retired: before}, tenant.Lineage{}, false},
+		"a successor's own and its names": {
+			tenant.Seal("u"), tenant.Lineage{UID: "o", Retired: before}, tenant.Lineage{UID: "u"}, true,
+		},
 	} {
 		made := pods(t)
 		made.Grantee = c.recorded

@@ -97,7 +97,8 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 		return false, time.Time{}
 	}
 	candidates := g.Index.of(c.Caller, namespace)
-	if len(candidates) == 0 || c.GetResource() == "namespaces" && c.GetAPIGroup() == "" || strings.HasPrefix(c.GetVerb(), "impersonate") {
+	if len(candidates) == 0 || c.GetResource() == "namespaces" && c.GetAPIGroup() == "" ||
+		strings.HasPrefix(c.GetVerb(), "impersonate") {
 		return false, time.Time{}
 	}
 	for _, candidate := range candidates {
@@ -126,10 +127,12 @@ func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Cro
 	defer cancel()
 	live, err := g.Live(ctx, c.Caller, candidate.Namespace, candidate.Name)
 	if err != nil {
-		klog.FromContext(ctx).Info("A grant that matches could not be read: denied", "namespace", candidate.Namespace, "grant", candidate.Name, "err", err)
+		klog.FromContext(ctx).Info("A grant that matches could not be read: denied", "namespace", candidate.Namespace,
+			"grant", candidate.Name, "err", err)
 		return nil
 	}
-	if live == nil || live.Tenant != c.Caller || live.Namespace != c.GetNamespace() || !live.allows(c.User, c.Space.ID, c, g.Now()) || !g.isCurrent(live) {
+	if live == nil || live.Tenant != c.Caller || live.Namespace != c.GetNamespace() ||
+		!live.allows(c.User, c.Space.ID, c, g.Now()) || !g.isCurrent(live) {
 		return nil
 	}
 	if g.Used != nil {

@@ -29,14 +29,35 @@ func TestRules(t *testing.T) {
 	}{
 		{
 			rule{Verbs: []string{"get", "list"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments"}},
-			"get pods,list pods,get deployments.apps,get pods x", "watch pods,get pods.batch,get secrets,get pods/log,get /pods,get po",
+			"get pods,list pods,get deployments.apps,get pods x",
+			"watch pods,get pods.batch,get secrets,get pods/log,get /pods,get po",
 		},
-		{rule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}, "get pods,anything pods", "get secrets,get pods.apps"},
-		{rule{Verbs: []string{"get"}, APIGroups: []string{"*"}, Resources: []string{"pods"}}, "get pods,get pods.example.com", "get secrets,list pods"},
-		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*"}}, "get pods,get secrets,get pods/log", "get pods.apps,list pods,get /x"},
+		{
+			rule{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+			"get pods,anything pods",
+			"get secrets,get pods.apps",
+		},
+		{
+			rule{Verbs: []string{"get"}, APIGroups: []string{"*"}, Resources: []string{"pods"}},
+			"get pods,get pods.example.com",
+			"get secrets,list pods",
+		},
+		{
+			rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*"}},
+			"get pods,get secrets,get pods/log",
+			"get pods.apps,list pods,get /x",
+		},
 		{rule{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}, "get pods,x y/z.w", "get /x"},
-		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods/log"}}, "get pods/log", "get pods,get pods/exec,get pods/lo,get pods/logs,get podsx/log"},
-		{rule{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"*/scale"}}, "get deployments/scale.apps", "get deployments.apps,get deployments/status.apps,get scale.apps,get rcs/scale"},
+		{
+			rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods/log"}},
+			"get pods/log",
+			"get pods,get pods/exec,get pods/lo,get pods/logs,get podsx/log",
+		},
+		{
+			rule{Verbs: []string{"get"}, APIGroups: []string{"apps"}, Resources: []string{"*/scale"}},
+			"get deployments/scale.apps",
+			"get deployments.apps,get deployments/status.apps,get scale.apps,get rcs/scale",
+		},
 		{rule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"*/"}}, "", "get pods"},
 		{
 			rule{
@@ -48,7 +69,11 @@ func TestRules(t *testing.T) {
 			"get pods x,get pods y",
 			"get pods,get pods z",
 		},
-		{rule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/logs/*"}}, "get /healthz,get /logs/,get /logs/x/y", "get /logs,get /healthz/x,post /healthz,get pods,get /"},
+		{
+			rule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz", "/logs/*"}},
+			"get /healthz,get /logs/,get /logs/x/y",
+			"get /logs,get /healthz/x,post /healthz,get pods,get /",
+		},
 		{rule{Verbs: []string{"*"}, NonResourceURLs: []string{"*"}}, "get /,post /x", "get pods"},
 		{rule{}, "", "get pods,get /"},
 	} {
@@ -56,7 +81,10 @@ func TestRules(t *testing.T) {
 		for i := range 8 { // among others, whose bits it must not take
 			x.Set(role(fmt.Sprintf("other-%d", i), fmt.Sprintf("verb-%d", i)))
 		}
-		x.Set(&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rule{{Verbs: []string{"never"}, APIGroups: []string{"never"}, Resources: []string{"never"}}, c.rule}})
+		x.Set(&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "r"},
+			Rules:      []rule{{Verbs: []string{"never"}, APIGroups: []string{"never"}, Resources: []string{"never"}}, c.rule},
+		})
 		x.Set(binding("b", "r", "alice"))
 		e := rbac.New(x, rbac.Options{})
 		for list, want := range map[string]bool{c.yes: true, c.no: false} {
@@ -98,7 +126,11 @@ func bound(namespace, kind, role string, s rbacv1.Subject) any {
 	if namespace == "" {
 		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: ref, Subjects: subjects}
 	}
-	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: namespace}, RoleRef: ref, Subjects: subjects}
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "b", Namespace: namespace},
+		RoleRef:    ref,
+		Subjects:   subjects,
+	}
 }
 
 func roleInN(verbs ...string) *rbacv1.Role {
@@ -118,22 +150,73 @@ func TestBindings(t *testing.T) {
 		in      string // where it allows: "n", "n m -" with "-" for no namespace
 		reason  string // in the first of these, or in n
 	}{
-		"a user of the cluster":           {bound("", "ClusterRole", "r", named("User", "", "alice")), alice, "n m -", `RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`},
-		"a group of the cluster":          {bound("", "ClusterRole", "r", named("Group", "", "dev")), alice, "n m -", `RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "dev"`},
-		"a group by the name of a user":   {bound("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
-		"a user by the name of a group":   {bound("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
-		"a user of a namespace":           {bound("n", "ClusterRole", "r", named("User", "", "alice")), alice, "n", `RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to User "alice"`},
-		"a namespace's own role":          {bound("n", "Role", "r", named("Group", "", "ops")), alice, "n", `RBAC: allowed by RoleBinding "b/n" of Role "r" to Group "ops"`},
-		"a role of another namespace":     {bound("m", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`},
-		"a service account":               {bound("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")), robot, "m", `RBAC: allowed by RoleBinding "b/m" of ClusterRole "r" to ServiceAccount "robot/n"`},
-		"one of the binding's namespace":  {bound("n", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "n", `RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to ServiceAccount "robot/n"`},
-		"one of another namespace":        {bound("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "", ""},
-		"one of no namespace":             {bound("", "ClusterRole", "r", named("ServiceAccount", "", "robot")), &user.DefaultInfo{Name: "system:serviceaccount::robot"}, "", ""},
-		"a subject of no kind":            {bound("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
-		"a role that is not there":        {bound("", "ClusterRole", "gone", named("User", "", "alice")), alice, "", `RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`},
-		"a namespace's that is not there": {bound("n", "Role", "gone", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "gone" not found`},
-		"a namespace's for the cluster":   {bound("", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`},
-		"a role of no kind":               {bound("", "Robot", "r", named("User", "", "alice")), alice, "", `RBAC: unsupported role reference kind: "Robot"`},
+		"a user of the cluster": {
+			bound("", "ClusterRole", "r", named("User", "", "alice")),
+			alice,
+			"n m -",
+			`RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "alice"`,
+		},
+		"a group of the cluster": {
+			bound("", "ClusterRole", "r", named("Group", "", "dev")),
+			alice,
+			"n m -",
+			`RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to Group "dev"`,
+		},
+		"a group by the name of a user": {bound("", "ClusterRole", "r", named("Group", "", "alice")), alice, "", ""},
+		"a user by the name of a group": {bound("", "ClusterRole", "r", named("User", "", "dev")), alice, "", ""},
+		"a user of a namespace": {
+			bound("n", "ClusterRole", "r", named("User", "", "alice")),
+			alice,
+			"n",
+			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to User "alice"`,
+		},
+		"a namespace's own role": {
+			bound("n", "Role", "r", named("Group", "", "ops")),
+			alice,
+			"n",
+			`RBAC: allowed by RoleBinding "b/n" of Role "r" to Group "ops"`,
+		},
+		"a role of another namespace": {
+			bound("m", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
+		},
+		"a service account": {
+			bound("m", "ClusterRole", "r", named("ServiceAccount", "n", "robot")),
+			robot,
+			"m",
+			`RBAC: allowed by RoleBinding "b/m" of ClusterRole "r" to ServiceAccount "robot/n"`,
+		},
+		"one of the binding's namespace": {
+			bound("n", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
+			robot,
+			"n",
+			`RBAC: allowed by RoleBinding "b/n" of ClusterRole "r" to ServiceAccount "robot/n"`,
+		},
+		"one of another namespace": {bound("m", "ClusterRole", "r", named("ServiceAccount", "", "robot")), robot, "", ""},
+		"one of no namespace": {
+			bound("", "ClusterRole", "r", named("ServiceAccount", "", "robot")),
+			&user.DefaultInfo{Name: "system:serviceaccount::robot"},
+			"",
+			"",
+		},
+		"a subject of no kind": {bound("", "ClusterRole", "r", named("", "", "alice")), alice, "", ""},
+		"a role that is not there": {
+			bound("", "ClusterRole", "gone", named("User", "", "alice")),
+			alice,
+			"",
+			`RBAC: clusterrole.rbac.authorization.k8s.io "gone" not found`,
+		},
+		"a namespace's that is not there": {
+			bound("n", "Role", "gone", named("User", "", "alice")),
+			alice,
+			"",
+			`RBAC: role.rbac.authorization.k8s.io "gone" not found`,
+		},
+		"a namespace's for the cluster": {
+			bound("", "Role", "r", named("User", "", "alice")), alice, "", `RBAC: role.rbac.authorization.k8s.io "r" not found`,
+		},
+		"a role of no kind": {
+			bound("", "Robot", "r", named("User", "", "alice")), alice, "", `RBAC: unsupported role reference kind: "Robot"`,
+		},
 	} {
 		x := rbac.NewIndex()
 		x.Set(role("r", "get"))
@@ -163,7 +246,8 @@ func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, re
 			reason = said
 		}
 		rules, _, incomplete, err := e.RulesFor(t.Context(), by, a.Namespace)
-		if (len(rules) > 0) != (d == authorizer.DecisionAllow) || incomplete || (err != nil) != (said != "" && d != authorizer.DecisionAllow) {
+		if (len(rules) > 0) != (d == authorizer.DecisionAllow) || incomplete ||
+			(err != nil) != (said != "" && d != authorizer.DecisionAllow) {
 			t.Errorf("%s in %s: rules %v, incomplete %t, %v", name, namespace, rules, incomplete, err)
 		}
 	}
@@ -195,7 +279,11 @@ func TestWhatComesAndGoes(t *testing.T) {
 		verbs string // that alice has in n
 	}{
 		{"at the start", func() error { return nil }, "get"},
-		{"a RoleBinding", func() error { _, err := c.RoleBindings("n").Create(ctx, own, metav1.CreateOptions{}); return err }, "get list"},
+		{
+			"a RoleBinding",
+			func() error { _, err := c.RoleBindings("n").Create(ctx, own, metav1.CreateOptions{}); return err },
+			"get list",
+		},
 		{"its Role changes", func() error {
 			_, err := c.Roles("n").Update(ctx, roleInN("watch"), metav1.UpdateOptions{})
 			return err
@@ -209,7 +297,11 @@ func TestWhatComesAndGoes(t *testing.T) {
 			_, err := c.ClusterRoles().Update(ctx, role("c", "watch"), metav1.UpdateOptions{})
 			return err
 		}, "list watch"},
-		{"the RoleBinding goes", func() error { return c.RoleBindings("n").Delete(ctx, "b", metav1.DeleteOptions{}) }, "watch"},
+		{
+			"the RoleBinding goes",
+			func() error { return c.RoleBindings("n").Delete(ctx, "b", metav1.DeleteOptions{}) },
+			"watch",
+		},
 		{"the other is bob's", func() error {
 			_, err := c.ClusterRoleBindings().Update(ctx, binding("b", "c", "bob"), metav1.UpdateOptions{})
 			return err
@@ -223,7 +315,11 @@ func TestWhatComesAndGoes(t *testing.T) {
 			_, err := c.ClusterRoles().Create(ctx, role("c", "get"), metav1.CreateOptions{})
 			return err
 		}, "get"},
-		{"the ClusterRoleBinding goes", func() error { return c.ClusterRoleBindings().Delete(ctx, "b", metav1.DeleteOptions{}) }, ""},
+		{
+			"the ClusterRoleBinding goes",
+			func() error { return c.ClusterRoleBindings().Delete(ctx, "b", metav1.DeleteOptions{}) },
+			"",
+		},
 	} {
 		if err := step.do(); err != nil {
 			t.Fatal(step.name, err)
@@ -251,8 +347,13 @@ func TestBeforeTheStart(t *testing.T) {
 	for _, c := range []struct {
 		deny, synced bool
 		want         authorizer.Decision
-	}{{true, false, authorizer.DecisionDeny}, {true, true, authorizer.DecisionAllow}, {false, false, authorizer.DecisionAllow}} {
-		d, reason, err := rbac.New(x, rbac.Options{DenyLimited: c.deny, Synced: func() bool { return c.synced }}).Authorize(t.Context(), ask("alice", "get", "n"))
+	}{
+		{true, false, authorizer.DecisionDeny},
+		{true, true, authorizer.DecisionAllow},
+		{false, false, authorizer.DecisionAllow},
+	} {
+		d, reason, err := rbac.New(x, rbac.Options{DenyLimited: c.deny, Synced: func() bool { return c.synced }}).
+			Authorize(t.Context(), ask("alice", "get", "n"))
 		if d != c.want || err != nil || (d == authorizer.DecisionDeny) != (reason == rbac.ReasonNotSynced) {
 			t.Errorf("%+v: %v %q %v", c, d, reason, err)
 		}
@@ -266,7 +367,8 @@ func TestRulesAreListedOnce(t *testing.T) {
 	b := binding("b", "r", "alice", "alice")
 	b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "Group", Name: "dev"})
 	x.Set(b)
-	rules, _, _, err := rbac.New(x, rbac.Options{}).RulesFor(t.Context(), &user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "n")
+	rules, _, _, err := rbac.New(x, rbac.Options{}).RulesFor(t.Context(),
+		&user.DefaultInfo{Name: "alice", Groups: []string{"dev"}}, "n")
 	if len(rules) != 1 || err != nil {
 		t.Errorf("%v, %v", rules, err)
 	}

@@ -57,8 +57,16 @@ func TestDerived(t *testing.T) {
 		caller *struct{ id, user, group string }
 		reason string
 	}{
-		{"an admin by name", &struct{ id, user, group string }{"a", "peter", ""}, `RBAC: allowed by Tenant "a" of ClusterRole "reader" to User "peter"`},
-		{"an admin by group", &struct{ id, user, group string }{"a", "mary", "ops"}, `RBAC: allowed by Tenant "a" of ClusterRole "reader" to Group "ops"`},
+		{
+			"an admin by name",
+			&struct{ id, user, group string }{"a", "peter", ""},
+			`RBAC: allowed by Tenant "a" of ClusterRole "reader" to User "peter"`,
+		},
+		{
+			"an admin by group",
+			&struct{ id, user, group string }{"a", "mary", "ops"},
+			`RBAC: allowed by Tenant "a" of ClusterRole "reader" to Group "ops"`,
+		},
 		{
 			"a service account", &struct{ id, user, group string }{"a", "system:serviceaccount:a--web:ci", ""},
 			`RBAC: allowed by Tenant "a" of ClusterRole "reader" to ServiceAccount "ci/a--web"`,

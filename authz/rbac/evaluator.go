@@ -140,12 +140,16 @@ func (e *Evaluator) Authorize(ctx context.Context, a authorizer.Attributes) (aut
 }
 
 // ConditionsAwareAuthorize implements [authorizer.Authorizer].
-func (e *Evaluator) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (e *Evaluator) ConditionsAwareAuthorize(
+	ctx context.Context, a authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return authorizer.ConditionsAwareDecisionFromParts(e.Authorize(ctx, a))
 }
 
 // EvaluateConditions implements [authorizer.Authorizer]: there are none.
-func (e *Evaluator) EvaluateConditions(context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (e *Evaluator) EvaluateConditions(
+	context.Context, authorizer.ConditionsAwareDecision, authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return authorizer.DecisionDeny, "", authorizer.ErrorConditionEvaluationNotSupported
 }
 
@@ -237,7 +241,9 @@ func (b *binding) unresolved() error {
 
 // RulesFor implements [authorizer.RuleResolver]. The rules of bindings that are limited to spaces are left out, since a
 // rule cannot say where it holds: the list is incomplete then. Those of ended ones are as if they were not there.
-func (e *Evaluator) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (e *Evaluator) RulesFor(
+	ctx context.Context, u user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	if u == nil {
 		return nil, nil, true, nil
 	}

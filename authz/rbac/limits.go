@@ -75,7 +75,8 @@ func Ended(b metav1.Object, now time.Time) bool {
 // time. The zero ID is a space that is no single tenant's.
 func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
-	return l == nil || !l.ended(now) && (l.anywhere || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
+	return l == nil ||
+		!l.ended(now) && (l.anywhere || !space.IsZero() && (l.own && caller == space || slices.Contains(l.tenants, space)))
 }
 
 // ended reports whether the binding counts no more at a time.

@@ -22,11 +22,17 @@ import (
 // Decisions equal to upstream's are held by the differential test of the nested module.
 
 func role(name string, verbs ...string) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"pods"}}}}
+	return &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      []rbacv1.PolicyRule{{Verbs: verbs, APIGroups: []string{""}, Resources: []string{"pods"}}},
+	}
 }
 
 func binding(name, role string, users ...string) *rbacv1.ClusterRoleBinding {
-	b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: role}}
+	b := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: role},
+	}
 	for _, u := range users {
 		b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: u})
 	}
@@ -152,7 +158,8 @@ func TestScope(t *testing.T) {
 					t.Errorf("%q: %s in %q: %t", annotation, who, namespace, got)
 				}
 			}
-			if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: who}, "a--web"); len(rules) > 0 || !incomplete || err != nil {
+			if rules, _, incomplete, err := e.RulesFor(t.Context(), &user.DefaultInfo{Name: who}, "a--web"); len(rules) > 0 ||
+				!incomplete || err != nil {
 				t.Errorf("%q: rules %v, incomplete %t, %v", annotation, rules, incomplete, err)
 			}
 		}
@@ -204,13 +211,15 @@ func TestNobody(t *testing.T) {
 	if allows(t, e, authorizer.AttributesRecord{}) || allows(t, e, ask("alice", "get", "")) {
 		t.Error("allowed")
 	}
-	if rules, paths, incomplete, err := e.RulesFor(t.Context(), nil, "ns"); rules != nil || paths != nil || !incomplete || err != nil {
+	if rules, paths, incomplete, err := e.RulesFor(t.Context(), nil, "ns"); rules != nil || paths != nil || !incomplete ||
+		err != nil {
 		t.Error(rules, paths, incomplete, err)
 	}
 	if d := e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")); d.IsAllow() {
 		t.Error("allowed with conditions")
 	}
-	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")), nil); d != authorizer.DecisionDeny || err == nil {
+	if d, _, err := e.EvaluateConditions(t.Context(), e.ConditionsAwareAuthorize(t.Context(), ask("alice", "get", "")),
+		nil); d != authorizer.DecisionDeny || err == nil {
 		t.Error(d, err)
 	}
 }
@@ -222,7 +231,8 @@ func TestRulesFor(t *testing.T) {
 	reader.Rules = append(reader.Rules, rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/healthz"}})
 	x.Set(reader)
 	x.Set(binding("alice", "reader", "alice"))
-	rules, paths, incomplete, err := rbac.New(x, rbac.Options{}).RulesFor(t.Context(), &user.DefaultInfo{Name: "alice"}, "ns")
+	rules, paths, incomplete, err := rbac.New(x, rbac.Options{}).RulesFor(t.Context(),
+		&user.DefaultInfo{Name: "alice"}, "ns")
 	if len(rules) != 1 || len(paths) != 1 || paths[0].GetNonResourceURLs()[0] != "/healthz" || incomplete || err != nil {
 		t.Error(rules, paths, incomplete, err)
 	}

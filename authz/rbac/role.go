@@ -123,7 +123,8 @@ func (c *content) ruleAllows(r *request) bool {
 // The functions below are those of upstream's pkg/apis/rbac/v1 evaluation_helpers.go, v1.37.1.
 
 func matches(rule *rbacv1.PolicyRule, r *request) bool {
-	return verbMatches(rule, r.verb) && groupMatches(rule, r.group) && resourceMatches(rule, r) && nameMatches(rule, r.name)
+	return verbMatches(rule, r.verb) && groupMatches(rule, r.group) && resourceMatches(rule, r) &&
+		nameMatches(rule, r.name)
 }
 
 func verbMatches(rule *rbacv1.PolicyRule, verb string) bool {

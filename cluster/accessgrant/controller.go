@@ -54,8 +54,10 @@ func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now f
 		now = time.Now
 	}
 	return &Controller{
-		client:   client,
-		reads:    newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) { return read(ctx, client, name) }),
+		client: client,
+		reads: newReads(func(ctx context.Context, name cache.ObjectName) (*grant.Grant, error) {
+			return read(ctx, client, name)
+		}),
 		lineage:  lineage,
 		now:      now,
 		index:    grant.NewIndex(),
@@ -123,7 +125,9 @@ func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 }
 
 // handler takes over what an informer tells of grants.
-func (g *Controller) handler(ctx context.Context, look func(cache.ObjectName), changed func(namespace string)) cache.ResourceEventHandler {
+func (g *Controller) handler(
+	ctx context.Context, look func(cache.ObjectName), changed func(namespace string),
+) cache.ResourceEventHandler {
 	add := func(obj any) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
 			g.set(ctx, u)
@@ -170,7 +174,8 @@ func (g *Controller) Sync(ctx context.Context) error {
 func (g *Controller) set(ctx context.Context, u *unstructured.Unstructured) {
 	counts, err := grantOf(u)
 	if err != nil {
-		klog.FromContext(ctx).Info("A grant is not understood and counts for nothing", "namespace", u.GetNamespace(), "grant", u.GetName(), "err", err)
+		klog.FromContext(ctx).Info("A grant is not understood and counts for nothing", "namespace", u.GetNamespace(),
+			"grant", u.GetName(), "err", err)
 	}
 	if counts == nil {
 		g.index.Delete(u.GetNamespace(), u.GetName())

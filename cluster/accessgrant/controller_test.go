@@ -38,7 +38,9 @@ func granted() *v1alpha1.AccessGrant {
 			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
 			Grantor: &v1alpha1.AccessGrantor{Tenant: "b", Owner: "b", User: "peter"},
 		},
-		Status: v1alpha1.AccessGrantStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}}},
+		Status: v1alpha1.AccessGrantStatus{
+			Conditions: []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "Accepted"}},
+		},
 	}
 }
 
@@ -57,7 +59,8 @@ func clientOf(t testing.TB, grants ...*v1alpha1.AccessGrant) *fake.FakeDynamicCl
 	for _, g := range grants {
 		all = append(all, unstructuredOf(t, g))
 	}
-	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{resource: "AccessGrantList"}, all...)
+	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{resource: "AccessGrantList"}, all...)
 }
 
 // crossing is alice of a, who gets a pod in b--web.
@@ -85,26 +88,34 @@ func TestWhatCounts(t *testing.T) {
 		change func(*v1alpha1.AccessGrant)
 		want   bool
 	}{
-		"as it is":                  {func(*v1alpha1.AccessGrant) {}, true},
-		"made by the system":        {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "system" }, true},
-		"for a service account":     {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = nil }, false},
-		"nobody's":                  {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, false},
-		"the grantee's own":         {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "a" }, false},
-		"a third's":                 {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "c" }, false},
-		"of a former owner":         {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner, g.Spec.Grantor.Tenant = "c", "c" }, false},
+		"as it is":              {func(*v1alpha1.AccessGrant) {}, true},
+		"made by the system":    {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "system" }, true},
+		"for a service account": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = nil }, false},
+		"nobody's":              {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, false},
+		"the grantee's own":     {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "a" }, false},
+		"a third's":             {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "c" }, false},
+		"of a former owner": {
+			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner, g.Spec.Grantor.Tenant = "c", "c" }, false,
+		},
 		"of an owner that is none":  {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "all" }, false},
 		"of a grantor that is none": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Tenant = "" }, false},
 		"for a tenant that is none": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Tenant = "A B" }, false},
 		"not looked at yet":         {func(g *v1alpha1.AccessGrant) { g.Status.Conditions = nil }, true},
-		"refused":                   {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionFalse }, false},
-		"not to be told":            {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionUnknown }, true},
+		"refused": {
+			func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionFalse }, false,
+		},
+		"not to be told": {func(g *v1alpha1.AccessGrant) { g.Status.Conditions[0].Status = metav1.ConditionUnknown }, true},
 		"being deleted": {func(g *v1alpha1.AccessGrant) {
 			g.DeletionTimestamp, g.Finalizers = &metav1.Time{Time: now}, []string{"x/y"}
 		}, false},
-		"over":                       {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now} }, false},
-		"over in a moment":           {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now.Add(time.Second)} }, true},
-		"for another user":           {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = []string{"bob"} }, false},
-		"for a group that she is in": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users, g.Spec.From.Groups = nil, []string{"dev"} }, true},
+		"over": {func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now} }, false},
+		"over in a moment": {
+			func(g *v1alpha1.AccessGrant) { g.Spec.Expires = &metav1.Time{Time: now.Add(time.Second)} }, true,
+		},
+		"for another user": {func(g *v1alpha1.AccessGrant) { g.Spec.From.Users = []string{"bob"} }, false},
+		"for a group that she is in": {
+			func(g *v1alpha1.AccessGrant) { g.Spec.From.Users, g.Spec.From.Groups = nil, []string{"dev"} }, true,
+		},
 	} {
 		g := granted()
 		c.change(g)
@@ -120,12 +131,17 @@ func TestWhatCounts(t *testing.T) {
 	}
 	// A service account is named by its namespace.
 	g := granted()
-	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil, []v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
+	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil,
+		[]v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
 	grants := accessgrant.New(clientOf(t, g), nil, nil)
 	if err := grants.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]bool{"system:serviceaccount:a--ci:robot": true, "system:serviceaccount:a--web:robot": false, "robot": false} {
+	for name, want := range map[string]bool{
+		"system:serviceaccount:a--ci:robot":  true,
+		"system:serviceaccount:a--web:robot": false,
+		"robot":                              false,
+	} {
 		asked := crossing(t)
 		asked.User = &user.DefaultInfo{Name: name}
 		if got, _ := grants.Grants().Allows(t.Context(), asked); got != want {
@@ -273,7 +289,8 @@ func TestABindingThatComesLater(t *testing.T) {
 		r := run(t, clientOf(t))
 		later(time.Second)
 		r.rights.set(true, nil)
-		if _, err := r.client.Resource(resource).Namespace("b--web").Create(t.Context(), unstructuredOf(t, granted()), metav1.CreateOptions{}); err != nil {
+		if _, err := r.client.Resource(resource).Namespace("b--web").Create(t.Context(),
+			unstructuredOf(t, granted()), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		later(time.Second)
@@ -297,7 +314,8 @@ func TestChangesAreTold(t *testing.T) {
 			before := len(r.told())
 			g := r.read(t)
 			change(g)
-			if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(), unstructuredOf(t, g), metav1.UpdateOptions{}); err != nil {
+			if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(),
+				unstructuredOf(t, g), metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			later(time.Second)
@@ -321,7 +339,8 @@ func TestChangesAreTold(t *testing.T) {
 			t.Errorf("not over: %+v", r.read(t).Status)
 		}
 		before := len(r.told())
-		if err := r.client.Resource(resource).Namespace("b--web").Delete(t.Context(), "g", metav1.DeleteOptions{}); err != nil {
+		if err := r.client.Resource(resource).Namespace("b--web").Delete(t.Context(),
+			"g", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		later(time.Second)

@@ -44,7 +44,8 @@ func (g *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 	if err != nil {
 		return err
 	}
-	if accepted.Status == metav1.ConditionFalse && !meta.IsStatusConditionFalse(status.Conditions, v1alpha1.ConditionAccepted) && g.doubts(name) {
+	if accepted.Status == metav1.ConditionFalse &&
+		!meta.IsStatusConditionFalse(status.Conditions, v1alpha1.ConditionAccepted) && g.doubts(name) {
 		return errDoubted
 	}
 	g.trusts(name)
@@ -65,7 +66,8 @@ func (g *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 	if changed.Object["status"], err = runtime.DefaultUnstructuredConverter.ToUnstructured(&status); err != nil {
 		return err
 	}
-	_, err = g.client.Resource(accessGrants()).Namespace(u.GetNamespace()).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = g.client.Resource(accessGrants()).Namespace(u.GetNamespace()).UpdateStatus(ctx, changed,
+		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -111,8 +113,14 @@ func (g *Controller) takeUse(name cache.ObjectName) time.Time {
 
 // accepted says whether the grantor may still do itself what it grants. The error says that it cannot be
 // told now.
-func (*Controller) accepted(ctx context.Context, may authorizer.Authorizer, u *unstructured.Unstructured) (metav1.Condition, error) {
-	c := metav1.Condition{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse, ObservedGeneration: u.GetGeneration()}
+func (*Controller) accepted(
+	ctx context.Context, may authorizer.Authorizer, u *unstructured.Unstructured,
+) (metav1.Condition, error) {
+	c := metav1.Condition{
+		Type:               v1alpha1.ConditionAccepted,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: u.GetGeneration(),
+	}
 	parsed, err := v1alpha1.AccessGrantOf(u)
 	if err != nil {
 		c.Reason, c.Message = "NotUnderstood", err.Error()

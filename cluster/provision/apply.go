@@ -23,7 +23,8 @@ var errTaken = errors.New("an object of that name is there that is not the Tenan
 
 // bindingsThere returns the managed bindings of a namespace, by their names.
 func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
-	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 	if err != nil {
 		return nil, err
 	}
@@ -35,7 +36,9 @@ func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[strin
 }
 
 // apply brings the managed bindings of a namespace in line with what is there, first those that take something away.
-func (e *Engine) apply(ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given) (err error) {
+func (e *Engine) apply(
+	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
+) (err error) {
 	wanted := map[string]bool{}
 	for i := range gives.bindings {
 		wanted[gives.bindings[i].Name] = true
@@ -56,7 +59,8 @@ func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	err := e.Client.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+	err := e.Client.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -87,7 +91,8 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{}); getErr != nil || there.Labels[tenant.ManagedLabel] != "" {
+	if there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{}); getErr != nil ||
+		there.Labels[tenant.ManagedLabel] != "" {
 		return err // ours, which the list did not have yet, or gone again
 	}
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
@@ -107,7 +112,8 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 		return err
 	}
 	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(gives.labels)
-	_, err := e.Client.CoreV1().Namespaces().Apply(ctx, wanted, metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
+	_, err := e.Client.CoreV1().Namespaces().Apply(ctx, wanted,
+		metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
 	return err
 }
 
@@ -120,7 +126,9 @@ func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, e
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(live.ManagedFields, func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager }), nil
+	return slices.ContainsFunc(live.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
+		return m.Manager == labelsManager
+	}), nil
 }
 
 // mark says on a namespace that it is prepared, if it is the one that was: by its UID. It is not held any more then.
@@ -143,6 +151,7 @@ func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, hash string) er
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Client.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = e.Client.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	return err
 }

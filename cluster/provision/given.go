@@ -45,7 +45,9 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 	if members != nil {
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
 			if !slices.Contains(t.Spec.MemberRoles, role.ClusterRole) {
-				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: spec.memberRoles of the Tenant does not name the ClusterRole %s", role.Path, role.ClusterRole))
+				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: spec.memberRoles of the Tenant does not "+
+					"name the ClusterRole %s",
+					role.Path, role.ClusterRole))
 				continue
 			}
 			role.Path = membersPath + role.Path
@@ -53,7 +55,9 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 		}
 	}
 	for _, role := range roles {
-		b := rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole}}
+		b := rbacv1.RoleBinding{
+			RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole},
+		}
 		switch {
 		case role.Path == adminsPath:
 			b.Name = managed.NamePrefix + "admins"
@@ -111,7 +115,8 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	}
 	out.Roles = append(out.Roles, rolesOf(spec.Bindings)...)
 	for i, role := range spec.MemberRoles {
-		out.Members = append(out.Members, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: role})
+		out.Members = append(out.Members,
+			rolebinding.SpreadRole{Path: fmt.Sprintf("spec.memberRoles[%d]", i), ClusterRole: role})
 	}
 	return out
 }
@@ -123,7 +128,11 @@ func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebindin
 
 func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole) {
 	for i, b := range bindings {
-		roles = append(roles, rolebinding.SpreadRole{Path: fmt.Sprintf("spec.bindings[%d].subjects", i), ClusterRole: b.ClusterRole, Subjects: b.Subjects})
+		roles = append(roles, rolebinding.SpreadRole{
+			Path:        fmt.Sprintf("spec.bindings[%d].subjects", i),
+			ClusterRole: b.ClusterRole,
+			Subjects:    b.Subjects,
+		})
 	}
 	return roles
 }
@@ -134,7 +143,9 @@ func namesAccounts(spec *v1alpha1.TenantSpec) bool {
 }
 
 func anyAccount(bindings []v1alpha1.TenantBinding) bool {
-	return slices.ContainsFunc(bindings, func(b v1alpha1.TenantBinding) bool { return slices.ContainsFunc(b.Subjects, isAccount) })
+	return slices.ContainsFunc(bindings, func(b v1alpha1.TenantBinding) bool {
+		return slices.ContainsFunc(b.Subjects, isAccount)
+	})
 }
 
 func isAccount(s rbacv1.Subject) bool {
@@ -183,14 +194,16 @@ func (g *given) isLabelled(ns *corev1.Namespace) bool {
 
 // isSame reports whether a binding is as it should be.
 func isSame(is, want *rbacv1.RoleBinding) bool {
-	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && is.RoleRef == want.RoleRef && slices.Equal(is.Subjects, want.Subjects)
+	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && is.RoleRef == want.RoleRef &&
+		slices.Equal(is.Subjects, want.Subjects)
 }
 
 // hasMetadata reports whether metadata is as it should be: but for labels and annotations of others, which webhooks put on whatever
 // is written, and for what the server itself records.
 func hasMetadata(is, want *metav1.ObjectMeta) bool {
 	for key, value := range is.Annotations {
-		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation && want.Annotations[key] != value {
+		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&
+			want.Annotations[key] != value {
 			return false
 		}
 	}

@@ -24,7 +24,8 @@ func (w *world) members(spec string) {
 		return
 	}
 	u := &unstructured.Unstructured{}
-	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: acme }, spec: `+spec+` }`), &u.Object))
+	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, `+
+		`metadata: { name: acme }, spec: `+spec+` }`), &u.Object))
 	if exists {
 		_, err = all.Update(w.t.Context(), u, metav1.UpdateOptions{})
 	} else {
@@ -40,7 +41,8 @@ func TestMembers(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
-		w.members(`{ id: acme, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: mary }, { kind: User, name: "system:x" } ] }, { clusterRole: cluster-admin, subjects: [ { kind: User, name: mary } ] } ] }`)
+		w.members(`{ id: acme, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: mary }, ` +
+			`{ kind: User, name: "system:x" } ] }, { clusterRole: cluster-admin, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.expect("before there is a Tenant", "acme--web")
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.MemberRoles = []string{"view", "edit"}
@@ -49,11 +51,13 @@ func TestMembers(t *testing.T) {
 		w.expect("at first", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:view view: mary")
 		w.expect("another tenant's", "globex--web")
 		w.reads("at first", "SubjectRefused 1/1/0 of generation 1")
-		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary }, { kind: ServiceAccount, namespace: acme--db, name: robot } ] } ] }`)
+		w.members(`{ id: acme, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary }, ` +
+			`{ kind: ServiceAccount, namespace: acme--db, name: robot } ] } ] }`)
 		w.expect("another role", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary")
 		w.namespace("acme--db", "acme", nil)
 		w.settle()
-		w.expect("with its namespace", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:edit edit: mary robot")
+		w.expect("with its namespace", "acme--web", "kubetenant:binding:view view: peter",
+			"kubetenant:members:edit edit: mary robot")
 		w.reads("with its namespace", "Prepared 2/2/0 of generation 1")
 		w.members(`{ id: globex, bindings: [ { clusterRole: edit, subjects: [ { kind: User, name: mary } ] } ] }`)
 		w.expect("another's", "acme--web", "kubetenant:binding:view view: peter")

@@ -96,7 +96,9 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 			key := object{o.Resource, o.Object.GetName()}
 			if by, has := out.wanted[key]; has {
 				other, _, _ := strings.Cut(by.GetAnnotations()[tenant.TemplateAnnotation], "/")
-				out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s gives %s %s, and so does %s, which is older", errTemplate, t.name, o.Object.GetKind(), key.name, other))
+				out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s gives %s %s, and so does %s, "+
+					"which is older",
+					errTemplate, t.name, o.Object.GetKind(), key.name, other))
 				continue
 			}
 			out.wanted[key] = asWritten(o.Object, id, namespace, t.name)
@@ -133,9 +135,10 @@ func isGiven(is, want *unstructured.Unstructured) bool {
 			Finalizers:      u.GetFinalizers(),
 		}
 	}
-	return hasMetadata(metadata(is), metadata(want)) && holds(is.Object, content(want)) && !slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
-		return m.Subresource == "" && m.Manager != v1alpha1.FieldManager
-	})
+	return hasMetadata(metadata(is), metadata(want)) && holds(is.Object, content(want)) &&
+		!slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+			return m.Subresource == "" && m.Manager != v1alpha1.FieldManager
+		})
 }
 
 // content is an object but for its metadata.
@@ -186,13 +189,16 @@ func hasObjects(ns *corev1.Namespace) bool {
 
 // objectsThere returns what templates have given in a namespace, of each kind at once: each such list waits for the watch cache of its kind
 // (KEP-2340).
-func (e *Engine) objectsThere(ctx context.Context, ns *corev1.Namespace) (map[object]*unstructured.Unstructured, error) {
+func (e *Engine) objectsThere(
+	ctx context.Context, ns *corev1.Namespace,
+) (map[object]*unstructured.Unstructured, error) {
 	kinds := slices.Collect(maps.Values(v1alpha1.TemplateKinds()))
 	lists := make([]*unstructured.UnstructuredList, len(kinds))
 	all, ctx := errgroup.WithContext(ctx)
 	for i, of := range kinds {
 		all.Go(func() (err error) {
-			lists[i], err = e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+			lists[i], err = e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx,
+				metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 			return err
 		})
 	}
@@ -209,14 +215,19 @@ func (e *Engine) objectsThere(ctx context.Context, ns *corev1.Namespace) (map[ob
 }
 
 // applyObjects brings what templates give in a namespace in line with what is there.
-func (e *Engine) applyObjects(ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects) error {
+func (e *Engine) applyObjects(
+	ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects,
+) error {
 	var failed error
 	for key, u := range is {
-		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil && !gives.all && !slices.Contains(gives.kept, by) {
+		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil &&
+			!gives.all && !slices.Contains(gives.kept, by) {
 			failed = errors.Join(failed, e.removeObject(ctx, key, u))
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), func(a, b object) int { return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name) }) {
+	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), func(a, b object) int {
+		return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name)
+	}) {
 		err := e.putObject(ctx, key, is[key], gives.wanted[key])
 		if err == nil {
 			continue
@@ -244,7 +255,8 @@ func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.U
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	err := e.Dynamic.Resource(key.resource).Namespace(u.GetNamespace()).Delete(ctx, key.name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(u.GetUID()))})
+	err := e.Dynamic.Resource(key.resource).Namespace(u.GetNamespace()).Delete(ctx, key.name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(u.GetUID()))})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -290,7 +302,10 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	if _, dry := all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager, DryRun: []string{metav1.DryRunAll}}); !apierrors.IsAlreadyExists(dry) {
+	if _, dry := all.Create(ctx, want, metav1.CreateOptions{
+		FieldManager: v1alpha1.FieldManager,
+		DryRun:       []string{metav1.DryRunAll},
+	}); !apierrors.IsAlreadyExists(dry) {
 		return err // it is no object at all
 	}
 	if err := e.removeObject(ctx, key, is); err != nil {
@@ -299,7 +314,8 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	if _, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); apierrors.IsAlreadyExists(err) {
+	if _, err = all.Create(ctx, want,
+		metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); apierrors.IsAlreadyExists(err) {
 		return errTaken
 	}
 	return err

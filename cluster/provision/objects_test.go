@@ -31,8 +31,10 @@ var (
 )
 
 const (
-	denyAll  = `{ apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: { name: deny }, spec: { podSelector: {} } }`
-	settings = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "of-${tenant}" }, data: { who: "${tenant} in ${namespace}" } }`
+	denyAll = `{ apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: { name: deny }, ` +
+		`spec: { podSelector: {} } }`
+	settings = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "of-${tenant}" }, ` +
+		`data: { who: "${tenant} in ${namespace}" } }`
 )
 
 // template writes a NamespaceTemplate of some objects; none deletes it.
@@ -47,7 +49,8 @@ func (w *world) template(name string, objects ...string) {
 		return
 	}
 	u := &unstructured.Unstructured{}
-	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: NamespaceTemplate, metadata: { name: `+name+` }, spec: { objects: [ `+strings.Join(objects, ", ")+` ] } }`), &u.Object))
+	w.must(yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: NamespaceTemplate, metadata: { name: `+name+
+		` }, spec: { objects: [ `+strings.Join(objects, ", ")+` ] } }`), &u.Object))
 	u.SetCreationTimestamp(metav1.Now())
 	if exists {
 		_, err = all.Update(w.t.Context(), u, metav1.UpdateOptions{})
@@ -184,15 +187,17 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 		w.reads("of two", "TemplateRefused 1/0/1 of generation 1")
 		w.template("a-young-one", `{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenant}_x" } }`)
 		w.reads("a name", "TemplateRefused 1/0/1 of generation 1")
-		w.finds("what cannot be made leaves what was", "acme--web", "configmaps/of-acme a-young-one acme in acme--web", "networkpolicies/deny old")
+		w.finds("what cannot be made leaves what was", "acme--web", "configmaps/of-acme a-young-one acme in acme--web",
+			"networkpolicies/deny old")
 		w.names("old")
 		w.finds("one", "acme--web", "networkpolicies/deny old")
 		w.names()
-		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "networking.k8s.io/v1",
-			"kind":       "NetworkPolicy",
-			"metadata":   map[string]any{"name": "deny"},
-		}}, metav1.CreateOptions{})
+		_, err := w.dynamic.Resource(policies).Namespace("acme--web").Create(t.Context(),
+			&unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "networking.k8s.io/v1",
+				"kind":       "NetworkPolicy",
+				"metadata":   map[string]any{"name": "deny"},
+			}}, metav1.CreateOptions{})
 		w.must(err)
 		w.names("old")
 		w.finds("somebody else's", "acme--web", "networkpolicies/deny")
@@ -256,10 +261,13 @@ func TestTemplateDrift(t *testing.T) {
 				w.finds("healed", "acme--web", "configmaps/of-acme std acme in acme--web")
 				is, err := all.Get(t.Context(), "of-acme", metav1.GetOptions{})
 				w.must(err)
-				if slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool { return m.Manager == "kubectl" }) {
+				if slices.ContainsFunc(is.GetManagedFields(), func(m metav1.ManagedFieldsEntry) bool {
+					return m.Manager == "kubectl"
+				}) {
 					t.Errorf("another manages it: %v", is.GetManagedFields())
 				}
-				if len(is.GetOwnerReferences())+len(is.GetFinalizers()) > 0 || strings.HasSuffix(is.GetAnnotations()[tenant.TemplateAnnotation], "/0123") {
+				if len(is.GetOwnerReferences())+len(is.GetFinalizers()) > 0 ||
+					strings.HasSuffix(is.GetAnnotations()[tenant.TemplateAnnotation], "/0123") {
 					t.Errorf("not whole: %v", is.Object["metadata"])
 				}
 				w.reads("healed", "Prepared 1/1/0 of generation 1")
@@ -275,7 +283,9 @@ func TestTemplateImmutable(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "of-acme", nil)
-				w.dynamic.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, invalid })
+				w.dynamic.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, invalid
+				})
 				w.dynamic.PrependReactor("create", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 					dry := len(a.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0
 					if dry && !taken {

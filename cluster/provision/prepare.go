@@ -62,7 +62,8 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	if failed != nil {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
-	return err // what is wrong with what templates give no other try mends: it is looked at again with all that has drifted
+	// what is wrong with what templates give no other try mends: it is looked at again with all that has drifted
+	return err
 }
 
 // applyAll brings all that is given in a namespace in line. What is there is read at once; what of it cannot be read keeps nothing else back.
@@ -91,7 +92,8 @@ var errBehind = errors.New("the Tenant is another by now")
 // has not heard of it yet would let them go with nothing.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
-		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(ctx,
+			id.ObjectName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) && gives.uid == "":
 		case err != nil:

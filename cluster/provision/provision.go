@@ -113,7 +113,9 @@ func New(o Options) *Engine {
 }
 
 func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
-	return workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast))
+	return workqueue.NewTypedRateLimitingQueue(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast),
+	)
 }
 
 var errSync = errors.New("the namespaces, Tenants and what they give could not be read")
@@ -175,7 +177,8 @@ func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
 	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("NamespaceTemplates and TenantMembers cannot be read: tenants go without them until they can")
+		klog.FromContext(ctx).Info("NamespaceTemplates and TenantMembers cannot be read: " +
+			"tenants go without them until they can")
 	}
 }
 
@@ -183,14 +186,17 @@ func (e *Engine) awaitGiven(ctx context.Context) {
 const quietly = 2
 
 // work does what comes through a queue until it is shut down, and again later what failed, which it logs.
-func work[T comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], verbosity int, do func(context.Context, T) error) {
+func work[T comparable](
+	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], verbosity int, do func(context.Context, T) error,
+) {
 	for {
 		item, shutdown := queue.Get()
 		if shutdown {
 			return
 		}
 		if err := do(ctx, item); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(verbosity).Info("What a Tenant gives is not in place yet, or not said", "for", item, "err", err)
+			klog.FromContext(ctx).V(verbosity).Info("What a Tenant gives is not in place yet, or not said",
+				"for", item, "err", err)
 			queue.AddRateLimited(item)
 		} else {
 			queue.Forget(item)
@@ -227,7 +233,9 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
 		e.ownerChanged(e.OwnerOf(before))
 		e.namespaceCame(now)
-	} else if !maps.Equal(before.Labels, now.Labels) || before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] || !before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
+	} else if !maps.Equal(before.Labels, now.Labels) ||
+		before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] ||
+		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
 	}
 }

@@ -39,9 +39,13 @@ import (
 
 var (
 	resource    = v1alpha1.Resource(v1alpha1.ResourceTenants)
-	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	peter       = rbacv1.Subject{Kind: "User", Name: "peter"}
-	mary        = rbacv1.Subject{Kind: "User", Name: "mary"}
+	definitions = schema.GroupVersionResource{
+		Group:    "apiextensions.k8s.io",
+		Version:  "v1",
+		Resource: "customresourcedefinitions",
+	}
+	peter = rbacv1.Subject{Kind: "User", Name: "peter"}
+	mary  = rbacv1.Subject{Kind: "User", Name: "mary"}
 )
 
 // world is a cluster in virtual time, and an engine that can be started and stopped.
@@ -62,7 +66,9 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	definition := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
+	}
 	definition.SetName("tenants.kubetenant.dev")
 	w := &world{
 		t:    t,
@@ -81,7 +87,8 @@ func newWorld(t *testing.T) *world {
 				networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): "NetworkPolicyList",
 			}, definition),
 	}
-	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does
+	// as the server does
+	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		is, _ := a.(clienttesting.UpdateAction).GetObject().(*rbacv1.RoleBinding)
 		was, err := w.kube.Tracker().Get(a.GetResource(), a.GetNamespace(), is.Name)
 		if before, stored := was.(*rbacv1.RoleBinding); err == nil && stored && before.RoleRef != is.RoleRef {
@@ -166,7 +173,10 @@ func (w *world) tenant(change func(*v1alpha1.TenantSpec)) {
 	w.t.Helper()
 	objects := w.dynamic.Resource(resource)
 	u, err := objects.Get(w.t.Context(), "acme", metav1.GetOptions{})
-	t := &v1alpha1.Tenant{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant}, Spec: v1alpha1.TenantSpec{ID: "acme"}}
+	t := &v1alpha1.Tenant{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant},
+		Spec:     v1alpha1.TenantSpec{ID: "acme"},
+	}
 	t.Name, t.UID, t.CreationTimestamp = "acme", "t1", metav1.Now()
 	exists := err == nil
 	if exists {
@@ -228,7 +238,8 @@ func (w *world) says() string {
 		return "nothing"
 	}
 	n := t.Status.Namespaces
-	return fmt.Sprintf("%s %d/%d/%d of generation %d", c.Reason, n.Total, n.Prepared, n.Failed, t.Status.ObservedGeneration)
+	return fmt.Sprintf("%s %d/%d/%d of generation %d",
+		c.Reason, n.Total, n.Prepared, n.Failed, t.Status.ObservedGeneration)
 }
 
 // writes returns how much was written since the last time.
@@ -255,7 +266,14 @@ func TestLife(t *testing.T) {
 		w.namespace("kube-system", "", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Admins = []rbacv1.Subject{peter, mary, peter}
-			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []rbacv1.Subject{{Kind: "Group", Name: "dev"}, {Kind: "ServiceAccount", Namespace: "acme--web", Name: "robot"}}}}
+			s.Bindings = []v1alpha1.TenantBinding{
+				{
+					ClusterRole: "view",
+					Subjects: []rbacv1.Subject{
+						{Kind: "Group", Name: "dev"}, {Kind: "ServiceAccount", Namespace: "acme--web", Name: "robot"},
+					},
+				},
+			}
 		})
 		both := []string{"kubetenant:admins admin: peter mary", "kubetenant:binding:view view: dev robot"}
 		w.expect("at first", "acme--web", both...)
@@ -315,16 +333,21 @@ func TestDrift(t *testing.T) {
 			return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), "kubetenant:admins", metav1.DeleteOptions{})
 		},
 		"one more that is managed": func(w *world) error {
-			_, err := w.kube.RbacV1().RoleBindings("acme--web").Create(w.t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{tenant.ManagedLabel: "tenant"}}}, metav1.CreateOptions{})
+			_, err := w.kube.RbacV1().RoleBindings("acme--web").Create(w.t.Context(),
+				&rbacv1.RoleBinding{
+					ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{tenant.ManagedLabel: "tenant"}},
+				}, metav1.CreateOptions{})
 			return err
 		},
 	}
 	for name, change := range map[string]func(*rbacv1.RoleBinding){
-		"another subject": func(b *rbacv1.RoleBinding) { b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "x"}) },
-		"none":            func(b *rbacv1.RoleBinding) { b.Subjects = nil },
-		"another role":    func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "cluster-admin" },
-		"a label":         func(b *rbacv1.RoleBinding) { b.Labels["kubetenant.dev/x"] = "y" },
-		"no tenant":       func(b *rbacv1.RoleBinding) { delete(b.Labels, tenant.Label) },
+		"another subject": func(b *rbacv1.RoleBinding) {
+			b.Subjects = append(b.Subjects, rbacv1.Subject{Kind: "User", Name: "x"})
+		},
+		"none":         func(b *rbacv1.RoleBinding) { b.Subjects = nil },
+		"another role": func(b *rbacv1.RoleBinding) { b.RoleRef.Name = "cluster-admin" },
+		"a label":      func(b *rbacv1.RoleBinding) { b.Labels["kubetenant.dev/x"] = "y" },
+		"no tenant":    func(b *rbacv1.RoleBinding) { delete(b.Labels, tenant.Label) },
 		"an end": func(b *rbacv1.RoleBinding) {
 			b.Annotations = map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}
 		},
@@ -379,7 +402,9 @@ type slowCreates struct {
 	rbacclient.RoleBindingInterface
 }
 
-func (s slowCreates) Create(ctx context.Context, b *rbacv1.RoleBinding, o metav1.CreateOptions) (*rbacv1.RoleBinding, error) {
+func (s slowCreates) Create(
+	ctx context.Context, b *rbacv1.RoleBinding, o metav1.CreateOptions,
+) (*rbacv1.RoleBinding, error) {
 	time.Sleep(100 * time.Millisecond)
 	return s.RoleBindingInterface.Create(ctx, b, o)
 }
@@ -392,7 +417,9 @@ func (s slowNamespaces) Namespaces() coreclient.NamespaceInterface {
 
 type slowPatches struct{ coreclient.NamespaceInterface }
 
-func (s slowPatches) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string) (*corev1.Namespace, error) {
+func (s slowPatches) Patch(
+	ctx context.Context, name string, kind types.PatchType, data []byte, o metav1.PatchOptions, sub ...string,
+) (*corev1.Namespace, error) {
 	defer time.Sleep(10 * time.Millisecond)
 	return s.NamespaceInterface.Patch(ctx, name, kind, data, o, sub...)
 }
@@ -485,7 +512,8 @@ func TestFailures(t *testing.T) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
 		// Somebody's own object of that name stays, and is told of.
-		_, err = w.kube.RbacV1().RoleBindings("acme--db").Create(t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
+		_, err = w.kube.RbacV1().RoleBindings("acme--db").Create(t.Context(),
+			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
 		w.must(err)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []rbacv1.Subject{mary}}}

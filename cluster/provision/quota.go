@@ -113,7 +113,10 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 
 // quotaObject is the TenantQuota of a Tenant.
 func quotaObject(name string, id tenant.ID, hard corev1.ResourceList) (*unstructured.Unstructured, error) {
-	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard})
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{
+		Tenant: id.String(),
+		Hard:   hard,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -125,12 +128,15 @@ func quotaObject(name string, id tenant.ID, hard corev1.ResourceList) (*unstruct
 }
 
 // updateQuota brings a quota up to date, as it was read.
-func (e *Engine) updateQuota(ctx context.Context, is *unstructured.Unstructured, id tenant.ID, hard corev1.ResourceList) error {
+func (e *Engine) updateQuota(
+	ctx context.Context, is *unstructured.Unstructured, id tenant.ID, hard corev1.ResourceList,
+) error {
 	q := &v1alpha1.TenantQuota{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, q); err != nil {
 		return err
 	}
-	if _, byDefault := q.Labels[v1alpha1.DefaultQuotaLabel]; !byDefault && q.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(q.Spec.Hard, hard) {
+	if _, byDefault := q.Labels[v1alpha1.DefaultQuotaLabel]; !byDefault &&
+		q.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(q.Spec.Hard, hard) {
 		return nil
 	}
 	want, err := quotaObject(is.GetName(), id, hard)
@@ -154,7 +160,8 @@ func (e *Engine) removeQuota(ctx context.Context, is *unstructured.Unstructured)
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	err := e.quotas().Delete(ctx, is.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.GetUID()))})
+	err := e.quotas().Delete(ctx, is.GetName(),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.GetUID()))})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

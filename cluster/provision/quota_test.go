@@ -35,14 +35,16 @@ func (w *world) quota(name, of, label string) {
 	if label != "" {
 		u.SetLabels(map[string]string{label: "true"})
 	}
-	_, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Create(w.t.Context(), u, metav1.CreateOptions{})
+	_, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Create(w.t.Context(),
+		u, metav1.CreateOptions{})
 	w.must(err)
 }
 
 // quotas returns those there are: name, tenant, limits and labels; and the one that the Tenant says.
 func (w *world) quotas() string {
 	w.t.Helper()
-	list, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).List(w.t.Context(), metav1.ListOptions{})
+	list, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).List(w.t.Context(),
+		metav1.ListOptions{})
 	w.must(err)
 	var all []string
 	for _, u := range list.Items {
@@ -51,7 +53,8 @@ func (w *world) quotas() string {
 		all = append(all, fmt.Sprintf("%s of %s %v %v", u.GetName(), of, hard, u.GetLabels()))
 	}
 	slices.Sort(all)
-	u, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(w.t.Context(), "acme", metav1.GetOptions{})
+	u, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(w.t.Context(),
+		"acme", metav1.GetOptions{})
 	w.must(err)
 	said, _, _ := unstructured.NestedString(u.Object, "status", "quota")
 	return strings.Join(all, "; ") + " | " + said
@@ -75,12 +78,34 @@ func TestQuota(t *testing.T) {
 		after          string
 		says           string
 	}{
-		"none is there":   {func(*world) {}, "acme of acme map[pods:5] " + own + " | acme", "acme of acme map[pods:7] " + own + " | acme", " | ", "Prepared"},
-		"the default one": {func(w *world) { w.quota("some", "acme", byDefault) }, "some of acme map[pods:5] " + own + " | some", "some of acme map[pods:7] " + own + " | some", " | ", "Prepared"},
-		"somebody's":      {func(w *world) { w.quota("some", "acme", "") }, "some of acme map[pods:1] map[] | ", "some of acme map[pods:1] map[] | ", "some of acme map[pods:1] map[] | ", "QuotaTaken"},
+		"none is there": {
+			func(*world) {},
+			"acme of acme map[pods:5] " + own + " | acme",
+			"acme of acme map[pods:7] " + own + " | acme",
+			" | ",
+			"Prepared",
+		},
+		"the default one": {
+			func(w *world) { w.quota("some", "acme", byDefault) },
+			"some of acme map[pods:5] " + own + " | some",
+			"some of acme map[pods:7] " + own + " | some",
+			" | ",
+			"Prepared",
+		},
+		"somebody's": {
+			func(w *world) { w.quota("some", "acme", "") },
+			"some of acme map[pods:1] map[] | ",
+			"some of acme map[pods:1] map[] | ",
+			"some of acme map[pods:1] map[] | ",
+			"QuotaTaken",
+		},
 		"another tenant's of its name": {
-			func(w *world) { w.quota("acme", "globex", "") }, distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
-			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " + distinct, "acme of globex map[pods:1] map[] | ", "Prepared",
+			func(w *world) { w.quota("acme", "globex", "") },
+			distinct + " of acme map[pods:5] " + own + "; acme of globex map[pods:1] map[] | " + distinct,
+			distinct + " of acme map[pods:7] " + own + "; acme of globex map[pods:1] map[] | " +
+				distinct,
+			"acme of globex map[pods:1] map[] | ",
+			"Prepared",
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -138,7 +163,11 @@ func TestMax(t *testing.T) {
 			{pods(5), "acme of acme map[count/namespaces:2 pods:5] " + own + " | acme", "True Ready"},
 			{most(1), "acme of acme map[count/namespaces:1 pods:5] " + own + " | acme", "False TooManyNamespaces"},
 			{most(0), "acme of acme map[count/namespaces:0 pods:5] " + own + " | acme", "False TooManyNamespaces"},
-			{func(s *v1alpha1.TenantSpec) { s.Namespaces.Max = nil }, "acme of acme map[pods:5] " + own + " | acme", "True Ready"},
+			{
+				func(s *v1alpha1.TenantSpec) { s.Namespaces.Max = nil },
+				"acme of acme map[pods:5] " + own + " | acme",
+				"True Ready",
+			},
 			{none, " | ", "True Ready"},
 		} {
 			w.tenant(step.change)
@@ -156,7 +185,14 @@ func TestSuspended(t *testing.T) {
 		for _, c := range []struct {
 			access, suspension v1alpha1.TenantAccess
 			want               string
-		}{{"", "", "False Open"}, {"ReadOnly", "", "True ReadOnly"}, {"ReadOnly", "Closed", "True Closed"}, {"Closed", "ReadOnly", "True Closed"}, {"Open", "ReadOnly", "True ReadOnly"}, {"Open", "", "False Open"}} {
+		}{
+			{"", "", "False Open"},
+			{"ReadOnly", "", "True ReadOnly"},
+			{"ReadOnly", "Closed", "True Closed"},
+			{"Closed", "ReadOnly", "True Closed"},
+			{"Open", "ReadOnly", "True ReadOnly"},
+			{"Open", "", "False Open"},
+		} {
 			w.tenant(func(s *v1alpha1.TenantSpec) { s.Access, s.Suspension = c.access, c.suspension })
 			if got := w.condition(v1alpha1.ConditionSuspended); got != c.want {
 				t.Errorf("%s and %s: %s, want %s", c.access, c.suspension, got, c.want)
@@ -205,7 +241,8 @@ func TestQuotaFails(t *testing.T) {
 			if says := w.says(); !strings.HasPrefix(says, v1alpha1.ReasonPrepared+" ") {
 				t.Errorf("%s: afterwards it says %s", verb, says)
 			}
-			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") || strings.Contains(has, "pods:7") != (verb == "update") {
+			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
+				strings.Contains(has, "pods:7") != (verb == "update") {
 				t.Errorf("%s: afterwards %s", verb, has)
 			}
 		})

@@ -80,7 +80,8 @@ func (e *Engine) followRights(ctx context.Context) {
 
 func logRights(ctx context.Context, err error) {
 	if err != nil && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Failed to prepare the rights that follow from Tenants, will retry", "after", rightsEvery)
+		klog.FromContext(ctx).Error(err, "Failed to prepare the rights that follow from Tenants, will retry",
+			"after", rightsEvery)
 	}
 }
 
@@ -89,7 +90,8 @@ func (e *Engine) createRoles(ctx context.Context) error {
 		if err := e.writes.Wait(ctx); err != nil {
 			return err
 		}
-		_, err := e.Client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		_, err := e.Client.RbacV1().ClusterRoles().Create(ctx, role,
+			metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create ClusterRole %s: %w", role.Name, err)
 		}

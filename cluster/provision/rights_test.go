@@ -107,7 +107,9 @@ func TestBindingsOfAnEarlierRelease(t *testing.T) {
 			w := newWorld(t)
 			w.stop()
 			create := func(name, of string, isManaged bool) {
-				b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.OfTenantLabel: of}}}
+				b := &rbacv1.ClusterRoleBinding{
+					ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.OfTenantLabel: of}},
+				}
 				if isManaged {
 					b.Labels[tenant.ManagedLabel] = managed.SourceTenant
 				}

@@ -45,7 +45,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if err != nil {
 		return err
 	}
-	if status.Quota = quota; errors.Is(failed, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
+	if status.Quota = quota; errors.Is(failed, errQuotaTaken) ||
+		e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
 		failed = nil // the quota is checked again from time to time, and when its definition is installed
 	}
 	if err := e.patchStatus(ctx, t, status); err != nil {
@@ -66,14 +67,18 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	if status.Quota == "" {
 		content["quota"] = nil // or the one that was stays
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": t.UID, "resourceVersion": t.ResourceVersion}, "status": content})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": t.UID, "resourceVersion": t.ResourceVersion},
+		"status":   content,
+	})
 	if err != nil {
 		return err
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, t.Name, types.MergePatchType, patch,
+	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, t.Name, types.MergePatchType,
+		patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, "status")
 	switch {
 	case apierrors.IsNotFound(err): // it is told of the next one
@@ -86,7 +91,9 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 }
 
 // statusOf returns the status that a Tenant should have; tenantwide is what failed of what it gives once.
-func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error) (*v1alpha1.TenantStatus, error) {
+func (e *Engine) statusOf(
+	id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error,
+) (*v1alpha1.TenantStatus, error) {
 	names, err := e.Owned(id.String())
 	if err != nil {
 		return nil, err
@@ -102,9 +109,14 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 			status.Namespaces.Prepared++
 		}
 	}
-	failed, wrong := e.failures(names), gives.objects(id, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}).wrong
+	failed, wrong := e.failures(names),
+		gives.objects(id, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}).wrong
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
-	c := metav1.Condition{Type: v1alpha1.ConditionPrepared, Status: metav1.ConditionFalse, ObservedGeneration: t.Generation}
+	c := metav1.Condition{
+		Type:               v1alpha1.ConditionPrepared,
+		Status:             metav1.ConditionFalse,
+		ObservedGeneration: t.Generation,
+	}
 	missing := e.undefinedFor(t)
 	switch n := status.Namespaces; {
 	case missing != "":
@@ -120,9 +132,11 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 	case len(failed) > 0:
 		c.Reason, c.Message = v1alpha1.ReasonFailed, strings.Join(failed[:min(namedFailures, len(failed))], "; ")
 	case n.Prepared < n.Total:
-		c.Reason, c.Message = v1alpha1.ReasonPreparing, fmt.Sprintf("%d namespaces are yet to be prepared", n.Total-n.Prepared)
+		c.Reason, c.Message = v1alpha1.ReasonPreparing,
+			fmt.Sprintf("%d namespaces are yet to be prepared", n.Total-n.Prepared)
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared, "every namespace has what the Tenant gives"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared,
+			"every namespace has what the Tenant gives"
 	}
 	meta.SetStatusCondition(&status.Conditions, c)
 	ready := readyOf(id, t, names, status.Namespaces.Total, c)
@@ -135,7 +149,9 @@ func (e *Engine) statusOf(id tenant.ID, t *v1alpha1.Tenant, gives *given, tenant
 }
 
 // readyOf returns the condition Ready of a Tenant that has some namespaces, and so many that do not go, as far as they are prepared.
-func readyOf(id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition) metav1.Condition {
+func readyOf(
+	id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition,
+) metav1.Condition {
 	c := prepared
 	c.Type = v1alpha1.ConditionReady
 	others := slices.DeleteFunc(slices.Clone(names), func(name string) bool {
@@ -145,11 +161,13 @@ func readyOf(id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prep
 	case c.Status != metav1.ConditionTrue:
 	case limit != nil && total > *limit:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonManyNamespaces
-		c.Message = fmt.Sprintf("there are %d namespaces, and spec.namespaces.max is %d: none comes before some have gone", total, *limit)
+		c.Message = fmt.Sprintf("there are %d namespaces, and spec.namespaces.max is %d: none comes before some have gone",
+			total, *limit)
 	case len(others) > 0:
 		slices.Sort(others)
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonOtherNames
-		c.Message = fmt.Sprintf("%d namespaces do not begin with %s, as spec.namespaces.prefix demands: they stay (%s)", len(others), id.NamespacePrefix(), strings.Join(others[:min(namedFailures, len(others))], ", "))
+		c.Message = fmt.Sprintf("%d namespaces do not begin with %s, as spec.namespaces.prefix demands: they stay (%s)",
+			len(others), id.NamespacePrefix(), strings.Join(others[:min(namedFailures, len(others))], ", "))
 	default:
 		c.Reason = v1alpha1.ReasonReady
 	}
@@ -174,11 +192,13 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 
 // tell records an event where the condition is another than before.
 func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
-	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared), meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
+	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared),
+		meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
 	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
 		return // one event for the definition is enough, not one for each Tenant
 	}
-	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue || is.Reason == v1alpha1.ReasonPreparing {
+	if was != nil && was.Reason == is.Reason || was == nil && is.Status == metav1.ConditionTrue ||
+		is.Reason == v1alpha1.ReasonPreparing {
 		return
 	}
 	kind := corev1.EventTypeWarning

@@ -71,7 +71,8 @@ func (w *world) reasons() string {
 // is ready again after the definition is installed.
 func TestDefinitionMissing(t *testing.T) {
 	const ready, none = "Ready=True/Ready Prepared=True/Prepared", "DefinitionMissing"
-	unready, unprepared := strings.Replace(ready, "True/Ready", "False/"+none, 1), "Ready=False/"+none+" Prepared=False/"+none
+	unready, unprepared := strings.Replace(ready, "True/Ready", "False/"+none, 1),
+		"Ready=False/"+none+" Prepared=False/"+none
 	one := int32(1)
 	for name, c := range map[string]struct {
 		resource string
@@ -84,8 +85,10 @@ func TestDefinitionMissing(t *testing.T) {
 		"quotas of another tenant":    {v1alpha1.ResourceTenantQuotas, nil, unready},
 		"templates of another tenant": {v1alpha1.ResourceNamespaceTemplates, nil, ready},
 		"members of another tenant":   {v1alpha1.ResourceTenantMembers, nil, ready},
-		"its members":                 {v1alpha1.ResourceTenantMembers, func(s *v1alpha1.TenantSpec) { s.MemberRoles = []string{"view"} }, unprepared},
-		"its quota":                   {v1alpha1.ResourceTenantQuotas, func(s *v1alpha1.TenantSpec) { s.Namespaces.Max = &one }, unprepared},
+		"its members": {
+			v1alpha1.ResourceTenantMembers, func(s *v1alpha1.TenantSpec) { s.MemberRoles = []string{"view"} }, unprepared,
+		},
+		"its quota": {v1alpha1.ResourceTenantQuotas, func(s *v1alpha1.TenantSpec) { s.Namespaces.Max = &one }, unprepared},
 		"its templates": {v1alpha1.ResourceNamespaceTemplates, func(s *v1alpha1.TenantSpec) {
 			s.Namespaces.Templates = []string{"std"}
 		}, unprepared},
@@ -153,9 +156,11 @@ func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
 		w.stop()
 		var refused atomic.Bool
 		refused.Store(true)
-		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers, func(clienttesting.Action) (bool, runtime.Object, error) {
-			return refused.Load(), nil, apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers).GroupResource(), "")
-		})
+		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers,
+			func(clienttesting.Action) (bool, runtime.Object, error) {
+				return refused.Load(), nil,
+					apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers).GroupResource(), "")
+			})
 		w.start()
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.MemberRoles = []string{"view"} })
 		time.Sleep(time.Minute)

@@ -56,7 +56,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	switch e.t.Spec.DeletionPolicy {
 	case v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan:
 	default: // it was deleted where nobody refused it
-		return 0, e.say(ctx, held(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: nothing is deleted until it is Delete or Orphan"))
+		return 0, e.say(ctx,
+			held(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: nothing is deleted until it is Delete or Orphan"))
 	}
 	if !e.hasBegun() {
 		if again, over, err := e.delay(ctx); !over || err != nil {
@@ -64,18 +65,21 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	if !e.hasBegun() && !e.mayBegin() {
-		return heldFor, e.say(ctx, held(v1alpha1.ReasonTooMany, "more tenants are being deleted than may be in an hour: it goes on by itself"))
+		return heldFor, e.say(ctx,
+			held(v1alpha1.ReasonTooMany, "more tenants are being deleted than may be in an hour: it goes on by itself"))
 	}
 	if !e.hasBegun() {
 		e.begun[string(e.t.UID)] = time.Now()
 	}
-	spaces, err := e.Client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label + "=" + e.id.String()})
+	spaces, err := e.Client.CoreV1().Namespaces().List(ctx,
+		metav1.ListOptions{LabelSelector: tenant.Label + "=" + e.id.String()})
 	if err != nil {
 		return 0, err
 	}
 	if missing := e.Undefined(v1alpha1.ResourceRetiredTenants); missing != "" {
 		// Nothing is deleted before the name is reserved.
-		return lookAtDefinition, e.say(ctx, doing(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing))
+		return lookAtDefinition,
+			e.say(ctx, doing(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing))
 	}
 	// First, so that the name is nobody's whatever becomes of the Tenant.
 	kept, err := e.keep(ctx, spaces.Items)
@@ -87,7 +91,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 			return again, err
 		}
 	}
-	now := doing(v1alpha1.ReasonRetiring, "its bindings and quotas go, and when everybody knows that it ends its name is nobody's")
+	now := doing(v1alpha1.ReasonRetiring,
+		"its bindings and quotas go, and when everybody knows that it ends its name is nobody's")
 	others := slices.DeleteFunc(slices.Clone(e.u.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer })
 	if len(others) > 0 {
 		now = doing(v1alpha1.ReasonStuck, "somebody else holds it by finalizers: "+strings.Join(others, ", "))
@@ -126,10 +131,14 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 		if err := e.release(ctx, e.u); err != nil {
 			return 0, false, err
 		}
-		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{Reason: v1alpha1.ReasonTakenBack, Message: "the deletion is taken back: the Tenant goes, with the bindings that it gave, and nothing else"})
+		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
+			Reason:  v1alpha1.ReasonTakenBack,
+			Message: "the deletion is taken back: the Tenant goes, with the bindings that it gave, and nothing else",
+		})
 		return 0, false, nil
 	}
-	return again, false, e.say(ctx, held(v1alpha1.ReasonDelayed, "nothing is deleted before "+until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" takes it back`))
+	return again, false, e.say(ctx, held(v1alpha1.ReasonDelayed, "nothing is deleted before "+
+		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" takes it back`))
 }
 
 // hasBegun reports whether the deletion is counted already.
@@ -158,7 +167,9 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 	if len(spaces) == 0 {
 		gone := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)
 		if gone == nil || gone.Status != metav1.ConditionTrue {
-			return settles, e.say(ctx, doing(v1alpha1.ReasonSettling, "all namespaces have gone; it is looked again for some that came meanwhile"), namespacesGone(metav1.ConditionTrue))
+			return settles, e.say(ctx,
+				doing(v1alpha1.ReasonSettling, "all namespaces have gone; it is looked again for some that came meanwhile"),
+				namespacesGone(metav1.ConditionTrue))
 		}
 		return max(0, settles-time.Since(gone.LastTransitionTime.Time)), nil
 	}
@@ -190,7 +201,8 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 		again = lookAtStuck
 	}
 	if len(stuck) > 0 {
-		c = doing(v1alpha1.ReasonStuck, fmt.Sprintf("%d namespaces are left. %s", len(spaces), strings.Join(stuck[:min(named, len(stuck))], "; ")))
+		c = doing(v1alpha1.ReasonStuck,
+			fmt.Sprintf("%d namespaces are left. %s", len(spaces), strings.Join(stuck[:min(named, len(stuck))], "; ")))
 	}
 	return again, errors.Join(err, e.say(ctx, c, namespacesGone(metav1.ConditionFalse)))
 }
@@ -213,7 +225,8 @@ func (e *end) delete(ctx context.Context, ns *corev1.Namespace) error {
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	return gone(e.Client.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(ns.UID))}))
+	return gone(e.Client.CoreV1().Namespaces().Delete(ctx, ns.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(ns.UID))}))
 }
 
 // gone takes what is not there for deleted.
@@ -226,7 +239,8 @@ func gone(err error) error {
 
 // bindings deletes those that were made for the tenant in the whole cluster.
 func (e *end) bindings(ctx context.Context) error {
-	all, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: tenant.OfTenantLabel + "=" + e.id.String()})
+	all, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
+		metav1.ListOptions{LabelSelector: tenant.OfTenantLabel + "=" + e.id.String()})
 	if err != nil {
 		return err
 	}
@@ -235,7 +249,8 @@ func (e *end) bindings(ctx context.Context) error {
 			return err
 		}
 		b := &all.Items[i]
-		if err := gone(e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})); err != nil {
+		if err := gone(e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name,
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})); err != nil {
 			return err
 		}
 	}
@@ -252,7 +267,9 @@ func (e *end) members(ctx context.Context) error {
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	return gone(all.Delete(ctx, m.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(m.GetUID()))}))
+	return gone(
+		all.Delete(ctx, m.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(m.GetUID()))}),
+	)
 }
 
 func (e *end) quotas(ctx context.Context) error {
@@ -269,7 +286,8 @@ func (e *end) quotas(ctx context.Context) error {
 		if err := e.writes.Wait(ctx); err != nil {
 			return err
 		}
-		if err := gone(quotas.Delete(ctx, q.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(q.GetUID()))})); err != nil {
+		if err := gone(quotas.Delete(ctx, q.GetName(),
+			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(q.GetUID()))})); err != nil {
 			return err
 		}
 	}
@@ -286,7 +304,9 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructure
 	}
 	missing := err != nil
 	if missing {
-		is = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": e.id.String(), "uid": string(e.t.UID)}}}
+		is = &unstructured.Unstructured{
+			Object: map[string]any{"spec": map[string]any{"id": e.id.String(), "uid": string(e.t.UID)}},
+		}
 		is.SetGroupVersionKind(resource().GroupVersion().WithKind(v1alpha1.KindRetiredTenant))
 		is.SetName(name)
 	}
@@ -334,13 +354,15 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 			return err
 		}
 	}
-	if err := unstructured.SetNestedField(kept.Object, time.Now().UTC().Format(time.RFC3339), "spec", "retiredAt"); err != nil {
+	if err := unstructured.SetNestedField(kept.Object, time.Now().UTC().Format(time.RFC3339),
+		"spec", "retiredAt"); err != nil {
 		return err
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)).Update(ctx, kept, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)).Update(ctx, kept,
+		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	return err
 }
 
@@ -370,8 +392,13 @@ func namespacesGone(is metav1.ConditionStatus) metav1.Condition {
 func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	status := e.t.Status
 	status.Conditions = slices.Clone(status.Conditions)
-	if conditions[0].Type == v1alpha1.ConditionDeleting && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDeletionHeld) {
-		conditions = append(conditions, metav1.Condition{Type: v1alpha1.ConditionDeletionHeld, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonReleased})
+	if conditions[0].Type == v1alpha1.ConditionDeleting &&
+		meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDeletionHeld) {
+		conditions = append(conditions, metav1.Condition{
+			Type:   v1alpha1.ConditionDeletionHeld,
+			Status: metav1.ConditionFalse,
+			Reason: v1alpha1.ReasonReleased,
+		})
 	}
 	conditions = append(conditions, metav1.Condition{
 		Type:    v1alpha1.ConditionReady,
@@ -395,7 +422,8 @@ func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	u, err := e.Dynamic.Resource(resource()).UpdateStatus(ctx, changed, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	u, err := e.Dynamic.Resource(resource()).UpdateStatus(ctx, changed,
+		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return gone(err)
 	}

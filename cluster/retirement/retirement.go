@@ -64,7 +64,9 @@ func New(o Options) *Engine {
 		Options: o,
 		writes:  flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
 		begun:   map[string]time.Time{},
-		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
+		),
 	}
 }
 
@@ -154,7 +156,8 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 
 // definitionEnds reports whether a Tenant goes since its definition does, or went with the one before.
 func (e *Engine) definitionEnds(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
-	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, resource().GroupResource().String(), metav1.GetOptions{})
+	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx,
+		resource().GroupResource().String(), metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -195,11 +198,13 @@ func (e *Engine) update(ctx context.Context, u *unstructured.Unstructured) error
 
 // tell records an event where what is being done, or why nothing is, is another than before.
 func (e *end) tell(now metav1.Condition) {
-	if was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type); was != nil && was.Reason == now.Reason && was.Status == now.Status {
+	if was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type); was != nil && was.Reason == now.Reason &&
+		was.Status == now.Status {
 		return
 	}
 	kind := corev1.EventTypeNormal
-	if now.Type == v1alpha1.ConditionDeletionHeld || now.Reason == v1alpha1.ReasonStuck || now.Reason == v1alpha1.ReasonDefinition {
+	if now.Type == v1alpha1.ConditionDeletionHeld || now.Reason == v1alpha1.ReasonStuck ||
+		now.Reason == v1alpha1.ReasonDefinition {
 		kind = corev1.EventTypeWarning
 	}
 	e.events.Say(e.t, kind, &now)

@@ -60,7 +60,9 @@ type world struct {
 
 func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	t.Helper()
-	definition := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	definition := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
+	}
 	definition.SetName("tenants.kubetenant.dev")
 	w := &world{
 		t:    t,
@@ -81,7 +83,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	w.dynamic.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("update", "tenants", w.updated)
 	w.dynamic.PrependReactor("create", "retiredtenants", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).SetCreationTimestamp(metav1.Now()) // as the server does
+		// as the server does
+		a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).SetCreationTimestamp(metav1.Now())
 		return false, nil, nil
 	})
 	return w
@@ -176,7 +179,9 @@ func (w *world) start() {
 
 func (w *world) namespace(name, of string) {
 	w.t.Helper()
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{tenant.Label: of}}}
+	ns := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{tenant.Label: of}},
+	}
 	if err := w.kube.Tracker().Add(ns); err != nil {
 		w.t.Fatal(err)
 	}
@@ -216,7 +221,8 @@ func (w *world) has() string {
 	for i := range list.Items {
 		id, was := v1alpha1.RetiredOf(&list.Items[i])
 		references, _, _ := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "references")
-		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v", id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, references))
+		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v",
+			id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, references))
 	}
 	return strings.Join(all, "; ")
 }
@@ -261,25 +267,42 @@ func (w *world) filled() {
 	w.namespace("acme--db", "acme")
 	w.namespace("globex--shop", "globex")
 	for _, id := range []string{"acme", "globex"} {
-		q := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantQuota, "spec": map[string]any{"tenant": id}}}
+		q := &unstructured.Unstructured{
+			Object: map[string]any{
+				"apiVersion": v1alpha1.GroupVersion,
+				"kind":       v1alpha1.KindTenantQuota,
+				"spec":       map[string]any{"tenant": id},
+			},
+		}
 		q.SetName(id)
-		m := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenantMembers, "spec": map[string]any{"id": id}}}
+		m := &unstructured.Unstructured{
+			Object: map[string]any{
+				"apiVersion": v1alpha1.GroupVersion,
+				"kind":       v1alpha1.KindTenantMembers,
+				"spec":       map[string]any{"id": id},
+			},
+		}
 		m.SetName(id)
-		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "member:" + id, Labels: map[string]string{tenant.OfTenantLabel: id}}}
-		if err := errors.Join(w.dynamic.Tracker().Create(quotas, q, ""), w.dynamic.Tracker().Create(memberObjects, m, ""), w.kube.Tracker().Add(b)); err != nil {
+		b := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "member:" + id, Labels: map[string]string{tenant.OfTenantLabel: id}},
+		}
+		if err := errors.Join(w.dynamic.Tracker().Create(quotas, q, ""),
+			w.dynamic.Tracker().Create(memberObjects, m, ""), w.kube.Tracker().Add(b)); err != nil {
 			w.t.Fatal(err)
 		}
 	}
 }
 
-const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
+const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; " +
+	"tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
 
 // TestDelete: all that was the tenant's goes and nothing else, also where the engine dies at any of its writes and another takes
 // over.
 func TestDelete(t *testing.T) {
 	for kill, done := int64(0), false; !done; kill++ {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true), object("globex", v1alpha1.TenantDeletionDelete, false))
+			w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true),
+				object("globex", v1alpha1.TenantDeletionDelete, false))
 			w.kill.Store(kill)
 			w.filled()
 			w.start()
@@ -347,7 +370,8 @@ func TestOrphan(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		got := w.has()
-		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; retired acme") ||
+		if !strings.HasPrefix(got, "namespace acme--db; namespace acme--web; namespace globex--shop; "+
+			"binding member:globex; tenantquota globex; tenantmember globex; retired acme") ||
 			!strings.Contains(got, "ClusterRoleBinding 19 and 10 more]") {
 			t.Error(got)
 		}
@@ -374,10 +398,12 @@ func TestHeld(t *testing.T) {
 		if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got, "Protected: ") {
 			t.Errorf("held: %q", got)
 		}
-		if got := w.has(); !strings.HasSuffix(got, "tenant acme; tenant plain") || !strings.HasPrefix(got, "namespace acme--db; namespace acme--web") {
+		if got := w.has(); !strings.HasSuffix(got, "tenant acme; tenant plain") ||
+			!strings.HasPrefix(got, "namespace acme--db; namespace acme--web") {
 			t.Errorf("there is %s", got)
 		}
-		if plain, err = w.dynamic.Resource(tenantObjects).Get(t.Context(), "plain", metav1.GetOptions{}); err != nil || !slices.Equal(plain.GetFinalizers(), []string{tenant.Finalizer}) {
+		if plain, err = w.dynamic.Resource(tenantObjects).Get(t.Context(), "plain", metav1.GetOptions{}); err != nil ||
+			!slices.Equal(plain.GetFinalizers(), []string{tenant.Finalizer}) {
 			t.Errorf("an older one has %v, %v", plain.GetFinalizers(), err)
 		}
 	})
@@ -405,11 +431,13 @@ func TestDefinitionEnds(t *testing.T) {
 			if err := end(w); err != nil {
 				t.Fatal(err)
 			}
-			if err := w.dynamic.Tracker().Update(tenantObjects, object("acme", v1alpha1.TenantDeletionDelete, true), ""); err != nil {
+			if err := w.dynamic.Tracker().Update(tenantObjects, object("acme", v1alpha1.TenantDeletionDelete, true),
+				""); err != nil {
 				t.Fatal(err)
 			}
 			time.Sleep(10 * time.Minute)
-			if got := w.has(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex" {
+			if got := w.has(); got != "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; "+
+				"binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex" {
 				t.Errorf("%s: there is %s", name, got)
 			}
 			if got := w.store.Of(tenanttest.ID(t, "acme")); got != authz.AccessOpen {
@@ -431,7 +459,8 @@ func TestStuck(t *testing.T) {
 			t.Errorf("after nine minutes: %q", got)
 		}
 		time.Sleep(2 * time.Minute)
-		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got, "Stuck: 2 namespaces are left. acme--db: it has been") {
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got,
+			"Stuck: 2 namespaces are left. acme--db: it has been") {
 			t.Errorf("after eleven minutes: %q", got)
 		}
 		writes := len(w.kube.Actions())
@@ -459,7 +488,8 @@ func TestStuckBlocksNobody(t *testing.T) {
 		}
 		w.start()
 		time.Sleep(2 * time.Hour)
-		if err := w.dynamic.Tracker().Create(tenantObjects, object("acme", v1alpha1.TenantDeletionOrphan, true), ""); err != nil {
+		if err := w.dynamic.Tracker().Create(tenantObjects, object("acme", v1alpha1.TenantDeletionOrphan, true),
+			""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
@@ -484,7 +514,8 @@ func TestLeftovers(t *testing.T) {
 		}
 		w.start()
 		time.Sleep(5 * time.Minute)
-		if got := w.has(); !strings.HasPrefix(got, "namespace acme--db; namespace acme--web;") || strings.Contains(got, "tenant acme") {
+		if got := w.has(); !strings.HasPrefix(got, "namespace acme--db; namespace acme--web;") ||
+			strings.Contains(got, "tenant acme") {
 			t.Errorf("there is %s", got)
 		}
 	})
@@ -557,7 +588,8 @@ func TestDelay(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 	}
-	const all = "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex"
+	const all = "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; " +
+		"binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex"
 	for _, takenBack := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, delayed())
@@ -571,7 +603,8 @@ func TestDelay(t *testing.T) {
 			if got := w.condition("acme", v1alpha1.ConditionReady); got != "" {
 				t.Errorf("it is ready: %s", got)
 			}
-			if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got, "Delayed: nothing is deleted before 2000-01-01T01:00:00Z") {
+			if got := w.condition("acme", v1alpha1.ConditionDeletionHeld); !strings.HasPrefix(got,
+				"Delayed: nothing is deleted before 2000-01-01T01:00:00Z") {
 				t.Errorf("it says %s", got)
 			}
 			takeBack(w, "yes") // which is not how to say it
@@ -585,7 +618,8 @@ func TestDelay(t *testing.T) {
 			}
 			time.Sleep(time.Hour)
 			synctest.Wait()
-			if got := w.has(); strings.Contains(got, "retired acme") == takenBack || strings.Contains(got, "acme--web; ") && !takenBack {
+			if got := w.has(); strings.Contains(got, "retired acme") == takenBack ||
+				strings.Contains(got, "acme--web; ") && !takenBack {
 				t.Errorf("afterwards, taken back %t: %s", takenBack, got)
 			}
 		})
@@ -642,7 +676,9 @@ func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
 		w.filled()
-		system := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "k", Labels: map[string]string{tenant.Label: "acme"}}}
+		system := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "k", Labels: map[string]string{tenant.Label: "acme"}},
+		}
 		if err := w.kube.Tracker().Add(system); err != nil {
 			t.Fatal(err)
 		}
@@ -651,7 +687,8 @@ func TestReservedNamespaces(t *testing.T) {
 		if _, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
-		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Stuck: 1 namespaces are left. kube-system: it is a system namespace, run kubectl tenant release kube-system" {
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Stuck: 1 namespaces are left. kube-system: "+
+			"it is a system namespace, run kubectl tenant release kube-system" {
 			t.Errorf("Deleting: %q", got)
 		}
 	})

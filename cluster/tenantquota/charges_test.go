@@ -17,7 +17,10 @@ import (
 
 // TestChargesThatFail: what another wrote first is a conflict, after which the newest counts; another error is itself.
 func TestChargesThatFail(t *testing.T) {
-	of := schema.GroupResource{Group: v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).Group, Resource: v1alpha1.ResourceTenantQuotas}
+	of := schema.GroupResource{
+		Group:    v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).Group,
+		Resource: v1alpha1.ResourceTenantQuotas,
+	}
 	for name, c := range map[string]struct {
 		err      error
 		conflict bool
@@ -29,7 +32,9 @@ func TestChargesThatFail(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			a := tenanttest.ID(t, "a")
 			quotas, client := store(t, object(t, "a", "a", false, "1"))
-			client.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
+			client.PrependReactor("update", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, c.err
+			})
 			client.PrependReactor("get", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 				newest := object(t, "a", "a", false, "4")
 				newest.SetResourceVersion("9")

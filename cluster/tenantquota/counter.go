@@ -61,9 +61,11 @@ func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Nam
 		client:     quotas.client,
 		mapper:     mapper,
 		namespaces: namespaces,
-		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second)),
-		counting:   map[schema.GroupResource]cache.SharedIndexInformer{},
-		gone:       map[types.UID]time.Time{},
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 5*time.Second),
+		),
+		counting: map[schema.GroupResource]cache.SharedIndexInformer{},
+		gone:     map[types.UID]time.Time{},
 	}
 }
 
@@ -75,7 +77,10 @@ func (c *Counter) Run(ctx context.Context) {
 			c.queue.Add(name.Name)
 		}
 	}
-	handler, err := c.quotas.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, is any) { add(is) }})
+	handler, err := c.quotas.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    add,
+		UpdateFunc: func(_, is any) { add(is) },
+	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Quotas are not counted")
 		return
@@ -159,7 +164,8 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	state, used := was.Recount(objects, c.isGone, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
 	for _, namespace := range slices.Sorted(maps.Keys(used)) {
-		if delete(used[namespace], quota.NamespaceCount); len(used[namespace]) == 0 { // what a namespace is worth everybody knows
+		// what a namespace is worth everybody knows
+		if delete(used[namespace], quota.NamespaceCount); len(used[namespace]) == 0 {
 			continue
 		}
 		breakdown = append(breakdown, v1alpha1.NamespaceUsage{Namespace: namespace, Used: used[namespace]})
@@ -167,7 +173,8 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	if soonest := earliest(state.Reserved); !soonest.IsZero() {
 		c.queue.AddAfter(name, soonest.Sub(now)+time.Millisecond)
 	}
-	if upstreamquota.Equals(was.Used, state.Used) && len(was.Reserved) == len(state.Reserved) && equality.Semantic.DeepEqual(object.Status.Namespaces, breakdown) {
+	if upstreamquota.Equals(was.Used, state.Used) && len(was.Reserved) == len(state.Reserved) &&
+		equality.Semantic.DeepEqual(object.Status.Namespaces, breakdown) {
 		return unknown
 	}
 	return errors.Join(unknown, c.quotas.write(ctx, was, state, breakdown))
@@ -185,7 +192,9 @@ func earliest(all []quota.Reservation) time.Time {
 
 // objects returns what the tenant of a quota has of what is limited, and which names that are: of a
 // resource that cannot be read now nothing is counted, and the error says so.
-func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
+func (c *Counter) objects(
+	ctx context.Context, q *v1alpha1.TenantQuota,
+) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
 	own, err := c.namespaces.Of(q.Spec.Tenant)
 	if err != nil {
 		return nil, nil, err
@@ -211,7 +220,9 @@ func (c *Counter) objects(ctx context.Context, q *v1alpha1.TenantQuota) (out []q
 }
 
 // stored returns the objects of a resource in the namespaces of a tenant.
-func (c *Counter) stored(ctx context.Context, of schema.GroupResource, id string, namespaces []string) ([]quota.Counted, error) {
+func (c *Counter) stored(
+	ctx context.Context, of schema.GroupResource, id string, namespaces []string,
+) ([]quota.Counted, error) {
 	if of == corev1.Resource("namespaces") {
 		return c.namespaces.count(id)
 	}

@@ -63,7 +63,9 @@ func namespaces(t testing.TB, owners map[string]string) *tenantquota.Namespaces 
 		t.Fatal(err)
 	}
 	for name, owner := range owners {
-		if err := informer.GetIndexer().Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}}); err != nil {
+		if err := informer.GetIndexer().Add(&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -114,7 +116,10 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 	for name, amount := range hard {
 		limits[name] = amount
 	}
-	text, err := json.Marshal(v1alpha1.TenantQuotaStatus{Reserved: reserved, Used: corev1.ResourceList{"configmaps": resource.MustParse("7")}})
+	text, err := json.Marshal(v1alpha1.TenantQuotaStatus{
+		Reserved: reserved,
+		Used:     corev1.ResourceList{"configmaps": resource.MustParse("7")},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +132,9 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 }
 
 // is fails the test where a quota does not say after some time of the bubble what is used, and in how many namespaces.
-func is(t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int) {
+func is(
+	t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int,
+) {
 	t.Helper()
 	time.Sleep(after)
 	synctest.Wait()
@@ -196,7 +203,12 @@ func TestCounter(t *testing.T) {
 // was reserved for one that has gone is free again.
 func TestCountOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quotas, client := store(t, limiting(t, map[string]string{"count/namespaces": "5"}, v1alpha1.QuotaReservation{UID: "u1", Expires: metav1.NewTime(time.Now().Add(time.Hour)), Used: corev1.ResourceList{"count/namespaces": resource.MustParse("1")}}))
+		quotas, client := store(t, limiting(t, map[string]string{"count/namespaces": "5"},
+			v1alpha1.QuotaReservation{
+				UID:     "u1",
+				Expires: metav1.NewTime(time.Now().Add(time.Hour)),
+				Used:    corev1.ResourceList{"count/namespaces": resource.MustParse("1")},
+			}))
 		kube := kubefake.NewClientset()
 		factory := informers.NewSharedInformerFactory(kube, 0)
 		all, err := tenantquota.NewNamespaces(factory.Core().V1().Namespaces().Informer())
@@ -227,11 +239,13 @@ func TestCountOfNamespaces(t *testing.T) {
 			}
 		}
 		is(t, client, time.Second, "two are there", used("2"), 0)
-		if _, err := kube.CoreV1().Namespaces().Update(t.Context(), ns("b--one", "u3", "a"), metav1.UpdateOptions{}); err != nil {
+		if _, err := kube.CoreV1().Namespaces().Update(t.Context(),
+			ns("b--one", "u3", "a"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		is(t, client, time.Second, "one changed hands", used("3"), 0)
-		if _, err := kube.CoreV1().Namespaces().Update(t.Context(), ns("b--one", "u3", "b"), metav1.UpdateOptions{}); err != nil {
+		if _, err := kube.CoreV1().Namespaces().Update(t.Context(),
+			ns("b--one", "u3", "b"), metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		is(t, client, time.Second, "and back", used("2"), 0)
@@ -246,12 +260,18 @@ func TestCountOfNamespaces(t *testing.T) {
 func TestWhatIsReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reserve := func(uid types.UID, after time.Duration) v1alpha1.QuotaReservation {
-			return v1alpha1.QuotaReservation{UID: uid, Expires: metav1.NewTime(time.Now().Add(after)), Used: corev1.ResourceList{"pods": resource.MustParse("1")}}
+			return v1alpha1.QuotaReservation{
+				UID:     uid,
+				Expires: metav1.NewTime(time.Now().Add(after)),
+				Used:    corev1.ResourceList{"pods": resource.MustParse("1")},
+			}
 		}
 		two, gone := reserve("two", time.Hour), reserve("gone", time.Hour) // which are never seen so
 		two.Used = corev1.ResourceList{"pods": resource.MustParse("2")}
 		gone.Used = two.Used
-		quotas, client := store(t, limiting(t, map[string]string{"pods": "9"}, two, reserve("lost", 20*time.Second), reserve("later", 30*time.Second), gone, reserve("one", time.Hour)),
+		quotas, client := store(t,
+			limiting(t, map[string]string{"pods": "9"}, two, reserve("lost", 20*time.Second), reserve("later", 30*time.Second),
+				gone, reserve("one", time.Hour)),
 			pod("a--web", "one", "Running"), pod("a--web", "two", "Running"))
 		counting(t, quotas, &mapper{})
 		pods := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("a--web")
@@ -296,11 +316,13 @@ func TestWhatIsLeaving(t *testing.T) {
 // TestOneOfItsOwn: a default quota goes when its tenant has one of its own, and only then.
 func TestOneOfItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""))
+		quotas, client := store(t, object(t, "q", "a", false, ""), object(t, "a", "a", true, ""),
+			object(t, "b", "b", true, ""))
 		counting(t, quotas, &mapper{})
 		is(t, client, 10*time.Second, "its own", map[string]string{"pods": "0"}, 0)
 		for name, there := range map[string]bool{"a": false, "b": true} {
-			if _, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(), name, metav1.GetOptions{}); (err == nil) != there {
+			if _, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(),
+				name, metav1.GetOptions{}); (err == nil) != there {
 				t.Errorf("the default of %s: %v", name, err)
 			}
 		}

@@ -55,7 +55,8 @@ type pass struct {
 
 // holds reports whether nothing has changed since, nor is it long ago.
 func (p *pass) holds(now *pass) bool {
-	return p.namespaces == now.namespaces && p.quotas == now.quotas && upstreamquota.Equals(p.hard, now.hard) && now.at.Sub(p.at) < ensureAnyway
+	return p.namespaces == now.namespaces && p.quotas == now.quotas && upstreamquota.Equals(p.hard, now.hard) &&
+		now.at.Sub(p.at) < ensureAnyway
 }
 
 // ensureAll reports whether all tenants have what they should.
@@ -128,7 +129,8 @@ func (q *Store) dropDefaults(ctx context.Context) error {
 // drop deletes a quota, and none that was made anew by its name.
 func (q *Store) drop(ctx context.Context, u *unstructured.Unstructured) error {
 	uid := u.GetUID()
-	err := q.client.Resource(tenantQuotas()).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	err := q.client.Resource(tenantQuotas()).Delete(ctx, u.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -137,7 +139,10 @@ func (q *Store) drop(ctx context.Context, u *unstructured.Unstructured) error {
 
 // create makes a default quota, and leaves alone what has its name by now: the tenant's own, which is not seen here yet.
 func (q *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
-	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard})
+	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{
+		Tenant: id.String(),
+		Hard:   hard,
+	})
 	if err != nil {
 		return err
 	}
@@ -164,7 +169,8 @@ func (q *Store) update(ctx context.Context, known *unstructured.Unstructured, ha
 		return err
 	}
 	q.changes.Add(1) // as in create
-	_, err = q.client.Resource(tenantQuotas()).Patch(ctx, known.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = q.client.Resource(tenantQuotas()).Patch(ctx, known.GetName(), types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	switch {
 	case apierrors.IsConflict(err):
 		return quota.ErrConflict // it is looked at again soon

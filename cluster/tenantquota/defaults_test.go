@@ -65,11 +65,23 @@ func TestDefaults(t *testing.T) {
 		pods       string
 		want       []string
 	}{
-		"none yet":               {namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, pods: "5", want: []string{"create a", "create b"}},
-		"no object's name":       {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
-		"no tenant's":            {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
-		"one of its own":         {known: []runtime.Object{object(t, "mine", "a", false, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "7"},
-		"a default that says so": {known: []runtime.Object{object(t, "a", "a", true, "")}, namespaces: map[string]string{"ns-0": "a"}, pods: "5"},
+		"none yet": {
+			namespaces: map[string]string{"ns-0": "a", "ns-1": "b"},
+			pods:       "5",
+			want:       []string{"create a", "create b"},
+		},
+		"no object's name": {namespaces: map[string]string{"ns-0": "A"}, pods: "5", want: []string{"create a.559aead0"}},
+		"no tenant's":      {namespaces: map[string]string{"ns-0": "", "ns-1": "system"}, pods: "5"},
+		"one of its own": {
+			known:      []runtime.Object{object(t, "mine", "a", false, "")},
+			namespaces: map[string]string{"ns-0": "a"},
+			pods:       "7",
+		},
+		"a default that says so": {
+			known:      []runtime.Object{object(t, "a", "a", true, "")},
+			namespaces: map[string]string{"ns-0": "a"},
+			pods:       "5",
+		},
 		"an older default": {
 			known:      []runtime.Object{object(t, "a", "a", true, "")},
 			namespaces: map[string]string{"ns-0": "a"},
@@ -82,7 +94,11 @@ func TestDefaults(t *testing.T) {
 			pods:       "5",
 			want:       []string{"create a.ca978112"},
 		},
-		"no longer wanted": {known: []runtime.Object{object(t, "a", "a", true, ""), object(t, "mine", "b", false, "")}, namespaces: map[string]string{"ns-0": "a", "ns-1": "b"}, want: []string{"delete a"}},
+		"no longer wanted": {
+			known:      []runtime.Object{object(t, "a", "a", true, ""), object(t, "mine", "b", false, "")},
+			namespaces: map[string]string{"ns-0": "a", "ns-1": "b"},
+			want:       []string{"delete a"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -137,7 +153,8 @@ func TestDefaultsGiveWay(t *testing.T) {
 			if err := json.Unmarshal([]byte(patch), &said); err != nil {
 				t.Fatal(err)
 			}
-			if len(said) != 2 || said[0].Path != "/metadata/resourceVersion" || said[0].Value != "1" || said[1].Path != "/spec/hard" {
+			if len(said) != 2 || said[0].Path != "/metadata/resourceVersion" || said[0].Value != "1" ||
+				said[1].Path != "/spec/hard" {
 				t.Errorf("it is not held to what was seen: %s", patch)
 			}
 		}

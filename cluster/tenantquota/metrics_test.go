@@ -36,7 +36,8 @@ func TestMetrics(t *testing.T) {
 		"status": map[string]any{"used": map[string]any{"pods": "4"}},
 	}}
 	of := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
-	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{of: "TenantQuotaList"}, quota)
+	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{of: "TenantQuotaList"}, quota)
 	store, err := tenantquota.New(client)
 	if err != nil {
 		t.Fatal(err)
@@ -58,8 +59,10 @@ func TestMetrics(t *testing.T) {
 			return testutil.GatherAndCompare(registry, strings.NewReader(want), "kubetenant_quota_hard", "kubetenant_quota_used")
 		})
 	}
-	const hard = "# HELP kubetenant_quota_hard [ALPHA] What the TenantQuota of a tenant allows, in the resource's base unit (cores, bytes, objects).\n# TYPE kubetenant_quota_hard gauge\n"
-	const used = "# HELP kubetenant_quota_used [ALPHA] What a tenant uses of its TenantQuota, in the resource's base unit.\n# TYPE kubetenant_quota_used gauge\n"
+	const hard = "# HELP kubetenant_quota_hard [ALPHA] What the TenantQuota of a tenant allows, " +
+		"in the resource's base unit (cores, bytes, objects).\n# TYPE kubetenant_quota_hard gauge\n"
+	const used = "# HELP kubetenant_quota_used [ALPHA] What a tenant uses of its TenantQuota, " +
+		"in the resource's base unit.\n# TYPE kubetenant_quota_used gauge\n"
 	is(hard + `kubetenant_quota_hard{resource="count/secrets",tenant="acme"} 3
 kubetenant_quota_hard{resource="pods",tenant="acme"} 10
 kubetenant_quota_hard{resource="requests.memory",tenant="acme"} 2048

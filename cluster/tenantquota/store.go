@@ -115,7 +115,8 @@ func (q *Store) newest(u *unstructured.Unstructured) *unstructured.Unstructured 
 	if !has {
 		return u
 	}
-	if newer, err := resourceversion.CompareResourceVersion(own.GetResourceVersion(), u.GetResourceVersion()); err != nil || newer <= 0 || own.GetUID() != u.GetUID() {
+	if newer, err := resourceversion.CompareResourceVersion(own.GetResourceVersion(),
+		u.GetResourceVersion()); err != nil || newer <= 0 || own.GetUID() != u.GetUID() {
 		delete(q.latest, u.GetName())
 		return u
 	}
@@ -240,7 +241,8 @@ func (q *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1
 	}
 	next := u.DeepCopy()
 	next.Object["status"] = status
-	written, err := q.client.Resource(tenantQuotas()).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	written, err := q.client.Resource(tenantQuotas()).UpdateStatus(ctx, next,
+		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if apierrors.IsConflict(err) {
 		if written, err = q.client.Resource(tenantQuotas()).Get(ctx, was.Name, metav1.GetOptions{}); err == nil {
 			q.remember(written)

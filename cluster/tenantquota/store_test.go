@@ -29,7 +29,10 @@ func object(t testing.TB, name, id string, isDefault bool, used string) *unstruc
 	q := &v1alpha1.TenantQuota{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota},
 		ObjectMeta: metav1.ObjectMeta{Name: name, ResourceVersion: "1", UID: "1"},
-		Spec:       v1alpha1.TenantQuotaSpec{Tenant: id, Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")}},
+		Spec: v1alpha1.TenantQuotaSpec{
+			Tenant: id,
+			Hard:   corev1.ResourceList{corev1.ResourcePods: resource.MustParse("5")},
+		},
 	}
 	if used != "" {
 		q.Status.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse(used)}
@@ -52,7 +55,8 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 		{Version: "v1", Resource: "pods"}:                "PodList",
 		{Version: "v1", Resource: "secrets"}:             "SecretList",
 	}, objects...)
-	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) { // as a server does
+	// as a server does
+	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if u, is := action.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured); is {
 			version, err := strconv.Atoi(u.GetResourceVersion())
 			if err != nil {
@@ -182,7 +186,8 @@ func TestCharge(t *testing.T) {
 		if err := quotas.Charge(t.Context(), &gone, &is); !errors.Is(err, quota.ErrConflict) {
 			t.Errorf("a quota that is not there: %v", err)
 		}
-		stored, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(), "a", metav1.GetOptions{})
+		stored, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(),
+			"a", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

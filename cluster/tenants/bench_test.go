@@ -30,12 +30,18 @@ func BenchmarkBoundary(b *testing.B) {
 	var asked []*authorizer.AttributesRecord
 	for i := range count {
 		id := fmt.Sprintf("t%d", i)
-		if err := indexer.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: id + "--web", Labels: map[string]string{tenant.Label: id}}}); err != nil {
+		if err := indexer.Add(&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: id + "--web", Labels: map[string]string{tenant.Label: id}},
+		}); err != nil {
 			b.Fatal(err)
 		}
 		objects = append(objects, object(id, id, nil))
 		asked = append(asked, &authorizer.AttributesRecord{
-			User:            &user.DefaultInfo{Name: "alice", Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}},
+			User: &user.DefaultInfo{
+				Name:   "alice",
+				Groups: []string{tenant.GroupPrefix + id, user.AllAuthenticated},
+				Extra:  map[string][]string{tenant.ExtraKey: {id}},
+			},
 			Verb:            "get",
 			Resource:        "pods",
 			Name:            "p",
@@ -66,7 +72,11 @@ func BenchmarkBoundary(b *testing.B) {
 		name   string
 		access func(tenant.ID) authz.Access
 	}{{"without Tenants", nil}, {"with Tenants", store.Of}} {
-		boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Names: &tenant.SystemNames{}, Owners: owners}, Owners: owners, Access: c.access}, nil, nil)
+		boundary := authz.New(authz.Options{
+			Subjects: &authz.Subjects{Names: &tenant.SystemNames{}, Owners: owners},
+			Owners:   owners,
+			Access:   c.access,
+		}, nil, nil)
 		b.Run(c.name, func(b *testing.B) {
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {

@@ -81,7 +81,8 @@ func hasBegunSince(u *unstructured.Unstructured, since time.Time) bool {
 		is, _ := c.(map[string]any)
 		text, _ := is["lastTransitionTime"].(string)
 		at, err := time.Parse(time.RFC3339, text)
-		return err == nil && is["type"] == v1alpha1.ConditionDeleting && is["status"] == string(metav1.ConditionTrue) && at.After(since)
+		return err == nil && is["type"] == v1alpha1.ConditionDeleting && is["status"] == string(metav1.ConditionTrue) &&
+			at.After(since)
 	})
 }
 

@@ -19,13 +19,20 @@ type Recorder struct{ recorder record.EventRecorder }
 // NewRecorder returns one that writes with a client, until stop is called.
 func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder, stop func()) {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events(metav1.NamespaceDefault)})
-	return &Recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})}, broadcaster.Shutdown
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{
+		Interface: client.CoreV1().Events(metav1.NamespaceDefault),
+	})
+	return &Recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})},
+		broadcaster.Shutdown
 }
 
 // SayOfDefinition records an event with a condition about a CustomResourceDefinition, which may be missing.
 func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
-	r.recorder.Event(&corev1.ObjectReference{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition", Name: name},
+	r.recorder.Event(&corev1.ObjectReference{
+		APIVersion: "apiextensions.k8s.io/v1",
+		Kind:       "CustomResourceDefinition",
+		Name:       name,
+	},
 		kind, c.Reason, c.Message)
 }
 

@@ -31,8 +31,10 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 		"apiVersion": v1alpha1.GroupVersion,
 		"kind":       v1alpha1.KindNamespaceTemplate,
 		"spec": map[string]any{
-			"hold":    hold,
-			"objects": []any{map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-of-${tenant}"}}},
+			"hold": hold,
+			"objects": []any{
+				map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name + "-of-${tenant}"}},
+			},
 		},
 	}}
 	u.SetName(name)
@@ -42,7 +44,8 @@ func templateNamed(name string, hold bool) *unstructured.Unstructured {
 // TestHoldsAndGives: what is not known holds, and gives what nobody can tell.
 func TestHoldsAndGives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"), naming("waits", "missing"), templateNamed("open", false), templateNamed("holding", true))
+		w := newWorld(t, naming("nothing"), naming("free", "open"), naming("held", "open", "holding"),
+			naming("waits", "missing"), templateNamed("open", false), templateNamed("holding", true))
 		w.run()
 		configMaps := schema.GroupResource{Resource: "configmaps"}
 		for id, want := range map[string]struct {
@@ -64,11 +67,14 @@ func TestHoldsAndGives(t *testing.T) {
 					t.Errorf("%s gives %q: %t, %v", id, name, got, err)
 				}
 			}
-			if got, err := w.store.Gives(tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "limitranges"}, want.gives); got || err != nil {
+			if got, err := w.store.Gives(tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "limitranges"},
+				want.gives); got || err != nil {
 				t.Errorf("%s gives another kind: %t, %v", id, got, err)
 			}
 		}
-		w.client.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("away") })
+		w.client.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, errors.New("away")
+		})
 		if !w.store.Holds(t.Context(), tenanttest.ID(t, "nothing")) {
 			t.Error("the server is away, and nothing is held")
 		}

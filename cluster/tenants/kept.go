@@ -25,7 +25,9 @@ type kept[T any] struct {
 }
 
 // newKept follows those that client sees as soon as the informer runs.
-func newKept[T any](client dynamic.Interface, of schema.GroupVersionResource, read func(runtime.Object) (*T, error)) (*kept[T], error) {
+func newKept[T any](
+	client dynamic.Interface, of schema.GroupVersionResource, read func(runtime.Object) (*T, error),
+) (*kept[T], error) {
 	k := &kept[T]{read: read, named: map[string]*T{}, informer: listinformer.New(client, of)}
 	var err error
 	k.handled, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -47,7 +49,8 @@ func (k *kept[T]) set(obj any) {
 	}
 	read, err := k.read(u)
 	if err != nil { // a later release's
-		klog.Background().Info("An object is not understood, and counts as if it were not there", "kind", u.GetKind(), "name", u.GetName(), "err", err)
+		klog.Background().Info("An object is not understood, and counts as if it were not there", "kind", u.GetKind(),
+			"name", u.GetName(), "err", err)
 		read = nil
 	}
 	k.put(u.GetName(), read)

@@ -20,7 +20,13 @@ const referencePage = 5000
 // group, or service accounts of some namespaces and of those that have its prefix; and which of them were made for it
 // ([tenant.OfTenantLabel]). What other tenants' namespaces hold is theirs. isTenants reports whether a namespace is a
 // tenant's. It reads all bindings, page by page.
-func References(ctx context.Context, client kubernetes.Interface, id tenant.ID, namespaces []string, isTenants func(namespace string) bool) (found []string, err error) {
+func References(
+	ctx context.Context,
+	client kubernetes.Interface,
+	id tenant.ID,
+	namespaces []string,
+	isTenants func(namespace string) bool,
+) (found []string, err error) {
 	names := Named(id, namespaces)
 	for page := (metav1.ListOptions{Limit: referencePage}); ; {
 		list, err := client.RbacV1().ClusterRoleBindings().List(ctx, page)

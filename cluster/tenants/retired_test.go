@@ -26,7 +26,9 @@ func retired(id, uid string, at time.Time) *unstructured.Unstructured {
 	if !at.IsZero() {
 		spec["retiredAt"] = at.UTC().Format(time.RFC3339)
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindRetiredTenant, "spec": spec}}
+	u := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindRetiredTenant, "spec": spec},
+	}
 	u.SetName(v1alpha1.RetiredName(id, uid))
 	return u
 }
@@ -43,7 +45,8 @@ func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := object("live", "live", nil)
 		live.SetUID("new")
-		w := newWorld(t, definition(), live, retired("live", "u0", time.Now()), retired("gone", "u2", time.Time{}), retired("gone", "u1", time.Now()),
+		w := newWorld(t, definition(), live, retired("live", "u0", time.Now()), retired("gone", "u2", time.Time{}),
+			retired("gone", "u1", time.Now()),
 			retired("system", "u3", time.Now()))
 		w.expect("before", "gone", authz.AccessUnknown)
 		w.run()
@@ -61,7 +64,8 @@ func TestRetired(t *testing.T) {
 		if gone, known := w.store.Tenant(tenanttest.ID(t, "gone")); gone != nil || !known {
 			t.Errorf("who was deleted has the Tenant %v, %t", gone, known)
 		}
-		if _, err := w.client.Resource(retiredOnes).Create(t.Context(), retired("nobody", "u4", time.Now()), metav1.CreateOptions{}); err != nil {
+		if _, err := w.client.Resource(retiredOnes).Create(t.Context(),
+			retired("nobody", "u4", time.Now()), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.settle()
@@ -81,7 +85,8 @@ func TestRetired(t *testing.T) {
 		}
 		for _, act := range []func() error{
 			func() error {
-				_, err := w.client.Resource(retiredOnes).Create(t.Context(), retired("nobody", "u4", time.Now()), metav1.CreateOptions{})
+				_, err := w.client.Resource(retiredOnes).Create(t.Context(),
+					retired("nobody", "u4", time.Now()), metav1.CreateOptions{})
 				return err
 			},
 			func() error {
@@ -98,10 +103,12 @@ func TestRetired(t *testing.T) {
 		if _, err := w.client.Resource(definitions).Update(t.Context(), kind, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.client.Resource(retiredOnes).Delete(t.Context(), v1alpha1.RetiredName("gone", "u1"), metav1.DeleteOptions{}); err != nil {
+		if err := w.client.Resource(retiredOnes).Delete(t.Context(),
+			v1alpha1.RetiredName("gone", "u1"), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := w.client.Resource(retiredOnes).Delete(t.Context(), v1alpha1.RetiredName("gone", "u2"), metav1.DeleteOptions{}); err != nil {
+		if err := w.client.Resource(retiredOnes).Delete(t.Context(),
+			v1alpha1.RetiredName("gone", "u2"), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.settle()
@@ -115,7 +122,8 @@ func TestReplaces(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
 		w.run()
 		a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
-		if w.store.Accepts(a, time.Time{}) || w.store.Accepts(a, time.Now().Add(-time.Hour)) || !w.store.Accepts(a, time.Now()) || !w.store.Accepts(b, time.Time{}) {
+		if w.store.Accepts(a, time.Time{}) || w.store.Accepts(a, time.Now().Add(-time.Hour)) ||
+			!w.store.Accepts(a, time.Now()) || !w.store.Accepts(b, time.Time{}) {
 			t.Error("credentials of the one before count, or of who had none do not")
 		}
 	})
@@ -124,7 +132,8 @@ func TestReplaces(t *testing.T) {
 // TestAcceptUndatedTakenBack: who no longer takes credentials of no time is told of, so that what they opened ends.
 func TestAcceptUndatedTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}), retired("a", "u0", time.Now()))
+		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
+			retired("a", "u0", time.Now()))
 		w.run()
 		w.told()
 		for _, step := range []struct {
@@ -140,7 +149,8 @@ func TestAcceptUndatedTakenBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.settle()
-			if got := w.told(); !slices.Equal(got, step.told) || w.store.Accepts(tenanttest.ID(t, "a"), time.Time{}) != step.accepts {
+			if got := w.told(); !slices.Equal(got, step.told) ||
+				w.store.Accepts(tenanttest.ID(t, "a"), time.Time{}) != step.accepts {
 				t.Errorf("acceptUndated %t: told of %v", step.accepts, got)
 			}
 		}
@@ -151,11 +161,14 @@ func TestAcceptUndatedTakenBack(t *testing.T) {
 // goes; a server that begins then does not let them write meanwhile.
 func TestEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}), deleted(object("b", "b", nil)))
+		w := newWorld(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
+			deleted(object("b", "b", nil)))
 		w.run()
 		w.told()
 		w.expect("deleted before", "b", authz.AccessReadOnly)
-		for _, u := range []*unstructured.Unstructured{deleted(object("a", "a", nil)), deleted(object("c", "c", map[string]any{"access": "Closed"}))} {
+		for _, u := range []*unstructured.Unstructured{
+			deleted(object("a", "a", nil)), deleted(object("c", "c", map[string]any{"access": "Closed"})),
+		} {
 			if _, err := w.client.Resource(resource).Update(t.Context(), u, metav1.UpdateOptions{}); err != nil {
 				t.Fatal(err)
 			}
@@ -218,12 +231,20 @@ func TestReferences(t *testing.T) {
 	}
 	made := role("", "made", group("tenant:acme")).(*rbacv1.ClusterRoleBinding)
 	made.Labels = map[string]string{tenant.OfTenantLabel: "acme"}
-	client := kubefake.NewClientset(made, role("", "group", group("x"), group("tenant:acme")), role("", "others", group("tenant:acme2"), group("acme"), account("shop2"), rbacv1.Subject{Kind: "User", Name: "acme"}),
-		role("", "account", account("acme--web")), role("", "had", account("shop")), role("", "user", rbacv1.Subject{Kind: "User", Name: "system:serviceaccount:shop:x"}),
-		role("", "accounts", group("system:serviceaccounts:shop")), role("kube-system", "in", group("tenant:acme")), role("globex--web", "theirs", group("tenant:acme")),
+	client := kubefake.NewClientset(made, role("", "group", group("x"), group("tenant:acme")),
+		role("", "others", group("tenant:acme2"), group("acme"), account("shop2"),
+			rbacv1.Subject{Kind: "User", Name: "acme"}),
+		role("", "account", account("acme--web")), role("", "had", account("shop")),
+		role("", "user", rbacv1.Subject{Kind: "User", Name: "system:serviceaccount:shop:x"}),
+		role("", "accounts", group("system:serviceaccounts:shop")), role("kube-system", "in", group("tenant:acme")),
+		role("globex--web", "theirs", group("tenant:acme")),
 		role("kube-system", "not", group("tenant:globex")))
-	got, err := tenants.References(t.Context(), client, tenanttest.ID(t, "acme"), []string{"shop"}, func(namespace string) bool { return namespace == "globex--web" })
-	want := []string{"ClusterRoleBinding account", "ClusterRoleBinding accounts", "ClusterRoleBinding group", "ClusterRoleBinding had", "ClusterRoleBinding made", "ClusterRoleBinding user", "RoleBinding kube-system/in"}
+	got, err := tenants.References(t.Context(), client, tenanttest.ID(t, "acme"), []string{"shop"},
+		func(namespace string) bool { return namespace == "globex--web" })
+	want := []string{
+		"ClusterRoleBinding account", "ClusterRoleBinding accounts", "ClusterRoleBinding group", "ClusterRoleBinding had",
+		"ClusterRoleBinding made", "ClusterRoleBinding user", "RoleBinding kube-system/in",
+	}
 	if slices.Sort(got); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%q, %v; want %q", got, err, want)
 	}

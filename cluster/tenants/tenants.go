@@ -103,7 +103,9 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 		named:    map[string]tenant.ID{},
 		count:    newCount(),
 		informer: listinformer.New(client, resource()),
-		changed:  workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+		changed: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
+		),
 	}
 	if err := s.informer.SetTransform(slim); err != nil {
 		return nil, err
@@ -154,16 +156,21 @@ func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), 
 			f(u)
 		}
 	}
-	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(was, is any) {
-		before, _ := was.(*unstructured.Unstructured)
-		now, _ := is.(*unstructured.Unstructured)
-		if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
-			(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
-			before.GetAnnotations()[tenant.TakeBackAnnotation] != now.GetAnnotations()[tenant.TakeBackAnnotation] { // and not of a status
-			tell(was)
-			tell(is)
-		}
-	}})
+	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    tell,
+		DeleteFunc: tell,
+		UpdateFunc: func(was, is any) {
+			before, _ := was.(*unstructured.Unstructured)
+			now, _ := is.(*unstructured.Unstructured)
+			if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
+				(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
+				// and not of a status
+				before.GetAnnotations()[tenant.TakeBackAnnotation] != now.GetAnnotations()[tenant.TakeBackAnnotation] {
+				tell(was)
+				tell(is)
+			}
+		},
+	})
 	return func() { _ = s.informer.RemoveEventHandler(registered) }, err
 }
 
@@ -181,11 +188,13 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 			return t, err == nil
 		}
 	}
-	if defined, _ := s.defined(resource().GroupResource()); !defined { // who begins then does not know whom it took with it
+	// who begins then does not know whom it took with it
+	if defined, _ := s.defined(resource().GroupResource()); !defined {
 		return nil, false
 	}
 	access := s.Of(id)
-	return nil, err == nil && (access == authz.AccessNone || access == authz.AccessRetired) // else it is gone, and it is not known yet why
+	// else it is gone, and it is not known yet why
+	return nil, err == nil && (access == authz.AccessNone || access == authz.AccessRetired)
 }
 
 // Run follows the Tenants until ctx ends, as soon as they are defined. Once per Store.
@@ -209,7 +218,8 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		}
 		if err := s.look(ctx, name); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("A Tenant was deleted, and counts until it is known whether its definition is", "tenant", name, "err", err)
+			klog.FromContext(ctx).Info("A Tenant was deleted, and counts until it is known whether its definition is",
+				"tenant", name, "err", err)
 			s.changed.AddRateLimited(name)
 		} else {
 			s.changed.Forget(name)
@@ -330,7 +340,8 @@ func (s *Store) set(obj any) {
 	id, access := AccessOf(u)
 	s.replace(u.GetName(), id)
 	if id.IsZero() {
-		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be", "tenant", u.GetName())
+		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be",
+			"tenant", u.GetName())
 		return
 	}
 	now := &live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
@@ -349,7 +360,8 @@ func (s *Store) set(obj any) {
 	}
 	s.mu.Lock()
 	was := s.live[id]
-	now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending) // whom this process has not seen before ends until it is known why
+	// whom this process has not seen before ends until it is known why
+	now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending)
 	s.live[id], s.named[u.GetName()] = now, id
 	s.mu.Unlock()
 	s.changedTo(id, was, now)
@@ -368,7 +380,8 @@ func (s *Store) changedTo(id tenant.ID, was, now *live) {
 	if now != nil {
 		s.counts(now.effective(), 1)
 	}
-	if now == nil || now.effective() < before || was != nil && (was.uid != now.uid || !was.ending && now.ending || was.undated && !now.undated) {
+	if now == nil || now.effective() < before ||
+		was != nil && (was.uid != now.uid || !was.ending && now.ending || was.undated && !now.undated) {
 		s.tell(id)
 	}
 }

@@ -25,11 +25,21 @@ import (
 
 var (
 	resource    = v1alpha1.Resource(v1alpha1.ResourceTenants)
-	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	definitions = schema.GroupVersionResource{
+		Group:    "apiextensions.k8s.io",
+		Version:  "v1",
+		Resource: "customresourcedefinitions",
+	}
 )
 
 func object(name, id string, spec map[string]any) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindTenant, "spec": map[string]any{"id": id}}}
+	u := &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion,
+			"kind":       v1alpha1.KindTenant,
+			"spec":       map[string]any{"id": id},
+		},
+	}
 	for key, value := range spec {
 		u.Object["spec"].(map[string]any)[key] = value
 	}
@@ -39,7 +49,9 @@ func object(name, id string, spec map[string]any) *unstructured.Unstructured {
 }
 
 func definition() *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
+	u := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
+	}
 	u.SetName("tenants.kubetenant.dev")
 	return u
 }
@@ -71,7 +83,9 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 	}
 	w.defined.Store(true)
 	var err error
-	if w.store, err = tenants.New(w.client, func(schema.GroupResource) (bool, bool) { return w.defined.Load(), true }); err != nil {
+	if w.store, err = tenants.New(w.client, func(schema.GroupResource) (bool, bool) {
+		return w.defined.Load(), true
+	}); err != nil {
 		t.Fatal(err)
 	}
 	w.store.OnLess(func(id tenant.ID) {
@@ -155,7 +169,8 @@ func TestAccessOf(t *testing.T) {
 // TestStore: it is not known how far anybody may go before the Tenants were read; then each change is known and told.
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}), object("c", "other", nil))
+		w := newWorld(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}),
+			object("c", "other", nil))
 		w.expect("before", "a", authz.AccessUnknown)
 		w.expect("before", "nobody", authz.AccessUnknown)
 		if w.store.HasSynced() {
@@ -205,7 +220,8 @@ func TestStore(t *testing.T) {
 		if _, err := tenantsOf.Create(t.Context(), object("e", "e", nil), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := tenantsOf.Create(t.Context(), object("d", "d", map[string]any{"access": "ReadOnly"}), metav1.CreateOptions{}); err != nil {
+		if _, err := tenantsOf.Create(t.Context(), object("d", "d", map[string]any{"access": "ReadOnly"}),
+			metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := tenantsOf.Delete(t.Context(), "b", metav1.DeleteOptions{}); err != nil {
@@ -257,7 +273,8 @@ func TestDefinitionDeleted(t *testing.T) {
 	}{
 		"it is there": {func(*world) {}, false},
 		"it is gone": {func(w *world) {
-			if err := w.client.Resource(definitions).Delete(t.Context(), "tenants.kubetenant.dev", metav1.DeleteOptions{}); err != nil {
+			if err := w.client.Resource(definitions).Delete(t.Context(),
+				"tenants.kubetenant.dev", metav1.DeleteOptions{}); err != nil {
 				t.Fatal(err)
 			}
 		}, true},
@@ -277,20 +294,22 @@ func TestDefinitionDeleted(t *testing.T) {
 		}, true},
 		"it cannot be read for a while": {func(w *world) {
 			failures := 3
-			w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
-				if failures--; failures < 0 {
-					return false, nil, nil
-				}
-				if failures == 0 {
-					w.expect("while it is not known", "a", authz.AccessClosed)
-				}
-				return true, nil, errors.New("away")
-			})
+			w.client.PrependReactor("get", "customresourcedefinitions",
+				func(clienttesting.Action) (bool, runtime.Object, error) {
+					if failures--; failures < 0 {
+						return false, nil, nil
+					}
+					if failures == 0 {
+						w.expect("while it is not known", "a", authz.AccessClosed)
+					}
+					return true, nil, errors.New("away")
+				})
 		}, false},
 		"it can never be read": {func(w *world) {
-			w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
-				return true, nil, errors.New("away")
-			})
+			w.client.PrependReactor("get", "customresourcedefinitions",
+				func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, errors.New("away")
+				})
 		}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -322,7 +341,8 @@ func TestMadeAnew(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
 		w.run()
 		w.client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if err := w.client.Tracker().Create(resource, object("a", "a", map[string]any{"access": "ReadOnly"}), ""); err != nil {
+			if err := w.client.Tracker().Create(resource, object("a", "a", map[string]any{"access": "ReadOnly"}),
+				""); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(500 * time.Millisecond) // it is seen
@@ -351,7 +371,8 @@ func TestANameOfAnother(t *testing.T) {
 				return w.client.Resource(resource).Delete(t.Context(), upper.ObjectName(), metav1.DeleteOptions{})
 			},
 			func() error {
-				_, err := w.client.Resource(resource).Create(t.Context(), object(upper.ObjectName(), "aCme", nil), metav1.CreateOptions{})
+				_, err := w.client.Resource(resource).Create(t.Context(),
+					object(upper.ObjectName(), "aCme", nil), metav1.CreateOptions{})
 				return err
 			},
 		} {

@@ -8,9 +8,10 @@ import (
 	_ "time/tzdata" // as upstream's main: time zones of CronJobs
 
 	"k8s.io/component-base/cli"
-	_ "k8s.io/component-base/logs/json/register"          // as upstream's main: --logging-format=json
-	_ "k8s.io/component-base/metrics/prometheus/clientgo" // as upstream's main: metrics of informers, work queues and clients
-	_ "k8s.io/component-base/metrics/prometheus/version"  // as upstream's main: kubernetes_build_info
+	_ "k8s.io/component-base/logs/json/register" // as upstream's main: --logging-format=json
+	// as upstream's main: metrics of informers, work queues and clients
+	_ "k8s.io/component-base/metrics/prometheus/clientgo"
+	_ "k8s.io/component-base/metrics/prometheus/version" // as upstream's main: kubernetes_build_info
 
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app"
 )

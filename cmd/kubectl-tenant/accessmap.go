@@ -38,7 +38,9 @@ replay, and no cluster.`,
 				return err
 			}
 			defer o.done()
-			m, err := accessmap.New(quiet(cmd.Context()), o.policy, o.known, func(done, all int) { progress.Say("%d of %d identities", done, all) })
+			m, err := accessmap.New(quiet(cmd.Context()), o.policy, o.known, func(done, all int) {
+				progress.Say("%d of %d identities", done, all)
+			})
 			if err != nil {
 				return err
 			}
@@ -54,7 +56,8 @@ replay, and no cluster.`,
 	format.AddFlags(cmd)
 	_ = cmd.MarkFlagRequired("output")
 	addConfig(cmd, &config)
-	cmd.Flags().StringVar(&objects, "objects", "", "file with the cluster's namespaces, roles, bindings and grants, in place of a cluster")
+	cmd.Flags().StringVar(&objects, "objects", "",
+		"file with the cluster's namespaces, roles, bindings and grants, in place of a cluster")
 	_ = cmd.MarkFlagFilename("objects", "yaml", "yml", "json")
 	return cmd
 }
@@ -68,7 +71,9 @@ type mapped struct {
 }
 
 // readMapped reads from a file or a cluster.
-func readMapped(cmd *cobra.Command, flags *client.Flags, file, config string, progress *output.Progress) (m *mapped, err error) {
+func readMapped(
+	cmd *cobra.Command, flags *client.Flags, file, config string, progress *output.Progress,
+) (m *mapped, err error) {
 	m = &mapped{name: file, done: func() {}}
 	if file != "" {
 		if m.known, err = settings(config); err != nil {
@@ -82,11 +87,14 @@ func readMapped(cmd *cobra.Command, flags *client.Flags, file, config string, pr
 		return nil, err
 	}
 	m.name = c.Name
-	if m.policy, err = readSnapshot(cmd.Context(), c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) }); err != nil {
+	if m.policy, err = readSnapshot(cmd.Context(), c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) {
+		progress.Say("%d objects read", n)
+	}); err != nil {
 		return nil, c.Explain(err)
 	}
 	if len(m.policy.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(m.policy.Unread, ", "))
+		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings",
+			strings.Join(m.policy.Unread, ", "))
 	}
 	m.known, m.done, err = serverSettings(cmd, c, config)
 	return m, err

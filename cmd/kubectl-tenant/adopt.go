@@ -37,7 +37,8 @@ objects in a dry run.`,
 			id, err := client.ParseTenant("--tenant", name)
 			problems := []error{err, checkDryRun(mode)}
 			if id.IsSystem() {
-				problems = append(problems, errors.New("--tenant system: namespaces without a label are the system tenant's already"))
+				problems = append(problems,
+					errors.New("--tenant system: namespaces without a label are the system tenant's already"))
 			}
 			for _, ns := range args {
 				problems = append(problems, client.CheckNamespace("NAMESPACE", ns))
@@ -112,7 +113,8 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptio
 		}
 	}
 	if len(given) > 0 && !o.yes && !a.DryRun {
-		what := fmt.Sprintf("This gives %d namespaces (%s) to tenant %s, with all objects in them.", len(given), strings.Join(given, ", "), a.Tenant)
+		what := fmt.Sprintf("This gives %d namespaces (%s) to tenant %s, with all objects in them.",
+			len(given), strings.Join(given, ", "), a.Tenant)
 		if err := confirm(cmd, confirmation{
 			does: what,
 			kind: "the tenant's name",

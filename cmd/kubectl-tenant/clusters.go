@@ -66,14 +66,20 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 	if err != nil {
 		return nil, err
 	}
-	all, err := d.Resource(views.GroupVersion.WithResource(views.Resource)).List(ctx, metav1.ListOptions{LabelSelector: selector})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) { // a server of Kubernetes, and a gateway for which that is no path of its own
-		return nil, fmt.Errorf("%s shows no clusters: it is no gateway, or its configuration does not say gateway.views.clusters: %w", config.Host, err)
+	all, err := d.Resource(views.GroupVersion.WithResource(views.Resource)).List(ctx,
+		metav1.ListOptions{LabelSelector: selector})
+	// a server of Kubernetes, and a gateway for which that is no path of its own
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("%s shows no clusters: it is no gateway, or its configuration does not say "+
+			"gateway.views.clusters: %w",
+			config.Host, err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	list := &output.List{Columns: append(output.Columns("Name", "Reachable", "Version"), output.Column{Name: "Labels", Wide: true})}
+	list := &output.List{
+		Columns: append(output.Columns("Name", "Reachable", "Version"), output.Column{Name: "Labels", Wide: true}),
+	}
 	for i := range all.Items {
 		row, err := clusterRow(&all.Items[i])
 		if err != nil {
@@ -90,9 +96,11 @@ func clusterRow(u *unstructured.Unstructured) (output.Row, error) {
 		return output.Row{}, fmt.Errorf("the gateway's answer is not understood: %w", err)
 	}
 	return output.Row{
-		Kind:  schema.GroupKind{Group: views.GroupVersion.Group, Kind: views.Kind},
-		Name:  shown.Name,
-		Item:  u,
-		Cells: []string{shown.Name, strconv.FormatBool(shown.Status.Reachable), shown.Status.Version, labels.Set(shown.Labels).String()},
+		Kind: schema.GroupKind{Group: views.GroupVersion.Group, Kind: views.Kind},
+		Name: shown.Name,
+		Item: u,
+		Cells: []string{
+			shown.Name, strconv.FormatBool(shown.Status.Reachable), shown.Status.Version, labels.Set(shown.Labels).String(),
+		},
 	}, nil
 }

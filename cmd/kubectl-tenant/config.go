@@ -66,10 +66,13 @@ var errNoSettings = errors.New("the server publishes no configuration that you m
 
 // serverSettings returns the settings of a configuration file; without one those that the server publishes, or with a
 // warning the default ones. done removes the files that stand for the server's.
-func serverSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *configv1alpha1.Settings, done func(), err error) {
+func serverSettings(
+	cmd *cobra.Command, c *client.Cluster, path string,
+) (known *configv1alpha1.Settings, done func(), err error) {
 	known, done, err = requiredSettings(cmd, c, path)
 	if errors.Is(err, errNoSettings) {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, and there is no --config: the default one is assumed")
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, "+
+			"and there is no --config: the default one is assumed")
 		known, err = settings("")
 	}
 	return known, done, err
@@ -87,7 +90,9 @@ func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]str
 
 // requiredSettings is [serverSettings] for commands that assume no default. The error wraps [errNoSettings] if the server
 // publishes no configuration that the caller may read.
-func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known *configv1alpha1.Settings, done func(), err error) {
+func requiredSettings(
+	cmd *cobra.Command, c *client.Cluster, path string,
+) (known *configv1alpha1.Settings, done func(), err error) {
 	done = func() {}
 	if path != "" {
 		known, err = settings(path)
@@ -108,7 +113,8 @@ func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known
 	}
 	done = func() { _ = os.RemoveAll(dir) } // at worst a file stays that holds no secret
 	missing := func(what string) {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server does not publish its %s, which is too large: name its configuration with --config\n", what)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+			"warning: the server does not publish its %s, which is too large: name its configuration with --config\n", what)
 	}
 	known = &p.Settings
 	if a := known.Authorization.ABAC; a != nil {
@@ -137,7 +143,9 @@ func requiredSettings(cmd *cobra.Command, c *client.Cluster, path string) (known
 
 // readSnapshot reads the objects on which decisions of a cluster depend. It calls read with the number of objects read
 // so far.
-func readSnapshot(ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64)) (*simulator.Snapshot, error) {
+func readSnapshot(
+	ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64),
+) (*simulator.Snapshot, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {
 		return nil, err

@@ -90,7 +90,8 @@ may be used again at once. It deletes no system namespace.`,
 
 // confirmDeletion has the name of a tenant typed.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
-	what := fmt.Sprintf("This deletes tenant %s with %d namespaces (%s).", id, len(namespaces), strings.Join(namespaces, ", "))
+	what := fmt.Sprintf("This deletes tenant %s with %d namespaces (%s).",
+		id, len(namespaces), strings.Join(namespaces, ", "))
 	return confirm(cmd, confirmation{
 		does: what,
 		kind: "its name",

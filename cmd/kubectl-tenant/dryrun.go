@@ -14,7 +14,8 @@ const (
 )
 
 func addDryRun(cmd *cobra.Command, mode *string) {
-	cmd.Flags().StringVar(mode, "dry-run", "", "client: only say what would be done; server: have the server check it and store nothing")
+	cmd.Flags().StringVar(mode, "dry-run", "",
+		"client: only say what would be done; server: have the server check it and store nothing")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = dryRunClient
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", outputs(dryRunClient, dryRunServer))
 }

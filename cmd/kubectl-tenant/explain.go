@@ -42,7 +42,8 @@ type explainOptions struct {
 func newExplainCommand(flags *client.Flags) *cobra.Command {
 	o := &explainOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
-		Use:   "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] [--config FILE | -f SCENARIO]",
+		Use: "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] [--config FILE | -f " +
+			"SCENARIO]",
 		Short: "Say why somebody may do something, or may not",
 		Long: `Goes the whole way of a request through the parts, with the code that the server
 decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC,
@@ -78,7 +79,8 @@ admission, 2 it could not be told.`,
 	f.StringSliceVar(&o.groups, "as-group", nil, "groups of the user (may be repeated)")
 	f.StringVar(&o.tenant, "tenant", "", "tenant of the user, as a source would give it")
 	addConfig(cmd, &o.config)
-	f.StringArrayVarP(&o.files, "filename", "f", nil, "the object that is written, or a scenario, to explain offline; or both (may be repeated)")
+	f.StringArrayVarP(&o.files, "filename", "f", nil,
+		"the object that is written, or a scenario, to explain offline; or both (may be repeated)")
 	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "explain the request over all namespaces")
 	f.StringVar(&o.of, "case", "", "with a scenario: the case to explain")
 	cmd.ValidArgsFunction = completeVerbs
@@ -172,17 +174,21 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		self = i
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
-	snapshot, err := readSnapshot(ctx, c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) { progress.Say("%d objects read", n) })
+	snapshot, err := readSnapshot(ctx, c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) {
+		progress.Say("%d objects read", n)
+	})
 	progress.Done()
 	if err != nil {
 		return nil, c.Explain(err)
 	}
 	if len(snapshot.Unread) > 0 && self != nil {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n", strings.Join(snapshot.Unread, ", "))
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n",
+			strings.Join(snapshot.Unread, ", "))
 		return answered(ctx, c, q, self)
 	}
 	if len(snapshot.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin", strings.Join(snapshot.Unread, ", "))
+		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin",
+			strings.Join(snapshot.Unread, ", "))
 	}
 	q.Snapshot = snapshot
 	q.Limited = snapshot.Namespaces[metav1.NamespaceSystem] == nil // a tenant's caller sees only its own namespaces

@@ -59,7 +59,9 @@ func (o *explainOptions) readFiles() error {
 }
 
 // request puts what the arguments and the object ask for into a question about a cluster.
-func (o *explainOptions) request(ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string) error {
+func (o *explainOptions) request(
+	ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string,
+) error {
 	if o.object == nil {
 		asked, err := question(cmd, c, args, o.everywhere)
 		if err == nil {
@@ -147,7 +149,9 @@ func typed(object *unstructured.Unstructured) (runtime.Object, error) {
 
 // answered explains a decision about oneself as far as the server tells it: its decision, and of a write a dry run of it. It
 // names no owner but oneself.
-func answered(ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller) (*explain.Explanation, error) {
+func answered(
+	ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller,
+) (*explain.Explanation, error) {
 	k, err := c.Kube()
 	if err != nil {
 		return nil, c.Explain(err)
@@ -275,7 +279,8 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 		is.verdict, is.said = explain.Admitted, "the server admitted a dry run"
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		is.said = err.Error()
-	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"): // a webhook with side effects
+	// a webhook with side effects
+	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
 		is.said = err.Error()
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), missesNamespace(err):
 		is.verdict, is.said = explain.Refused, explain.Refusal(err)
@@ -288,5 +293,6 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 // missesNamespace reports whether an error says that the namespace of an object does not exist.
 func missesNamespace(err error) bool {
 	status := apierrors.APIStatus(nil)
-	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil && status.Status().Details.Kind == "namespaces"
+	return apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		status.Status().Details.Kind == "namespaces"
 }

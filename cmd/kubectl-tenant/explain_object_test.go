@@ -41,7 +41,8 @@ func TestTried(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces/acme--web/pods" || r.URL.Query().Get("dryRun") != metav1.DryRunAll {
+				if r.Method != http.MethodPost || r.URL.Path != "/api/v1/namespaces/acme--web/pods" ||
+					r.URL.Query().Get("dryRun") != metav1.DryRunAll {
 					t.Errorf("%s %s is asked", r.Method, r.URL)
 				}
 				w.Header().Set("Content-Type", "application/json")
@@ -64,7 +65,10 @@ func TestTried(t *testing.T) {
 					Namespace:       "acme--web",
 					ResourceRequest: true,
 				},
-				Write: &explain.Write{Kind: corev1.SchemeGroupVersion.WithKind("Pod"), Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}}},
+				Write: &explain.Write{
+					Kind:   corev1.SchemeGroupVersion.WithKind("Pod"),
+					Object: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web"}},
+				},
 			}
 			is, err := tried(t.Context(), &client.Cluster{Config: &rest.Config{Host: server.URL}}, q)
 			if c.want == "" {
@@ -73,7 +77,8 @@ func TestTried(t *testing.T) {
 				}
 				return
 			}
-			if err != nil || is.verdict != c.want || strings.HasPrefix(is.said, "refuses: ") || !slices.Equal(is.warnings, []string{"would violate PodSecurity"}) {
+			if err != nil || is.verdict != c.want || strings.HasPrefix(is.said, "refuses: ") ||
+				!slices.Equal(is.warnings, []string{"would violate PodSecurity"}) {
 				t.Errorf("tried() = %+v, %v; want %q", is, err, c.want)
 			}
 		})

@@ -70,7 +70,11 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		return nil, err
 	}
 	if identity.User == nil {
-		return &explain.Explanation{Decision: "deny", Reason: "the credential is not authenticated", Steps: []explain.Step{{Name: "source", Said: identity.String()}}}, nil
+		return &explain.Explanation{
+			Decision: "deny",
+			Reason:   "the credential is not authenticated",
+			Steps:    []explain.Step{{Name: "source", Said: identity.String()}},
+		}, nil
 	}
 	u := &user.DefaultInfo{
 		Name:   identity.User.Name,
@@ -126,7 +130,10 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := q.Writes(&scenario.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: *o.flags.Namespace}); err != nil {
+		if err := q.Writes(&scenario.Admit{
+			Object:    &runtime.RawExtension{Raw: raw},
+			Namespace: *o.flags.Namespace,
+		}); err != nil {
 			return err
 		}
 		r.APIGroup, r.Resource, r.Namespace = q.Request.APIGroup, q.Request.Resource, q.Request.Namespace

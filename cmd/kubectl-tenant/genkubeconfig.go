@@ -67,16 +67,19 @@ Without --out or --merge it goes to standard output.`,
 	f.StringSliceVar(&o.groups, "group", nil, "groups of the user (may be repeated)")
 	f.StringVar(&o.tenant, "tenant", "", "tenant of the user; of a service account, its namespace's owner says it")
 	f.StringVar(&o.serviceAccount, "serviceaccount", "", "service account: NAME in the namespace of -n, or NAMESPACE/NAME")
-	f.StringSliceVar(&o.audiences, "audience", nil, "audiences of the service account's token; the server's own by default")
+	f.StringSliceVar(&o.audiences, "audience", nil,
+		"audiences of the service account's token; the server's own by default")
 	f.BoolVar(&o.oidc, "oidc", false, "log in at an OpenID provider")
 	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: the provider")
 	f.StringVar(&o.clientID, "client-id", "", "with --oidc: the client that the provider knows")
 	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the provider's authority; the system's by default")
 	addStorage(cmd, &o.storage)
 	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
-	f.StringVar(&o.until, "expires", "24h", "how long the credential counts, as 8h, or until when, as 2030-01-31T18:00:00Z; the server may make it shorter")
+	f.StringVar(&o.until, "expires", "24h",
+		"how long the credential counts, as 8h, or until when, as 2030-01-31T18:00:00Z; the server may make it shorter")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
-	f.BoolVar(&o.tenantPath, "tenant-path", false, "end the server's address in the tenant's path where the server has one: grants of other tenants and lines of the policy file do not count there")
+	f.BoolVar(&o.tenantPath, "tenant-path", false, "end the server's address in the tenant's path where the server has "+
+		"one: grants of other tenants and lines of the policy file do not count there")
 	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
 	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
 	addDryRun(cmd, &o.mode)
@@ -99,7 +102,8 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 		for _, group := range o.groups {
 			problems = append(problems, client.CheckUser("--group", group))
 			if strings.HasPrefix(group, tenant.GroupPrefix) || strings.HasPrefix(group, "system:") {
-				problems = append(problems, fmt.Errorf("--group %q: groups that begin system: or %s are nobody's to ask for", group, tenant.GroupPrefix))
+				problems = append(problems,
+					fmt.Errorf("--group %q: groups that begin system: or %s are nobody's to ask for", group, tenant.GroupPrefix))
 			}
 		}
 	case o.serviceAccount != "":
@@ -215,7 +219,8 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 		return nil, err
 	}
 	if c.Config.Insecure && o.gateway.ca == "" {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
+			"warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
 	}
 	narrowed := e.Tenant
 	if !o.tenantPath {
@@ -237,7 +242,9 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 }
 
 // byCertificate has a certificate signed for an entry, or says in a dry run what would be.
-func (o *genOptions) byCertificate(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry) (err error) {
+func (o *genOptions) byCertificate(
+	cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry,
+) (err error) {
 	request := &kubeconfig.Request{
 		User:   o.user,
 		Groups: o.groups,
@@ -251,7 +258,8 @@ func (o *genOptions) byCertificate(cmd *cobra.Command, c *client.Cluster, k kube
 		if err != nil {
 			return err
 		}
-		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct // upstream's server reads the certificate
+		// upstream's server reads the certificate
+		request.AsOrganizations = found.Mode == installation.Webhook || found.Direct
 	}
 	defer sayProgress(cmd, request)()
 	if o.mode != "" {
@@ -262,7 +270,9 @@ func (o *genOptions) byCertificate(cmd *cobra.Command, c *client.Cluster, k kube
 }
 
 // byAccount gives an entry a token of a service account and its tenant, or says in a dry run that it would.
-func (o *genOptions) byAccount(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry) error {
+func (o *genOptions) byAccount(
+	cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry,
+) error {
 	asked := e.Tenant
 	e.User, e.Namespace = c.Namespace+":"+o.serviceAccount, c.Namespace
 	var err error
@@ -273,13 +283,15 @@ func (o *genOptions) byAccount(cmd *cobra.Command, c *client.Cluster, k kubernet
 		return fmt.Errorf("the namespace %s is not tenant %s's: its service accounts are not either", c.Namespace, asked)
 	}
 	if o.mode == dryRunClient {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would ask for a token of the service account %s/%s for %s (dry run)\n", c.Namespace, o.serviceAccount, o.expires)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would ask for a token of the service account %s/%s for %s (dry run)\n",
+			c.Namespace, o.serviceAccount, o.expires)
 		return err
 	}
 	if e.Auth.Token, err = o.token(cmd, c, k); err != nil || o.mode == "" {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "the server would give a token of the service account %s/%s (dry run)\n", c.Namespace, o.serviceAccount)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "the server would give a token of the service account %s/%s (dry run)\n",
+		c.Namespace, o.serviceAccount)
 	return err
 }
 
@@ -289,7 +301,8 @@ func (o *genOptions) byLogin(cmd *cobra.Command, _ *client.Cluster, _ kubernetes
 	if o.mode == "" {
 		return nil
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would run %s %s (dry run)\n", e.Auth.Exec.Command, strings.Join(e.Auth.Exec.Args, " "))
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), "would run %s %s (dry run)\n",
+		e.Auth.Exec.Command, strings.Join(e.Auth.Exec.Args, " "))
 	return err
 }
 
@@ -306,7 +319,9 @@ func sayProgress(cmd *cobra.Command, request *kubeconfig.Request) (done func()) 
 	return progress.Done
 }
 
-func (o *genOptions) tryCertificate(ctx context.Context, cmd *cobra.Command, k kubernetes.Interface, r *kubeconfig.Request) error {
+func (o *genOptions) tryCertificate(
+	ctx context.Context, cmd *cobra.Command, k kubernetes.Interface, r *kubeconfig.Request,
+) error {
 	key, err := kubeconfig.NewKey()
 	if err != nil {
 		return err
@@ -330,7 +345,9 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.I
 	seconds := int64(o.expires.Seconds())
 	options := metav1.CreateOptions{DryRun: dryRunOption(o.mode)}
 	got, err := k.CoreV1().ServiceAccounts(c.Namespace).CreateToken(cmd.Context(), o.serviceAccount,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{Audiences: o.audiences, ExpirationSeconds: &seconds}}, options)
+		&authenticationv1.TokenRequest{
+			Spec: authenticationv1.TokenRequestSpec{Audiences: o.audiences, ExpirationSeconds: &seconds},
+		}, options)
 	if apierrors.IsNotFound(err) {
 		return "", fmt.Errorf("no service account %s in namespace %s: make it with kubectl create serviceaccount %s -n %s",
 			o.serviceAccount, c.Namespace, o.serviceAccount, c.Namespace)
@@ -339,7 +356,8 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.I
 		return "", err
 	}
 	if given := got.Spec.ExpirationSeconds; given != nil && *given < seconds {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server gives the token only %s\n", time.Duration(*given)*time.Second)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server gives the token only %s\n",
+			time.Duration(*given)*time.Second)
 	}
 	return got.Status.Token, nil
 }
@@ -374,12 +392,14 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interfac
 	if id.IsSystem() {
 		return ""
 	}
-	list, err := k.CoreV1().Namespaces().List(cmd.Context(), metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String(), Limit: 2})
+	list, err := k.CoreV1().Namespaces().List(cmd.Context(),
+		metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String(), Limit: 2})
 	switch {
 	case err != nil:
 		return "" // who may not look begins nowhere
 	case len(list.Items) == 0:
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: no namespace is of tenant %s: kubectl tenant tenants lists those there are\n", id)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+			"warning: no namespace is of tenant %s: kubectl tenant tenants lists those there are\n", id)
 	case len(list.Items) == 1:
 		return list.Items[0].Name
 	}

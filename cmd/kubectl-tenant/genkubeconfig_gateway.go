@@ -27,9 +27,12 @@ type gatewayOptions struct {
 
 func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&g.url, "gateway", "", "address of a gateway, https://...: write a context for each --cluster behind it; the certificate of --user is made at the cluster of --context, whose authority the gateway's configuration has to name")
+	f.StringVar(&g.url, "gateway", "", "address of a gateway, https://...: write a context for each --cluster behind "+
+		"it; the certificate of --user is made at the cluster of --context, whose authority the gateway's configuration "+
+		"has to name")
 	f.StringSliceVar(&g.clusters, "cluster", nil, "with --gateway: names of clusters there (kubectl tenant clusters)")
-	f.StringVar(&g.ca, "gateway-ca", "", "with --gateway: file with its authority; by default that of the kubeconfig, if it leads to the same host, else the system's")
+	f.StringVar(&g.ca, "gateway-ca", "", "with --gateway: file with its authority; by default that of the kubeconfig, "+
+		"if it leads to the same host, else the system's")
 	cmd.MarkFlagsRequiredTogether("gateway", "cluster")
 }
 
@@ -44,7 +47,8 @@ func (g *gatewayOptions) check() error {
 		return nil
 	}
 	u, err := url.Parse(g.url)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil || strings.Contains(u.Path, "/clusters/") {
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
+		strings.Contains(u.Path, "/clusters/") {
 		return errGatewayURL
 	}
 	g.url = strings.TrimSuffix(g.url, "/")
@@ -59,13 +63,16 @@ func (g *gatewayOptions) check() error {
 // checkServiceAccount refuses several clusters: one alone knows a service account's token.
 func (g *gatewayOptions) checkServiceAccount() error {
 	if len(g.clusters) > 1 {
-		return errors.New("--serviceaccount: the token of a service account counts at its own cluster alone: name that with --cluster")
+		return errors.New("--serviceaccount: the token of a service account counts at its own cluster alone: " +
+			"name that with --cluster")
 	}
 	return nil
 }
 
 // place returns a kubeconfig with a context of an entry for each cluster, narrowed to a tenant, the system's for none.
-func (g *gatewayOptions) place(e *kubeconfig.Entry, asked *rest.Config, narrowed tenant.ID) (*clientcmdapi.Config, error) {
+func (g *gatewayOptions) place(
+	e *kubeconfig.Entry, asked *rest.Config, narrowed tenant.ID,
+) (*clientcmdapi.Config, error) {
 	known := &rest.Config{}
 	host, err := url.Parse(asked.Host)
 	if u, _ := url.Parse(g.url); err == nil && u != nil && host.Host == u.Host {
@@ -109,7 +116,8 @@ func (o *genOptions) cluster() (*client.Cluster, error) {
 	if o.gateway.url == "" || !o.oidc {
 		return o.flags.Cluster()
 	}
-	return &client.Cluster{Name: o.gateway.url, Config: &rest.Config{Host: o.gateway.url}, Namespace: *o.flags.Namespace}, nil
+	return &client.Cluster{Name: o.gateway.url, Config: &rest.Config{Host: o.gateway.url}, Namespace: *o.flags.Namespace},
+		nil
 }
 
 // contexts names what a kubeconfig was written for.

@@ -97,11 +97,16 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	}
 	p, err := published(cmd.Context(), c)
 	if err != nil {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: you may not read the server's configuration: where it leaves RBAC to its own evaluator, --expires ends nothing\n", c.Name)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+			"warning: %s: you may not read the server's configuration: where it leaves RBAC to its own evaluator, "+
+				"--expires ends nothing\n",
+			c.Name)
 		return nil
 	}
 	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
-		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator (authorization.rbac.evaluator: %s), which would never end it", c.Name, rbac.Evaluator)
+		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator (authorization.rbac.evaluator: %s), "+
+			"which would never end it",
+			c.Name, rbac.Evaluator)
 	}
 	return nil
 }
@@ -190,7 +195,8 @@ again.`,
 	f.add(cmd)
 	f.format.AddFlags(cmd)
 	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only to read: the role view")
-	cmd.Flags().StringVar(&f.expires, "expires", "", "how long it holds, as 8h, or until when, as 2030-01-31T18:00:00Z; without, for good")
+	cmd.Flags().StringVar(&f.expires, "expires", "",
+		"how long it holds, as 8h, or until when, as 2030-01-31T18:00:00Z; without, for good")
 	cmd.Flags().StringVar(&f.role, "role", "", "role to bind")
 	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
@@ -213,7 +219,8 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 		if done, err := f.format.Objects(out, b); done {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "%s: %s would have ClusterRole %s in namespace %s (RoleBinding %s)%s%s\n", c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.end(), f.note())
+		_, err := fmt.Fprintf(out, "%s: %s would have ClusterRole %s in namespace %s (RoleBinding %s)%s%s\n",
+			c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.end(), f.note())
 		return err
 	}
 	k, err := c.Kube()
@@ -305,21 +312,25 @@ func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
 		return err
 	}
 	if f.mode == dryRunClient {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would take away what %s has in namespace %s (dry run)\n", c.Name, named(g.Subject), g.Namespace)
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would take away what %s has in namespace %s (dry run)\n",
+			c.Name, named(g.Subject), g.Namespace)
 		return err
 	}
 	removed, left, err := g.Revoke(cmd.Context(), k)
 	for _, name := range removed {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: removed RoleBinding %s of namespace %s%s\n", c.Name, name, g.Namespace, f.note())
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: removed RoleBinding %s of namespace %s%s\n",
+			c.Name, name, g.Namespace, f.note())
 	}
 	if err != nil {
 		return err
 	}
 	if len(removed) == 0 {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has nothing from grant-privileges in namespace %s\n", c.Name, named(g.Subject), g.Namespace)
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has nothing from grant-privileges in namespace %s\n",
+			c.Name, named(g.Subject), g.Namespace)
 	}
 	for _, name := range left {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which somebody else made, still binds it\n", c.Name, g.Namespace, name)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which somebody else made, still binds it\n",
+			c.Name, g.Namespace, name)
 	}
 	if len(left) > 0 {
 		return errFailed

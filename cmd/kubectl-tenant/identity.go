@@ -25,8 +25,10 @@ type identityFlags struct {
 
 func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
 	cmd.Flags().StringVar(&f.user, "user", "", "a user")
-	cmd.Flags().StringSliceVar(&f.groups, "group", nil, "a group, or with --user those that the user is in (may be repeated)")
-	cmd.Flags().StringVar(&f.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
+	cmd.Flags().StringSliceVar(&f.groups, "group", nil,
+		"a group, or with --user those that the user is in (may be repeated)")
+	cmd.Flags().StringVar(&f.serviceAccount, "serviceaccount", "",
+		"a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	cmd.MarkFlagsMutuallyExclusive("user", "serviceaccount")
 	cmd.MarkFlagsMutuallyExclusive("group", "serviceaccount")
 	_ = cmd.RegisterFlagCompletionFunc("user", flags.CompleteUsers)
@@ -59,7 +61,8 @@ func (f *identityFlags) check(cmd *cobra.Command) error {
 	}
 	if tenant.IsServiceAccountName(f.user) {
 		if _, _, err := serviceaccount.SplitUsername(f.user); err != nil {
-			problems = append(problems, fmt.Errorf("--user %q is no service account: their names are system:serviceaccount:NAMESPACE:NAME", f.user))
+			problems = append(problems,
+				fmt.Errorf("--user %q is no service account: their names are system:serviceaccount:NAMESPACE:NAME", f.user))
 		}
 	}
 	if f.user != "" {

@@ -27,15 +27,20 @@ func behindGateway(next http.Handler) http.Handler {
 				"status":     "Failure",
 				"code":       403,
 				"reason":     "Forbidden",
-				"message":    `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: ` + namespace.BadLabel,
+				"message": `admission webhook "cluster.mutating.kubetenant.dev" denied the request: namespaces ` +
+					`"kubetenant-probe" is forbidden: ` + namespace.BadLabel,
 			})
 		case strings.HasSuffix(r.URL.Path, "/configmaps/kubetenant-configuration"):
 			answer(http.StatusOK, map[string]any{
 				"kind":       "ConfigMap",
 				"apiVersion": "v1",
 				"metadata":   map[string]any{"name": "kubetenant-configuration"},
-				"data": map[string]any{"hash": "abc", "tenancy.yaml": `{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration",` +
-					`"gateway":{"clusters":[{"name":"eu1","tenants":["*"],"reader":{"kubeConfigFile":"/r"},"impersonator":{"kubeConfigFile":"/i"}}]}}`},
+				"data": map[string]any{
+					"hash": "abc",
+					"tenancy.yaml": `{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration",` +
+						`"gateway":{"clusters":[{"name":"eu1","tenants":["*"],"reader":{"kubeConfigFile":"/r"},` +
+						`"impersonator":{"kubeConfigFile":"/i"}}]}}`,
+				},
 			})
 		case strings.HasSuffix(r.URL.Path, "/selfsubjectreviews"):
 			answer(http.StatusCreated, map[string]any{
@@ -64,7 +69,8 @@ func TestVerifyIsolationRefusesServers(t *testing.T) {
 			t.Errorf("%s: %v, exit code %d, printed %q", name, err, exitCode(err), out)
 		}
 		for request := range s.requests {
-			if strings.HasPrefix(request, "POST ") && strings.Contains(request, "rbac") || strings.HasPrefix(request, "DELETE ") {
+			if strings.HasPrefix(request, "POST ") && strings.Contains(request, "rbac") ||
+				strings.HasPrefix(request, "DELETE ") {
 				t.Errorf("%s: %s", name, request)
 			}
 		}

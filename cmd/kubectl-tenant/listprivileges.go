@@ -116,7 +116,9 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 
 // policyLines returns the settings of a configuration and its policy file, or of what the cluster publishes; the default ones
 // where that may not be read, and nil where there is no file.
-func policyLines(ctx context.Context, c *client.Cluster, known *configv1alpha1.Settings) (*configv1alpha1.Settings, *abac.Policy, error) {
+func policyLines(
+	ctx context.Context, c *client.Cluster, known *configv1alpha1.Settings,
+) (*configv1alpha1.Settings, *abac.Policy, error) {
 	if known != nil {
 		policy, err := readPolicy(known)
 		return known, policy, err
@@ -133,7 +135,9 @@ func policyLines(ctx context.Context, c *client.Cluster, known *configv1alpha1.S
 	return &p.Settings, policy, err
 }
 
-func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, known *configv1alpha1.Settings) (*privileges.Listing, error) {
+func listPrivileges(
+	cmd *cobra.Command, c *client.Cluster, who *identityFlags, known *configv1alpha1.Settings,
+) (*privileges.Listing, error) {
 	ctx := cmd.Context()
 	i, err := who.identity(ctx, c)
 	if err != nil {
@@ -163,13 +167,16 @@ func listPrivileges(cmd *cobra.Command, c *client.Cluster, who *identityFlags, k
 		return l, nil
 	}
 	if !who.isNobody() {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: what they say is missing\n", c.Name, strings.Join(l.Unread, ", "))
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: what they say is missing\n",
+			c.Name, strings.Join(l.Unread, ", "))
 		return l, nil
 	}
 	for _, ns := range ownNamespaces(c, p, i) {
 		review, err := ownRules(ctx, c, ns)
 		if apierrors.IsForbidden(err) { // as behind the webhook service
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: the server does not list your rules, and you may not list %s: what they say is missing\n", c.Name, strings.Join(l.Unread, ", "))
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+				"%s: the server does not list your rules, and you may not list %s: what they say is missing\n",
+				c.Name, strings.Join(l.Unread, ", "))
 			return l, nil
 		}
 		if err != nil {
@@ -207,7 +214,8 @@ func ownRules(ctx context.Context, c *client.Cluster, namespace string) (*privil
 		return nil, err
 	}
 	answer, err := k.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx,
-		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}, metav1.CreateOptions{})
+		&authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +245,8 @@ func printListings(cmd *cobra.Command, all []*privileges.Listing, format *output
 			for i := range l.Roles {
 				if format.Is(name) {
 					role := &l.Roles[i]
-					list.Rows = append(list.Rows, output.Row{Kind: schema.GroupKind{Group: rbacv1.GroupName, Kind: role.Kind}, Name: role.Name})
+					list.Rows = append(list.Rows,
+						output.Row{Kind: schema.GroupKind{Group: rbacv1.GroupName, Kind: role.Kind}, Name: role.Name})
 				}
 			}
 			if !format.Is(name) {

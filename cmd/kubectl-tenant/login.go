@@ -73,7 +73,8 @@ from $KUBECTL_TENANT_CLIENT_SECRET.`,
 	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to ask for beside openid; offline_access for a refresh token")
 	f.BoolVar(&o.Device, "device", false, "log in on another device (RFC 8628)")
 	f.BoolVar(&noBrowser, "no-browser", false, "only print the address to open")
-	f.IntVar(&o.Port, "port", 0, "port of the loopback listener, for providers that take one redirect address only; any by default")
+	f.IntVar(&o.Port, "port", 0,
+		"port of the loopback listener, for providers that take one redirect address only; any by default")
 	f.DurationVar(&o.Within, "within", loginWithin, "how long to wait for somebody to log in")
 	addCache(cmd, cache)
 	_ = cmd.MarkFlagRequired("issuer-url")
@@ -112,7 +113,8 @@ server refuses others.`,
 }
 
 func addCache(cmd *cobra.Command, cache *login.Cache) {
-	cmd.Flags().StringVar(&cache.Dir, "cache-dir", "", "directory of the tokens; kubectl-tenant in your cache directory by default")
+	cmd.Flags().StringVar(&cache.Dir, "cache-dir", "",
+		"directory of the tokens; kubectl-tenant in your cache directory by default")
 	_ = cmd.MarkFlagDirname("cache-dir")
 	storage := ""
 	addStorage(cmd, &storage)
@@ -129,7 +131,8 @@ const (
 )
 
 func addStorage(cmd *cobra.Command, storage *string) {
-	cmd.Flags().StringVar(storage, "token-cache-storage", storageDisk, "where tokens are kept: disk, or the system's keyring")
+	cmd.Flags().StringVar(storage, "token-cache-storage", storageDisk,
+		"where tokens are kept: disk, or the system's keyring")
 	_ = cmd.RegisterFlagCompletionFunc("token-cache-storage", outputs(storageDisk, storageKeyring))
 }
 
@@ -141,7 +144,9 @@ func checkStorage(storage string) error {
 }
 
 // printToken prints a token that is kept, or got anew.
-func printToken(cmd *cobra.Command, cache *login.Cache, key []string, get func(context.Context, *login.Token) (*login.Token, error)) error {
+func printToken(
+	cmd *cobra.Command, cache *login.Cache, key []string, get func(context.Context, *login.Token) (*login.Token, error),
+) error {
 	if cache.Dir == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
@@ -149,7 +154,9 @@ func printToken(cmd *cobra.Command, cache *login.Cache, key []string, get func(c
 		}
 		cache.Dir = filepath.Join(base, "kubectl-tenant")
 	}
-	token, err := cache.With(cmd.Context(), key, func(kept *login.Token) (*login.Token, error) { return get(cmd.Context(), kept) })
+	token, err := cache.With(cmd.Context(), key, func(kept *login.Token) (*login.Token, error) {
+		return get(cmd.Context(), kept)
+	})
 	if err != nil {
 		return err
 	}

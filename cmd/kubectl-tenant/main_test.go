@@ -19,7 +19,9 @@ func TestMain(m *testing.M) {
 
 // browser opens a page as a browser does, redirects and all. It trusts the providers of tests.
 func browser() {
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} // #nosec G402 -- a test's provider
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
+	} // #nosec G402 -- a test's provider
 	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, os.Args[1], http.NoBody)
 	if err != nil {
 		os.Exit(1)

@@ -101,7 +101,8 @@ func TestHelpFits(t *testing.T) {
 	root := newCommand()
 	root.SetOut(&b)
 	root.SetArgs([]string{"options"})
-	if err := root.Execute(); err != nil || !strings.Contains(b.String(), "--kubeconfig") || !strings.Contains(b.String(), "--as-group") {
+	if err := root.Execute(); err != nil || !strings.Contains(b.String(), "--kubeconfig") ||
+		!strings.Contains(b.String(), "--as-group") {
 		t.Errorf("options: %v\n%s", err, b.String())
 	}
 }

@@ -66,7 +66,8 @@ know. Exit status 1 if there is any. A migration gives a caller no new rights.`,
 	f := cmd.Flags()
 	f.StringVar(&from, "from", "", "what the file is: "+strings.Join(migrate.Kinds(), ", ")+" (required)")
 	f.StringVar(&dir, "out", "", "directory to write into (required)")
-	f.StringVar(&o.GroupsPrefix, "groups-prefix", "keystone:", "groupsPrefix of the keystone source, for k8s-keystone-auth")
+	f.StringVar(&o.GroupsPrefix, "groups-prefix", "keystone:",
+		"groupsPrefix of the keystone source, for k8s-keystone-auth")
 	f.StringVar(&mode, "dry-run", "", "client: only list what would be written")
 	f.Lookup("dry-run").NoOptDefVal = dryRunClient
 	_ = cmd.MarkFlagRequired("from")

@@ -111,7 +111,8 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This takes namespace %s from tenant %s.", namespace, name)
 	if name == "" {
-		kind, name, what = "the namespace's name", namespace, fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
+		kind, name, what = "the namespace's name", namespace,
+			fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
 	}
 	return confirm(cmd, confirmation{
 		does: what,
@@ -143,5 +144,7 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluste
 			return m, err
 		}
 	}
-	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which alone takes a namespace from its tenant: a cluster administrator may", tenancy.ErrRefused, tenant.ManagerUser)
+	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, "+
+		"which alone takes a namespace from its tenant: a cluster administrator may",
+		tenancy.ErrRefused, tenant.ManagerUser)
 }

@@ -47,7 +47,8 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 			}
 			switch {
 			case report.Decided == 0:
-				return errors.New("no line is an audit event that was decided: logs are of audit.k8s.io/v1, in the format json, with the stage ResponseComplete")
+				return errors.New("no line is an audit event that was decided: logs are of audit.k8s.io/v1, in the format json, " +
+					"with the stage ResponseComplete")
 			case len(report.Changes) > 0:
 				return errFailed
 			case report.Unread > 0:
@@ -57,7 +58,8 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 		},
 	}
 	cmd.Flags().StringVar(&config, "config", "", "the other TenancyConfiguration (required)")
-	cmd.Flags().StringVar(&objects, "objects", "", "file with the cluster's namespaces, roles, bindings and grants (required)")
+	cmd.Flags().StringVar(&objects, "objects", "",
+		"file with the cluster's namespaces, roles, bindings and grants (required)")
 	_ = cmd.MarkFlagRequired("config")
 	_ = cmd.MarkFlagRequired("objects")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
@@ -86,7 +88,9 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 	}
 	report := &replay.Report{Changes: []*replay.Change{}}
 	for _, path := range logs {
-		if err := withFile(path, cmd.InOrStdin(), func(log io.Reader) error { return replayer.Play(ctx, log, report) }); err != nil {
+		if err := withFile(path, cmd.InOrStdin(), func(log io.Reader) error {
+			return replayer.Play(ctx, log, report)
+		}); err != nil {
 			return nil, err
 		}
 	}
@@ -114,18 +118,23 @@ func printReplay(cmd *cobra.Command, r *replay.Report, format *output.Format) er
 	if done, err := format.Value(out, "Replay", r); done {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "%d events: %d decided again, %d skipped, %d lines not understood\n%d would be denied now, %d would be allowed now\n",
+	_, err := fmt.Fprintf(out,
+		"%d events: %d decided again, %d skipped, %d lines not understood\n%d would be denied now, %d would be allowed now\n",
 		r.Events, r.Decided, r.Skipped, r.Unread, r.NowDenied, r.NowAllowed)
 	if err != nil || len(r.Changes) == 0 {
 		return err
 	}
-	list := &output.List{Columns: append(output.Columns("Change", "Times", "User", "Tenant", "Request"), output.Column{Name: "Reason", Wide: true})}
+	list := &output.List{
+		Columns: append(output.Columns("Change", "Times", "User", "Tenant", "Request"),
+			output.Column{Name: "Reason", Wide: true}),
+	}
 	for _, c := range r.Changes {
 		who := c.User
 		if c.By != "" {
 			who += " (by " + c.By + ")"
 		}
-		list.Rows = append(list.Rows, output.Row{Cells: []string{c.Was + " -> " + c.Now, strconv.Itoa(c.Times), who, c.Tenant, c.Request, c.Reason}})
+		list.Rows = append(list.Rows,
+			output.Row{Cells: []string{c.Was + " -> " + c.Now, strconv.Itoa(c.Times), who, c.Tenant, c.Request, c.Reason}})
 	}
 	if err := format.List(out, list); err != nil {
 		return err

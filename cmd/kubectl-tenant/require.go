@@ -23,7 +23,8 @@ func worksWithout(command string) string {
 		return "reads files only"
 	case "login", "keystone-login":
 		return "asks an identity provider only"
-	case "version", "options", "help", "completion", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
+	case "version", "options", "help", "completion", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd,
+		cobra.ShellCompNoDescRequestCmd:
 		return "is about this program"
 	case "status":
 		return "reports whether kubetenant is installed"
@@ -71,7 +72,8 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	if namesTenants(cmd.Name()) {
 		tenants = append(tenants, args...)
 	}
-	if flag := cmd.Flags().Lookup("tenant"); flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" { // which has --force
+	// which has --force
+	if flag := cmd.Flags().Lookup("tenant"); flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" {
 		tenants = append(tenants, flag.Value.String())
 	}
 	groups, _ := cmd.Flags().GetStringSlice("as-group")

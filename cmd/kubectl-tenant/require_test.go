@@ -56,7 +56,11 @@ func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 		last := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 		switch {
 		case r.Method == http.MethodPost && last == "subjectaccessreviews":
-			answer(http.StatusCreated, map[string]any{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": map[string]any{"allowed": false}})
+			answer(http.StatusCreated, map[string]any{
+				"kind":       "SubjectAccessReview",
+				"apiVersion": "authorization.k8s.io/v1",
+				"status":     map[string]any{"allowed": false},
+			})
 		case r.Method == http.MethodPost && last == "namespaces" && r.URL.Query().Get("dryRun") == "All":
 			answer(http.StatusCreated, map[string]any{"kind": "Namespace", "apiVersion": "v1"})
 		case r.URL.Path == "/api":
@@ -66,7 +70,11 @@ func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 		case r.URL.Path == "/api/v1":
 			answer(http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": "v1", "resources": []any{}})
 		case r.Method == http.MethodGet && strings.HasSuffix(last, "s"):
-			answer(http.StatusOK, map[string]any{"kind": kinds[last] + "List", "apiVersion": versions[strings.Count(r.URL.Path, "/rbac")], "items": []any{}})
+			answer(http.StatusOK, map[string]any{
+				"kind":       kinds[last] + "List",
+				"apiVersion": versions[strings.Count(r.URL.Path, "/rbac")],
+				"items":      []any{},
+			})
 		default:
 			answer(http.StatusNotFound, map[string]any{
 				"kind":       "Status",
@@ -164,7 +172,8 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t, nil)
 			out, err := s.run(t, append([]string{name}, args...)...)
-			if want := "kubetenant is not installed on " + s.URL + ": see docs/install.md"; err == nil || err.Error() != want || !errors.Is(err, installation.ErrNotInstalled) {
+			if want := "kubetenant is not installed on " + s.URL + ": see docs/install.md"; err == nil || err.Error() != want ||
+				!errors.Is(err, installation.ErrNotInstalled) {
 				t.Fatalf("%v; want %q\n%s", err, want, out)
 			}
 			if code := exitCode(err); code != exitUnusual || out != "" {
@@ -186,7 +195,8 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	s := newServer(t, nil)
 	config := filepath.Join(t.TempDir(), "config")
-	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + s.URL + `"}}], contexts: [{name: a, context: {cluster: c}}, {name: b, context: {cluster: c}}]}`
+	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + s.URL +
+		`"}}], contexts: [{name: a, context: {cluster: c}}, {name: b, context: {cluster: c}}]}`
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +204,8 @@ func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	var b bytes.Buffer
 	root.SetErr(&b)
 	root.SetArgs([]string{"list-privileges", "--kubeconfig", config, "--context", "a,b"})
-	if err := root.ExecuteContext(t.Context()); !errors.Is(err, errSome) || strings.Count(b.String(), "kubetenant is not installed on "+s.URL) != 2 {
+	if err := root.ExecuteContext(t.Context()); !errors.Is(err, errSome) ||
+		strings.Count(b.String(), "kubetenant is not installed on "+s.URL) != 2 {
 		t.Errorf("%v\n%s", err, &b)
 	}
 }
@@ -204,10 +215,16 @@ func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	const noTenant, noNamespace = "tenant nosuch: there is no such tenant", "namespace nosuch: no such namespace"
 	takes := map[string]map[string][]string{ // by what is wrong
-		"adopt-tenants":     {noTenant: {"nosuch"}},
-		"delete-tenant":     {noTenant: {"nosuch", "--yes"}},
-		"gen-kubeconfig":    {noTenant: {"--user", "alice", "--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
-		"grant-privileges":  {noTenant: {"--user", "bob", "--for-namespace", "acme--web", "--create-namespace", "--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"}},
+		"adopt-tenants": {noTenant: {"nosuch"}},
+		"delete-tenant": {noTenant: {"nosuch", "--yes"}},
+		"gen-kubeconfig": {
+			noTenant:    {"--user", "alice", "--tenant", "nosuch"},
+			noNamespace: {"--serviceaccount", "nosuch/robot"},
+		},
+		"grant-privileges": {
+			noTenant:    {"--user", "bob", "--for-namespace", "acme--web", "--create-namespace", "--tenant", "nosuch"},
+			noNamespace: {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"},
+		},
 		"list-privileges":   {noTenant: {"--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
 		"explain":           {noTenant: {"get", "pods", "--as", "alice", "--tenant", "nosuch"}},
 		"resume":            {noTenant: {"nosuch"}},
@@ -224,7 +241,8 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 		"adopt":         "checks the tenant itself, because of --force",
 	}
 	for name, cmd := range leaves(newCommand()) {
-		taken := cmd.LocalFlags().Lookup("tenant") != nil || cmd.LocalFlags().Lookup("serviceaccount") != nil || strings.Contains(cmd.Use, "TENANT")
+		taken := cmd.LocalFlags().Lookup("tenant") != nil || cmd.LocalFlags().Lookup("serviceaccount") != nil ||
+			strings.Contains(cmd.Use, "TENANT")
 		if taken && takes[name] == nil && without[name] == "" && worksWithout(name) == "" {
 			t.Errorf("%s takes a tenant or a service account: add its arguments", name)
 		}
@@ -277,8 +295,10 @@ func TestExitCodes(t *testing.T) {
 		err  error
 		want int
 	}{
-		"not installed":          {installation.ErrNotInstalled, exitUnusual},
-		"undetermined by a 403":  {&installation.UndeterminedError{Cause: apierrors.NewForbidden(missing, "x", nil)}, exitUnusual},
+		"not installed": {installation.ErrNotInstalled, exitUnusual},
+		"undetermined by a 403": {
+			&installation.UndeterminedError{Cause: apierrors.NewForbidden(missing, "x", nil)}, exitUnusual,
+		},
 		"undetermined by a 404":  {&installation.UndeterminedError{Cause: apierrors.NewNotFound(missing, "x")}, exitUnusual},
 		"a 403":                  {apierrors.NewForbidden(missing, "x", nil), exitFailed},
 		"an object is missing":   {apierrors.NewNotFound(missing, "x"), exitFailed},

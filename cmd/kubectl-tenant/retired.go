@@ -41,7 +41,10 @@ once nothing names the one before.`,
 			if err != nil && !apierrors.IsNotFound(err) { // a server of an older release has none
 				return c.Explain(err)
 			}
-			rows := &output.List{Columns: append(output.Columns("Tenant", "UID", "Retired", "Named by"), output.Column{Name: "References", Wide: true})}
+			rows := &output.List{
+				Columns: append(output.Columns("Tenant", "UID", "Retired", "Named by"),
+					output.Column{Name: "References", Wide: true}),
+			}
 			for i := 0; list != nil && i < len(list.Items); i++ {
 				if row := retiredRow(&list.Items[i]); len(args) == 0 || slices.Contains(args, row.Cells[0]) {
 					rows.Rows = append(rows.Rows, row)

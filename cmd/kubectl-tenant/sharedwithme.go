@@ -61,8 +61,10 @@ whose server ends in /tenants/<id> stays in the tenant's own space.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			if path, _ := url.Parse(c.Config.Host + c.Config.APIPath); len(list.Rows) == 0 && path != nil && strings.Contains(path.Path, "/tenants/") {
-				_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "this address is limited to one tenant: grants of other tenants apply at the server's own address only")
+			if path, _ := url.Parse(c.Config.Host + c.Config.APIPath); len(list.Rows) == 0 && path != nil &&
+				strings.Contains(path.Path, "/tenants/") {
+				_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
+					"this address is limited to one tenant: grants of other tenants apply at the server's own address only")
 			}
 			return printList(cmd, format, list)
 		},
@@ -88,14 +90,19 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 	if err != nil {
 		return nil, err
 	}
-	grants, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(), metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
+	grants, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(),
+		metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
 	if apierrors.IsBadRequest(err) { // of fields that its definition does not select by
-		return nil, fmt.Errorf("the server's AccessGrants cannot be announced: it runs an older release, or has its definition: %w", err)
+		return nil,
+			fmt.Errorf("the server's AccessGrants cannot be announced: it runs an older release, or has its definition: %w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
-	list := &output.List{Columns: append(output.Columns("Namespace", "Name", "For", "Allows", "Counts"), output.Column{Name: "Given by", Wide: true})}
+	list := &output.List{
+		Columns: append(output.Columns("Namespace", "Name", "For", "Allows", "Counts"),
+			output.Column{Name: "Given by", Wide: true}),
+	}
 	for i := range grants.Items {
 		list.Rows = append(list.Rows, announcedRow(&grants.Items[i], time.Now()))
 	}

@@ -80,7 +80,10 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 		}
 		fields = append(fields, [2]string{"kubetenant", cmp.Or(r.Versions.Kubetenant, unknown)},
 			[2]string{"Deployment mode", mode},
-			[2]string{"Configuration", cmp.Or(strings.Join(nonEmpty(string(r.Configuration.Mode), r.Configuration.Hash), ", hash "), unknown)},
+			[2]string{
+				"Configuration",
+				cmp.Or(strings.Join(nonEmpty(string(r.Configuration.Mode), r.Configuration.Hash), ", hash "), unknown),
+			},
 			[2]string{"Replicas", replicaNames(r)},
 			[2]string{"Definitions", part(r, status.PartDefinitions, orAll(r.MissingDefinitions))},
 			[2]string{"Tenants", part(r, status.PartTenants, tenantsText(r))})
@@ -90,7 +93,8 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 		return err
 	}
 	for _, t := range r.NotReady {
-		if _, err := fmt.Fprintf(screen, "  tenant %s: %s: %s\n", output.Safe(t.Name), output.Safe(t.Reason), output.Safe(t.Message)); err != nil {
+		if _, err := fmt.Fprintf(screen, "  tenant %s: %s: %s\n",
+			output.Safe(t.Name), output.Safe(t.Reason), output.Safe(t.Message)); err != nil {
 			return err
 		}
 	}

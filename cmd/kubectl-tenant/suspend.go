@@ -59,7 +59,9 @@ of the Tenant says: all the way, unless somebody wrote something else.`,
 
 var errSuspendSystem = errors.New("the system tenant cannot be suspended")
 
-func suspend(cmd *cobra.Command, flags *client.Flags, name string, suspension v1alpha1.TenantAccess, mode string) error {
+func suspend(
+	cmd *cobra.Command, flags *client.Flags, name string, suspension v1alpha1.TenantAccess, mode string,
+) error {
 	id, err := client.ParseTenant("tenant", name)
 	if err == nil && id.IsSystem() {
 		err = errSuspendSystem
@@ -124,7 +126,8 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 				say = func(string, ...any) {}
 			}
 			adoption.Nothing = mode == dryRunClient
-			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption, tenancy.Writing{DryRun: dryRunOption(mode), Say: say})
+			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption,
+				tenancy.Writing{DryRun: dryRunOption(mode), Say: say})
 			if err != nil {
 				return c.Explain(err)
 			}
@@ -138,7 +141,8 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
-	cmd.Flags().BoolVar(&adoption.Admins, "admins", false, "make admins of those who have the ClusterRole admin in all namespaces by grant-privileges")
+	cmd.Flags().BoolVar(&adoption.Admins, "admins", false,
+		"make admins of those who have the ClusterRole admin in all namespaces by grant-privileges")
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	format.AddFlags(cmd)

@@ -57,7 +57,8 @@ only.`,
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "labels of namespaces, as in -l env=prod")
-	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false, "go on: whenever namespaces change, print each tenant that is another than before")
+	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false,
+		"go on: whenever namespaces change, print each tenant that is another than before")
 	format.AddFlags(cmd)
 	return cmd
 }
@@ -149,7 +150,9 @@ func settle(ctx context.Context, changes watch.Interface) error {
 }
 
 // list returns the tenants, and the kinds that the caller may not list.
-func (o *tenantsOptions) list(cmd *cobra.Command, c *client.Cluster, own tenant.ID) (all []*tenancy.Tenant, unread []string, err error) {
+func (o *tenantsOptions) list(
+	cmd *cobra.Command, c *client.Cluster, own tenant.ID,
+) (all []*tenancy.Tenant, unread []string, err error) {
 	progress := output.NewProgress(cmd.ErrOrStderr())
 	defer progress.Done()
 	selection := privileges.Selection{Keep: tenancy.IsOfTenants, Tenant: own}
@@ -207,7 +210,9 @@ func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
 }
 
 // keepSelected leaves the namespaces that the selector selects.
-func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p *simulator.Snapshot, own tenant.ID) error {
+func (o *tenantsOptions) keepSelected(
+	ctx context.Context, c *client.Cluster, p *simulator.Snapshot, own tenant.ID,
+) error {
 	k, err := c.Kube()
 	if err != nil {
 		return err
@@ -230,7 +235,8 @@ func (o *tenantsOptions) keepSelected(ctx context.Context, c *client.Cluster, p 
 // has no value.
 func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
-		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true}, output.Column{Name: "All admins", Wide: true}, output.Column{Name: "Quota", Wide: true})}
+		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true},
+		output.Column{Name: "All admins", Wide: true}, output.Column{Name: "Quota", Wide: true})}
 	known := func(text string, kinds ...string) string {
 		if text == "" && slices.ContainsFunc(kinds, func(kind string) bool { return slices.Contains(unread, kind) }) {
 			return unknown
@@ -246,8 +252,10 @@ func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 			Item: t,
 			Cells: []string{
 				t.Name, strconv.Itoa(len(t.Namespaces)), admins(shortened(t.Admins)),
-				quota(t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU)), quota(t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory)),
-				quota(t.Usage(corev1.ResourcePods, "count/pods")), known(string(t.Access), "Tenants"), strings.Join(t.Namespaces, ","),
+				quota(t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU)),
+				quota(t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory)),
+				quota(t.Usage(corev1.ResourcePods, "count/pods")), known(string(t.Access), "Tenants"),
+				strings.Join(t.Namespaces, ","),
 				admins(strings.Join(t.Admins, ",")), quota(t.AllUsage()),
 			},
 		})

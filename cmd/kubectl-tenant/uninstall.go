@@ -73,7 +73,10 @@ func runUninstall(cmd *cobra.Command, flags *client.Flags, o *uninstall.Options)
 		return err
 	}
 	manager := rest.CopyConfig(c.Config)
-	manager.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: []string{user.SystemPrivilegedGroup}}
+	manager.Impersonate = rest.ImpersonationConfig{
+		UserName: tenant.ManagerUser,
+		Groups:   []string{user.SystemPrivilegedGroup},
+	}
 	if o.Manager, err = uninstall.NewClients(manager); err != nil {
 		return err
 	}

@@ -58,7 +58,8 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
-	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to check: a TenancyConfiguration, a Revocation, or objects of a cluster (may be repeated)")
+	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil,
+		"file to check: a TenancyConfiguration, a Revocation, or objects of a cluster (may be repeated)")
 	cmd.Flags().BoolVar(&o.cluster, "cluster", false, "check the cluster that the kubeconfig names")
 	o.format.AddFlags(cmd)
 	cmd.MarkFlagsOneRequired("filename", "cluster")
@@ -194,7 +195,8 @@ func (o *validateOptions) live(cmd *cobra.Command) error {
 }
 
 // errNamespacesUnknown means that the system namespaces of a cluster are unknown.
-var errNamespacesUnknown = errors.New("system Namespaces could not be checked: the configuration that the server publishes " +
+var errNamespacesUnknown = errors.New("system Namespaces could not be checked: " +
+	"the configuration that the server publishes " +
 	"cannot be read (give it with -f tenancy.yaml)")
 
 // publishedNamespaces returns the system namespaces of the cluster. Its error is
@@ -218,7 +220,8 @@ func (o *validateOptions) publishedNamespaces(ctx context.Context, k kubernetes.
 	if unknown {
 		return nil, errNamespacesUnknown
 	}
-	o.warnings = append(o.warnings, "no server publishes its configuration: the default systemNamespaces are assumed (give others with -f tenancy.yaml)")
+	o.warnings = append(o.warnings,
+		"no server publishes its configuration: the default systemNamespaces are assumed (give others with -f tenancy.yaml)")
 	return defaultSystemNamespaces(), nil
 }
 

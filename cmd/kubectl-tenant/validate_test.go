@@ -22,7 +22,8 @@ func newValidatedCluster() *httptest.Server {
 			refuse(w, http.StatusForbidden, "Forbidden")
 			return
 		}
-		binding := `{"metadata":{"name":%q},"roleRef":{"kind":"ClusterRole","name":"view"},"subjects":[{"kind":"Group","name":"tenant:acme"}]}`
+		binding := `{"metadata":{"name":%q},"roleRef":{"kind":"ClusterRole","name":"view"},` +
+			`"subjects":[{"kind":"Group","name":"tenant:acme"}]}`
 		list := `{"kind":%q,"apiVersion":%q,"metadata":{"continue":%q},"items":[%s]}`
 		rbac := "rbac.authorization.k8s.io/v1"
 		switch kind {
@@ -45,5 +46,6 @@ func newValidatedCluster() *httptest.Server {
 
 func refuse(w http.ResponseWriter, code int, reason string) {
 	w.WriteHeader(code)
-	_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"refused","reason":%q,"code":%d}`, reason, code)
+	_, _ = fmt.Fprintf(w,
+		`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"refused","reason":%q,"code":%d}`, reason, code)
 }

@@ -65,5 +65,11 @@ func printIdentity(cmd *cobra.Command, i *client.Caller, format *output.Format) 
 	if i.Expires != nil {
 		expires = i.Expires.Format(time.RFC3339)
 	}
-	return output.NewScreen(out).Fields([][2]string{{"User", i.User}, {"Tenant", tenant + " (" + i.Because + ")"}, {"Source", source}, {"Groups", strings.Join(i.Groups, ", ")}, {"Expires", expires}})
+	return output.NewScreen(out).Fields([][2]string{
+		{"User", i.User},
+		{"Tenant", tenant + " (" + i.Because + ")"},
+		{"Source", source},
+		{"Groups", strings.Join(i.Groups, ", ")},
+		{"Expires", expires},
+	})
 }

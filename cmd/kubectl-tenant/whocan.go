@@ -39,7 +39,8 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
   kubectl tenant who-can get /metrics`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return fmt.Errorf("say what: VERB and RESOURCE, with a NAME or without, or VERB and PATH (see %s --help)", cmd.CommandPath())
+				return fmt.Errorf("say what: VERB and RESOURCE, with a NAME or without, or VERB and PATH (see %s --help)",
+					cmd.CommandPath())
 			}
 			return nil
 		},
@@ -56,12 +57,13 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 				return c.Explain(err)
 			}
 			var wrong error
-			answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-				if wrong = checkAsked(p, q); wrong != nil {
-					return nil
-				}
-				return b.WhoCan(cmd.Context(), q)
-			})
+			answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
+				func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
+					if wrong = checkAsked(p, q); wrong != nil {
+						return nil
+					}
+					return b.WhoCan(cmd.Context(), q)
+				})
 			if err = errors.Join(err, wrong); err != nil {
 				return c.Explain(err)
 			}
@@ -69,7 +71,8 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
-	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false, "look at all namespaces one by one, which is so without -n and NAME")
+	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false,
+		"look at all namespaces one by one, which is so without -n and NAME")
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
@@ -90,7 +93,8 @@ func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 			}
 		}
 	}
-	return fmt.Errorf("no server and no role of this cluster knows the verb %q: did you mean one of %s?", q.Verb, strings.Join(requestVerbs(), ", "))
+	return fmt.Errorf("no server and no role of this cluster knows the verb %q: did you mean one of %s?",
+		q.Verb, strings.Join(requestVerbs(), ", "))
 }
 
 // completeVerbs completes the first argument.
@@ -119,8 +123,10 @@ tenant.`,
 			if err := errors.Join(format.Check(), who.takeUser(cmd, args)); err != nil {
 				return err
 			}
-			if namespace, name, found := strings.Cut(who.user, "/"); found && client.CheckNamespace("", namespace) == nil && client.CheckObject("", name) == nil {
-				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s is taken for a user; for the service account write --serviceaccount %s\n", who.user, who.user)
+			if namespace, name, found := strings.Cut(who.user, "/"); found && client.CheckNamespace("", namespace) == nil &&
+				client.CheckObject("", name) == nil {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+					"warning: %s is taken for a user; for the service account write --serviceaccount %s\n", who.user, who.user)
 			}
 			c, err := flags.Cluster()
 			if err != nil {
@@ -132,13 +138,14 @@ tenant.`,
 			}
 			paths := privileges.PathsTo(name)
 			namespace, _ := tenant.ServiceAccountNamespace(name)
-			answers, err := ask(cmd, c, config, privileges.ForActions(namespace, privileges.Actions(paths)), func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-				owner := tenant.ID{}
-				if namespace != "" {
-					owner = p.Owner(namespace)
-				}
-				return b.WhoCanBecome(cmd.Context(), paths, owner)
-			})
+			answers, err := ask(cmd, c, config, privileges.ForActions(namespace, privileges.Actions(paths)),
+				func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
+					owner := tenant.ID{}
+					if namespace != "" {
+						owner = p.Owner(namespace)
+					}
+					return b.WhoCanBecome(cmd.Context(), paths, owner)
+				})
 			if err != nil {
 				return c.Explain(err)
 			}
@@ -146,7 +153,8 @@ tenant.`,
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
-	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "", "a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
+	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "",
+		"a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
@@ -186,7 +194,8 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	}
 	progress.Done()
 	if len(p.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
+		return nil,
+			fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
 	}
 	b, err := privileges.NewBoundary(quiet(cmd.Context()), p, known, lines)
 	if err != nil {
@@ -322,13 +331,17 @@ func newAnswersFlags() *answersFlags { return &answersFlags{Format: output.NewLi
 // addFlags adds them to a command.
 func (f *answersFlags) addFlags(cmd *cobra.Command) {
 	f.AddFlags(cmd)
-	cmd.Flags().BoolVar(&f.hideSystem, "hide-system", true, "leave out what every cluster has of its own: default bindings of Kubernetes")
+	cmd.Flags().BoolVar(&f.hideSystem, "hide-system", true,
+		"leave out what every cluster has of its own: default bindings of Kubernetes")
 }
 
 // print prints answers; none is said where there are none.
 func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, none string) error {
 	hidden := 0
-	list := &output.List{Columns: append(output.Columns("Kind", "Name", "Tenants", "Scope"), output.Column{Name: "By"}, output.Column{Name: "Role", Wide: true})}
+	list := &output.List{
+		Columns: append(output.Columns("Kind", "Name", "Tenants", "Scope"), output.Column{Name: "By"},
+			output.Column{Name: "Role", Wide: true}),
+	}
 	paths := len(answers) > 0 && answers[0].Path != ""
 	if paths {
 		list.Columns = append(output.Columns("How", "Across tenants"), list.Columns...)
@@ -360,7 +373,8 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 		return err
 	}
 	if hidden > 0 {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d hidden that every cluster has of its own (--hide-system=false shows them)\n", hidden)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+			"%d hidden that every cluster has of its own (--hide-system=false shows them)\n", hidden)
 	}
 	return nil
 }

@@ -24,7 +24,8 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	cmd := command.New("kubetenant-gateway", "Tenants for clusters whose kube-apiserver nobody may configure", `A reverse proxy before one or several kube-apiservers. It authenticates, keeps
+	cmd := command.New("kubetenant-gateway", "Tenants for clusters whose kube-apiserver nobody may configure",
+		`A reverse proxy before one or several kube-apiservers. It authenticates, keeps
 tenants apart, limits what goes over all namespaces, and sends requests on by
 impersonation with a credential of its own. Any number of replicas.`)
 	cmd.AddCommand(newServeCommand(), newGenerateCommand())

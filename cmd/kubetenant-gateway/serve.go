@@ -37,14 +37,18 @@ func newServeCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required), whose section gateway names the clusters. It and the files it names are followed.")
+	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required), whose section gateway names the "+
+		"clusters. It and the files it names are followed.")
 	f.StringVar(&o.listen, "listen", ":6443", "address for callers")
-	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil, "addresses or CIDRs of load balancers, from which nobody else can connect, that say by the PROXY protocol whose each connection is; from them one that does not is closed, of others nothing is believed")
+	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil, "addresses or CIDRs of load balancers, "+
+		"from which nobody else can connect, that say by the PROXY protocol whose each connection is; "+
+		"from them one that does not is closed, of others nothing is believed")
 	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
 	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
 	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
 	o.memory.Quantity = resource.MustParse("1Gi")
-	f.Var(&o.memory, "memory-limit", "memory of the process, as its container's limit says: GOMEMLIMIT is nine tenths of it, unless that is set")
+	f.Var(&o.memory, "memory-limit",
+		"memory of the process, as its container's limit says: GOMEMLIMIT is nine tenths of it, unless that is set")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
@@ -82,7 +86,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	registry := metrics.NewKubeRegistry()
-	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.RawMustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	tracer, last, err := serving.Tracer(background, config.Service.Tracing, "kubetenant-gateway")
 	if err != nil {
 		return err
@@ -99,7 +104,9 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	live := []healthz.HealthChecker{healthz.PingHealthz}
-	side, err := serving.ServeSide(ctx, o.metrics, registry, live, []healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid(), healthz.NamedCheck("clusters", g.Known)})
+	side, err := serving.ServeSide(ctx, o.metrics, registry, live, []healthz.HealthChecker{
+		healthz.PingHealthz, server.Draining(), server.CertificateValid(), healthz.NamedCheck("clusters", g.Known),
+	})
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 func newCommand() *cobra.Command {
-	cmd := command.New("kubetenant-webhook", "Tenants for a cluster whose kube-apiserver nobody may rebuild", `Answers an unmodified kube-apiserver's webhooks: who a token is and of which
+	cmd := command.New("kubetenant-webhook", "Tenants for a cluster whose kube-apiserver nobody may rebuild",
+		`Answers an unmodified kube-apiserver's webhooks: who a token is and of which
 tenant (TokenReview), what may cross between tenants (SubjectAccessReview), and
 what may stand in tenant space (AdmissionReview). Any number of replicas.`)
 	cmd.AddCommand(newServeCommand(), newControllerCommand(), newCertificatesCommand(), newGenerateCommand())

@@ -34,11 +34,14 @@ type follower struct {
 
 func (f *follower) addFlags(cmd *cobra.Command) {
 	f.cluster.addFlags(cmd)
-	cmd.Flags().StringVar(&f.listen, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
+	cmd.Flags().StringVar(&f.listen, "metrics-listen", ":8080",
+		"address of /metrics and of the health checks, without TLS")
 }
 
 // run does the tasks while this process leads, and tells of itself with further metrics.
-func (f *follower) run(ctx context.Context, further []metrics.Registerable, ready []healthz.HealthChecker, tasks ...leader.Task) error {
+func (f *follower) run(
+	ctx context.Context, further []metrics.Registerable, ready []healthz.HealthChecker, tasks ...leader.Task,
+) error {
 	config, err := f.config()
 	if err != nil {
 		return err
@@ -56,7 +59,8 @@ func (f *follower) run(ctx context.Context, further []metrics.Registerable, read
 		return 0
 	})
 	registry := metrics.NewKubeRegistry()
-	registry.RawMustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), leading)
+	registry.RawMustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), leading)
 	for _, m := range further {
 		if err := registry.Register(m); err != nil {
 			return err
@@ -81,7 +85,8 @@ func newControllerCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 	}
 	f.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&system, "system-namespaces", system, "namespaces that no tenant owns, whatever label they have: authorization.systemNamespaces of the configuration")
+	cmd.Flags().StringSliceVar(&system, "system-namespaces", system,
+		"namespaces that no tenant owns, whatever label they have: authorization.systemNamespaces of the configuration")
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count what the objects of tenants use")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
@@ -100,7 +105,8 @@ func newControllerCommand() *cobra.Command {
 		lacking := metrics.NewGauge(&metrics.GaugeOpts{
 			Name:           lackingMetric,
 			StabilityLevel: metrics.ALPHA,
-			Help:           "Of how many resources some objects lack their tenant's label: lists of those over all namespaces are closed to the tenants.",
+			Help: "Of how many resources some objects lack their tenant's label: " +
+				"lists of those over all namespaces are closed to the tenants.",
 		})
 		tasks = append(tasks, func(ctx context.Context) error {
 			for ctx.Err() == nil {
@@ -130,7 +136,8 @@ the webhook configurations of their authorities.`,
 		Args: cobra.NoArgs,
 	}
 	f.addFlags(cmd)
-	cmd.Flags().StringSliceVar(&names, "name", nil, "DNS names and addresses besides the Service's by which kube-apiserver reaches the service")
+	cmd.Flags().StringSliceVar(&names, "name", nil,
+		"DNS names and addresses besides the Service's by which kube-apiserver reaches the service")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
 		if err != nil {

@@ -36,7 +36,9 @@ func TestMetricsExist(t *testing.T) {
 	}
 	stack, err := kubetenant.New(t.Context(), &configv1alpha1.Settings{}, kubetenant.Server{
 		Register: register,
-		Cluster:  kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)},
+		Cluster: kubetenant.Cluster{
+			Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -44,7 +46,8 @@ func TestMetricsExist(t *testing.T) {
 	if _, err := service.New(service.Options{Stack: stack, Register: register}); err != nil {
 		t.Fatal(err)
 	}
-	quotas, err := tenantquota.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}))
+	quotas, err := tenantquota.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,12 +55,13 @@ func TestMetricsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	objects, err := tenants.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceTenants):            "TenantList",
-		v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
-		v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
-		v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
-	}), nil)
+	objects, err := tenants.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{
+			v1alpha1.Resource(v1alpha1.ResourceTenants):            "TenantList",
+			v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+			v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+			v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+		}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +71,8 @@ func TestMetricsExist(t *testing.T) {
 	for _, m := range live.NewDefinitionMonitor(nil).Metrics() {
 		known = append(known, m.FQName())
 	}
-	known = append(known, certificateExpiry, clientCertificateExpiry, stateCurrent, leadingMetric, lackingMetric, certificates.New(nil, "", nil).Due.FQName())
+	known = append(known, certificateExpiry, clientCertificateExpiry, stateCurrent, leadingMetric, lackingMetric,
+		certificates.New(nil, "", nil).Due.FQName())
 	named := regexp.MustCompile(`kubetenant_[a-z_]+`)
 	check := func(where, text string) {
 		for _, name := range named.FindAllString(text, -1) {

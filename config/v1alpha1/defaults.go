@@ -54,7 +54,8 @@ func Default(s *Settings) {
 	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})
 	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
 	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation,
-		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "argocd.argoproj.io/tracking-id", "argocd.argoproj.io/sync-wave")
+		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "argocd.argoproj.io/tracking-id",
+		"argocd.argoproj.io/sync-wave")
 	defaultText(&s.Admission.Namespace.NamespacePrefix, tenantv1alpha1.NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
 	defaultAdmission(&s.Admission)
@@ -71,7 +72,8 @@ func defaultAdmission(a *Admission) {
 	p := &a.Placement.PlacementRules
 	defaultValue(&p.NodeSelector, FieldRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
 	defaultValue(&p.NodeAffinity, FieldRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
-	defaultValue(&p.TopologySpread, FieldRule{Allowed: []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}})
+	defaultValue(&p.TopologySpread,
+		FieldRule{Allowed: []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}})
 	defaultRules(p.fields())
 	for i := range a.Placement.Tenants {
 		defaultRules(a.Placement.Tenants[i].fields())

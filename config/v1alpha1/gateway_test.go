@@ -30,59 +30,113 @@ const gatewayCluster = `  clusters:
 // TestGatewaySection: each field wrong in turn is told by its path.
 func TestGatewaySection(t *testing.T) {
 	for what, c := range map[string]struct{ old, new, at string }{
-		"nothing is wrong":             {"", "", ""},
-		"a name":                       {"name: eu1", "name: EU1", "gateway.clusters[0].name"},
-		"a name with a slash":          {"name: eu1", "name: eu1/x", "gateway.clusters[0].name"},
-		"an unknown field":             {"root: true", "rood: true", `unknown field "gateway.clusters[0].rood"`},
-		"nobody may":                   {`tenants: ["*", system]`, "tenants: []", "gateway.clusters[0].tenants"},
-		"no tenant":                    {`tenants: ["*", system]`, `tenants: ["a b"]`, "gateway.clusters[0].tenants[0]"},
-		"no reader":                    {"reader: { kubeConfigFile: reader }", "reader: {}", "gateway.clusters[0].reader.kubeConfigFile"},
-		"no impersonator":              {"kubeConfigFile: imp, ", "", "gateway.clusters[0].impersonator.kubeConfigFile"},
-		"a mode":                       {"mode: Constrained", "mode: Constraint", "gateway.clusters[0].impersonator.mode"},
-		"tokens":                       {"tokens: Pass", "tokens: Maybe", "gateway.clusters[0].serviceAccounts.tokens"},
-		"no issuer":                    {`issuers: ["https://i"]`, "issuers: []", "gateway.clusters[0].serviceAccounts.issuers"},
-		"an empty issuer":              {`issuers: ["https://i"]`, `issuers: [""]`, "gateway.clusters[0].serviceAccounts.issuers[0]"},
-		"the system is mapped":         {"tenantMap: { acme: acme-eu }", "tenantMap: { system: acme }", "gateway.clusters[0].tenantMap[system]"},
-		"a tenant becomes the system":  {"tenantMap: { acme: acme-eu }", "tenantMap: { acme: system }", "gateway.clusters[0].tenantMap[acme]"},
-		"two tenants become one":       {"tenantMap: { acme: acme-eu }", "tenantMap: { acme: x, globex: x }", "gateway.clusters[0].tenantMap[globex]"},
-		"a tenant becomes nothing":     {"tenantMap: { acme: acme-eu }", `tenantMap: { acme: "" }`, "gateway.clusters[0].tenantMap[acme]"},
-		"a reserved default user":      {`defaultUser: "kubetenant:gateway"`, `defaultUser: "system:admin"`, "gateway.clusters[0].identity.defaultUser"},
-		"nobody asks":                  {`withUser: true, defaultUser: "kubetenant:gateway"`, "withUser: false", "gateway.clusters[0].identity.defaultUser"},
-		"a pattern":                    {`"dev-.*"`, `"dev-("`, "gateway.clusters[0].identity.groupPattern"},
-		"a pattern that breaks out":    {`"dev-.*"`, `"a)|(b"`, "gateway.clusters[0].identity.groupPattern"},
-		"a prefix of the cluster's":    {`usernamePrefix: "kt:"`, `usernamePrefix: "system:x"`, "gateway.clusters[0].identity.usernamePrefix"},
-		"half a prefix of that":        {`usernamePrefix: "kt:"`, `usernamePrefix: "sys"`, "gateway.clusters[0].identity.usernamePrefix"},
-		"a prefix of tenants' groups":  {`groupsPrefix: "g:"`, `groupsPrefix: "tenant:"`, "gateway.clusters[0].identity.groupsPrefix"},
-		"an extra without a domain":    {"extras: [example.com/floor]", "extras: [floor]", "gateway.clusters[0].identity.extras[0]"},
-		"an extra in upper case":       {"extras: [example.com/floor]", "extras: [example.com/Floor]", "gateway.clusters[0].identity.extras[0]"},
-		"an extra that a server sets":  {"extras: [example.com/floor]", "extras: [kubetenant.dev/tenant]", "gateway.clusters[0].identity.extras[0]"},
-		"a user of no tenant":          {"tenant: acme, user", `tenant: "", user`, "gateway.clusters[0].identity.users[0].tenant"},
-		"a user of the system":         {"tenant: acme, user", "tenant: system, user", "gateway.clusters[0].identity.users[0].tenant"},
+		"nothing is wrong":    {"", "", ""},
+		"a name":              {"name: eu1", "name: EU1", "gateway.clusters[0].name"},
+		"a name with a slash": {"name: eu1", "name: eu1/x", "gateway.clusters[0].name"},
+		"an unknown field":    {"root: true", "rood: true", `unknown field "gateway.clusters[0].rood"`},
+		"nobody may":          {`tenants: ["*", system]`, "tenants: []", "gateway.clusters[0].tenants"},
+		"no tenant":           {`tenants: ["*", system]`, `tenants: ["a b"]`, "gateway.clusters[0].tenants[0]"},
+		"no reader": {
+			"reader: { kubeConfigFile: reader }", "reader: {}", "gateway.clusters[0].reader.kubeConfigFile",
+		},
+		"no impersonator": {"kubeConfigFile: imp, ", "", "gateway.clusters[0].impersonator.kubeConfigFile"},
+		"a mode":          {"mode: Constrained", "mode: Constraint", "gateway.clusters[0].impersonator.mode"},
+		"tokens":          {"tokens: Pass", "tokens: Maybe", "gateway.clusters[0].serviceAccounts.tokens"},
+		"no issuer":       {`issuers: ["https://i"]`, "issuers: []", "gateway.clusters[0].serviceAccounts.issuers"},
+		"an empty issuer": {`issuers: ["https://i"]`, `issuers: [""]`, "gateway.clusters[0].serviceAccounts.issuers[0]"},
+		"the system is mapped": {
+			"tenantMap: { acme: acme-eu }", "tenantMap: { system: acme }", "gateway.clusters[0].tenantMap[system]",
+		},
+		"a tenant becomes the system": {
+			"tenantMap: { acme: acme-eu }", "tenantMap: { acme: system }", "gateway.clusters[0].tenantMap[acme]",
+		},
+		"two tenants become one": {
+			"tenantMap: { acme: acme-eu }", "tenantMap: { acme: x, globex: x }", "gateway.clusters[0].tenantMap[globex]",
+		},
+		"a tenant becomes nothing": {
+			"tenantMap: { acme: acme-eu }", `tenantMap: { acme: "" }`, "gateway.clusters[0].tenantMap[acme]",
+		},
+		"a reserved default user": {
+			`defaultUser: "kubetenant:gateway"`, `defaultUser: "system:admin"`, "gateway.clusters[0].identity.defaultUser",
+		},
+		"nobody asks": {
+			`withUser: true, defaultUser: "kubetenant:gateway"`, "withUser: false", "gateway.clusters[0].identity.defaultUser",
+		},
+		"a pattern":                 {`"dev-.*"`, `"dev-("`, "gateway.clusters[0].identity.groupPattern"},
+		"a pattern that breaks out": {`"dev-.*"`, `"a)|(b"`, "gateway.clusters[0].identity.groupPattern"},
+		"a prefix of the cluster's": {
+			`usernamePrefix: "kt:"`, `usernamePrefix: "system:x"`, "gateway.clusters[0].identity.usernamePrefix",
+		},
+		"half a prefix of that": {
+			`usernamePrefix: "kt:"`, `usernamePrefix: "sys"`, "gateway.clusters[0].identity.usernamePrefix",
+		},
+		"a prefix of tenants' groups": {
+			`groupsPrefix: "g:"`, `groupsPrefix: "tenant:"`, "gateway.clusters[0].identity.groupsPrefix",
+		},
+		"an extra without a domain": {
+			"extras: [example.com/floor]", "extras: [floor]", "gateway.clusters[0].identity.extras[0]",
+		},
+		"an extra in upper case": {
+			"extras: [example.com/floor]", "extras: [example.com/Floor]", "gateway.clusters[0].identity.extras[0]",
+		},
+		"an extra that a server sets": {
+			"extras: [example.com/floor]", "extras: [kubetenant.dev/tenant]", "gateway.clusters[0].identity.extras[0]",
+		},
+		"a user of no tenant": {"tenant: acme, user", `tenant: "", user`, "gateway.clusters[0].identity.users[0].tenant"},
+		"a user of the system": {
+			"tenant: acme, user", "tenant: system, user", "gateway.clusters[0].identity.users[0].tenant",
+		},
 		"a user without a name":        {"user: alice", `user: ""`, "gateway.clusters[0].identity.users[0].user"},
 		"a user becomes the cluster's": {"as: bob", `as: "system:admin"`, "gateway.clusters[0].identity.users[0].as"},
 		"a user becomes nobody":        {"as: bob", `as: ""`, "gateway.clusters[0].identity.users[0].as"},
 		"a user becomes an unmapped":   {"as: bob", `as: "kt:bob"`, "gateway.clusters[0].identity.users[0].as"},
-		"a user becomes a system's":    {`usernamePrefix: "kt:", groupsPrefix: "g:", extras: [example.com/floor], withUID: true, users: [ { tenant: acme, user: alice, as: bob } ], unmapped: Keep`, "users: [ { tenant: acme, user: alice, as: root } ], unmapped: Deny", "gateway.clusters[0].identity.users[0].as"},
-		"a user twice":                 {"as: bob }", "as: bob }, { tenant: acme, user: alice, as: eve }", "gateway.clusters[0].identity.users[1]"},
-		"users, and one for all":       {"withUser: true", "withUser: false", "gateway.clusters[0].identity.users"},
-		"the unmapped":                 {"unmapped: Keep", "unmapped: Drop", "gateway.clusters[0].identity.unmapped"},
-		"admission":                    {"admission: Unchecked", "admission: Never", "gateway.clusters[0].admission"},
-		"a namespace":                  {"namespace: kubetenant-system", "namespace: a/b", "gateway.clusters[0].namespace"},
-		"a label":                      {"region: eu", "region: \"e u\"", "gateway.clusters[0].labels"},
-		"a label's key":                {"region: eu", "\"a b\": eu", "gateway.clusters[0].labels"},
-		"a view":                       {"  clusters:", "  views: { clusters: { enabled: maybe } }\n  clusters:", "gateway.views.clusters.enabled"},
-		"another view":                 {"  clusters:", "  views: { nodes: { enabled: true } }\n  clusters:", `unknown field "gateway.views.nodes"`},
-		"no requests":                  {"  clusters:", "  limits: { perTenantRequests: 0 }\n  clusters:", "gateway.limits.perTenantRequests"},
-		"no streams":                   {"  clusters:", "  limits: { perTenantStreams: -1 }\n  clusters:", "gateway.limits.perTenantStreams"},
-		"no bodies":                    {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
-		"no time":                      {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
-		"too many goaways":             {"  clusters:", "  limits: { goawayPerMillion: 20001 }\n  clusters:", "gateway.limits.goawayPerMillion"},
-		"fewer than none":              {"  clusters:", "  limits: { goawayPerMillion: -1 }\n  clusters:", "gateway.limits.goawayPerMillion"},
-		"the end of sessions":          {"  clusters:", "  sessions: { endWithCredential: maybe }\n  clusters:", "gateway.sessions.endWithCredential"},
-		"audit without a log":          {"  clusters:", "  audit: { policyFile: p }\n  clusters:", "gateway.audit.logPath"},
-		"audit without a policy":       {"  clusters:", "  audit: { logPath: l }\n  clusters:", "gateway.audit.policyFile"},
-		"a second root":                {"  clusters:", "  clusters:\n  - { name: us1, root: true, tenants: [a], reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i } }", "gateway.clusters[1].root"},
-		"a name twice":                 {"  clusters:", "  clusters:\n  - { name: eu1, tenants: [a], reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i } }", "gateway.clusters[1].name"},
+		"a user becomes a system's": {
+			`usernamePrefix: "kt:", groupsPrefix: "g:", extras: [example.com/floor], withUID: true, ` +
+				`users: [ { tenant: acme, user: alice, as: bob } ], unmapped: Keep`,
+			"users: [ { tenant: acme, user: alice, as: root } ], unmapped: Deny",
+			"gateway.clusters[0].identity.users[0].as",
+		},
+		"a user twice": {
+			"as: bob }", "as: bob }, { tenant: acme, user: alice, as: eve }", "gateway.clusters[0].identity.users[1]",
+		},
+		"users, and one for all": {"withUser: true", "withUser: false", "gateway.clusters[0].identity.users"},
+		"the unmapped":           {"unmapped: Keep", "unmapped: Drop", "gateway.clusters[0].identity.unmapped"},
+		"admission":              {"admission: Unchecked", "admission: Never", "gateway.clusters[0].admission"},
+		"a namespace":            {"namespace: kubetenant-system", "namespace: a/b", "gateway.clusters[0].namespace"},
+		"a label":                {"region: eu", "region: \"e u\"", "gateway.clusters[0].labels"},
+		"a label's key":          {"region: eu", "\"a b\": eu", "gateway.clusters[0].labels"},
+		"a view": {
+			"  clusters:", "  views: { clusters: { enabled: maybe } }\n  clusters:", "gateway.views.clusters.enabled",
+		},
+		"another view": {
+			"  clusters:", "  views: { nodes: { enabled: true } }\n  clusters:", `unknown field "gateway.views.nodes"`,
+		},
+		"no requests": {"  clusters:", "  limits: { perTenantRequests: 0 }\n  clusters:", "gateway.limits.perTenantRequests"},
+		"no streams":  {"  clusters:", "  limits: { perTenantStreams: -1 }\n  clusters:", "gateway.limits.perTenantStreams"},
+		"no bodies":   {"  clusters:", "  limits: { bodyBytes: 0 }\n  clusters:", "gateway.limits.bodyBytes"},
+		"no time":     {"  clusters:", "  limits: { timeout: 0s }\n  clusters:", "gateway.limits.timeout"},
+		"too many goaways": {
+			"  clusters:", "  limits: { goawayPerMillion: 20001 }\n  clusters:", "gateway.limits.goawayPerMillion",
+		},
+		"fewer than none": {
+			"  clusters:", "  limits: { goawayPerMillion: -1 }\n  clusters:", "gateway.limits.goawayPerMillion",
+		},
+		"the end of sessions": {
+			"  clusters:", "  sessions: { endWithCredential: maybe }\n  clusters:", "gateway.sessions.endWithCredential",
+		},
+		"audit without a log":    {"  clusters:", "  audit: { policyFile: p }\n  clusters:", "gateway.audit.logPath"},
+		"audit without a policy": {"  clusters:", "  audit: { logPath: l }\n  clusters:", "gateway.audit.policyFile"},
+		"a second root": {
+			"  clusters:",
+			"  clusters:\n  - { name: us1, root: true, tenants: [a], reader: { kubeConfigFile: r }, impersonator: " +
+				"{ kubeConfigFile: i } }",
+			"gateway.clusters[1].root",
+		},
+		"a name twice": {
+			"  clusters:",
+			"  clusters:\n  - { name: eu1, tenants: [a], reader: { kubeConfigFile: r }, impersonator: { kubeConfigFile: i } }",
+			"gateway.clusters[1].name",
+		},
 	} {
 		text := strings.Replace(gatewayCluster, c.old, c.new, 1)
 		if c.old != "" && text == gatewayCluster {
@@ -93,11 +147,13 @@ func TestGatewaySection(t *testing.T) {
 			t.Errorf("%s: %v, want %s", what, err, c.at)
 		}
 	}
-	if _, err := v1alpha1.Decode([]byte(gatewayHeader + "  clusters: []\n")); err == nil || !strings.Contains(err.Error(), "gateway.clusters") {
+	if _, err := v1alpha1.Decode([]byte(gatewayHeader + "  clusters: []\n")); err == nil ||
+		!strings.Contains(err.Error(), "gateway.clusters") {
 		t.Errorf("no cluster: %v", err)
 	}
 	const proxy = "authentication: { sources: [ { name: p, tenants: [acme], frontProxy: {} } ] }\n"
-	if _, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + proxy)); err == nil || !strings.Contains(err.Error(), "authentication.sources[0].frontProxy") {
+	if _, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + proxy)); err == nil ||
+		!strings.Contains(err.Error(), "authentication.sources[0].frontProxy") {
 		t.Errorf("headers of a proxy: %v", err)
 	}
 }
@@ -115,7 +171,8 @@ func TestGatewayPaths(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := c.Gateway
-	got := fmt.Sprint(g.Clusters[0].Reader.KubeConfigFile, " ", g.Clusters[0].Impersonator.KubeConfigFile, " ", g.Audit.PolicyFile, " ", g.Audit.LogPath)
+	got := fmt.Sprint(g.Clusters[0].Reader.KubeConfigFile, " ", g.Clusters[0].Impersonator.KubeConfigFile, " ",
+		g.Audit.PolicyFile, " ", g.Audit.LogPath)
 	if want := fmt.Sprint(dir, "/reader ", dir, "/imp ", dir, "/policy.yaml -"); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

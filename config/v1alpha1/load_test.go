@@ -17,20 +17,26 @@ const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\
 
 func TestDecodeIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty":             {"", "0 documents, want one"},
-		"another kind":      {"apiVersion: kubetenant.dev/v1alpha1\nkind: Other\n", "want apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration"},
-		"another version":   {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "want apiVersion"},
-		"no kind":           {"authentication: {}\n", "want apiVersion"},
-		"unknown field":     {header + "authentication: { surces: [] }\n", `unknown field "authentication.surces"`},
-		"field in a case":   {header + "Authentication: {}\n", `unknown field "Authentication"`},
-		"duplicate field":   {header + "authentication: {}\nauthentication: {}\n", "already set in map"},
-		"unknown in a list": {header + "authentication: { sources: [ { name: x, x509: { ca: y } } ] }\n", `unknown field "authentication.sources[0].x509.ca"`},
-		"wrong type":        {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
-		"two documents":     {header + "---\n" + header, "2 documents, want one"},
-		"another's fields":  {"apiVersion: v1\nkind: Secret\ndata: {}\n", "want apiVersion"},
-		"both at once":      {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
-		"not YAML":          {header + "\t{", "yaml"},
-		"a list":            {"- a\n", "cannot unmarshal array"},
+		"empty": {"", "0 documents, want one"},
+		"another kind": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: Other\n",
+			"want apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration",
+		},
+		"another version": {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "want apiVersion"},
+		"no kind":         {"authentication: {}\n", "want apiVersion"},
+		"unknown field":   {header + "authentication: { surces: [] }\n", `unknown field "authentication.surces"`},
+		"field in a case": {header + "Authentication: {}\n", `unknown field "Authentication"`},
+		"duplicate field": {header + "authentication: {}\nauthentication: {}\n", "already set in map"},
+		"unknown in a list": {
+			header + "authentication: { sources: [ { name: x, x509: { ca: y } } ] }\n",
+			`unknown field "authentication.sources[0].x509.ca"`,
+		},
+		"wrong type":       {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
+		"two documents":    {header + "---\n" + header, "2 documents, want one"},
+		"another's fields": {"apiVersion: v1\nkind: Secret\ndata: {}\n", "want apiVersion"},
+		"both at once":     {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
+		"not YAML":         {header + "\t{", "yaml"},
+		"a list":           {"- a\n", "cannot unmarshal array"},
 	} {
 		_, err := v1alpha1.Decode([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -76,7 +82,8 @@ authorization: { sharedClusterResources: [] }
 		t.Errorf("defaults = %v, %v", certs.X509.OldFormat, tokens.TokenFile.DefaultTenant)
 	}
 	z := c.Authorization
-	if len(z.SystemSubjects.Users) != 6 || len(z.SystemSubjects.Groups) != 4 || len(z.SystemNamespaces) != 4 || len(z.UnboundAllow.Paths) != 7 {
+	if len(z.SystemSubjects.Users) != 6 || len(z.SystemSubjects.Groups) != 4 || len(z.SystemNamespaces) != 4 ||
+		len(z.UnboundAllow.Paths) != 7 {
 		t.Errorf("defaults = %+v", z)
 	}
 	if z.SharedClusterResources == nil || len(z.SharedClusterResources) != 0 {
@@ -106,7 +113,8 @@ func TestDefaultTenant(t *testing.T) {
 func TestLoadResolvesPaths(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tenancy.yaml")
-	text := header + "authentication: { sources: [ { name: a, tokenFile: { path: t.csv } }, { name: b, tokenFile: { path: /abs/t.csv } } ] }\n"
+	text := header + "authentication: { sources: [ { name: a, tokenFile: { path: t.csv } }, { name: b, tokenFile: " +
+		"{ path: /abs/t.csv } } ] }\n"
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,10 @@ func (r *Replica) Data() (map[string]string, error) {
 
 // ConfigMap returns the object in a namespace. Its files are left out where they are too large.
 func (p *Published) ConfigMap(namespace string) (*corev1.ConfigMap, error) {
-	text, err := yaml.Marshal(&TenancyConfiguration{TypeMeta: metav1.TypeMeta{APIVersion: tenantv1alpha1.GroupVersion, Kind: KindTenancyConfiguration}, Settings: p.Settings})
+	text, err := yaml.Marshal(&TenancyConfiguration{
+		TypeMeta: metav1.TypeMeta{APIVersion: tenantv1alpha1.GroupVersion, Kind: KindTenancyConfiguration},
+		Settings: p.Settings,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +86,11 @@ func (p *Published) ConfigMap(namespace string) (*corev1.ConfigMap, error) {
 			data[key] = file
 		}
 	}
-	return &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: PublishedName, Namespace: namespace}, Data: data}, nil
+	return &corev1.ConfigMap{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+		ObjectMeta: metav1.ObjectMeta{Name: PublishedName, Namespace: namespace},
+		Data:       data,
+	}, nil
 }
 
 // PublishedIn reads what [Published.ConfigMap] wrote. The error wraps [ErrNotPublished].

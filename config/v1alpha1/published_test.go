@@ -126,7 +126,9 @@ func TestPublishedLarge(t *testing.T) {
 
 // TestPublishedForged: an object that holds anything else is refused, and never taken for the default.
 func TestPublishedForged(t *testing.T) {
-	for _, text := range []string{"", "kind: Secret", "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, later: true}"} {
+	for _, text := range []string{
+		"", "kind: Secret", "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, later: true}",
+	} {
 		got, err := v1alpha1.PublishedIn(&corev1.ConfigMap{Data: map[string]string{"tenancy.yaml": text}})
 		if got != nil || !errors.Is(err, v1alpha1.ErrNotPublished) {
 			t.Errorf("%q: %+v, %v", text, got, err)

@@ -130,7 +130,8 @@ func (r *Revocation) validate() field.ErrorList {
 	}
 	for i, s := range r.ServiceAccounts {
 		if !isUID.MatchString(s.UID) {
-			errs = append(errs, field.Invalid(field.NewPath("serviceAccounts").Index(i).Child("uid"), s.UID, "must be the UID of a ServiceAccount"))
+			errs = append(errs,
+				field.Invalid(field.NewPath("serviceAccounts").Index(i).Child("uid"), s.UID, "must be the UID of a ServiceAccount"))
 		}
 	}
 	for i, t := range r.Tenants {
@@ -165,7 +166,8 @@ func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(path.Child("issuer"), "a serial number is unique to its issuer"))
 	}
 	if strings.Contains(c.Issuer, " = ") {
-		errs = append(errs, field.Invalid(path.Child("issuer"), c.Issuer, "must have the form of RFC 2253, without spaces around ="))
+		errs = append(errs,
+			field.Invalid(path.Child("issuer"), c.Issuer, "must have the form of RFC 2253, without spaces around ="))
 	}
 	if c.Serial = serial; serial == "" {
 		c.Serial = "0"

@@ -66,7 +66,8 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Required(path.Child("tenants"), "the tenants that the source may mint"))
 	}
 	if strings.HasPrefix(s.UsernamePrefix, "system:") {
-		errs = append(errs, field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix, "makes every user name a reserved one"))
+		errs = append(errs,
+			field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix, "makes every user name a reserved one"))
 	}
 	if strings.HasPrefix(s.GroupsPrefix, "system:") || strings.HasPrefix(s.GroupsPrefix, tenant.GroupPrefix) {
 		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix, "makes every group a reserved one"))
@@ -139,7 +140,8 @@ func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
 	}
 	errs := exactlyOne(path, "issuer", m.Issuer, "prefix", m.Prefix, "opaque", opaque)
 	if m.Opaque && s.claimed.opaque != "" {
-		errs = append(errs, field.Forbidden(path.Child("opaque"), "source "+s.claimed.opaque+" already has the opaque tokens"))
+		errs = append(errs,
+			field.Forbidden(path.Child("opaque"), "source "+s.claimed.opaque+" already has the opaque tokens"))
 	} else if m.Opaque {
 		s.claimed.opaque = s.Name
 	}
@@ -169,7 +171,8 @@ func (x *X509) validate(s *validatedSource) field.ErrorList {
 		errs = append(errs, field.Required(s.own.Child("clientCAFile"), "the certificate authorities, PEM"))
 	}
 	if x.OldFormat != OldFormatAllow && x.OldFormat != OldFormatDeny {
-		errs = append(errs, field.NotSupported(s.own.Child("oldFormat"), x.OldFormat, []OldFormat{OldFormatAllow, OldFormatDeny}))
+		errs = append(errs,
+			field.NotSupported(s.own.Child("oldFormat"), x.OldFormat, []OldFormat{OldFormatAllow, OldFormatDeny}))
 	}
 	return append(errs, validateNames(x.SystemOrganizations, s.own.Child("systemOrganizations"))...)
 }

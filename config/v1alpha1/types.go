@@ -274,7 +274,11 @@ type SystemSubjects struct {
 
 // Names are those names, and that of the server's own manager, whom no list leaves out.
 func (s *SystemSubjects) Names() *tenant.SystemNames {
-	return &tenant.SystemNames{Users: append(slices.Clone(s.Users), tenant.ManagerUser), UserPrefixes: s.UserPrefixes, Groups: s.Groups}
+	return &tenant.SystemNames{
+		Users:        append(slices.Clone(s.Users), tenant.ManagerUser),
+		UserPrefixes: s.UserPrefixes,
+		Groups:       s.Groups,
+	}
 }
 
 // UnboundAllow lists what is open to callers without a tenant.

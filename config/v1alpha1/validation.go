@@ -46,7 +46,8 @@ func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList
 		value, most int
 	}{{"bytes", a.Limits.Bytes, maxIdentityBytes}, {"groups", a.Limits.Groups, maxIdentityGroups}} {
 		if f.value < 1 || f.value > f.most {
-			errs = append(errs, field.Invalid(path.Child("limits", f.name), f.value, fmt.Sprintf("must be between 1 and %d", f.most)))
+			errs = append(errs,
+				field.Invalid(path.Child("limits", f.name), f.value, fmt.Sprintf("must be between 1 and %d", f.most)))
 		}
 	}
 	for i := range a.Sources {
@@ -73,22 +74,26 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	errs = append(errs, validateNames(a.SystemSubjects.Groups, subjects.Child("groups"))...)
 	for _, everybody := range []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"} {
 		if i := slices.Index(a.SystemSubjects.Groups, everybody); i >= 0 {
-			errs = append(errs, field.Invalid(subjects.Child("groups").Index(i), everybody, "would make everybody the system tenant's"))
+			errs = append(errs,
+				field.Invalid(subjects.Child("groups").Index(i), everybody, "would make everybody the system tenant's"))
 		}
 	}
 	if i := slices.Index(a.SystemSubjects.Users, user.Anonymous); i >= 0 {
-		errs = append(errs, field.Invalid(subjects.Child("users").Index(i), user.Anonymous, "would make everybody the system tenant's"))
+		errs = append(errs,
+			field.Invalid(subjects.Child("users").Index(i), user.Anonymous, "would make everybody the system tenant's"))
 	}
 	for i, prefix := range a.SystemSubjects.UserPrefixes {
 		for _, everybody := range []string{user.Anonymous, serviceaccount.ServiceAccountUsernamePrefix} {
 			if prefix != "" && strings.HasPrefix(everybody, prefix) {
-				errs = append(errs, field.Invalid(subjects.Child("userPrefixes").Index(i), prefix, "would make everybody the system tenant's"))
+				errs = append(errs,
+					field.Invalid(subjects.Child("userPrefixes").Index(i), prefix, "would make everybody the system tenant's"))
 				break
 			}
 		}
 	}
 	if !slices.Contains(a.SystemSubjects.Groups, user.SystemPrivilegedGroup) {
-		errs = append(errs, field.Required(subjects.Child("groups"), "must hold system:masters, the server's own loopback identity"))
+		errs = append(errs,
+			field.Required(subjects.Child("groups"), "must hold system:masters, the server's own loopback identity"))
 	}
 	for i, ns := range a.SystemNamespaces {
 		if len(validation.IsDNS1123Label(ns)) > 0 {
@@ -111,11 +116,13 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	if a.Mode != ModeEnforce && a.Mode != ModeShadow {
 		errs = append(errs, field.NotSupported(path.Child("mode"), a.Mode, []Mode{ModeEnforce, ModeShadow}))
 	}
-	if all := []RequireTenant{RequireTenantNever, RequireTenantWarn, RequireTenantAlways}; !slices.Contains(all, a.RequireTenant) {
+	if all := []RequireTenant{RequireTenantNever, RequireTenantWarn, RequireTenantAlways}; !slices.Contains(all,
+		a.RequireTenant) {
 		errs = append(errs, field.NotSupported(path.Child("requireTenant"), a.RequireTenant, all))
 	}
 	if e := a.RBAC.Evaluator; e != EvaluatorIndexed && e != EvaluatorUpstream {
-		errs = append(errs, field.NotSupported(path.Child("rbac", "evaluator"), e, []Evaluator{EvaluatorIndexed, EvaluatorUpstream}))
+		errs = append(errs,
+			field.NotSupported(path.Child("rbac", "evaluator"), e, []Evaluator{EvaluatorIndexed, EvaluatorUpstream}))
 	}
 	return append(errs, validateResources(a.SelectableResources, path.Child("selectableResources"))...)
 }
@@ -125,7 +132,13 @@ func validateObjectVerb(r ObjectVerb, path *field.Path) field.ErrorList {
 	for _, f := range []struct {
 		name, value string
 		required    bool
-	}{{"verb", r.Verb, true}, {"group", r.Group, false}, {"resource", r.Resource, true}, {"namespace", r.Namespace, false}, {"name", r.Name, true}} {
+	}{
+		{"verb", r.Verb, true},
+		{"group", r.Group, false},
+		{"resource", r.Resource, true},
+		{"namespace", r.Namespace, false},
+		{"name", r.Name, true},
+	} {
 		if f.required && f.value == "" {
 			errs = append(errs, field.Required(path.Child(f.name), ""))
 		}

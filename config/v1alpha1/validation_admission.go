@@ -17,7 +17,8 @@ import (
 func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
 	ns := path.Child("namespace")
-	if p := a.Namespace.NamespacePrefix; p != tenantv1alpha1.NamespacePrefixRequired && p != tenantv1alpha1.NamespacePrefixNone {
+	if p := a.Namespace.NamespacePrefix; p != tenantv1alpha1.NamespacePrefixRequired &&
+		p != tenantv1alpha1.NamespacePrefixNone {
 		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
 			[]tenantv1alpha1.NamespacePrefix{tenantv1alpha1.NamespacePrefixRequired, tenantv1alpha1.NamespacePrefixNone}))
 	}
@@ -33,7 +34,8 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	errs = append(errs, validatePolicy(&a.Policy, path.Child("policy"))...)
 	if s := a.Attribution.WorkloadUser.Scheduling; s != nil {
 		for i := range a.Placement.Tenants {
-			errs = append(errs, validateScheduler(s, a.Placement.Tenants[i].Defaults, path.Child("placement", "tenants").Index(i))...)
+			errs = append(errs,
+				validateScheduler(s, a.Placement.Tenants[i].Defaults, path.Child("placement", "tenants").Index(i))...)
 		}
 		errs = append(errs, validateScheduler(s, a.Placement.Defaults, path.Child("placement"))...)
 	}
@@ -47,11 +49,13 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	}
 	for name, quantity := range a.Quota.Default {
 		if quantity.Sign() < 0 {
-			errs = append(errs, field.Invalid(path.Child("quota", "default").Key(string(name)), quantity.String(), "must not be negative"))
+			errs = append(errs,
+				field.Invalid(path.Child("quota", "default").Key(string(name)), quantity.String(), "must not be negative"))
 		}
 	}
 	if a.Quota.Reservation.Duration <= 0 {
-		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(), "must be longer than requests may take"))
+		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(),
+			"must be longer than requests may take"))
 	}
 	errs = append(errs, validateStatus(a.Status.Allowed, path.Child("status", "allowed"))...)
 	for _, p := range []struct {
@@ -59,7 +63,13 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 		is, was              Permission
 	}{
 		{"services", "externalIPs", "serviceExternalIPs", a.Services.ExternalIPs, a.RoleBinding.ServiceExternalIPs},
-		{"persistentVolumeClaims", "volumeName", "claimVolumeName", a.PersistentVolumeClaims.VolumeName, a.RoleBinding.ClaimVolumeName},
+		{
+			"persistentVolumeClaims",
+			"volumeName",
+			"claimVolumeName",
+			a.PersistentVolumeClaims.VolumeName,
+			a.RoleBinding.ClaimVolumeName,
+		},
 	} {
 		at := path.Child(p.section, p.name)
 		if p.is != PermissionAllow && p.is != PermissionForbid {
@@ -92,7 +102,10 @@ func validateScheduler(s *WorkloadScheduling, d *PlacementDefaults, path *field.
 	if d == nil || d.SchedulerName == "" || d.SchedulerName == s.SchedulerName {
 		return nil
 	}
-	return field.ErrorList{field.Invalid(path.Child("defaults", "schedulerName"), d.SchedulerName, "attribution.workloadUser.scheduling names another")}
+	return field.ErrorList{
+		field.Invalid(path.Child("defaults", "schedulerName"), d.SchedulerName,
+			"attribution.workloadUser.scheduling names another"),
+	}
 }
 
 func validateGroupKind(group, kind string, path *field.Path) field.ErrorList {
@@ -122,7 +135,8 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 		}
 		for j, p := range k.Paths {
 			if slices.ContainsFunc(strings.Split(p, "."), func(name string) bool { return !templateField.MatchString(name) }) {
-				errs = append(errs, field.Invalid(at.Child("paths").Index(j), p, `must be names of fields, or "*", separated by dots`))
+				errs = append(errs,
+					field.Invalid(at.Child("paths").Index(j), p, `must be names of fields, or "*", separated by dots`))
 			}
 		}
 	}
@@ -203,7 +217,9 @@ func validateTenants(names []string, seen sets.Set[string], at *field.Path) fiel
 }
 
 // validateRules holds rules to their form, and each entry of their lists to what entry says of it; empty for nothing.
-func validateRules(rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string)) field.ErrorList {
+func validateRules(
+	rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string),
+) field.ErrorList {
 	var errs field.ErrorList
 	for name, rule := range rules {
 		if rule == nil {
@@ -247,10 +263,14 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 			if t.Key == "" {
 				errs = append(errs, field.Required(here.Child("key"), "a toleration without a key is one of everything"))
 			}
-			if operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}; !slices.Contains(operators, t.Operator) {
+			if operators := []corev1.TolerationOperator{
+				"", corev1.TolerationOpExists, corev1.TolerationOpEqual,
+			}; !slices.Contains(operators, t.Operator) {
 				errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
 			}
-			if effects := []corev1.TaintEffect{"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute}; !slices.Contains(effects, t.Effect) {
+			if effects := []corev1.TaintEffect{
+				"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
+			}; !slices.Contains(effects, t.Effect) {
 				errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
 			}
 		}
@@ -259,14 +279,22 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 }
 
 // reservedExamples are names that no pattern of external callers may match.
-var reservedExamples = []string{"system:masters", "system:kube-controller-manager", "system:authenticated", "system:serviceaccount:kube-system:default", "tenant:system"}
+var reservedExamples = []string{
+	"system:masters", "system:kube-controller-manager", "system:authenticated",
+	"system:serviceaccount:kube-system:default", "tenant:system",
+}
 
 func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if w.Foreign != ForeignRefuse && w.Foreign != ForeignRestamp {
-		errs = append(errs, field.NotSupported(path.Child("foreign"), w.Foreign, []ForeignUser{ForeignRefuse, ForeignRestamp}))
+		errs = append(errs,
+			field.NotSupported(path.Child("foreign"), w.Foreign, []ForeignUser{ForeignRefuse, ForeignRestamp}))
 	}
-	for name, patterns := range map[string][]string{"systemUsers": w.SystemUsers, "externalUsers": w.ExternalUsers, "externalGroups": w.ExternalGroups} {
+	for name, patterns := range map[string][]string{
+		"systemUsers":    w.SystemUsers,
+		"externalUsers":  w.ExternalUsers,
+		"externalGroups": w.ExternalGroups,
+	} {
 		for i, pattern := range patterns {
 			at := path.Child(name).Index(i)
 			compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
@@ -295,7 +323,8 @@ func (s *Settings) Warnings() []string {
 		for i, pattern := range list.patterns {
 			// A pattern of YuniKorn's, whose patterns are not anchored.
 			if strings.HasSuffix(pattern, ":") {
-				warnings = append(warnings, at.Index(i).String()+": patterns match whole names, and no name ends in a colon: append .*")
+				warnings = append(warnings,
+					at.Index(i).String()+": patterns match whole names, and no name ends in a colon: append .*")
 			}
 		}
 	}

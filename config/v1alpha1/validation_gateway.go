@@ -78,7 +78,11 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 		errs = append(errs, c.validate(p)...)
 	}
 	limits := path.Child("limits")
-	for name, n := range map[string]int64{"perTenantRequests": int64(*g.Limits.PerTenantRequests), "perTenantStreams": int64(*g.Limits.PerTenantStreams), "bodyBytes": *g.Limits.BodyBytes} {
+	for name, n := range map[string]int64{
+		"perTenantRequests": int64(*g.Limits.PerTenantRequests),
+		"perTenantStreams":  int64(*g.Limits.PerTenantStreams),
+		"bodyBytes":         *g.Limits.BodyBytes,
+	} {
 		if n < 1 {
 			errs = append(errs, field.Invalid(limits.Child(name), n, "must be 1 or more"))
 		}
@@ -90,7 +94,8 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(limits.Child("goawayPerMillion"), n, "must be from 0 to 20000"))
 	}
 	if g.Audit != nil {
-		errs = append(errs, requireAll(path.Child("audit"), map[string]string{"policyFile": g.Audit.PolicyFile, "logPath": g.Audit.LogPath})...)
+		errs = append(errs,
+			requireAll(path.Child("audit"), map[string]string{"policyFile": g.Audit.PolicyFile, "logPath": g.Audit.LogPath})...)
 	}
 	return errs
 }
@@ -108,9 +113,12 @@ func requireAll(path *field.Path, values map[string]string) (errs field.ErrorLis
 func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 	errs := validateMayUse(c.Tenants, path.Child("tenants"))
 	errs = append(errs, requireAll(path.Child("reader"), map[string]string{"kubeConfigFile": c.Reader.KubeConfigFile})...)
-	errs = append(errs, requireAll(path.Child("impersonator"), map[string]string{"kubeConfigFile": c.Impersonator.KubeConfigFile})...)
-	errs = append(errs, oneOfThese(path.Child("impersonator", "mode"), c.Impersonator.Mode, ImpersonationLegacy, ImpersonationConstrained)...)
-	errs = append(errs, oneOfThese(path.Child("admission"), c.Admission, GatewayAdmissionRequired, GatewayAdmissionUnchecked)...)
+	errs = append(errs,
+		requireAll(path.Child("impersonator"), map[string]string{"kubeConfigFile": c.Impersonator.KubeConfigFile})...)
+	errs = append(errs,
+		oneOfThese(path.Child("impersonator", "mode"), c.Impersonator.Mode, ImpersonationLegacy, ImpersonationConstrained)...)
+	errs = append(errs,
+		oneOfThese(path.Child("admission"), c.Admission, GatewayAdmissionRequired, GatewayAdmissionUnchecked)...)
 	accounts := path.Child("serviceAccounts")
 	errs = append(errs, oneOfThese(accounts.Child("tokens"), c.ServiceAccounts.Tokens, TokensDeny, TokensPass)...)
 	if len(c.ServiceAccounts.Issuers) == 0 && c.ServiceAccounts.Tokens == TokensPass {
@@ -175,7 +183,8 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("groupPattern"), *i.GroupPattern, err.Error()))
 	}
 	if strings.HasPrefix(i.DefaultUser, "system:") || i.DefaultUser != "" && !tenant.IsWellFormed(i.DefaultUser) {
-		errs = append(errs, field.Invalid(path.Child("defaultUser"), i.DefaultUser, "must be the name of somebody who is not the cluster's"))
+		errs = append(errs,
+			field.Invalid(path.Child("defaultUser"), i.DefaultUser, "must be the name of somebody who is not the cluster's"))
 	}
 	if !*i.WithUser && i.DefaultUser == "" {
 		errs = append(errs, field.Required(path.Child("defaultUser"), "somebody has to ask"))
@@ -183,7 +192,10 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	for _, p := range []struct {
 		name, is string
 		not      []string
-	}{{"usernamePrefix", i.UsernamePrefix, []string{"system:"}}, {"groupsPrefix", i.GroupsPrefix, []string{"system:", tenant.GroupPrefix}}} {
+	}{
+		{"usernamePrefix", i.UsernamePrefix, []string{"system:"}},
+		{"groupsPrefix", i.GroupsPrefix, []string{"system:", tenant.GroupPrefix}},
+	} {
 		// "sys" with "tem:masters" behind it is no better.
 		if slices.ContainsFunc(p.not, func(not string) bool {
 			return p.is != "" && (strings.HasPrefix(p.is, not) || strings.HasPrefix(not, p.is))
@@ -193,8 +205,10 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	}
 	for n, key := range i.Extras {
 		domain, _, qualified := strings.Cut(key, "/")
-		if !qualified || key != strings.ToLower(key) || len(validation.IsQualifiedName(key)) > 0 || tenant.IsReservedExtraKey(key) || domain == tenant.Domain {
-			errs = append(errs, field.Invalid(path.Child("extras").Index(n), key, "must be a lower-case key with a domain, and none that only a server sets"))
+		if !qualified || key != strings.ToLower(key) || len(validation.IsQualifiedName(key)) > 0 ||
+			tenant.IsReservedExtraKey(key) || domain == tenant.Domain {
+			errs = append(errs, field.Invalid(path.Child("extras").Index(n), key,
+				"must be a lower-case key with a domain, and none that only a server sets"))
 		}
 	}
 	return append(errs, i.validateUsers(path.Child("users"))...)
@@ -208,9 +222,11 @@ func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
 		switch {
 		case !strings.HasPrefix(u.As, c.Identity.UsernamePrefix):
 		case c.Identity.Unmapped == UnmappedKeep:
-			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As, "an unmapped caller could bear it too: deny those, or have a usernamePrefix that it does not begin with"))
+			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As,
+				"an unmapped caller could bear it too: deny those, or have a usernamePrefix that it does not begin with"))
 		case system:
-			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As, "a caller of the system tenant could bear it too: have a usernamePrefix that it does not begin with"))
+			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As,
+				"a caller of the system tenant could bear it too: have a usernamePrefix that it does not begin with"))
 		}
 	}
 	return errs

@@ -36,7 +36,9 @@ func (a *ServiceAccount) validate(s *validatedSource) field.ErrorList {
 	if len(a.KeyFiles) == 0 {
 		errs = append(errs, field.Required(s.own.Child("keyFiles"), "the public keys, PEM"))
 	}
-	for _, f := range []struct{ name, value string }{{"usernamePrefix", s.UsernamePrefix}, {"groupsPrefix", s.GroupsPrefix}} {
+	for _, f := range []struct{ name, value string }{
+		{"usernamePrefix", s.UsernamePrefix}, {"groupsPrefix", s.GroupsPrefix},
+	} {
 		if f.value != "" {
 			errs = append(errs, field.Forbidden(s.path.Child(f.name), "names of service accounts are never changed"))
 		}
@@ -79,7 +81,8 @@ func (k *Keystone) validate(s *validatedSource) field.ErrorList {
 	case k.Match != nil:
 		errs = append(errs, s.match(k.Match)...)
 	case s.claimed.keystone != "":
-		errs = append(errs, field.Required(s.own.Child("match"), "source "+s.claimed.keystone+" already has all that looks like a Keystone token"))
+		errs = append(errs, field.Required(s.own.Child("match"),
+			"source "+s.claimed.keystone+" already has all that looks like a Keystone token"))
 	default:
 		s.claimed.keystone = s.Name
 	}
@@ -118,19 +121,24 @@ func exactlyOne(path *field.Path, namesAndValues ...string) field.ErrorList {
 }
 
 func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
-	errs := exactlyOne(path.Child("tenant"), "claim", o.Tenant.Claim, "expression", o.Tenant.Expression, "value", o.Tenant.Value)
+	errs := exactlyOne(path.Child("tenant"), "claim", o.Tenant.Claim, "expression", o.Tenant.Expression,
+		"value", o.Tenant.Value)
 	errs = append(errs, validateTenant(o.Tenant.Value, may, path.Child("tenant", "value"))...)
 	jwt := path.Child("jwt")
 	for i, mapping := range o.JWT.ClaimMappings.Extra {
 		if domain, _, _ := strings.Cut(mapping.Key, "/"); strings.EqualFold(domain, tenant.Domain) {
-			errs = append(errs, field.Forbidden(jwt.Child("claimMappings", "extra").Index(i).Child("key"), "keys of "+tenant.Domain+" are set by the server"))
+			errs = append(errs, field.Forbidden(jwt.Child("claimMappings", "extra").Index(i).Child("key"),
+				"keys of "+tenant.Domain+" are set by the server"))
 		}
 	}
 	if p := o.JWT.ClaimMappings.Username.Prefix; p != nil && strings.HasPrefix(*p, "system:") {
-		errs = append(errs, field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p, "makes every user name a reserved one"))
+		errs = append(errs,
+			field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p, "makes every user name a reserved one"))
 	}
-	if p := o.JWT.ClaimMappings.Groups.Prefix; p != nil && (strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
-		errs = append(errs, field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p, "makes every group a reserved one"))
+	if p := o.JWT.ClaimMappings.Groups.Prefix; p != nil &&
+		(strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
+		errs = append(errs,
+			field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p, "makes every group a reserved one"))
 	}
 	if o.JWT.Issuer.EgressSelectorType != "" {
 		errs = append(errs, field.Forbidden(jwt.Child("issuer", "egressSelectorType"), "not supported"))
@@ -176,7 +184,8 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be the URL of a Keystone"))
 	case u.Scheme != "https" && (u.Scheme != "http" || !net.ParseIP(u.Hostname()).IsLoopback()):
-		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be https, but on the loopback address: passwords and tokens go there"))
+		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL,
+			"must be https, but on the loopback address: passwords and tokens go there"))
 	}
 	for _, f := range []struct{ name, value string }{{"cloud", k.Cloud}, {"cloudsFile", k.CloudsFile}} {
 		if f.value == "" {
@@ -197,22 +206,29 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 		name  string
 		value *metav1.Duration
 		most  time.Duration
-	}{{"ttl", k.Cache.TTL, maxStale}, {"negativeTTL", k.Cache.NegativeTTL, maxStale}, {"staleOnOutage", k.Cache.StaleOnOutage, maxStale}} {
+	}{
+		{"ttl", k.Cache.TTL, maxStale},
+		{"negativeTTL", k.Cache.NegativeTTL, maxStale},
+		{"staleOnOutage", k.Cache.StaleOnOutage, maxStale},
+	} {
 		if f.value.Duration < 0 || f.value.Duration > f.most {
-			errs = append(errs, field.Invalid(path.Child("cache", f.name), f.value.Duration.String(), "must be between 0s and "+f.most.String()))
+			errs = append(errs,
+				field.Invalid(path.Child("cache", f.name), f.value.Duration.String(), "must be between 0s and "+f.most.String()))
 		}
 	}
 	return errs
 }
 
 func validateWebhook(w *Webhook, may tenant.Set, path *field.Path) field.ErrorList {
-	errs := exactlyOne(path.Child("tenant"), "extra", w.Tenant.Extra, "expression", w.Tenant.Expression, "value", w.Tenant.Value)
+	errs := exactlyOne(path.Child("tenant"), "extra", w.Tenant.Extra, "expression", w.Tenant.Expression,
+		"value", w.Tenant.Value)
 	errs = append(errs, validateTenant(w.Tenant.Value, may, path.Child("tenant", "value"))...)
 	if w.KubeConfigFile == "" {
 		errs = append(errs, field.Required(path.Child("kubeConfigFile"), ""))
 	}
 	if key := w.Tenant.Extra; key != "" && (tenant.IsReservedExtraKey(key) || strings.ToLower(key) != key) {
-		errs = append(errs, field.Invalid(path.Child("tenant", "extra"), key, "must be a lower-case key that is not reserved"))
+		errs = append(errs,
+			field.Invalid(path.Child("tenant", "extra"), key, "must be a lower-case key that is not reserved"))
 	}
 	return errs
 }

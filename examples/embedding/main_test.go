@@ -46,16 +46,21 @@ func start(t *testing.T) func(token string) dynamic.Interface {
 		}
 	})
 	as := func(token string) dynamic.Interface {
-		client, err := dynamic.NewForConfig(&rest.Config{Host: fmt.Sprintf("https://127.0.0.1:%d", port), BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+		client, err := dynamic.NewForConfig(&rest.Config{
+			Host:            fmt.Sprintf("https://127.0.0.1:%d", port),
+			BearerToken:     token,
+			TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return client
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		_, err := as("a-secret-of-alice").Resource(group.WithResource("notes")).List(ctx, metav1.ListOptions{})
-		return err == nil, nil
-	}); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			_, err := as("a-secret-of-alice").Resource(group.WithResource("notes")).List(ctx, metav1.ListOptions{})
+			return err == nil, nil
+		}); err != nil {
 		t.Fatal(err)
 	}
 	return as
@@ -104,14 +109,21 @@ func TestNotes(t *testing.T) {
 			"text":       "x",
 		}}
 	}
-	made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(), note("acme--web", "hers"), metav1.CreateOptions{})
-	if err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" || made.GetAnnotations()["kubetenant.dev/creator"] == "" {
+	made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
+		note("acme--web", "hers"), metav1.CreateOptions{})
+	if err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" ||
+		made.GetAnnotations()["kubetenant.dev/creator"] == "" {
 		t.Errorf("made %v, %v", made, err)
 	}
-	if _, err := bob.Resource(notes).Namespace("globex--shop").Create(t.Context(), note("globex--shop", "his"), metav1.CreateOptions{}); err != nil {
+	if _, err := bob.Resource(notes).Namespace("globex--shop").Create(t.Context(),
+		note("globex--shop", "his"), metav1.CreateOptions{}); err != nil {
 		t.Error(err)
 	}
-	for token, want := range map[string][]string{"a-secret-of-alice": {"hers"}, "a-secret-of-bob": {"his"}, "a-secret-of-ops": {"hers", "his"}} {
+	for token, want := range map[string][]string{
+		"a-secret-of-alice": {"hers"},
+		"a-secret-of-bob":   {"his"},
+		"a-secret-of-ops":   {"hers", "his"},
+	} {
 		list, err := as(token).Resource(notes).List(t.Context(), metav1.ListOptions{Limit: 1})
 		if err != nil {
 			t.Fatal(err)
@@ -130,7 +142,8 @@ func TestNotes(t *testing.T) {
 	}
 	forged := note("acme--web", "forged")
 	forged.SetLabels(map[string]string{"kubetenant.dev/tenant": "globex"})
-	if _, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(), forged, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
+		forged, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Error(err)
 	}
 	if _, err := as("a-guess").Resource(notes).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {

@@ -61,7 +61,10 @@ var (
 )
 
 func newNotes() *notes {
-	return &notes{TableConvertor: rest.NewDefaultTableConvertor(group.WithResource("notes").GroupResource()), all: map[string]*Note{}}
+	return &notes{
+		TableConvertor: rest.NewDefaultTableConvertor(group.WithResource("notes").GroupResource()),
+		all:            map[string]*Note{},
+	}
 }
 
 func (*notes) New() runtime.Object     { return &Note{} }
@@ -71,7 +74,9 @@ func (*notes) NamespaceScoped() bool   { return true }
 func (*notes) GetSingularName() string { return "note" }
 
 // Create stores what admission has changed and checked.
-func (s *notes) Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
+func (s *notes) Create(
+	ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions,
+) (runtime.Object, error) {
 	note := obj.(*Note)
 	rest.FillObjectMetaSystemFields(note)
 	note.Namespace = request.NamespaceValue(ctx)
@@ -104,7 +109,8 @@ func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runti
 	defer s.mu.Unlock()
 	namespace, list := request.NamespaceValue(ctx), &NoteList{Items: []Note{}}
 	for _, note := range s.all {
-		if (namespace == "" || namespace == note.Namespace) && (o == nil || o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(note.Labels))) {
+		if (namespace == "" || namespace == note.Namespace) &&
+			(o == nil || o.LabelSelector == nil || o.LabelSelector.Matches(labels.Set(note.Labels))) {
 			list.Items = append(list.Items, *note.DeepCopyObject().(*Note))
 		}
 	}
@@ -115,7 +121,9 @@ func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runti
 func definitions(ref openapicommon.ReferenceCallback) map[string]openapicommon.OpenAPIDefinition {
 	all := openapi.GetOpenAPIDefinitions(ref)
 	for _, model := range []any{&Note{}, &NoteList{}} {
-		all[openapiutil.GetCanonicalTypeName(model)] = openapicommon.OpenAPIDefinition{Schema: spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}}}
+		all[openapiutil.GetCanonicalTypeName(model)] = openapicommon.OpenAPIDefinition{
+			Schema: spec.Schema{SchemaProps: spec.SchemaProps{Type: []string{"object"}}},
+		}
 	}
 	return all
 }

@@ -36,7 +36,8 @@ import (
 var mirrors = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "mirrors"}
 
 func main() {
-	kubeconfig := flag.String("kubeconfig", "", "kubeconfig whose server is the gateway: its root is the cluster that holds the Mirrors")
+	kubeconfig := flag.String("kubeconfig", "",
+		"kubeconfig whose server is the gateway: its root is the cluster that holds the Mirrors")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
@@ -60,19 +61,31 @@ func run(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	factory, objects := informers.NewSharedInformerFactory(own, 0), dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
+	factory, objects := informers.NewSharedInformerFactory(own, 0),
+		dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
 	namespaces, watched := factory.Core().V1().Namespaces(), objects.ForResource(mirrors)
 	listed := namespaces.Informer()
 	// Everything else is sent for somebody: see sync.
-	impersonator, err := impersonate.New(impersonate.Options{WithUser: true, DefaultUser: "mirror:nobody", GroupPattern: ".*"})
+	impersonator, err := impersonate.New(impersonate.Options{
+		WithUser:     true,
+		DefaultUser:  "mirror:nobody",
+		GroupPattern: ".*",
+	})
 	if err != nil {
 		return err
 	}
 	acting := rest.CopyConfig(config)
 	acting.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return impersonator.RoundTripper(next, impersonate.OwnerByLabel(func(_ context.Context, name string) (*corev1.Namespace, error) { return namespaces.Lister().Get(name) }))
+		return impersonator.RoundTripper(next, impersonate.OwnerByLabel(func(
+			_ context.Context, name string,
+		) (*corev1.Namespace, error) {
+			return namespaces.Lister().Get(name)
+		}))
 	})
-	c := &controller{queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()), mirrors: watched.Lister()}
+	c := &controller{
+		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
+		mirrors: watched.Lister(),
+	}
 	if c.client, err = kubernetes.NewForConfig(acting); err != nil {
 		return err
 	}
@@ -144,7 +157,8 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	var errs []error
 	for _, cluster := range clusters {
 		to := applycorev1.ConfigMap(name, mirror.GetNamespace()).WithData(from.Data)
-		if _, err := c.client.CoreV1().ConfigMaps(mirror.GetNamespace()).Apply(impersonate.WithCluster(ctx, cluster), to, metav1.ApplyOptions{FieldManager: "mirror", Force: true}); err != nil {
+		if _, err := c.client.CoreV1().ConfigMaps(mirror.GetNamespace()).Apply(impersonate.WithCluster(ctx, cluster), to,
+			metav1.ApplyOptions{FieldManager: "mirror", Force: true}); err != nil {
 			errs = append(errs, fmt.Errorf("write it to %s: %w", cluster, err))
 		}
 	}
@@ -164,6 +178,7 @@ func (c *controller) tell(ctx context.Context, mirror *unstructured.Unstructured
 	if failed != nil {
 		return failed
 	}
-	_, failed = c.objects.Resource(mirrors).Namespace(mirror.GetNamespace()).Patch(impersonate.WithOwnIdentity(ctx), mirror.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, failed = c.objects.Resource(mirrors).Namespace(mirror.GetNamespace()).Patch(impersonate.WithOwnIdentity(ctx),
+		mirror.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	return failed
 }

@@ -22,15 +22,53 @@ func commandLine(dir string) []step {
 	person, robot := filepath.Join(dir, "carol.kubeconfig"), filepath.Join(dir, "robot.kubeconfig")
 	config := filepath.Join(dir, "tenancy.yaml")
 	return []step{
-		{"the cluster's admin", "admin", []string{"gen-kubeconfig", "--user", "carol", "--tenant", "acme", "--expires", "1h", "--out", person}, `wrote context "carol/acme@local"`},
+		{
+			"the cluster's admin",
+			"admin",
+			[]string{"gen-kubeconfig", "--user", "carol", "--tenant", "acme", "--expires", "1h", "--out", person},
+			`wrote context "carol/acme@local"`,
+		},
 		{"carol", person, []string{"whoami"}, "Tenant:    acme (the extra"},
-		{"acme's admin", "acme", []string{"gen-kubeconfig", "--serviceaccount", "default", "-n", "acme--web", "--expires", "1h", "--out", robot}, `wrote context "acme--web:default/acme@local"`},
+		{
+			"acme's admin",
+			"acme",
+			[]string{"gen-kubeconfig", "--serviceaccount", "default", "-n", "acme--web", "--expires", "1h", "--out", robot},
+			`wrote context "acme--web:default/acme@local"`,
+		},
 		{"the service account", robot, []string{"whoami", "-o", "name"}, "system:serviceaccount:acme--web:default"},
-		{"acme's admin", "acme", []string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--readonly"}, "user dave now has ClusterRole view"},
-		{"acme's admin", "acme", []string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--role", "cluster-admin"}, "you may not give what you do not have yourself"},
-		{"the cluster's admin", "admin", []string{"who-can", "get", "configmaps", "-n", "acme--web", "-o", "name"}, "user/dave"},
-		{"acme's admin", "acme", []string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"}, "removed RoleBinding"},
-		{"the cluster's admin", "admin", []string{"explain", "get", "configmaps", "prices", "-n", "globex--shop", "--as", "carol", "--tenant", "acme", "--config", config}, "# To allow this, an admin of tenant globex can create:"},
+		{
+			"acme's admin",
+			"acme",
+			[]string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--readonly"},
+			"user dave now has ClusterRole view",
+		},
+		{
+			"acme's admin",
+			"acme",
+			[]string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--role", "cluster-admin"},
+			"you may not give what you do not have yourself",
+		},
+		{
+			"the cluster's admin",
+			"admin",
+			[]string{"who-can", "get", "configmaps", "-n", "acme--web", "-o", "name"},
+			"user/dave",
+		},
+		{
+			"acme's admin",
+			"acme",
+			[]string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"},
+			"removed RoleBinding",
+		},
+		{
+			"the cluster's admin",
+			"admin",
+			[]string{
+				"explain", "get", "configmaps", "prices", "-n", "globex--shop", "--as", "carol", "--tenant", "acme", "--config",
+				config,
+			},
+			"# To allow this, an admin of tenant globex can create:",
+		},
 	}
 }
 
@@ -44,7 +82,8 @@ func (d *demo) walkCommandLine(ctx context.Context) int {
 			kubeconfig = d.server.Kubeconfig(kubeconfig)
 		}
 		// #nosec G204 -- the demo's own commands
-		cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.kubectl), "kubectl-tenant"), append(s.args, "--kubeconfig", kubeconfig)...)
+		cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(d.kubectl), "kubectl-tenant"),
+			append(s.args, "--kubeconfig", kubeconfig)...)
 		cmd.Env = append(os.Environ(), "KUBECTL_KUBERC=false")
 		out, _ := cmd.CombinedOutput() // what is denied says so
 		mark := ""

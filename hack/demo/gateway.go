@@ -16,21 +16,54 @@ import (
 func gatewayRequests(address string) []request {
 	return []request{
 		{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
-		{"acme's admin", "at the second", "acme", words("get ns -o name --context acme@local-2"), "", "answered", "namespace/acme--db"},
+		{
+			"acme's admin",
+			"at the second",
+			"acme",
+			words("get ns -o name --context acme@local-2"),
+			"",
+			"answered",
+			"namespace/acme--db",
+		},
 		{"globex's admin", "certificate", "globex", words("get configmap hello -n acme--web"), "", "403", ""},
 		{"globex's admin", "at the second", "globex", words("get pods -n acme--db --context globex@local-2"), "", "403", ""},
 		{"acme's admin", "certificate", "acme", words("get nodes"), "", "403", ""},
-		{"acme's admin", "certificate", "acme", words("get configmaps -A --field-selector metadata.name=hello -o jsonpath={.items[*].data.of}"), "", "answered", "acme"},
-		{"acme's admin", "certificate", "acme", words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.extra.kubetenant\\.dev/tenant[0]}"), "", "answered", "admin,acme"},
+		{
+			"acme's admin",
+			"certificate",
+			"acme",
+			words("get configmaps -A --field-selector metadata.name=hello -o jsonpath={.items[*].data.of}"),
+			"",
+			"answered",
+			"acme",
+		},
+		{
+			"acme's admin",
+			"certificate",
+			"acme",
+			words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.extra.kubetenant\\.dev/tenant[0]}"),
+			"",
+			"answered",
+			"admin,acme",
+		},
 		{"acme's admin", "as system:masters", "acme", words("get nodes --as root --as-group system:masters"), "", "403", ""},
-		{"acme's admin", "certificate", "acme", append([]string{"-s", address + "/gateway"}, words("get clusters -o jsonpath={.items[*].metadata.name}")...), "", "answered", "local local-2"},
+		{
+			"acme's admin",
+			"certificate",
+			"acme",
+			append([]string{"-s", address + "/gateway"}, words("get clusters -o jsonpath={.items[*].metadata.name}")...),
+			"",
+			"answered",
+			"local local-2",
+		},
 	}
 }
 
 // walkGateway starts two clusters behind a gateway, goes through the requests and stops them; it returns how many went otherwise than expected.
 func (d *demo) walkGateway(ctx context.Context, bin string) (differences int, err error) {
 	_, _ = fmt.Fprintln(d.out, "starting two of upstream's kube-apiservers, of one kubetenant-gateway ...")
-	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), filepath.Join(d.server.Dir, "gateway"), "--gateway", "--clusters", "2", "--workload-controllers=false", "--unsafe-no-fsync")
+	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), filepath.Join(d.server.Dir, "gateway"),
+		"--gateway", "--clusters", "2", "--workload-controllers=false", "--unsafe-no-fsync")
 	if err != nil {
 		return 0, err
 	}

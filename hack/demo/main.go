@@ -158,7 +158,8 @@ func (d *demo) walk(ctx context.Context, requests []request) (int, error) {
 			differences++
 			mark = "  <-- differs"
 		}
-		_, _ = fmt.Fprintf(table, "%s\t%s\tkubectl %s\t%s\t%s\t%s%s\n", r.caller, r.credential, r.shown(), r.expected, got, reason, mark)
+		_, _ = fmt.Fprintf(table, "%s\t%s\tkubectl %s\t%s\t%s\t%s%s\n",
+			r.caller, r.credential, r.shown(), r.expected, got, reason, mark)
 	}
 	if err := table.Flush(); err != nil {
 		return 0, err

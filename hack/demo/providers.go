@@ -114,12 +114,42 @@ func (d *demo) addKeystone(ctx context.Context) ([]request, error) {
 
 var keystoneRequests = []request{
 	{
-		"acme's alice", "Keystone, project web", "acme-keystone", words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.groups}"), "", "answered",
-		`alice,["keystone:project:web","keystone:role:web:member","keystone:role:web:reader","tenant:acme","system:authenticated"]`,
+		"acme's alice",
+		"Keystone, project web",
+		"acme-keystone",
+		words("auth whoami -o jsonpath={.status.userInfo.username},{.status.userInfo.groups}"),
+		"",
+		"answered",
+		`alice,["keystone:project:web","keystone:role:web:member","keystone:role:web:reader","tenant:acme",` +
+			`"system:authenticated"]`,
 	},
-	{"acme's alice", "Keystone, project web", "acme-keystone", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
-	{"globex's alice", "Keystone, project web", "globex-keystone", words("get configmap hello -n acme--web"), "", "403", ""},
-	{"globex's alice", "Keystone, project web", "globex-keystone", words("get ns -o name"), "", "answered", "namespace/globex--shop"},
+	{
+		"acme's alice",
+		"Keystone, project web",
+		"acme-keystone",
+		words("get configmap hello -n acme--web -o jsonpath={.data.of}"),
+		"",
+		"answered",
+		"acme",
+	},
+	{
+		"globex's alice",
+		"Keystone, project web",
+		"globex-keystone",
+		words("get configmap hello -n acme--web"),
+		"",
+		"403",
+		"",
+	},
+	{
+		"globex's alice",
+		"Keystone, project web",
+		"globex-keystone",
+		words("get ns -o name"),
+		"",
+		"answered",
+		"namespace/globex--shop",
+	},
 	{"acme's alice", "Keystone, unscoped", "acme-unscoped", words("get ns"), "", "401", ""},
 	{"initech's alice", "Keystone, project web", "initech-keystone", words("get ns"), "", "401", ""},
 }

@@ -50,47 +50,150 @@ func (r request) shown() string {
 	return text
 }
 
-const daemonSet = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: everywhere, namespace: acme--web}, spec: {selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, spec: {containers: [{name: c, image: i}]}}}}`
+const daemonSet = `{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: everywhere, namespace: acme--web}, ` +
+	`spec: {selector: {matchLabels: {app: x}}, template: {metadata: {labels: {app: x}}, ` +
+	`spec: {containers: [{name: c, image: i}]}}}}`
 
 // quota is acme's: one Deployment over all its namespaces.
-const quota = `{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: acme}, spec: {tenant: acme, hard: {count/deployments.apps: 1}}}`
+const quota = `{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: acme}, ` +
+	`spec: {tenant: acme, hard: {count/deployments.apps: 1}}}`
 
-const deployment = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: acme--web}, spec: {selector: {matchLabels: {app: %[1]s}}, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i}]}}}}`
+const deployment = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: acme--web}, ` +
+	`spec: {selector: {matchLabels: {app: %[1]s}}, template: {metadata: {labels: {app: %[1]s}}, ` +
+	`spec: {containers: [{name: c, image: i}]}}}}`
 
-const pinnedPod = `{apiVersion: v1, kind: Pod, metadata: {name: pinned, namespace: acme--web}, spec: {nodeSelector: {pool: globex}, containers: [{name: c, image: i}]}}`
+const pinnedPod = `{apiVersion: v1, kind: Pod, metadata: {name: pinned, namespace: acme--web}, ` +
+	`spec: {nodeSelector: {pool: globex}, containers: [{name: c, image: i}]}}`
 
 const annotation = "-o jsonpath={.items[0].metadata.annotations."
 
 var requests = []request{
 	{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
 	{"globex's admin", "certificate", "globex", words("get ns -o name"), "", "answered", "namespace/globex--shop"},
-	{"acme's alice", "token", "acme-token", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
+	{
+		"acme's alice",
+		"token",
+		"acme-token",
+		words("get configmap hello -n acme--web -o jsonpath={.data.of}"),
+		"",
+		"answered",
+		"acme",
+	},
 	{"globex's alice", "token", "globex-token", words("get configmap hello -n acme--web"), "", "403", ""},
 	{"globex's alice", "token", "globex-token", words("get configmap hello -n no-such-namespace"), "", "403", ""},
 	{"acme's admin", "password", "acme-password", words("get ns -o name"), "", "answered", "namespace/acme--web"},
 	{"acme's admin", "wrong password", "wrong-password", words("get ns"), "", "401", ""},
 	{"nobody", "unknown token", "wrong-token", words("get ns"), "", "401", ""},
 	{"acme's alice", "token", "acme-token", words("get nodes"), "", "403", ""},
-	{"acme's alice", "token", "acme-token", words("get configmaps -A --field-selector metadata.name=hello -o jsonpath={.items[*].data.of}"), "", "answered", "acme"},
+	{
+		"acme's alice",
+		"token",
+		"acme-token",
+		words("get configmaps -A --field-selector metadata.name=hello -o jsonpath={.items[*].data.of}"),
+		"",
+		"answered",
+		"acme",
+	},
 	{"acme's alice", "token", "acme-token", words("get configmaps -n kube-system"), "", "403", ""},
 	{"acme's alice", "as system:masters", "acme-impersonal", words("get nodes"), "", "403", ""},
-	{"acme's alice", "token", "acme-token", words("create ns acme--test --dry-run=server -o jsonpath={.metadata.labels.kubetenant\\.dev/tenant}"), "", "answered", "acme"},
+	{
+		"acme's alice",
+		"token",
+		"acme-token",
+		words("create ns acme--test --dry-run=server -o jsonpath={.metadata.labels.kubetenant\\.dev/tenant}"),
+		"",
+		"answered",
+		"acme",
+	},
 	{"acme's alice", "token", "acme-token", words("create ns globex--trap"), "", "403", ""},
-	{"acme's alice", "token", "acme-token", words("label ns acme--web kubetenant.dev/tenant=globex --overwrite"), "", "403", ""},
+	{
+		"acme's alice",
+		"token",
+		"acme-token",
+		words("label ns acme--web kubetenant.dev/tenant=globex --overwrite"),
+		"",
+		"403",
+		"",
+	},
 	{"acme's alice", "token", "acme-token", words("create -f -"), daemonSet, "403", ""},
 	{"acme's alice", "token", "acme-token", words("create -f -"), pinnedPod, "403", ""},
-	{"acme's alice", "token", "acme-token", words("get pods -n acme--web -l app=web " + annotation + "yunikorn\\.apache\\.org/user\\.info}"), "", "answered", `{"user":"alice","groups":["dev","tenant:acme","system:authenticated"]}`},
-	{"the cluster's ops", "token", "ops-token", words("get pods -n acme--web -l app=web " + annotation + "kubetenant\\.dev/on-behalf-of}"), "", "answered", `{"user":"alice","uid":"a1","tenant":"acme","groups":["dev","tenant:acme","system:authenticated"]}`},
-	{"acme's alice", "token", "acme-token", words("get tenantquota acme -o jsonpath={.status.used.count/deployments\\.apps}"), "", "answered", "1"},
+	{
+		"acme's alice",
+		"token",
+		"acme-token",
+		words("get pods -n acme--web -l app=web " + annotation + "yunikorn\\.apache\\.org/user\\.info}"),
+		"",
+		"answered",
+		`{"user":"alice","groups":["dev","tenant:acme","system:authenticated"]}`,
+	},
+	{
+		"the cluster's ops",
+		"token",
+		"ops-token",
+		words("get pods -n acme--web -l app=web " + annotation + "kubetenant\\.dev/on-behalf-of}"),
+		"",
+		"answered",
+		`{"user":"alice","uid":"a1","tenant":"acme","groups":["dev","tenant:acme","system:authenticated"]}`,
+	},
+	{
+		"acme's alice",
+		"token",
+		"acme-token",
+		words("get tenantquota acme -o jsonpath={.status.used.count/deployments\\.apps}"),
+		"",
+		"answered",
+		"1",
+	},
 	{"acme's alice", "token", "acme-token", words("create -f -"), fmt.Sprintf(deployment, "more"), "403", ""},
-	{"acme's robot", "service account", "acme-robot", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
+	{
+		"acme's robot",
+		"service account",
+		"acme-robot",
+		words("get configmap hello -n acme--web -o jsonpath={.data.of}"),
+		"",
+		"answered",
+		"acme",
+	},
 	{"acme's robot", "service account", "acme-robot", words("get configmap hello -n globex--shop"), "", "403", ""},
-	{"acme's robot", "service account", "acme-robot", words("auth whoami -o jsonpath={.status.userInfo.extra.kubetenant\\.dev/tenant[0]},{.status.userInfo.extra.kubetenant\\.dev/source[0]}"), "", "answered", "acme,cluster"},
-	{"acme's carol", "OpenID Connect", "acme-oidc", words("get configmap hello -n acme--web -o jsonpath={.data.of}"), "", "answered", "acme"},
+	{
+		"acme's robot",
+		"service account",
+		"acme-robot",
+		words("auth whoami -o jsonpath={.status.userInfo.extra.kubetenant\\.dev/tenant[0]}," +
+			"{.status.userInfo.extra.kubetenant\\.dev/source[0]}"),
+		"",
+		"answered",
+		"acme,cluster",
+	},
+	{
+		"acme's carol",
+		"OpenID Connect",
+		"acme-oidc",
+		words("get configmap hello -n acme--web -o jsonpath={.data.of}"),
+		"",
+		"answered",
+		"acme",
+	},
 	{"globex's carol", "OpenID Connect", "globex-oidc", words("get configmap hello -n acme--web"), "", "403", ""},
 	{"globex's carol", "and system:masters", "masters-oidc", words("get ns"), "", "401", ""},
-	{"the cluster's ops", "token", "ops-token", words("get ns acme--web globex--shop -o name"), "", "answered", "namespace/acme--web namespace/globex--shop"},
-	{"the cluster's ops", "token", "ops-token", words("get ns -o name --as alice --as-group tenant:globex"), "", "answered", "namespace/globex--shop"},
+	{
+		"the cluster's ops",
+		"token",
+		"ops-token",
+		words("get ns acme--web globex--shop -o name"),
+		"",
+		"answered",
+		"namespace/acme--web namespace/globex--shop",
+	},
+	{
+		"the cluster's ops",
+		"token",
+		"ops-token",
+		words("get ns -o name --as alice --as-group tenant:globex"),
+		"",
+		"answered",
+		"namespace/globex--shop",
+	},
 }
 
 func words(s string) []string { return strings.Fields(s) }
@@ -151,11 +254,12 @@ func (d *demo) writeKubeconfig(name string, auth clientcmdapi.AuthInfo) error {
 // retry runs a step until it succeeds: new roles and bindings take a moment to be known.
 func (d *demo) retry(ctx context.Context, caller, input string, args []string) error {
 	said := ""
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		out, err := d.run(ctx, caller, input, args...)
-		said = out
-		return err == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 30*time.Second, true,
+		func(ctx context.Context) (bool, error) {
+			out, err := d.run(ctx, caller, input, args...)
+			said = out
+			return err == nil, nil
+		})
 	if err != nil {
 		return fmt.Errorf("kubectl %s as %s: %w: %s", strings.Join(args, " "), caller, err, said)
 	}

@@ -88,7 +88,8 @@ func newAccounts(a *accounts) authenticator.Request {
 				x.token, x.expiry.At = token, claimed.expires()
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
-			case errors.Is(err, errNoReview): // of keys that cannot be had nobody is told: whose the token is nothing vouches for
+			// of keys that cannot be had nobody is told: whose the token is nothing vouches for
+			case errors.Is(err, errNoReview):
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}
@@ -161,7 +162,9 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	// client-go logs bodies, if that is asked for: this one holds the token.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	audiences, _ := authenticator.AudiencesFrom(ctx) // of a review that is delegated
-	review, err := a.reviews.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}}, metav1.CreateOptions{})
+	review, err := a.reviews.Create(ctx,
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return nil, false, fmt.Errorf("%w: %w", errNoReview, err)
 	}

@@ -14,9 +14,11 @@ func TestWithoutAdmission(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ", root: true"), "Unchecked", "Required", 1))
-	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"globex"}}}`
+	const secret = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"x",` +
+		`"labels":{"kubetenant.dev/tenant":"globex"}}}`
 	waittest.Until(t, func() error {
-		if code, _ := w.do("alice-token", http.MethodPost, "/api/v1/namespaces/acme--web/secrets", secret); code != http.StatusForbidden {
+		if code, _ := w.do("alice-token", http.MethodPost, "/api/v1/namespaces/acme--web/secrets",
+			secret); code != http.StatusForbidden {
 			return fmt.Errorf("%d", code)
 		}
 		return nil
@@ -27,10 +29,12 @@ func TestWithoutAdmission(t *testing.T) {
 		token, method, path string
 		goesOn              bool
 	}{
-		"a namespace":          {"alice-token", "POST", "/api/v1/namespaces", false},
-		"a namespace deleted":  {"alice-token", "DELETE", "/api/v1/namespaces/acme--web", false},
-		"another's members":    {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/tenantmembers", false},
-		"a grant":              {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/namespaces/acme--web/accessgrants", false},
+		"a namespace":         {"alice-token", "POST", "/api/v1/namespaces", false},
+		"a namespace deleted": {"alice-token", "DELETE", "/api/v1/namespaces/acme--web", false},
+		"another's members":   {"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/tenantmembers", false},
+		"a grant": {
+			"alice-token", "POST", "/apis/kubetenant.dev/v1alpha1/namespaces/acme--web/accessgrants", false,
+		},
 		"a label":              {"alice-token", "POST", web + "secrets", false},
 		"a label by PUT":       {"alice-token", "PUT", web + "secrets/x", false},
 		"a label by PATCH":     {"alice-token", "PATCH", web + "secrets/x", false},
@@ -60,14 +64,18 @@ func TestOlderPathsTellNothing(t *testing.T) {
 	c := newStandIn(t, spaces())
 	c.become(func() { c.definitions = []string{"widgets.example.io"} })
 	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "authorization: { olderTenantPaths: true }\ngateway:\n", 1)+entry("eu1", ""))
+	w.write("tenancy.yaml",
+		strings.Replace(header, "gateway:\n", "authorization: { olderTenantPaths: true }\ngateway:\n", 1)+entry("eu1", ""))
 	waittest.Until(t, func() error {
 		if code, _ := w.get("alice-token", "/clusters/eu1/api/v1/tenants/-bad-/pods"); code != http.StatusBadRequest {
 			return fmt.Errorf("%d", code)
 		}
 		return nil
 	})
-	for _, path := range []string{"/apis/example.io/v1/tenants/-bad-/widgets", "/apis/example.io/v1/tenants/-bad-/gadgets", "/api/v1/tenants/-bad-/pods", "/tenants/-bad-/api"} {
+	for _, path := range []string{
+		"/apis/example.io/v1/tenants/-bad-/widgets", "/apis/example.io/v1/tenants/-bad-/gadgets",
+		"/api/v1/tenants/-bad-/pods", "/tenants/-bad-/api",
+	} {
 		there, _ := w.get("", "/clusters/eu1"+path)
 		nowhere, _ := w.get("", "/clusters/nowhere"+path)
 		if there != nowhere {

@@ -25,7 +25,8 @@ var (
 	errServer      = errors.New("a cluster's server is no URL")
 	errRedirect    = errors.New("the cluster answers with a redirect to somewhere else")
 	errRefusesUs   = errors.New("the cluster does not know the gateway: its credential has expired, or was taken away")
-	errImpersonate = errors.New("the cluster does not let the gateway act for this caller: see its roles (kubetenant-gateway generate)")
+	errImpersonate = errors.New("the cluster does not let the gateway act for this caller: " +
+		"see its roles (kubetenant-gateway generate)")
 	errUnreachable = errors.New("the cluster cannot be reached")
 	errTooSlow     = errors.New("the cluster has not answered in time")
 )

@@ -48,7 +48,9 @@ func TestLocate(t *testing.T) {
 
 // FuzzLocate: no Location leads to another host, whatever a browser makes of it.
 func FuzzLocate(f *testing.F) {
-	for _, seed := range []string{"/x", "//evil", "https://evil/", `/\evil`, "https://a//evil", "?x", "#x", "http:evil", "\t//evil", "/%2f/evil"} {
+	for _, seed := range []string{
+		"/x", "//evil", "https://evil/", `/\evil`, "https://a//evil", "?x", "#x", "http:evil", "\t//evil", "/%2f/evil",
+	} {
 		f.Add(seed)
 	}
 	server := &url.URL{Scheme: "https", Host: "a"}
@@ -59,7 +61,8 @@ func FuzzLocate(f *testing.F) {
 				continue
 			}
 			u, err := (&url.URL{Scheme: "https", Host: "gateway", Path: "/clusters/c/x"}).Parse(got)
-			if err != nil || u.Host != "gateway" || u.Scheme != "https" || strings.HasPrefix(got, "//") || strings.Contains(got, `\`) {
+			if err != nil || u.Host != "gateway" || u.Scheme != "https" || strings.HasPrefix(got, "//") ||
+				strings.Contains(got, `\`) {
 				t.Errorf("%q leads to %q: %v, %v", location, got, u, err)
 			}
 		}
@@ -92,7 +95,10 @@ func TestUnauthorizedForms(t *testing.T) {
 			t.Errorf("%s: it is not recognised", info.MediaType)
 		}
 	}
-	for _, text := range []string{"", "no", "{}", `{"kind":"Status","apiVersion":"v1","reason":"Forbidden"}`, `{"kind":"Pod","apiVersion":"v1","reason":"Unauthorized"}`, `<html>Unauthorized`} {
+	for _, text := range []string{
+		"", "no", "{}", `{"kind":"Status","apiVersion":"v1","reason":"Forbidden"}`,
+		`{"kind":"Pod","apiVersion":"v1","reason":"Unauthorized"}`, `<html>Unauthorized`,
+	} {
 		if isUnauthorized([]byte(text)) {
 			t.Errorf("%q is taken for one", text)
 		}
@@ -107,7 +113,12 @@ func TestPrefixes(t *testing.T) {
 		{"eu1", "/tenants/acme/api/v1/pods", "/api/v1/pods", "/tenants/acme"},
 		{"eu1", "/api/v1/pods", "/api/v1/pods", ""},
 		{"eu1", "/clusters/eu1", "/", "/clusters/eu1"},
-		{"eu1", "/clusters/eu1/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", "/clusters/eu1"},
+		{
+			"eu1",
+			"/clusters/eu1/api/v1/tenants/acme/namespaces/n/services/s/proxy",
+			"/api/v1/namespaces/n/services/s/proxy",
+			"/clusters/eu1",
+		},
 		{"eu1", "/api/v1/tenants/acme/namespaces/n/services/s/proxy", "/api/v1/namespaces/n/services/s/proxy", ""},
 	} {
 		if got := prefixOf(&proxyState{route: &route{name: c.cluster}, path: c.came}, c.rest); got != c.want {

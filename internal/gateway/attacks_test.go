@@ -94,7 +94,9 @@ func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+entry("eu1", ", root: true")) // which would send it away too
+	// which would send it away too
+	w.write("tenancy.yaml",
+		strings.Replace(header, "timeout: 5s", "timeout: 5s, goawayPerMillion: 0", 1)+entry("eu1", ", root: true"))
 	w.until(http.StatusOK, "alice-token", podsPath)
 	var open, most atomic.Int64
 	c.become(func() {
@@ -160,7 +162,8 @@ func standStill(t *testing.T, streams int64) (open *atomic.Int64, w *world, f *f
 	t.Helper()
 	c := newStandIn(t, spaces())
 	w = newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
-	w.write("tenancy.yaml", strings.Replace(header, "perTenantStreams: 4", fmt.Sprintf("perTenantStreams: %d", streams), 1)+entry("eu1", ", root: true"))
+	w.write("tenancy.yaml", strings.Replace(header, "perTenantStreams: 4",
+		fmt.Sprintf("perTenantStreams: %d", streams), 1)+entry("eu1", ", root: true"))
 	w.until(http.StatusOK, "alice-token", podsPath)
 	open = &atomic.Int64{}
 	c.become(func() {
@@ -256,8 +259,9 @@ func TestCollectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	requests := map[string]string{
-		"a list":                     "GET /api/v1/pods",
-		"a page of another's list":   "GET /api/v1/pods?limit=1&continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
+		"a list": "GET /api/v1/pods",
+		"a page of another's list": "GET /api/v1/pods?limit=1&" +
+			"continue=eyJ2IjoibWV0YS5rOHMuaW8vdjEiLCJydiI6MSwic3RhcnQiOiJnbG9iZXgtLXNob3AvcCJ9",
 		"a deletion":                 "DELETE /api/v1/pods",
 		"a deletion with a selector": "DELETE /api/v1/pods?labelSelector=a%3Db",
 	}
@@ -290,7 +294,8 @@ func TestCollectionsAreLimited(t *testing.T) {
 			continue
 		}
 		selector := sent[0].URL.Query()["labelSelector"]
-		if len(selector) != 1 || !strings.Contains(selector[0], "kubetenant.dev/tenant=acme") || strings.Contains(path, "labelSelector") != strings.Contains(selector[0], "a=b") {
+		if len(selector) != 1 || !strings.Contains(selector[0], "kubetenant.dev/tenant=acme") ||
+			strings.Contains(path, "labelSelector") != strings.Contains(selector[0], "a=b") {
 			t.Errorf("%s goes on with %v", what, selector)
 		}
 	}
@@ -302,16 +307,26 @@ func TestRefusedConfigurations(t *testing.T) {
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
 	for what, of := range map[string]struct{ config, want string }{
-		"headers of a proxy": {strings.Replace(header, "  sources:\n", "  sources:\n  - { name: proxy, tenants: [acme], frontProxy: {} }\n", 1) + entry("eu1", ""), "frontProxy"},
-		"no section":         {header[:strings.Index(header, "gateway:")], "gateway"},
-		"bodies in the log":  {header + entry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request"},
-		"answers in the log": {header + entry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n", "RequestResponse"},
+		"headers of a proxy": {
+			strings.Replace(header, "  sources:\n", "  sources:\n  - { name: proxy, tenants: [acme], frontProxy: {} }\n",
+				1) + entry("eu1", ""),
+			"frontProxy",
+		},
+		"no section": {header[:strings.Index(header, "gateway:")], "gateway"},
+		"bodies in the log": {
+			header + entry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request",
+		},
+		"answers in the log": {
+			header + entry("eu1", "") + "  audit: { policyFile: answers.yaml, logPath: audit.log }\n", "RequestResponse",
+		},
 	} {
-		w.write("bodies.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata, verbs: [get] }, { level: Request } ]\n")
+		w.write("bodies.yaml",
+			"apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata, verbs: [get] }, { level: Request } ]\n")
 		w.write("answers.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: RequestResponse } ]\n")
 		w.write("other.yaml", of.config)
 		ctx, stop := context.WithCancel(t.Context())
-		_, err := gateway.Open(ctx, filepath.Join(w.dir, "other.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }})
+		_, err := gateway.Open(ctx, filepath.Join(w.dir, "other.yaml"),
+			gateway.Options{Register: func(metrics.Registerable) error { return nil }})
 		stop()
 		if err == nil || !strings.Contains(err.Error(), of.want) || errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", what, err)

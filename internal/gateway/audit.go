@@ -37,7 +37,8 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	}
 	for i, rule := range rules.Rules {
 		if auditinternal.LevelMetadata.Less(rule.Level) {
-			return nil, fmt.Errorf("audit: %s: rule %d has the level %s: bodies are the clusters' to record", config.PolicyFile, i, rule.Level)
+			return nil, fmt.Errorf("audit: %s: rule %d has the level %s: bodies are the clusters' to record",
+				config.PolicyFile, i, rule.Level)
 		}
 	}
 	out := &auditing{
@@ -77,7 +78,8 @@ func endsTorn(file *os.File) bool {
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return false
 	}
-	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0) // which does not wait, whatever has the name by now
+	// which does not wait, whatever has the name by now
+	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return false
 	}

@@ -19,7 +19,8 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
 	const torn = `{"kind":"Ev`
 	w.write("audit.log", torn)
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
 	waittest.Until(t, func() error {
 		w.get("alice-token", "/clusters/eu1"+podsPath, "X-Forwarded-For", "203.0.113.66", "X-Real-Ip", "203.0.113.67")
 		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/globex--shop/secrets")
@@ -72,7 +73,8 @@ func TestAuditPolicyIsFollowed(t *testing.T) {
 		w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: "+level+" } ]\n")
 	}
 	policy("None")
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, logPath: audit.log }\n", 1)+entry("eu1", ""))
 	recorded := func() bool {
 		w.get("alice-token", "/clusters/eu1"+podsPath)
 		text, err := os.ReadFile(filepath.Join(w.dir, "audit.log"))

@@ -146,7 +146,8 @@ func writeStatus(w *quickjson.Writer, s *metav1.Status) error {
 	if s == nil {
 		return nil
 	}
-	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil { // of refusals, with details
+	// of refusals, with details
+	if (s.TypeMeta != metav1.TypeMeta{}) || (s.ListMeta != metav1.ListMeta{}) || s.Details != nil {
 		return w.Any("responseStatus", s)
 	}
 	w.Name("responseStatus")

@@ -108,7 +108,9 @@ func TestAuditLogIsUpstreams(t *testing.T) {
 // TestUnwrittenEvents: of an event that cannot be written whole nothing is, which is told, and those beside it are.
 func TestUnwrittenEvents(t *testing.T) {
 	good := &auditinternal.Event{Verb: "get"}
-	for _, body := range []*runtime.Unknown{{ContentType: "application/vnd.kubernetes.protobuf", Raw: []byte{1}}, {Raw: []byte{}}, {Raw: []byte("{")}} {
+	for _, body := range []*runtime.Unknown{
+		{ContentType: "application/vnd.kubernetes.protobuf", Raw: []byte{1}}, {Raw: []byte{}}, {Raw: []byte("{")},
+	} {
 		for _, bad := range []*auditinternal.Event{{RequestObject: body}, {ResponseObject: body}} {
 			var out bytes.Buffer
 			if (auditLog{&out}).ProcessEvents(good, bad, good) {
@@ -232,7 +234,8 @@ func TestAuditLogOfAFullDisk(t *testing.T) {
 				}
 			}
 			if got != told+f.ends || told < 2 {
-				t.Fatalf("room for %d and %d bytes: %d whole lines, %d events were told to be written, %d lacked their end:\n%s", first, second, got, told, f.ends, f.text.String())
+				t.Fatalf("room for %d and %d bytes: %d whole lines, %d events were told to be written, %d lacked their end:\n%s",
+					first, second, got, told, f.ends, f.text.String())
 			}
 		}
 	}
@@ -263,9 +266,16 @@ func BenchmarkAuditLog(b *testing.B) {
 		ResponseStatus:           &metav1.Status{Code: 200},
 		RequestReceivedTimestamp: metav1.NewMicroTime(time.Now()),
 		StageTimestamp:           metav1.NewMicroTime(time.Now()),
-		Annotations:              map[string]string{"authorization.k8s.io/decision": "allow", "authorization.k8s.io/reason": "", clusterAnnotation: "local"},
+		Annotations: map[string]string{
+			"authorization.k8s.io/decision": "allow",
+			"authorization.k8s.io/reason":   "",
+			clusterAnnotation:               "local",
+		},
 	}
-	for name, sink := range map[string]audit.Sink{"upstream": auditlog.NewBackend(io.Discard, auditlog.FormatJson, auditv1.SchemeGroupVersion), "gateway": auditLog{io.Discard}} {
+	for name, sink := range map[string]audit.Sink{
+		"upstream": auditlog.NewBackend(io.Discard, auditlog.FormatJson, auditv1.SchemeGroupVersion),
+		"gateway":  auditLog{io.Discard},
+	} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

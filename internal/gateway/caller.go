@@ -21,11 +21,13 @@ var (
 	// errCluster is the answer about a cluster that is not known as about one that the caller may not use.
 	errCluster = errors.New("no such cluster for this tenant")
 	// errPage is the answer to pages in browsers that send no token.
-	errPage     = errors.New("a request with an Origin or of a web page must bear a token: certificates and passwords do not count for it")
+	errPage = errors.New("a request with an Origin or of a web page must bear a token: " +
+		"certificates and passwords do not count for it")
 	errNotOwned = errors.New("the namespace is not the tenant's")
 	// errAdmission is the answer while labels could be forged.
-	errAdmission = errors.New("the cluster does not ask the webhook service about every write: tenants write nothing until it does")
-	errSomebody  = errors.New("the caller has no tenant")
+	errAdmission = errors.New("the cluster does not ask the webhook service about every write: " +
+		"tenants write nothing until it does")
+	errSomebody = errors.New("the caller has no tenant")
 )
 
 // withCaller is the step at which a caller, whom the sources know, comes to a cluster: whether it may use that, who it is there, and whether
@@ -130,7 +132,8 @@ var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "ev
 // meanwhile, or a member that is given to another tenant, would stay.
 func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 	info, known := request.RequestInfoFrom(r.Context())
-	if !known || id.IsSystem() || !info.IsResourceRequest || c.config.Admission != configv1alpha1.GatewayAdmissionRequired {
+	if !known || id.IsSystem() || !info.IsResourceRequest ||
+		c.config.Admission != configv1alpha1.GatewayAdmissionRequired {
 		return false
 	}
 	switch info.Verb {
@@ -141,7 +144,8 @@ func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 			return false
 		}
 	default: // a verb that is not known too
-		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName || info.APIGroup == authorizationv1.GroupName {
+		if slices.Contains(unlabelled, info.Subresource) || info.APIGroup == authenticationv1.GroupName ||
+			info.APIGroup == authorizationv1.GroupName {
 			return false
 		}
 	}

@@ -45,7 +45,14 @@ type clusterKey struct {
 var errNoRoute = errors.New("the cluster is not configured")
 
 // newCluster follows a cluster until ctx ends or it is stopped. What is revoked there, somebody else follows.
-func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, revoked func() *authn.Revocations) (_ *cluster, err error) {
+func newCluster(
+	ctx context.Context,
+	key clusterKey,
+	reader *rest.Config,
+	c *configv1alpha1.GatewayCluster,
+	settings *configv1alpha1.Settings,
+	revoked func() *authn.Revocations,
+) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
 		if err != nil {
@@ -63,14 +70,16 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *con
 	if err != nil {
 		return nil, err
 	}
-	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // our credential goes nowhere else
+	// our credential goes nowhere else
+	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	server, err := serverOf(reader.Host)
 	if err != nil {
 		return nil, err
 	}
 	k.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
 	lists := newByteLimit(listBytes)
-	if k.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }), settings, c.Namespace); err != nil {
+	if k.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }),
+		settings, c.Namespace); err != nil {
 		return nil, err
 	}
 	lent := k.state.Server
@@ -80,7 +89,8 @@ func newCluster(ctx context.Context, key clusterKey, reader *rest.Config, c *con
 		SourceTenant: k.source,
 		Reviewed:     authenticator.RequestFunc(k.reviewToken),
 	}
-	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize), authorizer.AuthorizerFunc(k.reviewSubject)
+	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize),
+		authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {

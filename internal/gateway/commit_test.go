@@ -10,7 +10,8 @@ import (
 // whole one counts.
 func TestCommit(t *testing.T) {
 	g, in := &Gateway{}, &generation{}
-	h := g.whileInForce(func(now *generation) bool { return now == in }, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	h := g.whileInForce(func(now *generation) bool { return now == in },
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	comes := func(what string, want int) {
 		t.Helper()
 		w := httptest.NewRecorder()

@@ -21,7 +21,8 @@ var (
 	errInsecure     = errors.New("insecure-skip-tls-verify would let anybody be the cluster")
 	errPlain        = errors.New("the server is no https:// URL: credentials would be told to whoever listens")
 	errImpersonates = errors.New("it names somebody to impersonate")
-	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator lead to two clusters: another server, of another authority")
+	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator lead to two clusters: another server, " +
+		"of another authority")
 )
 
 // fingerprint tells the contents of a kubeconfig apart from others.
@@ -62,7 +63,11 @@ func load(path string) (*credential, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &credential{config, sha256.Sum256(data), sha256.Sum256(bytes.Join([][]byte{data, named.CAData, named.CertData, named.KeyData}, []byte{0}))}, nil
+	return &credential{
+		config,
+		sha256.Sum256(data),
+		sha256.Sum256(bytes.Join([][]byte{data, named.CAData, named.CertData, named.KeyData}, []byte{0})),
+	}, nil
 }
 
 // checkCredential returns what the files of a configuration hold, or why it is refused.

@@ -28,12 +28,14 @@ func TestCheckCredential(t *testing.T) {
 		config rest.Config
 		want   error
 	}{
-		"https":        {rest.Config{Host: "https://a"}, nil},
-		"http":         {rest.Config{Host: "http://a"}, errPlain},
-		"no scheme":    {rest.Config{Host: "a:443"}, errServer},
-		"nothing":      {rest.Config{}, errServer},
-		"any server":   {rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, errInsecure},
-		"impersonated": {rest.Config{Host: "https://a", Impersonate: rest.ImpersonationConfig{UserName: "root"}}, errImpersonates},
+		"https":      {rest.Config{Host: "https://a"}, nil},
+		"http":       {rest.Config{Host: "http://a"}, errPlain},
+		"no scheme":  {rest.Config{Host: "a:443"}, errServer},
+		"nothing":    {rest.Config{}, errServer},
+		"any server": {rest.Config{Host: "https://a", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, errInsecure},
+		"impersonated": {
+			rest.Config{Host: "https://a", Impersonate: rest.ImpersonationConfig{UserName: "root"}}, errImpersonates,
+		},
 	} {
 		if _, err := checkCredential(&c.config); !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)

@@ -47,7 +47,8 @@ func heldWhile(do func()) uint64 {
 		metrics.Read(sample)
 		return sample[0].Value.Uint64()
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(25)) // what is garbage is not held, and others' memory lets more of it gather
+	// what is garbage is not held, and others' memory lets more of it gather
+	defer debug.SetGCPercent(debug.SetGCPercent(25))
 	runtime.GC()
 	before, most, done := read(), uint64(0), make(chan struct{})
 	go func() { defer close(done); do() }()
@@ -79,7 +80,8 @@ func speaks(t *testing.T, path, token string, with func(net.Conn)) {
 	base := httptest.NewUnstartedServer(http.NotFoundHandler())
 	base.StartTLS() // for its certificate
 	t.Cleanup(base.Close)
-	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: base.TLS.Certificates, MinVersion: tls.VersionTLS12})
+	listener, err := tls.Listen("tcp", "127.0.0.1:0",
+		&tls.Config{Certificates: base.TLS.Certificates, MinVersion: tls.VersionTLS12})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,10 @@ func speaks(t *testing.T, path, token string, with func(net.Conn)) {
 func writeKubeconfig(t testing.TB, path, server string, authority []byte, token string) {
 	t.Helper()
 	c := clientcmdapi.NewConfig()
-	c.Clusters["c"] = &clientcmdapi.Cluster{Server: server, CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority})}
+	c.Clusters["c"] = &clientcmdapi.Cluster{
+		Server:                   server,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: authority}),
+	}
 	c.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: token}
 	c.Contexts["c"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	c.CurrentContext = "c"
@@ -122,9 +127,11 @@ func TestFaultyServers(t *testing.T) {
 		with func(net.Conn)
 		want int
 	}{
-		"it speaks something else": {func(c net.Conn) { read(c); _, _ = io.WriteString(c, "220 mail.example ESMTP\r\n") }, 503},
-		"it closes":                {func(c net.Conn) { read(c) }, 503},
-		"it never answers":         {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, 504},
+		"it speaks something else": {
+			func(c net.Conn) { read(c); _, _ = io.WriteString(c, "220 mail.example ESMTP\r\n") }, 503,
+		},
+		"it closes":        {func(c net.Conn) { read(c) }, 503},
+		"it never answers": {func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }, 504},
 		"its headers do not end": {func(c net.Conn) {
 			read(c)
 			_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n")
@@ -186,7 +193,8 @@ func TestFaultyServers(t *testing.T) {
 	writeKubeconfig(t, filepath.Join(w.dir, "eu1-imp-ca"), eu.URL, authority.Bytes, impersonatorToken)
 	w.useImpersonator("eu1-imp-ca")
 	waittest.Until(t, func() error {
-		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable || strings.Contains(text, "x509") {
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable ||
+			strings.Contains(text, "x509") {
 			return fmt.Errorf("another certificate: %d: %s", code, text)
 		}
 		return nil
@@ -203,7 +211,8 @@ func TestFaultyServers(t *testing.T) {
 // useImpersonator has the gateway go to eu1 by another kubeconfig.
 func (w *world) useImpersonator(file string) {
 	w.t.Helper()
-	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }", "impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
+	w.write("tenancy.yaml", header+strings.Replace(entry("eu1", ""), "impersonator: { kubeConfigFile: eu1-imp }",
+		"impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
 }
 
 // TestLargeAnswers: an answer without an end is passed on as it is read, and not held; what the gateway asks for itself is not read so far.
@@ -226,7 +235,8 @@ func TestLargeAnswers(t *testing.T) {
 	})
 	var passed int64
 	if held := heldWhile(func() {
-		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath+"?watch=true", "") // which no deadline ends
+		// which no deadline ends
+		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1"+podsPath+"?watch=true", "")
 		passed, _ = io.Copy(io.Discard, resp.Body)
 		_ = resp.Body.Close()
 	}); passed != *answerBytes || held > mayHold {
@@ -245,7 +255,8 @@ func TestLargeAnswers(t *testing.T) {
 		if code, text := w.get(account, "/clusters/eu1"+podsPath); code != http.StatusServiceUnavailable {
 			t.Errorf("a token: %d: %s", code, text)
 		}
-		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath, "Impersonate-User", "bob"); code != http.StatusForbidden && code != http.StatusInternalServerError {
+		if code, text := w.get("alice-token", "/clusters/eu1"+podsPath,
+			"Impersonate-User", "bob"); code != http.StatusForbidden && code != http.StatusInternalServerError {
 			t.Errorf("another's name: %d: %s", code, text)
 		}
 	}); held > mayHold {
@@ -317,7 +328,9 @@ func TestReaderFaults(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
 			c := newStandIn(t, spaces())
-			w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), map[string]*standIn{"eu1": c})
+			w := newWorld(t,
+				entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"),
+				map[string]*standIn{"eu1": c})
 			account := c.token(t, "system:serviceaccount:acme--web:builder")
 			c.become(func() {
 				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
@@ -360,7 +373,11 @@ func TestKeysCannotBeHad(t *testing.T) {
 			return true
 		}
 	})
-	for what, token := range map[string]string{"its own": token, "forged": token[:len(token)-8] + "AAAAAAAA", "none": "x"} {
+	for what, token := range map[string]string{
+		"its own": token,
+		"forged":  token[:len(token)-8] + "AAAAAAAA",
+		"none":    "x",
+	} {
 		there, is := w.get(token, "/clusters/eu1"+podsPath)
 		nowhere, was := w.get(token, "/clusters/nowhere"+podsPath)
 		if there != http.StatusUnauthorized || there != nowhere || is != was {
@@ -390,8 +407,11 @@ func TestLargeHeaders(t *testing.T) {
 func TestNothingOfTheGatewayIsTold(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
-	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
-	const unknown = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized","reason":"Unauthorized","code":401}`
+	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: ` +
+		`User \"system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator\" cannot impersonate resource ` +
+		`\"users\" in API group \"\" at the cluster scope","reason":"Forbidden","code":403}`
+	const unknown = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"Unauthorized",` +
+		`"reason":"Unauthorized","code":401}`
 	for what, a := range map[string]struct {
 		path, body string
 		code, want int
@@ -410,13 +430,15 @@ func TestNothingOfTheGatewayIsTold(t *testing.T) {
 				return true
 			}
 		})
-		if code, text := w.get("alice-token", a.path); code != a.want || strings.Contains(text, "gateway-impersonator") || code < 500 && text != a.body {
+		if code, text := w.get("alice-token", a.path); code != a.want || strings.Contains(text, "gateway-impersonator") ||
+			code < 500 && text != a.body {
 			t.Errorf("%s: %d, want %d: %s", what, code, a.want, text)
 		}
 	}
 	c.CloseClientConnections()
 	_ = c.Listener.Close()
-	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusForbidden || strings.Contains(text, "127.0.0.1") || strings.Contains(text, "https://") {
+	if code, text := w.get("alice-token", podsPath, "Impersonate-User", "carol"); code != http.StatusForbidden ||
+		strings.Contains(text, "127.0.0.1") || strings.Contains(text, "https://") {
 		t.Errorf("who may impersonate, of a cluster that is gone: %d: %s", code, text)
 	}
 }

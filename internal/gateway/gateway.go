@@ -138,7 +138,8 @@ func (c *route) accepts(there tenant.ID, issued time.Time) bool {
 // withoutAccounts returns settings without the sources of service accounts, which are the clusters' own to know.
 func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	out := *s
-	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources), func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil })
+	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources),
+		func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil })
 	return &out
 }
 
@@ -165,9 +166,13 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 	}()
 	if g.stack == nil {
 		if g.stack, err = stack.New(ctx, settings, stack.Server{
-			Register:       g.register,
-			Cluster:        stack.Cluster{Owners: nobody()},
-			Authentication: stack.Authentication{APIAudiences: settings.Service.APIAudiences, Accepts: accepts, RevocationsChanged: g.endRevoked},
+			Register: g.register,
+			Cluster:  stack.Cluster{Owners: nobody()},
+			Authentication: stack.Authentication{
+				APIAudiences:       settings.Service.APIAudiences,
+				Accepts:            accepts,
+				RevocationsChanged: g.endRevoked,
+			},
 		}); err != nil {
 			return nil, err
 		}
@@ -242,7 +247,9 @@ func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 }
 
 // newRoute returns the way to a cluster, to the one that is followed already, if it is the same.
-func (g *Gateway) newRoute(ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing) (c *route, commit, discard func(), err error) {
+func (g *Gateway) newRoute(
+	ctx context.Context, config *configv1alpha1.GatewayCluster, settings *configv1alpha1.Settings, a *auditing,
+) (c *route, commit, discard func(), err error) {
 	c = &route{
 		name:    config.Name,
 		config:  config,
@@ -260,7 +267,10 @@ func (g *Gateway) newRoute(ctx context.Context, config *configv1alpha1.GatewayCl
 	if err := checkSameCluster(reader.Config, sender.Config); err != nil {
 		return nil, nil, nil, err
 	}
-	c.files = map[string]fingerprint{config.Reader.KubeConfigFile: reader.whole, config.Impersonator.KubeConfigFile: sender.whole}
+	c.files = map[string]fingerprint{
+		config.Reader.KubeConfigFile:       reader.whole,
+		config.Impersonator.KubeConfigFile: sender.whole,
+	}
 	if c.tenants, err = tenant.ParseSet(config.Tenants); err != nil {
 		return nil, nil, nil, err
 	}
@@ -275,7 +285,8 @@ func (g *Gateway) newRoute(ctx context.Context, config *configv1alpha1.GatewayCl
 	}
 	var keep, drop func()
 	key := keyOf(reader.text, config, settings)
-	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil && before.routes[config.Name].cluster.key == key {
+	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil &&
+		before.routes[config.Name].cluster.key == key {
 		c.cluster = before.routes[config.Name].cluster
 		if keep, drop, err = c.cluster.stack.Prepare(ctx, settings); err != nil {
 			return nil, nil, nil, err
@@ -310,7 +321,8 @@ func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *confi
 	return clusterKey{
 		reader:    reader,
 		namespace: c.Namespace,
-		shape:     fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled, *settings.Admission.Quota.Enabled),
+		shape: fmt.Sprint(settings.Service.StaleAfter.Duration, *settings.Authorization.Grants.Enabled,
+			*settings.Admission.Quota.Enabled),
 	}
 }
 
@@ -349,14 +361,17 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if isOfPage(r) {
 		rest = ofPage(rest)
 	}
-	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion && serving.ConnectionAge(r.Context()) > goawayAfter { // #nosec G404 -- spreads load
+	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion &&
+		serving.ConnectionAge(r.Context()) > goawayAfter { // #nosec G404 -- spreads load
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	handler.ServeHTTP(answer, rest)
 }
 
 // accept returns who answers a request, and what is left of it, or why nobody does, whoever it is of.
-func (now *generation) accept(x *proxyState, r *http.Request) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
+func (now *generation) accept(
+	x *proxyState, r *http.Request,
+) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
 	if err := checkRaw(r); err != nil {
 		return nil, nil, err
 	}

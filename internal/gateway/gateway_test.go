@@ -28,7 +28,9 @@ func spaces() map[string]string {
 func rooted(t testing.TB) (*world, *standIn) {
 	t.Helper()
 	c := newStandIn(t, spaces())
-	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), map[string]*standIn{"eu1": c})
+	w := newWorld(t,
+		entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"),
+		map[string]*standIn{"eu1": c})
 	return w, c
 }
 
@@ -52,7 +54,9 @@ func TestSentOnAsTheCaller(t *testing.T) {
 			continue
 		}
 		r := sent[0]
-		if r.as() != asAlice || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" || r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" || r.Header.Get("Audit-Id") == "" {
+		if r.as() != asAlice || r.Header.Get("X-Remote-User") != "" || r.Header.Get("Forwarded") != "" ||
+			r.Header.Get("X-Forwarded-For") != "127.0.0.1" || r.Header.Get("Audit-Id") == "mine" ||
+			r.Header.Get("Audit-Id") == "" {
 			t.Errorf("%s: it is of %s: %v", what, r.as(), r.Header)
 		}
 	}
@@ -66,12 +70,15 @@ func TestConnectionHeaders(t *testing.T) {
 	from := map[string]bool{}
 	for _, path := range []string{podsPath, podsPath + "/x/proxy/"} {
 		for _, more := range []string{
-			"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n", "Connection: close\r\n", "Connection: Foo\r\n",
-			"Keep-Alive: timeout=1\r\nTe: trailers\r\nProxy-Connection: close\r\n", "Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n",
+			"Connection: Impersonate-User, Impersonate-Group, Authorization\r\n", "Connection: close, Authorization\r\n",
+			"Connection: close\r\n", "Connection: Foo\r\n",
+			"Keep-Alive: timeout=1\r\nTe: trailers\r\nProxy-Connection: close\r\n",
+			"Connection: impersonate-extra-kubetenant.dev%2ftenant\r\n",
 		} {
 			_, _, resp := w.raw("GET " + path + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" + more + "\r\n")
 			sent := c.sent()
-			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice || sent[0].Header.Get("Connection")+sent[0].Header.Get("Keep-Alive")+sent[0].Header.Get("Te") != "" {
+			if resp.StatusCode != http.StatusOK || len(sent) != 1 || sent[0].as() != asAlice ||
+				sent[0].Header.Get("Connection")+sent[0].Header.Get("Keep-Alive")+sent[0].Header.Get("Te") != "" {
 				t.Errorf("%s, %q: %s, %v", path, more, resp.Status, sent)
 				continue
 			}
@@ -81,8 +88,10 @@ func TestConnectionHeaders(t *testing.T) {
 	if len(from) != 1 {
 		t.Errorf("they came over %d connections", len(from))
 	}
-	_, _, resp := w.raw("GET " + podsPath + "/x/proxy/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nUpgrade: websocket\r\nConnection: Upgrade, Impersonate-User\r\n\r\n")
-	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice || strings.Join(sent[0].Header["Connection"], ",") != "Upgrade" {
+	_, _, resp := w.raw("GET " + podsPath + "/x/proxy/ HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n" +
+		"Upgrade: websocket\r\nConnection: Upgrade, Impersonate-User\r\n\r\n")
+	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice ||
+		strings.Join(sent[0].Header["Connection"], ",") != "Upgrade" {
 		t.Errorf("an upgrade: %s, %v", resp.Status, sent)
 	}
 }
@@ -176,7 +185,11 @@ func TestRefusals(t *testing.T) {
 		"a cluster without a name":        {token: "alice-token", path: "/clusters/", want: 400},
 		"an escape in a cluster":          {token: "alice-token", path: "/clusters/eu%31/api", want: 400},
 		"another's tenant path":           {token: "alice-token", path: "/tenants/globex/api/v1/namespaces", want: 403},
-		"two selectors":                   {token: "alice-token", path: "/api/v1/namespaces?labelSelector=a&labelSelector=b", want: 403},
+		"two selectors": {
+			token: "alice-token",
+			path:  "/api/v1/namespaces?labelSelector=a&labelSelector=b",
+			want:  403,
+		},
 		"a token review": {
 			token:  "alice-token",
 			method: "POST",
@@ -209,8 +222,9 @@ func TestRefusals(t *testing.T) {
 			token:  "alice-token",
 			method: "POST",
 			path:   "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
-			body:   `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview","spec":{"namespace":"globex--shop"}}`,
-			want:   403,
+			body: `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectRulesReview",` +
+				`"spec":{"namespace":"globex--shop"}}`,
+			want: 403,
 		},
 		"rules everywhere": {
 			token:  "alice-token",
@@ -240,10 +254,12 @@ func TestImpersonation(t *testing.T) {
 	c.mu.Lock()
 	c.allow = func(s authorizationv1.SubjectAccessReviewSpec) bool {
 		asked = append(asked, s)
-		return s.ResourceAttributes != nil && s.ResourceAttributes.Verb == "impersonate" && s.ResourceAttributes.Name == "carol"
+		return s.ResourceAttributes != nil && s.ResourceAttributes.Verb == "impersonate" &&
+			s.ResourceAttributes.Name == "carol"
 	}
 	c.mu.Unlock()
-	if code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", "carol", "Impersonate-User", "root"); code != http.StatusOK {
+	if code, text := w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", "carol",
+		"Impersonate-User", "root"); code != http.StatusOK {
 		t.Fatalf("%d: %s", code, text)
 	}
 	sent := c.sent()
@@ -253,7 +269,8 @@ func TestImpersonation(t *testing.T) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, s := range asked {
-		if s.User != "alice" || !slices.Contains(s.Groups, "tenant:acme") || !slices.Contains(s.Groups, "system:authenticated") || s.UID != "" || len(s.Extra) != 1 {
+		if s.User != "alice" || !slices.Contains(s.Groups, "tenant:acme") ||
+			!slices.Contains(s.Groups, "system:authenticated") || s.UID != "" || len(s.Extra) != 1 {
 			t.Errorf("the cluster is asked about %+v", s)
 		}
 	}
@@ -280,7 +297,8 @@ func TestReviewsAgree(t *testing.T) {
 		{`"nonResourceAttributes":{"verb":"get","path":"/api"}`, true},
 	} {
 		// The second spec is what another reader might take.
-		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes + `}}`
+		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview","Spec":{},"spec":{` + r.attributes +
+			`}}`
 		code, text := w.do("alice-token", http.MethodPost, path, body)
 		sent := c.sent()
 		var review authorizationv1.SelfSubjectAccessReview
@@ -291,7 +309,8 @@ func TestReviewsAgree(t *testing.T) {
 			if strings.Contains(sent[0].body, `"Spec"`) || !strings.Contains(sent[0].body, `"spec"`) || sent[0].as() != asAlice {
 				t.Errorf("%s: what goes on is %s", r.attributes, sent[0].body)
 			}
-		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed || !review.Status.Denied || review.Status.Reason == "":
+		case json.Unmarshal([]byte(text), &review) != nil || code != http.StatusCreated || review.Status.Allowed ||
+			!review.Status.Denied || review.Status.Reason == "":
 			t.Errorf("%s: %d: %s", r.attributes, code, text)
 		}
 	}
@@ -305,8 +324,15 @@ func TestServiceAccounts(t *testing.T) {
 	const path = "/api/v1/namespaces/acme--web/pods"
 	account, admin := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:admin")
 	others := us.token(t, "system:serviceaccount:acme--web:builder")
-	forged := authntest.MustKey("ES256").MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:acme--web:builder"})
-	expired := us.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": "system:serviceaccount:acme--web:builder", "exp": time.Now().Add(-time.Minute).Unix()})
+	forged := authntest.MustKey("ES256").MustSign(map[string]any{
+		"iss": "https://kubernetes.default.svc",
+		"sub": "system:serviceaccount:acme--web:builder",
+	})
+	expired := us.key.MustSign(map[string]any{
+		"iss": "https://kubernetes.default.svc",
+		"sub": "system:serviceaccount:acme--web:builder",
+		"exp": time.Now().Add(-time.Minute).Unix(),
+	})
 	elsewhere := eu.token(t, "system:serviceaccount:globex--shop:builder")
 	for what, r := range map[string]struct {
 		token, cluster string
@@ -352,7 +378,8 @@ func TestServiceAccounts(t *testing.T) {
 		code, _ := w.get(us.token(t, fmt.Sprintf("system:serviceaccount:acme--web:a%d", i)), "/clusters/us1/api")
 		codes[code]++
 	}
-	if codes[http.StatusOK] < 200 || codes[http.StatusTooManyRequests] < 50 || codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 400 {
+	if codes[http.StatusOK] < 200 || codes[http.StatusTooManyRequests] < 50 ||
+		codes[http.StatusOK]+codes[http.StatusTooManyRequests] != 400 {
 		t.Errorf("400 tokens of one namespace: %v", codes)
 	}
 	us.become(func() {
@@ -360,7 +387,8 @@ func TestServiceAccounts(t *testing.T) {
 			t.Errorf("%d of 400 tokens were shown to the cluster", us.reviewed)
 		}
 	})
-	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"), "/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
+	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:builder"),
+		"/clusters/us1/api/v1/namespaces/globex--shop/pods"); code != http.StatusOK {
 		t.Errorf("one of another namespace: %d: %s", code, text)
 	}
 	// A cluster that does not say whose a token is refuses nobody.
@@ -373,7 +401,8 @@ func TestServiceAccounts(t *testing.T) {
 			return true
 		}
 	})
-	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:other"), "/clusters/us1"+path); code != http.StatusServiceUnavailable || strings.Contains(text, "nauthorized") {
+	if code, text := w.get(us.token(t, "system:serviceaccount:globex--shop:other"),
+		"/clusters/us1"+path); code != http.StatusServiceUnavailable || strings.Contains(text, "nauthorized") {
 		t.Errorf("a token that is not reviewed: %d: %s", code, text)
 	}
 	us.become(func() { us.reviewed, us.answerReader = 0, nil })
@@ -402,7 +431,8 @@ func TestServiceAccounts(t *testing.T) {
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newStandIn(t, spaces())
-	config := entry("eu1", ", tenantMap: { acme: acme-eu }") + strings.Replace(entry("us1", ""), `["*", system]`, "[acme, globex]", 1)
+	config := entry("eu1",
+		", tenantMap: { acme: acme-eu }") + strings.Replace(entry("us1", ""), `["*", system]`, "[acme, globex]", 1)
 	w := newWorld(t, config, map[string]*standIn{"eu1": eu, "us1": us})
 	_, unknown := w.get("root-token", "/clusters/nowhere/api")
 	code, closed := w.get("root-token", "/clusters/us1/api")
@@ -431,7 +461,8 @@ func TestClusters(t *testing.T) {
 		}
 	}
 	for _, r := range eu.sent() {
-		if r.as() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" || r.URL.Path != "/api/v1/namespaces/acme--web/pods" {
+		if r.as() != "alice [dev ops tenant:acme-eu] kubetenant.dev%2ftenant=acme-eu" ||
+			r.URL.Path != "/api/v1/namespaces/acme--web/pods" {
 			t.Errorf("%s is of %s", r.URL, r.as())
 		}
 	}
@@ -452,7 +483,9 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	w.write("passwords.csv", "secret,carol,u9,dev,acme\n")
-	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n", "  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\ngateway:\n", 1)+entry("eu1", ", root: true"))
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
+		"  - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: acme } }\ngateway:\n",
+		1)+entry("eu1", ", root: true"))
 	basic := []string{"Authorization", "Basic " + base64.StdEncoding.EncodeToString([]byte("carol:secret"))}
 	const path = "/api/v1/namespaces/acme--web/pods"
 	waittest.Until(t, func() error {
@@ -462,7 +495,10 @@ func TestPages(t *testing.T) {
 		return nil
 	})
 	c.sent()
-	for what, more := range map[string][]string{"a page": nil, "with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"}} {
+	for what, more := range map[string][]string{
+		"a page":                    nil,
+		"with a token that is none": {"Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io.eA"},
+	} {
 		code, _ := w.get("", path, slices.Concat(basic, []string{"Origin", "https://evil.example"}, more)...)
 		if sent := c.sent(); code != http.StatusForbidden && code != http.StatusUnauthorized || len(sent) > 0 {
 			t.Errorf("%s: %d, and %d requests came", what, code, len(sent))
@@ -487,10 +523,13 @@ func TestSlowBodies(t *testing.T) {
 	}
 	c.mu.Unlock()
 	for what, text := range map[string]string{
-		"nobody's":             "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
-		"a review":             "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nContent-Length: 1000\r\n\r\n",
-		"half an upgrade":      "GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: upgrade\r\n\r\n",
-		"a large half upgrade": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: upgrade\r\nContent-Length: 17000000\r\n\r\n",
+		"nobody's": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n",
+		"a review": "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews HTTP/1.1\r\nHost: x\r\n" +
+			"Authorization: Bearer alice-token\r\nContent-Length: 1000\r\n\r\n",
+		"half an upgrade": "GET /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\n" +
+			"Authorization: Bearer alice-token\r\nConnection: upgrade\r\n\r\n",
+		"a large half upgrade": "POST /api/v1/namespaces/acme--web/pods HTTP/1.1\r\nHost: x\r\n" +
+			"Authorization: Bearer alice-token\r\nConnection: upgrade\r\nContent-Length: 17000000\r\n\r\n",
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -513,8 +552,10 @@ func TestSlowBodies(t *testing.T) {
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
-	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: User \"gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","code":403}`
-	const own = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"alice\" cannot list resource \"pods\"","code":403}`
+	const refused = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"users \"alice\" is forbidden: ` +
+		`User \"gateway\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope","code":403}`
+	const own = `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden: User \"alice\" ` +
+		`cannot list resource \"pods\"","code":403}`
 	for what, a := range map[string]struct {
 		code             int
 		location, body   string
@@ -555,10 +596,12 @@ func TestAnswers(t *testing.T) {
 			return true
 		}
 		c.mu.Unlock()
-		resp := w.open(t.Context(), "alice-token", http.MethodGet, "/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods", "")
+		resp := w.open(t.Context(), "alice-token", http.MethodGet,
+			"/clusters/eu1/tenants/acme/api/v1/namespaces/acme--web/pods", "")
 		text, _ := io.ReadAll(resp.Body)
 		_ = resp.Body.Close()
-		if resp.StatusCode != a.want || a.wantBody != "" && string(text) != a.wantBody || resp.Header.Get("Location") != a.wantTo || a.want >= 502 && strings.Contains(string(text), "gateway\"") {
+		if resp.StatusCode != a.want || a.wantBody != "" && string(text) != a.wantBody ||
+			resp.Header.Get("Location") != a.wantTo || a.want >= 502 && strings.Contains(string(text), "gateway\"") {
 			t.Errorf("%s: %s to %q: %s", what, resp.Status, resp.Header.Get("Location"), text)
 		}
 		if len(resp.Header["Audit-Id"]) != 1 {
@@ -580,14 +623,16 @@ func TestFailedUpgrade(t *testing.T) {
 		return true
 	}
 	c.mu.Unlock()
-	conn, reader, resp := w.raw("POST /api/v1/namespaces/acme--web/pods/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	conn, reader, resp := w.raw("POST /api/v1/namespaces/acme--web/pods/p/exec?command=x HTTP/1.1\r\nHost: x\r\n" +
+		"Authorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
 	if _, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusNotFound {
 		t.Fatalf("%s, %v", resp.Status, err)
 	}
 	if sent := c.sent(); len(sent) != 1 || sent[0].as() != asAlice {
 		t.Errorf("the upgrade is of %v", sent)
 	}
-	if _, err := io.WriteString(conn, "GET /api/v1/namespaces/globex--shop/secrets HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nImpersonate-User: system:admin\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "GET /api/v1/namespaces/globex--shop/secrets HTTP/1.1\r\nHost: x\r\n"+
+		"Authorization: Bearer alice-token\r\nImpersonate-User: system:admin\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	if resp, err := http.ReadResponse(reader, nil); err == nil && resp.StatusCode != http.StatusForbidden {
@@ -619,7 +664,9 @@ func TestWatchesEnd(t *testing.T) {
 		"the caller is revoked": func(w *world, _ *standIn) {
 			w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: alice } ]\n")
 		},
-		"the tenant is revoked": func(w *world, _ *standIn) { w.write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") },
+		"the tenant is revoked": func(w *world, _ *standIn) {
+			w.write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n")
+		},
 		"the namespace's owner": func(_ *world, c *standIn) { c.set("acme--web", "initech") },
 		"the cluster is gone": func(w *world, c *standIn) {
 			w.write("tenancy.yaml", header+strings.Replace(entry("other", ""), "other-", "eu1-", 2))
@@ -678,7 +725,8 @@ func TestOneTenantsStreams(t *testing.T) {
 	if codes[200] != 4 || codes[429] != 2 {
 		t.Errorf("%v", codes)
 	}
-	if resp := w.open(ctx, "bob-token", http.MethodGet, "/api/v1/namespaces/globex--shop/pods?watch=1", ""); resp.StatusCode != http.StatusOK {
+	if resp := w.open(ctx, "bob-token", http.MethodGet, "/api/v1/namespaces/globex--shop/pods?watch=1",
+		""); resp.StatusCode != http.StatusOK {
 		t.Errorf("another tenant's: %s", resp.Status)
 	}
 	if code, _ := w.get("alice-token", "/api/v1/namespaces/acme--web/pods"); code != http.StatusOK {
@@ -688,7 +736,8 @@ func TestOneTenantsStreams(t *testing.T) {
 	waittest.Until(t, func() error {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		if resp := w.open(ctx, "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1", ""); resp.StatusCode != http.StatusOK {
+		if resp := w.open(ctx, "alice-token", http.MethodGet, "/api/v1/namespaces/acme--web/pods?watch=1",
+			""); resp.StatusCode != http.StatusOK {
 			return fmt.Errorf("%s", resp.Status)
 		}
 		return nil
@@ -760,7 +809,10 @@ func TestNoTokens(t *testing.T) {
 		if err := log.Verbose(level); err != nil {
 			t.Fatal(err)
 		}
-		for _, token := range []string{"alice-token", "CANARY-token", account, account + "x", c.tokenUntil(t, fmt.Sprintf("system:serviceaccount:acme--web:b%d", level), time.Now().Add(time.Hour))} {
+		for _, token := range []string{
+			"alice-token", "CANARY-token", account, account + "x",
+			c.tokenUntil(t, fmt.Sprintf("system:serviceaccount:acme--web:b%d", level), time.Now().Add(time.Hour)),
+		} {
 			_, text := w.get(token, "/api/v1/namespaces/acme--web/pods")
 			said += text
 		}
@@ -769,7 +821,9 @@ func TestNoTokens(t *testing.T) {
 	if !strings.Contains(log.String(), "curl") {
 		t.Error("requests to the cluster are not logged")
 	}
-	for _, secret := range []string{"alice-token", "CANARY-token", account[len(account)-40:], impersonatorToken, readerToken} {
+	for _, secret := range []string{
+		"alice-token", "CANARY-token", account[len(account)-40:], impersonatorToken, readerToken,
+	} {
 		if strings.Contains(log.String(), secret) || strings.Contains(said, secret) {
 			t.Errorf("%s... is told", secret[:6])
 		}

@@ -12,7 +12,9 @@ import (
 )
 
 // passed are the headers of a caller that go on to kube-apiserver, beside those that begin with one of passedPrefixes.
-var passed = []string{"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version"}
+var passed = []string{
+	"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version",
+}
 
 var passedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
 
@@ -56,13 +58,16 @@ func sent(r *http.Request) http.Header {
 
 func goesOn(name string, proxied bool) bool {
 	begins := func(prefixes []string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool { return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p) })
+		return slices.ContainsFunc(prefixes, func(p string) bool {
+			return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)
+		})
 	}
 	switch {
 	case strings.Contains(name, "_"):
 		return false
 	case proxied:
-		return !slices.Contains(kept, name) && !begins(keptPrefixes) && name != http.CanonicalHeaderKey(auditapi.HeaderAuditID) && name != "Cookie"
+		return !slices.Contains(kept, name) && !begins(keptPrefixes) &&
+			name != http.CanonicalHeaderKey(auditapi.HeaderAuditID) && name != "Cookie"
 	}
 	return slices.Contains(passed, name) || begins(passedPrefixes)
 }

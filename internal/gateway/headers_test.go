@@ -13,11 +13,16 @@ import (
 
 // TestSentHeaders: nothing of a caller's that is not listed goes on, and nothing at all by which it could be somebody else.
 func TestSentHeaders(t *testing.T) {
-	mine := []string{"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version", "Traceparent", "If-None-Match"}
+	mine := []string{
+		"Accept", "Content-Type", "User-Agent", "Kubectl-Command", "Sec-Websocket-Key", "X-Stream-Protocol-Version",
+		"Traceparent", "If-None-Match",
+	}
 	ofApps := []string{"X-Csrf-Token", "Accept-Language", "Range"}
 	never := []string{
-		"Authorization", "Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-a", "Impersonate-Uid", "impersonate_user", "X_Remote_User",
-		"X-Remote-User", "X-Remote-Extra-A", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip", "Proxy-Authorization", "Proxy-Connection", "Cookie", "Audit-Id",
+		"Authorization", "Impersonate-User", "impersonate-group", "IMPERSONATE-EXTRA-a", "Impersonate-Uid",
+		"impersonate_user", "X_Remote_User",
+		"X-Remote-User", "X-Remote-Extra-A", "X-Forwarded-Host", "X-Forwarded-Proto", "Forwarded", "X-Real-Ip",
+		"Proxy-Authorization", "Proxy-Connection", "Cookie", "Audit-Id",
 	}
 	for subresource, goesOn := range map[string][]string{"": mine, "log": mine, "proxy": slices.Concat(mine, ofApps)} {
 		r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
@@ -27,7 +32,8 @@ func TestSentHeaders(t *testing.T) {
 		}
 		r.Header["X-Forwarded-For"] = []string{"203.0.113.1"}
 		r.Header["Sec-Websocket-Protocol"] = []string{"v4.channel.k8s.io, base64url.bearer.authorization.k8s.io.c2VjcmV0"}
-		ctx := request.WithRequestInfo(context.Background(), &request.RequestInfo{IsResourceRequest: true, Subresource: subresource})
+		ctx := request.WithRequestInfo(context.Background(),
+			&request.RequestInfo{IsResourceRequest: true, Subresource: subresource})
 		got := sent(r.WithContext(ctx))
 		want := append([]string{"Sec-Websocket-Protocol", "X-Forwarded-For"}, goesOn...)
 		for name := range got {
@@ -51,7 +57,10 @@ func TestSentHeaders(t *testing.T) {
 
 // FuzzSent: whatever a caller's headers are called, nothing goes on by which somebody else could be meant, or that is of one connection.
 func FuzzSent(f *testing.F) {
-	for _, name := range []string{"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host", "Sec-WebSocket-Protocol", "Cookie", "Kubectl-Session", "Audit-ID"} {
+	for _, name := range []string{
+		"Accept", "Authorization", "impersonate-user", "Impersonate_User", "X-Remote-Group", "Connection", "x-forwarded-host",
+		"Sec-WebSocket-Protocol", "Cookie", "Kubectl-Session", "Audit-ID",
+	} {
 		f.Add(name, "v", true)
 		f.Add(name, "base64url.bearer.authorization.k8s.io.dA, v4.channel.k8s.io", false)
 	}
@@ -70,7 +79,11 @@ func FuzzSent(f *testing.F) {
 					t.Errorf("%q goes on: %q", is, values)
 				}
 			}
-			if strings.Contains(is, "_") || slices.Contains([]string{"authorization", "cookie", "audit-id", "forwarded", "connection", "upgrade", "te", "trailer", "transfer-encoding", "keep-alive"}, lower) {
+			if strings.Contains(is, "_") ||
+				slices.Contains([]string{
+					"authorization", "cookie", "audit-id", "forwarded", "connection", "upgrade", "te", "trailer", "transfer-encoding",
+					"keep-alive",
+				}, lower) {
 				t.Errorf("%q goes on: %q", is, values)
 			}
 			if lower == "sec-websocket-protocol" && strings.Contains(strings.Join(values, ","), tokenProtocol) {

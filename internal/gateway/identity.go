@@ -111,7 +111,8 @@ func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 		out.UID = u.GetUID()
 	}
 	for _, group := range u.GetGroups() {
-		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) || !m.groups.MatchString(group) {
+		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) ||
+			!m.groups.MatchString(group) {
 			continue
 		}
 		out.Groups = append(out.Groups, m.config.GroupsPrefix+group)
@@ -153,7 +154,8 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 	}
 	for _, group := range u.GetGroups() {
 		switch {
-		case group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group): // the cluster adds it
+		// the cluster adds it
+		case group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group):
 		case strings.HasPrefix(group, "system:"):
 			return out, errReserved
 		case !tenant.IsWellFormed(group):
@@ -170,7 +172,8 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 		if key != tenant.ExtraKey && !m.extras[key] {
 			return out, errExtra
 		}
-		if len(values) == 0 || slices.ContainsFunc(values, func(v string) bool { return !tenant.IsWellFormedValue(v) || v == "" }) {
+		if len(values) == 0 ||
+			slices.ContainsFunc(values, func(v string) bool { return !tenant.IsWellFormedValue(v) || v == "" }) {
 			return out, errForm
 		}
 		out.Extra[key] = values

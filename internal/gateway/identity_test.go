@@ -46,10 +46,22 @@ func TestIdentityCarried(t *testing.T) {
 		change func(*configv1alpha1.GatewayCluster)
 		want   want
 	}{
-		"by default":       {func(*configv1alpha1.GatewayCluster) {}, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme"}, 1, "acme"}},
-		"a tenant map":     {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"}},
-		"a pattern, whole": {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev }, want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"}},
-		"no groups":        {func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &none }, want{"alice", "", []string{"tenant:acme"}, 1, "acme"}},
+		"by default": {
+			func(*configv1alpha1.GatewayCluster) {},
+			want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme"}, 1, "acme"},
+		},
+		"a tenant map": {
+			func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} },
+			want{"alice", "", []string{"dev-a", "ops", "devil", "tenant:acme-eu"}, 1, "acme-eu"},
+		},
+		"a pattern, whole": {
+			func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &dev },
+			want{"alice", "", []string{"dev-a", "tenant:acme"}, 1, "acme"},
+		},
+		"no groups": {
+			func(c *configv1alpha1.GatewayCluster) { c.Identity.GroupPattern = &none },
+			want{"alice", "", []string{"tenant:acme"}, 1, "acme"},
+		},
 		"prefixes": {
 			func(c *configv1alpha1.GatewayCluster) {
 				c.Identity.UsernamePrefix, c.Identity.GroupsPrefix, c.Identity.GroupPattern = "kt:", "g:", &dev
@@ -82,7 +94,8 @@ func TestIdentityCarried(t *testing.T) {
 			t.Errorf("%s: it is decided without %s: %v", what, user.AllAuthenticated, there.GetGroups())
 		}
 		got, err := m.impersonation(there)
-		if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) || len(got.Extra) != c.want.extras ||
+		if err != nil || got.UserName != c.want.name || got.UID != c.want.uid || !slices.Equal(got.Groups, c.want.groups) ||
+			len(got.Extra) != c.want.extras ||
 			!slices.Equal(got.Extra[tenant.ExtraKey], []string{c.want.tenant}) {
 			t.Errorf("%s: %+v, %v", what, got, err)
 		}
@@ -99,14 +112,26 @@ func TestIdentityRefused(t *testing.T) {
 		user   user.DefaultInfo
 		want   error
 	}{
-		"a name of the cluster's own":           {plain, tenant.System(), user.DefaultInfo{Name: "system:admin"}, errReserved},
-		"a node":                                {plain, tenant.System(), user.DefaultInfo{Name: "system:node:a"}, errReserved},
-		"nobody":                                {plain, acme, user.DefaultInfo{}, errForm},
-		"a line break":                          {plain, acme, user.DefaultInfo{Name: "a\r\nImpersonate-Group: system:masters"}, errForm},
-		"white space at an end":                 {plain, acme, user.DefaultInfo{Name: "alice "}, errForm},
-		"a group with a line break":             {plain, acme, user.DefaultInfo{Name: "a", Groups: []string{"b\nc"}}, errForm},
-		"a name that is another tenant's there": {func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} }, other, user.DefaultInfo{Name: "a"}, errTenantName},
-		"nobody that is mapped":                 {func(c *configv1alpha1.GatewayCluster) { c.Identity.Unmapped = configv1alpha1.UnmappedDeny }, acme, user.DefaultInfo{Name: "a"}, errUnmapped},
+		"a name of the cluster's own": {plain, tenant.System(), user.DefaultInfo{Name: "system:admin"}, errReserved},
+		"a node":                      {plain, tenant.System(), user.DefaultInfo{Name: "system:node:a"}, errReserved},
+		"nobody":                      {plain, acme, user.DefaultInfo{}, errForm},
+		"a line break": {
+			plain, acme, user.DefaultInfo{Name: "a\r\nImpersonate-Group: system:masters"}, errForm,
+		},
+		"white space at an end":     {plain, acme, user.DefaultInfo{Name: "alice "}, errForm},
+		"a group with a line break": {plain, acme, user.DefaultInfo{Name: "a", Groups: []string{"b\nc"}}, errForm},
+		"a name that is another tenant's there": {
+			func(c *configv1alpha1.GatewayCluster) { c.TenantMap = map[string]string{"acme": "acme-eu"} },
+			other,
+			user.DefaultInfo{Name: "a"},
+			errTenantName,
+		},
+		"nobody that is mapped": {
+			func(c *configv1alpha1.GatewayCluster) { c.Identity.Unmapped = configv1alpha1.UnmappedDeny },
+			acme,
+			user.DefaultInfo{Name: "a"},
+			errUnmapped,
+		},
 	} {
 		m := mappingOf(t, c.change)
 		there, err := m.caller(c.id, &c.user)
@@ -127,16 +152,35 @@ func TestImpersonatedCarried(t *testing.T) {
 		user user.DefaultInfo
 		want error
 	}{
-		"a user":             {user.DefaultInfo{Name: "bob", Groups: []string{"dev", user.AllAuthenticated}, Extra: of}, nil},
-		"the masters":        {user.DefaultInfo{Name: "bob", Groups: []string{"system:masters"}, Extra: of}, errReserved},
-		"a listed extra":     {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {"1"}}}, nil},
-		"another extra":      {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/b": {"1"}}}, errExtra},
-		"an empty extra":     {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {""}}}, errForm},
-		"no values":          {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {}}}, errForm},
-		"anonymous":          {user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, errReserved},
-		"a service account":  {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:acme--web", user.AllAuthenticated, "tenant:acme"}, Extra: of}, nil},
-		"one in a group":     {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"dev", "tenant:acme"}, Extra: of}, errAccountGroup},
-		"one in another's":   {user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"system:serviceaccounts:acme--shop"}, Extra: of}, errReserved},
+		"a user":         {user.DefaultInfo{Name: "bob", Groups: []string{"dev", user.AllAuthenticated}, Extra: of}, nil},
+		"the masters":    {user.DefaultInfo{Name: "bob", Groups: []string{"system:masters"}, Extra: of}, errReserved},
+		"a listed extra": {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {"1"}}}, nil},
+		"another extra":  {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/b": {"1"}}}, errExtra},
+		"an empty extra": {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {""}}}, errForm},
+		"no values":      {user.DefaultInfo{Name: "bob", Extra: map[string][]string{"example.com/a": {}}}, errForm},
+		"anonymous":      {user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}, errReserved},
+		"a service account": {
+			user.DefaultInfo{
+				Name: "system:serviceaccount:acme--web:default",
+				Groups: []string{
+					"system:serviceaccounts", "system:serviceaccounts:acme--web", user.AllAuthenticated, "tenant:acme",
+				},
+				Extra: of,
+			},
+			nil,
+		},
+		"one in a group": {
+			user.DefaultInfo{Name: "system:serviceaccount:acme--web:default", Groups: []string{"dev", "tenant:acme"}, Extra: of},
+			errAccountGroup,
+		},
+		"one in another's": {
+			user.DefaultInfo{
+				Name:   "system:serviceaccount:acme--web:default",
+				Groups: []string{"system:serviceaccounts:acme--shop"},
+				Extra:  of,
+			},
+			errReserved,
+		},
 		"an account's group": {user.DefaultInfo{Name: "bob", Groups: []string{"system:serviceaccounts"}}, errReserved},
 	} {
 		got, err := m.impersonation(&c.user)

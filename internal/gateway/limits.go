@@ -30,7 +30,8 @@ func isStream(r *http.Request, info *request.RequestInfo) bool {
 	if !info.IsResourceRequest {
 		return strings.HasPrefix(info.Path, "/debug/pprof/")
 	}
-	return info.Verb == "watch" || info.Verb == "proxy" || slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
+	return info.Verb == "watch" || info.Verb == "proxy" ||
+		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
 }
 
 // inFlight count what is open of each tenant. The zero value has none open. Safe for concurrent use.

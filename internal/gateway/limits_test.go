@@ -15,7 +15,8 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
-	w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", "timeout: 30s, bodyBytes: 1000, perTenantRequests: 2", 1)+entry("eu1", ", root: true"))
+	w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s",
+		"timeout: 30s, bodyBytes: 1000, perTenantRequests: 2", 1)+entry("eu1", ", root: true"))
 	post := func(token, namespace string, size int) (int, string) {
 		return w.do(token, http.MethodPost, "/api/v1/namespaces/"+namespace+"/pods", strings.Repeat("x", size))
 	}

@@ -57,7 +57,8 @@ type clusterCollector struct {
 	gateway *Gateway
 }
 
-var clusterCurrent = metrics.NewDesc("kubetenant_gateway_cluster_current", "1 while what is followed of a cluster is known as it is now, else 0: its tenants' callers are denied.",
+var clusterCurrent = metrics.NewDesc("kubetenant_gateway_cluster_current",
+	"1 while what is followed of a cluster is known as it is now, else 0: its tenants' callers are denied.",
 	[]string{"cluster"}, nil, metrics.ALPHA, "")
 
 // DescribeWithStability implements [metrics.StableCollector].

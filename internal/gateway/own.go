@@ -55,7 +55,8 @@ func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
 		if err != nil {
 			return nil, err
 		}
-		connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // our credential goes nowhere else
+		// our credential goes nowhere else
+		connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 		client, err := kubernetes.NewForConfigAndClient(config, connection)
 		if err != nil {
 			return nil, err
@@ -124,7 +125,8 @@ func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
 	names := sets.New[string]()
 	for i, client := range o.clients {
 		names.Insert(statedNames(o.configs[i])...)
-		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+			&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 		case err != nil:

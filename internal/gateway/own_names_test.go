@@ -22,7 +22,9 @@ func TestOwnNamesStay(t *testing.T) {
 	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {
 		return func() (runtime.Object, error) {
-			return &authenticationv1.SelfSubjectReview{Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}}}, nil
+			return &authenticationv1.SelfSubjectReview{
+				Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: name}},
+			}, nil
 		}
 	}
 	for what, answer := range map[string]func() (runtime.Object, error){
@@ -41,7 +43,8 @@ func TestOwnNamesStay(t *testing.T) {
 			return true, obj, err
 		})
 		o := &ownNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
-		if err := o.check(t.Context(), "gateway"); slices.Contains([]string{"no name", "an error", "a panic"}, what) != (err != nil) {
+		if err := o.check(t.Context(), "gateway"); slices.Contains([]string{"no name", "an error", "a panic"},
+			what) != (err != nil) {
 			t.Errorf("%s, at first: %v", what, err)
 		}
 		ask := func(now func() (runtime.Object, error)) {

@@ -16,18 +16,23 @@ func TestNobodyIsTheGateway(t *testing.T) {
 	c := newStandIn(t, spaces())
 	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
 	w := newWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c})
-	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\nacts-token,"+impersonatorName+",u2,dev,,acme\nreads-token,"+readerName+",u3,dev,,system\nroot-token,root,u4,\"system:masters\",,system\n")
+	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\nacts-token,"+impersonatorName+",u2,dev,,acme\nreads-token,"+
+		readerName+",u3,dev,,system\nroot-token,root,u4,\"system:masters\",,system\n")
 	w.until(http.StatusForbidden, "acts-token", podsPath)
 	c.sent()
 	for what, ask := range map[string]func() (int, string){
-		"the impersonator":           func() (int, string) { return w.get("acts-token", podsPath) },
-		"the impersonator, as carol": func() (int, string) { return w.get("acts-token", podsPath, "Impersonate-User", "carol") },
-		"the reader":                 func() (int, string) { return w.get("reads-token", "/api/v1/nodes") },
+		"the impersonator": func() (int, string) { return w.get("acts-token", podsPath) },
+		"the impersonator, as carol": func() (int, string) {
+			return w.get("acts-token", podsPath, "Impersonate-User", "carol")
+		},
+		"the reader": func() (int, string) { return w.get("reads-token", "/api/v1/nodes") },
 		"root, as the impersonator": func() (int, string) {
-			return w.get("root-token", podsPath, "Impersonate-User", impersonatorName, "Impersonate-Extra-Kubetenant.dev%2ftenant", "acme")
+			return w.get("root-token", podsPath, "Impersonate-User", impersonatorName,
+				"Impersonate-Extra-Kubetenant.dev%2ftenant", "acme")
 		},
 		"root, as the reader": func() (int, string) {
-			return w.get("root-token", podsPath, "Impersonate-User", readerName, "Impersonate-Extra-Kubetenant.dev%2ftenant", "acme")
+			return w.get("root-token", podsPath, "Impersonate-User", readerName, "Impersonate-Extra-Kubetenant.dev%2ftenant",
+				"acme")
 		},
 	} {
 		if code, text := ask(); code != http.StatusForbidden || !strings.Contains(text, "a name of the gateway's own") {
@@ -37,7 +42,8 @@ func TestNobodyIsTheGateway(t *testing.T) {
 	if sent := c.sent(); len(sent) > 0 {
 		t.Errorf("%d requests were sent on, the first as %s", len(sent), sent[0].as())
 	}
-	if code, text := w.get("root-token", podsPath, "Impersonate-User", "carol", "Impersonate-Extra-Kubetenant.dev%2ftenant", "acme"); code != http.StatusOK {
+	if code, text := w.get("root-token", podsPath, "Impersonate-User", "carol",
+		"Impersonate-Extra-Kubetenant.dev%2ftenant", "acme"); code != http.StatusOK {
 		t.Errorf("root, as carol: %d: %s", code, text)
 	}
 }
@@ -83,22 +89,35 @@ func TestNobodyReviewsAsTheGateway(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
 	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
-	w := newWorld(t, entry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": c})
-	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\ncarol-token,carol,u2,dev,,acme\nacts-token,"+impersonatorName+",u3,dev,,acme\n")
+	w := newWorld(t, entry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n",
+		map[string]*standIn{"eu1": c})
+	w.write("tokens.csv",
+		"alice-token,alice,u1,dev,,acme\ncarol-token,carol,u2,dev,,acme\nacts-token,"+impersonatorName+",u3,dev,,acme\n")
 	w.until(http.StatusForbidden, "acts-token", podsPath)
 	tokenReview := func(token string) (int, string) {
-		return w.do("alice-token", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews", `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
+		return w.do("alice-token", http.MethodPost, "/apis/authentication.k8s.io/v1/tokenreviews",
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"`+token+`"}}`)
 	}
 	accessReview := func(name string) (int, string) {
-		return w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+name+
-			`","extra":{"kubetenant.dev/tenant":["acme"]},"resourceAttributes":{"namespace":"acme--web","verb":"get","resource":"pods"}}}`)
+		return w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+name+
+				`","extra":{"kubetenant.dev/tenant":["acme"]},"resourceAttributes":{"namespace":"acme--web","verb":"get",`+
+				`"resource":"pods"}}}`)
 	}
 	for what, ask := range map[string]struct {
 		somebodys, gateways func() (int, string)
 		yes                 string
 	}{
-		"a token":   {func() (int, string) { return tokenReview("carol-token") }, func() (int, string) { return tokenReview("acts-token") }, `"authenticated":true`},
-		"a subject": {func() (int, string) { return accessReview("carol") }, func() (int, string) { return accessReview(impersonatorName) }, `"allowed":true`},
+		"a token": {
+			func() (int, string) { return tokenReview("carol-token") },
+			func() (int, string) { return tokenReview("acts-token") },
+			`"authenticated":true`,
+		},
+		"a subject": {
+			func() (int, string) { return accessReview("carol") },
+			func() (int, string) { return accessReview(impersonatorName) },
+			`"allowed":true`,
+		},
 	} {
 		if code, text := ask.somebodys(); code != http.StatusCreated || !strings.Contains(text, ask.yes) {
 			t.Errorf("%s of somebody: %d: %s", what, code, text)

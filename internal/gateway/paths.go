@@ -24,7 +24,8 @@ func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error)
 		return "", r, nil
 	}
 	cluster, path, _ := strings.Cut(after, "/")
-	if first, _, _ := strings.Cut(path, "/"); first == "clusters" || len(validation.IsDNS1123Label(cluster)) > 0 { // as none is called
+	// as none is called
+	if first, _, _ := strings.Cut(path, "/"); first == "clusters" || len(validation.IsDNS1123Label(cluster)) > 0 {
 		return "", nil, errClusterPath
 	}
 	prefix := clustersPath + cluster

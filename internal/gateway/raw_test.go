@@ -62,7 +62,9 @@ func TestCheckRaw(t *testing.T) {
 
 // FuzzCheckRaw: a path that goes on is the same once it is cleaned, and again once its escapes are resolved.
 func FuzzCheckRaw(f *testing.F) {
-	for _, seed := range []string{"/api/v1/pods", "/a/../b", "/%2e", "/a%2Fb", "//a", "/a;b?c=d", "/%25%32%65", "/clusters/a/b"} {
+	for _, seed := range []string{
+		"/api/v1/pods", "/a/../b", "/%2e", "/a%2Fb", "//a", "/a;b?c=d", "/%25%32%65", "/clusters/a/b",
+	} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, raw string) {
@@ -90,7 +92,8 @@ func FuzzCheckRaw(f *testing.F) {
 		if cluster == "" && rest.URL.EscapedPath() != u.EscapedPath() {
 			t.Errorf("%q names no cluster and goes on as %q", raw, rest.URL.EscapedPath())
 		}
-		if cluster != "" && strings.TrimSuffix(clustersPath+cluster+rest.URL.EscapedPath(), "/") != strings.TrimSuffix(u.EscapedPath(), "/") {
+		if cluster != "" &&
+			strings.TrimSuffix(clustersPath+cluster+rest.URL.EscapedPath(), "/") != strings.TrimSuffix(u.EscapedPath(), "/") {
 			t.Errorf("%q goes on as %q at %q", raw, rest.URL.EscapedPath(), cluster)
 		}
 	})

@@ -45,10 +45,19 @@ func TestReloadDuringARequest(t *testing.T) {
 		path, token, says string
 		code              int
 	}{
-		"a watch":              {podsPath + "?watch=1", "alice-token", "ask again", http.StatusServiceUnavailable},
-		"the view":             {views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource, "alice-token", "ask again", http.StatusServiceUnavailable},
-		"another's cluster":    {"/clusters/eu1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden},
-		"a cluster that's not": {"/clusters/us1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden},
+		"a watch": {podsPath + "?watch=1", "alice-token", "ask again", http.StatusServiceUnavailable},
+		"the view": {
+			views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource,
+			"alice-token",
+			"ask again",
+			http.StatusServiceUnavailable,
+		},
+		"another's cluster": {
+			"/clusters/eu1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden,
+		},
+		"a cluster that's not": {
+			"/clusters/us1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden,
+		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
@@ -74,7 +83,8 @@ func TestReloadDuringARequest(t *testing.T) {
 			select {
 			case <-ended:
 				again := h.Header().Get("Retry-After") != ""
-				if came := at.sent(); h.Code != c.code || again != (c.code == http.StatusServiceUnavailable) || !strings.Contains(h.Body.String(), c.says) || len(came) > 0 {
+				if came := at.sent(); h.Code != c.code || again != (c.code == http.StatusServiceUnavailable) ||
+					!strings.Contains(h.Body.String(), c.says) || len(came) > 0 {
 					t.Errorf("%d: %s, to be asked for again: %v; %d requests came", h.Code, h.Body, again, len(came))
 				}
 			case <-time.After(soon):
@@ -109,7 +119,8 @@ func TestCutOff(t *testing.T) {
 				go func() { <-came; act(w) }()
 				resp := w.open(t.Context(), "alice-token", method, podsPath, "")
 				code, text := w.read(resp, nil)
-				if code != http.StatusServiceUnavailable || !strings.Contains(text, what) || resp.Header.Get("Retry-After") != again {
+				if code != http.StatusServiceUnavailable || !strings.Contains(text, what) ||
+					resp.Header.Get("Retry-After") != again {
 					t.Errorf("%d, again after %q: %s", code, resp.Header.Get("Retry-After"), text)
 				}
 			})
@@ -122,7 +133,11 @@ func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	w.write("others.csv", "alice-token,beta,u1,\"dev\",,acme\n")
-	configs := []string{header + entry("eu1", ", root: true"), strings.Replace(header, "tokens.csv", "others.csv", 1) + entry("eu1", ", root: true, identity: { usernamePrefix: \"b:\" }")}
+	configs := []string{
+		header + entry("eu1", ", root: true"),
+		strings.Replace(header, "tokens.csv", "others.csv",
+			1) + entry("eu1", ", root: true, identity: { usernamePrefix: \"b:\" }"),
+	}
 	ctx, stop := context.WithCancel(t.Context())
 	var callers sync.WaitGroup
 	for range 4 {
@@ -140,7 +155,8 @@ func TestReloadUnderLoad(t *testing.T) {
 				}
 				text, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
-				if resp.StatusCode != http.StatusOK && (resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("ask again"))) {
+				if resp.StatusCode != http.StatusOK &&
+					(resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("ask again"))) {
 					t.Errorf("%s: %s", resp.Status, text)
 				}
 			}
@@ -292,7 +308,11 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 		text, err := json.Marshal(map[string]any{
 			"apiVersion": "client.authentication.k8s.io/v1",
 			"kind":       "ExecCredential",
-			"status":     map[string]string{"token": token, "clientCertificateData": string(certificate), "clientKeyData": string(key)},
+			"status": map[string]string{
+				"token":                 token,
+				"clientCertificateData": string(certificate),
+				"clientKeyData":         string(key),
+			},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -326,7 +346,8 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 		t.Errorf("it is asked before it has to be: %v", err)
 	}
 	knows("second-token")
-	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable || !strings.Contains(text, "does not know the gateway") {
+	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable ||
+		!strings.Contains(text, "does not know the gateway") {
 		t.Errorf("%d: %s", code, text)
 	}
 	waittest.Until(t, func() error { return shows(w, c, "second") })
@@ -349,7 +370,8 @@ func TestCertificatesAreFollowed(t *testing.T) {
 	renew("first")
 	changeImpersonator(w, func(u *clientcmdapi.AuthInfo) { u.ClientCertificate, u.ClientKey = "imp.crt", "imp.key" })
 	waittest.Until(t, func() error { return shows(w, c, "first") })
-	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "") // by a connection that is busy from now on
+	// by a connection that is busy from now on
+	watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 	defer func() { _ = watch.Body.Close() }()
 	renew("second")
 	waittest.Until(t, func() error { return shows(w, c, "second") })

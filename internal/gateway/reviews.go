@@ -39,7 +39,8 @@ func (c *route) withReviews(next http.Handler) http.Handler {
 // isReviewOfOthers reports whether a request is of a review of others.
 func isReviewOfOthers(a authorizer.Attributes) bool {
 	switch (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
-	case authenticationv1.Resource("tokenreviews"), authorizationv1.Resource("subjectaccessreviews"), authorizationv1.Resource("localsubjectaccessreviews"):
+	case authenticationv1.Resource("tokenreviews"), authorizationv1.Resource("subjectaccessreviews"),
+		authorizationv1.Resource("localsubjectaccessreviews"):
 		return a.IsResourceRequest()
 	}
 	return false

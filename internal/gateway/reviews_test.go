@@ -19,16 +19,19 @@ import (
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newStandIn(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})
-	entry := strings.Replace(entry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
+	entry := strings.Replace(entry("eu1", ", tenantMap: { acme: acme-eu }, serviceAccounts: { tokens: Pass, issuers: "+
+		"[\"https://kubernetes.default.svc\"] }"), `["*", system]`, "[acme, globex, system]", 1)
 	w := newWorld(t, entry+"authorization: { delegatedReviews: true }\n", map[string]*standIn{"eu1": eu})
-	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\ncarol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\n"+
+		"carol-token,carol,u4,dev,,initech\nroot-token,root,u3,,,system\n")
 	waittest.Until(t, func() error { // of a tenant that may not use the cluster
 		if code, text := w.get("carol-token", "/clusters/eu1/api"); code != http.StatusForbidden {
 			return fmt.Errorf("%d: %s", code, text)
 		}
 		return nil
 	})
-	own, others := eu.token(t, "system:serviceaccount:acme--web:builder"), eu.token(t, "system:serviceaccount:globex--shop:builder")
+	own, others := eu.token(t, "system:serviceaccount:acme--web:builder"),
+		eu.token(t, "system:serviceaccount:globex--shop:builder")
 	var asked []authorizationv1.SubjectAccessReviewSpec // about subjects
 	eu.become(func() {
 		eu.allow = func(spec authorizationv1.SubjectAccessReviewSpec) bool {
@@ -41,7 +44,9 @@ func TestDelegatedReviews(t *testing.T) {
 	const tokens = "/clusters/eu1/apis/authentication.k8s.io/v1/tokenreviews"
 	reviewToken := func(as, token string) authenticationv1.TokenReviewStatus {
 		t.Helper()
-		code, text := w.do(as, http.MethodPost, tokens, fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, token), "Content-Type", "application/json")
+		code, text := w.do(as, http.MethodPost, tokens,
+			fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, token),
+			"Content-Type", "application/json")
 		review := authenticationv1.TokenReview{}
 		if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
 			t.Fatalf("%d: %s", code, text)
@@ -82,7 +87,9 @@ func TestDelegatedReviews(t *testing.T) {
 		for namespace, theirs := range map[string]bool{"acme--web": true, "globex--shop": false} {
 			eu.become(func() { asked = nil })
 			code, text := w.do("alice-token", http.MethodPost, "/clusters/eu1/apis/authorization.k8s.io/v1/subjectaccessreviews",
-				fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{%s,"resourceAttributes":{"namespace":%q,"verb":"get","resource":"pods"}}}`, subject, namespace), "Content-Type", "application/json")
+				fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview",`+
+					`"spec":{%s,"resourceAttributes":{"namespace":%q,"verb":"get","resource":"pods"}}}`,
+					subject, namespace), "Content-Type", "application/json")
 			review := authorizationv1.SubjectAccessReview{}
 			if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
 				t.Fatalf("%s: %d: %s", subject, code, text)
@@ -92,7 +99,9 @@ func TestDelegatedReviews(t *testing.T) {
 			}
 			eu.become(func() {
 				allowed := want && theirs
-				if allowed && (len(asked) != 1 || !slices.Contains(asked[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
+				if allowed &&
+					(len(asked) != 1 ||
+						!slices.Contains(asked[0].Groups, "tenant:acme-eu") != strings.Contains(subject, "serviceaccount")) {
 					t.Errorf("%s in %s: the cluster was asked %+v", subject, namespace, asked)
 				}
 				if !allowed && len(asked) > 0 {
@@ -104,7 +113,9 @@ func TestDelegatedReviews(t *testing.T) {
 	if sent := eu.sent(); len(sent) > 0 {
 		t.Errorf("reviews of subjects were sent on: %v", sent[0].as())
 	}
-	w.write("revoked.yaml", noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n") // as the sources name tenants
+	// as the sources name tenants
+	w.write("revoked.yaml",
+		noRevocations+"users: [ { tenant: acme, name: \"system:serviceaccount:acme--web:builder\" } ]\n")
 	waittest.Until(t, func() error {
 		if is := reviewToken("alice-token", own); is.Authenticated {
 			return fmt.Errorf("of who is revoked is told %+v", is)

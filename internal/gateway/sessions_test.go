@@ -157,7 +157,9 @@ func TestEndWithCertificate(t *testing.T) {
 	end := time.Now().Add(5 * time.Second).Truncate(time.Second)
 	config, ca := withCertificate(t, w, end)
 	w.write("ca.crt", string(ca))
-	w.write("tenancy.yaml", strings.Replace(header, "  sources:\n", "  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+entry("eu1", accountsToo)+"  sessions: { endWithCredential: true }\n")
+	w.write("tenancy.yaml", strings.Replace(header, "  sources:\n",
+		"  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+entry("eu1", accountsToo)+
+		"  sessions: { endWithCredential: true }\n")
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
 	defer transport.CloseIdleConnections()
 	open := func(path string) *http.Response {
@@ -188,12 +190,14 @@ func TestEndWithCertificate(t *testing.T) {
 	}
 	config = config.Clone()
 	config.NextProtos = []string{"http/1.1"}
-	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", strings.TrimPrefix(w.server.URL, "https://"))
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp",
+		strings.TrimPrefix(w.server.URL, "https://"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, "POST "+podsPath+"/p/exec?command=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(conn, "POST "+podsPath+"/p/exec?command=x HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\n"+
+		"Upgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	reader := bufio.NewReader(conn)
@@ -237,7 +241,10 @@ func TestConnectionsAreLeft(t *testing.T) {
 		perMillion, least := c.perMillion, c.least
 		w.server.CloseClientConnections() // which are as old as they were
 		w.older.Store(int64(c.older))
-		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s", fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion), 1)+entry("eu1", ", root: true")+strings.ReplaceAll(entry(fmt.Sprintf("v%d", perMillion), ""), fmt.Sprintf("v%d-", perMillion), "eu1-"))
+		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s",
+			fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
+			1)+entry("eu1", ", root: true")+strings.ReplaceAll(entry(fmt.Sprintf("v%d", perMillion), ""),
+			fmt.Sprintf("v%d-", perMillion), "eu1-"))
 		waittest.Until(t, func() error {
 			if now := w.gateway.Clusters(); !slices.Contains(now, fmt.Sprintf("v%d", perMillion)) {
 				return fmt.Errorf("%v", now)
@@ -269,7 +276,8 @@ func TestConnectionsAreLeft(t *testing.T) {
 // TestRevokedStayOut: who is revoked, and opens again at once what has ended by that, is refused, by whatever name the cluster knows him.
 func TestRevokedStayOut(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"), map[string]*standIn{"eu1": newStandIn(t, spaces())})
+	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),
+		map[string]*standIn{"eu1": newStandIn(t, spaces())})
 	for opened := 0; ; opened++ {
 		resp := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 		switch {
@@ -304,7 +312,8 @@ func TestRevokedAccountTokens(t *testing.T) {
 			config, _ := withCertificate(t, w, time.Now().Add(time.Hour))
 			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 			defer client.CloseIdleConnections()
-			builder, other := c.token(t, "system:serviceaccount:acme--web:builder"), c.token(t, "system:serviceaccount:acme--web:other")
+			builder, other := c.token(t, "system:serviceaccount:acme--web:builder"),
+				c.token(t, "system:serviceaccount:acme--web:other")
 			get := func(token string) int {
 				r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+podsPath, http.NoBody)
 				if err != nil {

@@ -78,7 +78,9 @@ func (g *Gateway) EndStreams(ctx context.Context) {
 func (s *stopping) awaitUpgrades(ctx context.Context, most time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
-	_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) { return s.upgrades.Load() == 0, nil })
+	_ = wait.PollUntilContextCancel(ctx, 20*time.Millisecond, true, func(context.Context) (bool, error) {
+		return s.upgrades.Load() == 0, nil
+	})
 }
 
 // Known returns why a gateway that has just started should not be sent requests yet: clusters of which nothing is known deny their tenants. One

@@ -85,7 +85,8 @@ func TestReadyWhenKnown(t *testing.T) {
 	if err := w.gateway.Known(nil); err != nil {
 		t.Errorf("a cluster is away: %v", err) // which harms no other
 	}
-	fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }})
+	fresh, err := gateway.Open(t.Context(), filepath.Join(w.dir, "tenancy.yaml"),
+		gateway.Options{Register: func(metrics.Registerable) error { return nil }})
 	if err != nil {
 		t.Fatal(err)
 	}

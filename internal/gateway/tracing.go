@@ -23,7 +23,8 @@ func (g *Gateway) traced(next http.Handler) http.Handler {
 		return next
 	}
 	next = withoutProxied(next)
-	return otelhttp.NewHandler(next, "kubetenant-gateway", otelhttp.WithTracerProvider(g.tracer), otelhttp.WithPropagators(propagation.TraceContext{}),
+	return otelhttp.NewHandler(next, "kubetenant-gateway", otelhttp.WithTracerProvider(g.tracer),
+		otelhttp.WithPropagators(propagation.TraceContext{}),
 		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(spanName))
 }
 
@@ -60,7 +61,8 @@ func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper 
 	}
 	tracer := g.tracer.Tracer(instrumentation)
 	return func(r *http.Request) (*http.Response, error) {
-		ctx, span := tracer.Start(r.Context(), "cluster", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(attribute.String("cluster", cluster)))
+		ctx, span := tracer.Start(r.Context(), "cluster", trace.WithSpanKind(trace.SpanKindClient),
+			trace.WithAttributes(attribute.String("cluster", cluster)))
 		defer span.End()
 		r.Header.Del("Tracestate") // of the caller's trace
 		propagation.TraceContext{}.Inject(ctx, propagation.HeaderCarrier(r.Header))

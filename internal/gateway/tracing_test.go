@@ -22,9 +22,11 @@ func TestTraces(t *testing.T) {
 		recorder := tracetest.NewSpanRecorder()
 		c1 := newStandIn(t, spaces())
 		w := newTracedWorld(t, entry("eu1", ", root: true"), map[string]*standIn{"eu1": c1},
-			sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(c.sampler)), sdktrace.WithSpanProcessor(recorder)))
+			sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(c.sampler)),
+				sdktrace.WithSpanProcessor(recorder)))
 		recorder.Reset()
-		if code, text := w.get("alice-token", podsPath+"/x/proxy/CANARY-path?password=CANARY-query", "Traceparent", sampled, "Tracestate", "vendor=CANARY-state", "X-Forwarded-For", "CANARY-address"); code != http.StatusOK {
+		if code, text := w.get("alice-token", podsPath+"/x/proxy/CANARY-path?password=CANARY-query", "Traceparent", sampled,
+			"Tracestate", "vendor=CANARY-state", "X-Forwarded-For", "CANARY-address"); code != http.StatusOK {
 			t.Fatalf("%s: %d: %s", what, code, text)
 		}
 		w.server.Close() // what is answered may not have ended
@@ -44,12 +46,14 @@ func TestTraces(t *testing.T) {
 			if s.SpanContext().TraceID().String() != parent[1] {
 				t.Errorf("%s: %s is of another trace", what, s.Name())
 			}
-			if text := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(text, "CANARY") || strings.Contains(text, "alice-token") || strings.Contains(text, impersonatorToken) {
+			if text := fmt.Sprint(s.Name(), s.Attributes(), s.Events(), s.Status()); strings.Contains(text, "CANARY") ||
+				strings.Contains(text, "alice-token") || strings.Contains(text, impersonatorToken) {
 				t.Errorf("%s: %s holds a secret: %s", what, s.Name(), text)
 			}
 		}
 		if c.want > 0 {
-			if own := spans[1]; own.Name() != "get pods/proxy" || len(own.Links()) != 1 || own.Links()[0].SpanContext.TraceID().String() != callers {
+			if own := spans[1]; own.Name() != "get pods/proxy" || len(own.Links()) != 1 ||
+				own.Links()[0].SpanContext.TraceID().String() != callers {
 				t.Errorf("%s: %s, linked to %v", what, own.Name(), own.Links())
 			}
 			if parent[2] != spans[0].SpanContext().SpanID().String() {

@@ -13,7 +13,8 @@ func TestTroubleshootingNamesRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, refusal := range []error{
-		errCluster, errPage, errAdmission, errSomebody, errTenantName, errUnmapped, errReserved, errForm, errExtra, errAccountGroup, errOwn,
+		errCluster, errPage, errAdmission, errSomebody, errTenantName, errUnmapped, errReserved, errForm, errExtra,
+		errAccountGroup, errOwn,
 		errRedirect, errRefusesUs, errImpersonate, errUnreachable, errTooSlow, errStopping, errReplaced,
 	} {
 		words := refusal.Error()

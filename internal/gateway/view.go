@@ -21,19 +21,20 @@ import (
 // view answers what callers ask about the clusters of a generation: each is shown those that it may use.
 func (c *route) view(g *generation) http.Handler {
 	// While it is in force, and not any other, however little differs: that is rare.
-	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g }, &views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
-		u, _ := request.UserFrom(r.Context())
-		id, err := tenant.Of(u)
-		if err != nil {
-			return nil, forbidden(errSomebody)
-		}
-		leave, ok := c.gateway.requests.acquire(id, *c.shared.Limits.PerTenantRequests)
-		if !ok {
-			return nil, errTooMany()
-		}
-		defer leave()
-		return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
-	}})
+	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g },
+		&views.Handler{Clusters: func(r *http.Request) ([]views.Cluster, *apierrors.StatusError) {
+			u, _ := request.UserFrom(r.Context())
+			id, err := tenant.Of(u)
+			if err != nil {
+				return nil, forbidden(errSomebody)
+			}
+			leave, ok := c.gateway.requests.acquire(id, *c.shared.Limits.PerTenantRequests)
+			if !ok {
+				return nil, errTooMany()
+			}
+			defer leave()
+			return g.clustersOf(id, proxyStateFrom(r.Context()).issued), nil
+		}})
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 

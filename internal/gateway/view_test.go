@@ -22,10 +22,17 @@ import (
 func viewed(t *testing.T) *world {
 	t.Helper()
 	of := func(name, tenants, more string) string {
-		return strings.Replace(entry(name, ", labels: { region: "+name[:2]+" }"+more), `tenants: ["*", system]`, "tenants: "+tenants, 1)
+		return strings.Replace(entry(name, ", labels: { region: "+name[:2]+" }"+more), `tenants: ["*", system]`,
+			"tenants: "+tenants, 1)
 	}
-	clusters := map[string]*standIn{"eu1": newStandIn(t, spaces()), "us1": newStandIn(t, spaces()), "us2": newStandIn(t, spaces())}
-	w := newWorld(t, of("eu1", `["*", system]`, "")+of("us1", "[acme]", "")+of("us2", "[acme, globex]", "")+"  views: { clusters: { enabled: true } }\n", clusters)
+	clusters := map[string]*standIn{
+		"eu1": newStandIn(t, spaces()),
+		"us1": newStandIn(t, spaces()),
+		"us2": newStandIn(t, spaces()),
+	}
+	w := newWorld(t,
+		of("eu1", `["*", system]`, "")+of("us1", "[acme]", "")+of("us2", "[acme, globex]", "")+
+			"  views: { clusters: { enabled: true } }\n", clusters)
 	return w
 }
 
@@ -77,7 +84,8 @@ func TestViewOfClusters(t *testing.T) {
 	bob := w.view("bob-token")
 	hidden, err := bob.Get(t.Context(), "us1", metav1.GetOptions{})
 	_, none := bob.Get(t.Context(), "us9", metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) || !apierrors.IsNotFound(none) || strings.ReplaceAll(err.Error(), "us1", "us9") != none.Error() {
+	if !apierrors.IsNotFound(err) || !apierrors.IsNotFound(none) ||
+		strings.ReplaceAll(err.Error(), "us1", "us9") != none.Error() {
 		t.Errorf("another's cluster: %v, %v; none: %v", hidden, err, none)
 	}
 	waittest.Until(t, func() error { // the versions come by themselves
@@ -113,7 +121,8 @@ func TestViewAndPredecessors(t *testing.T) {
 	us.become(func() {
 		us.retired = []string{"bobs"}
 	})
-	w := newWorld(t, entry("eu1", "")+entry("us1", "")+"  views: { clusters: { enabled: true } }\n", map[string]*standIn{"eu1": eu, "us1": us})
+	w := newWorld(t, entry("eu1", "")+entry("us1", "")+"  views: { clusters: { enabled: true } }\n",
+		map[string]*standIn{"eu1": eu, "us1": us})
 	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,bobs\n")
 	waittest.Until(t, func() error {
 		list, err := w.view("bob-token").List(t.Context(), metav1.ListOptions{})
@@ -125,7 +134,8 @@ func TestViewAndPredecessors(t *testing.T) {
 		}
 		return nil
 	})
-	if list, err := w.view("alice-token").List(t.Context(), metav1.ListOptions{}); err != nil || namesOf(list) != "eu1 us1" {
+	if list, err := w.view("alice-token").List(t.Context(), metav1.ListOptions{}); err != nil ||
+		namesOf(list) != "eu1 us1" {
 		t.Errorf("another tenant's: %v, %v", list, err)
 	}
 }
@@ -179,18 +189,26 @@ func TestViewRefuses(t *testing.T) {
 func TestViewIsAnAPI(t *testing.T) {
 	t.Parallel()
 	w := viewed(t)
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: w.server.URL + views.Path}, w.bearing("bob-token"))
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(&rest.Config{Host: w.server.URL + views.Path},
+		w.bearing("bob-token"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	groups, resources, err := d.ServerGroupsAndResourcesWithContext(t.Context())
-	if err != nil || len(groups) != 1 || len(resources) != 1 || resources[0].APIResources[0].Name != views.Resource || resources[0].APIResources[0].Verbs.String() != "[get list]" {
+	if err != nil || len(groups) != 1 || len(resources) != 1 || resources[0].APIResources[0].Name != views.Resource ||
+		resources[0].APIResources[0].Verbs.String() != "[get list]" {
 		t.Errorf("%v, %v, %v", groups, resources, err)
 	}
 	const table = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
-	for include, want := range map[string]string{"": `"kind":"PartialObjectMetadata"`, "?includeObject=Object": `"kind":"Cluster"`, "?includeObject=None": `"object":null`} {
-		code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters"+include, table)
-		if code != http.StatusOK || !strings.Contains(text, `"kind":"Table"`) || !strings.Contains(text, want) || !strings.Contains(text, `"name":"Reachable"`) {
+	for include, want := range map[string]string{
+		"":                      `"kind":"PartialObjectMetadata"`,
+		"?includeObject=Object": `"kind":"Cluster"`,
+		"?includeObject=None":   `"object":null`,
+	} {
+		code, text := w.accepting(t.Context(), "bob-token",
+			views.Path+"/apis/"+views.GroupVersion.String()+"/clusters"+include, table)
+		if code != http.StatusOK || !strings.Contains(text, `"kind":"Table"`) || !strings.Contains(text, want) ||
+			!strings.Contains(text, `"name":"Reachable"`) {
 			t.Errorf("%s: %d: %s", include, code, text)
 		}
 	}
@@ -200,7 +218,8 @@ func TestViewIsAnAPI(t *testing.T) {
 		"application/vnd.kubernetes.protobuf":                  406,
 		"image/png":                                            406,
 	} {
-		if code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters", accept); code != want {
+		if code, text := w.accepting(t.Context(), "bob-token", views.Path+"/apis/"+views.GroupVersion.String()+"/clusters",
+			accept); code != want {
 			t.Errorf("%s: %d: %s", accept, code, text)
 		}
 	}

@@ -91,7 +91,8 @@ type request struct {
 
 // as returns who a request is of.
 func (r *request) as() string {
-	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken && r.Header.Get("Impersonate-User") == "" {
+	if token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "); token != impersonatorToken &&
+		r.Header.Get("Impersonate-User") == "" {
 		return "token " + token
 	}
 	out := r.Header.Get("Impersonate-User") + " [" + strings.Join(r.Header["Impersonate-Group"], " ") + "]"
@@ -167,7 +168,10 @@ func (s *standIn) sent() []request {
 // namespaceOf is one of a name that was made so often before.
 func namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
-	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version}}
+	ns := &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version},
+	}
 	if owner != "" {
 		ns.Labels = map[string]string{tenant.Label: owner}
 	}
@@ -177,9 +181,11 @@ func namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 // definitionOf is that of a namespaced kind.
 func definitionOf(name string) json.RawMessage {
 	plural, group, _ := strings.Cut(name, ".")
-	return fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":%q,"uid":"u","resourceVersion":"1"},
+	return fmt.Appendf(nil,
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":%q,"uid":"u","resourceVersion":"1"},
 		"spec":{"group":%q,"scope":"Namespaced","names":{"plural":%q,"kind":"Custom"},"versions":[{"name":"v1","served":true,"storage":true}]},
-		"status":{"acceptedNames":{"plural":%[3]q,"kind":"Custom"},"conditions":[{"type":"Established","status":"True"}]}}`, name, group, plural)
+		"status":{"acceptedNames":{"plural":%[3]q,"kind":"Custom"},"conditions":[{"type":"Established","status":"True"}]}}`,
+		name, group, plural)
 }
 
 // ownDefinitions are those of the project's kinds, but for some.
@@ -338,9 +344,13 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string)
 		s.mu.Lock()
 		if resource == "configmaps" {
 			tell("ADDED", &corev1.ConfigMap{
-				TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
-				Data:       map[string]string{state.SweptKey: s.swept},
-				ObjectMeta: metav1.ObjectMeta{Name: state.SweptName, Namespace: "kubetenant-system", ResourceVersion: fmt.Sprint(version)},
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"},
+				Data:     map[string]string{state.SweptKey: s.swept},
+				ObjectMeta: metav1.ObjectMeta{
+					Name:            state.SweptName,
+					Namespace:       "kubetenant-system",
+					ResourceVersion: fmt.Sprint(version),
+				},
 			})
 		}
 		for name, owner := range s.namespaces {
@@ -392,7 +402,10 @@ func (s *standIn) review(w http.ResponseWriter, r *http.Request) {
 			if parts := strings.Split(name, ":"); len(parts) == 4 {
 				groups = append(groups, "system:serviceaccounts:"+parts[2])
 			}
-			review.Status = authenticationv1.TokenReviewStatus{Authenticated: true, User: authenticationv1.UserInfo{Username: name, UID: "sa-uid", Groups: groups}}
+			review.Status = authenticationv1.TokenReviewStatus{
+				Authenticated: true,
+				User:          authenticationv1.UserInfo{Username: name, UID: "sa-uid", Groups: groups},
+			}
 		}
 		review.TypeMeta = metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"}
 		_ = json.NewEncoder(w).Encode(review)
@@ -456,7 +469,9 @@ const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
 // entry is a cluster in a configuration.
 func entry(name, more string) string {
-	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: %[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n", name, more)
+	return fmt.Sprintf("  - { name: %[1]s, tenants: [\"*\", system], admission: Unchecked, reader: { kubeConfigFile: "+
+		"%[1]s-reader }, impersonator: { kubeConfigFile: %[1]s-imp }%[2]s }\n",
+		name, more)
 }
 
 // newWorld starts a gateway of a configuration that goes on after the header.
@@ -473,13 +488,15 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-imp"), impersonatorToken)
 	}
-	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\nroot-token,root,u3,\"system:masters\",,system\n")
+	w.write("tokens.csv", "alice-token,alice,u1,\"dev,ops\",,acme\nbob-token,bob,u2,dev,,globex\n"+
+		"root-token,root,u3,\"system:masters\",,system\n")
 	w.write("revoked.yaml", noRevocations)
 	w.write("tenancy.yaml", header+config)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	t.Cleanup(stop)
 	var err error
-	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"), gateway.Options{Register: func(metrics.Registerable) error { return nil }, Tracer: recorded}); err != nil {
+	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"),
+		gateway.Options{Register: func(metrics.Registerable) error { return nil }, Tracer: recorded}); err != nil {
 		t.Fatal(err)
 	}
 	w.server = httptest.NewUnstartedServer(w.gateway)
@@ -596,7 +613,8 @@ func (w *world) dial(protocol string) *tls.Conn {
 // upgraded is what alice has open in a pod.
 func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
 	w.t.Helper()
-	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
+	conn, reader, resp := w.raw("POST " + podsPath + "/p/exec?command=x HTTP/1.1\r\nHost: x\r\n" +
+		"Authorization: Bearer alice-token\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n\r\n")
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		w.t.Fatal(resp.Status)
 	}

@@ -37,7 +37,8 @@ func TestLists(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go listinformer.New(client, schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}).RunWithContext(t.Context())
+	go listinformer.New(client, schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}).
+		RunWithContext(t.Context())
 	for _, want := range []string{"0", "true7"} {
 		select {
 		case got := <-asked:

@@ -8,7 +8,9 @@ import (
 )
 
 // Generates makes cmd write what files returns to the directory --out, or check the one that --check names.
-func Generates(cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error) {
+func Generates(
+	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
+) {
 	out := cmd.Flags().String("out", "", "directory to write to")
 	checked := cmd.Flags().String("check", "", "directory to check")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {

@@ -61,7 +61,9 @@ func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer 
 }
 
 // token answers a TokenReview (k8s.io/kubernetes pkg/registry/authentication/tokenreview, v1.37.1).
-func (d *Delegated) token(r *http.Request, id tenant.ID, _ user.Info, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
+func (d *Delegated) token(
+	r *http.Request, id tenant.ID, _ user.Info, object runtime.Object,
+) (runtime.Object, *apierrors.StatusError) {
 	review, is := object.(*authenticationv1.TokenReview)
 	if !is {
 		return nil, errKind
@@ -81,7 +83,8 @@ func (d *Delegated) token(r *http.Request, id tenant.ID, _ user.Info, object run
 		synthetic = synthetic.WithContext(authenticator.WithAudiences(synthetic.Context(), asked))
 	}
 	resp, ok, err := d.Authenticate(synthetic)
-	if err != nil || !ok || resp == nil || resp.User == nil || len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0 {
+	if err != nil || !ok || resp == nil || resp.User == nil ||
+		len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0 {
 		return review, nil
 	}
 	if of, err := d.Subject(r.Context(), resp.User); err != nil || of != id {
@@ -105,7 +108,9 @@ func (d *Delegated) token(r *http.Request, id tenant.ID, _ user.Info, object run
 }
 
 // access answers a SubjectAccessReview or a LocalSubjectAccessReview.
-func (d *Delegated) access(r *http.Request, id tenant.ID, caller user.Info, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
+func (d *Delegated) access(
+	r *http.Request, id tenant.ID, caller user.Info, object runtime.Object,
+) (runtime.Object, *apierrors.StatusError) {
 	var spec *authorizationv1.SubjectAccessReviewSpec
 	var status *authorizationv1.SubjectAccessReviewStatus
 	info, _ := request.RequestInfoFrom(r.Context())
@@ -121,7 +126,8 @@ func (d *Delegated) access(r *http.Request, id tenant.ID, caller user.Info, obje
 			return nil, errKind
 		}
 		spec, status = &review.Spec, &review.Status
-		if spec.ResourceAttributes == nil || info == nil || spec.ResourceAttributes.Namespace != info.Namespace || info.Namespace == "" {
+		if spec.ResourceAttributes == nil || info == nil || spec.ResourceAttributes.Namespace != info.Namespace ||
+			info.Namespace == "" {
 			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must be that of the review")
 		}
 	default:
@@ -134,20 +140,30 @@ func (d *Delegated) access(r *http.Request, id tenant.ID, caller user.Info, obje
 	case spec.User == "" && len(spec.Groups) == 0:
 		return nil, apierrors.NewBadRequest("at least one of user or group must be specified")
 	}
-	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: false, Denied: true, Reason: "the subject is not of the caller's tenant"}
+	*status = authorizationv1.SubjectAccessReviewStatus{
+		Allowed: false,
+		Denied:  true,
+		Reason:  "the subject is not of the caller's tenant",
+	}
 	subject, is := d.bind(r.Context(), id, caller, spec)
 	if !is {
 		return object, nil
 	}
 	attributes.User = subject
 	decision, reason, err := d.Authorize(r.Context(), attributes)
-	*status = authorizationv1.SubjectAccessReviewStatus{Allowed: err == nil && decision == authorizer.DecisionAllow, Denied: decision == authorizer.DecisionDeny, Reason: reason}
+	*status = authorizationv1.SubjectAccessReviewStatus{
+		Allowed: err == nil && decision == authorizer.DecisionAllow,
+		Denied:  decision == authorizer.DecisionDeny,
+		Reason:  reason,
+	}
 	return object, nil
 }
 
 // bind returns the subject of a review as if the caller impersonated it; false where it may not. Groups that every server adds, and what
 // servers alone say of a credential, as a TokenReview told them, are nobody's to give.
-func (d *Delegated) bind(ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec) (user.Info, bool) {
+func (d *Delegated) bind(
+	ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec,
+) (user.Info, bool) {
 	out := &user.DefaultInfo{Name: spec.User, UID: spec.UID, Extra: map[string][]string{}}
 	own := []string{user.AllAuthenticated}
 	if namespace, _, err := serviceaccount.SplitUsername(spec.User); err == nil {

@@ -34,7 +34,11 @@ type world struct {
 
 func of(t *testing.T, name, id string, more ...string) *user.DefaultInfo {
 	t.Helper()
-	return tenant.Bind(&user.DefaultInfo{Name: name, Groups: append(more, user.AllAuthenticated), Extra: map[string][]string{tenant.SourceKey: {"tokens"}}}, tenanttest.ID(t, id))
+	return tenant.Bind(&user.DefaultInfo{
+		Name:   name,
+		Groups: append(more, user.AllAuthenticated),
+		Extra:  map[string][]string{tenant.SourceKey: {"tokens"}},
+	}, tenanttest.ID(t, id))
 }
 
 func newWorld(t *testing.T) *world {
@@ -63,7 +67,8 @@ func newWorld(t *testing.T) *world {
 			t.Errorf("the boundary is asked %+v", a)
 		}
 		name := a.GetName()
-		if strings.HasPrefix(name, "system:") || name == "" || name == "tenant:b" || name == "b" || a.GetNamespace() == "b--web" || strings.HasSuffix(a.GetSubresource(), "kubernetes.io/x") {
+		if strings.HasPrefix(name, "system:") || name == "" || name == "tenant:b" || name == "b" ||
+			a.GetNamespace() == "b--web" || strings.HasSuffix(a.GetSubresource(), "kubernetes.io/x") {
 			return "it crosses"
 		}
 		return ""
@@ -129,8 +134,10 @@ func TestTokens(t *testing.T) {
 	}
 	code, own := ask("alice")
 	var review authenticationv1.TokenReview
-	if err := json.Unmarshal([]byte(own), &review); err != nil || code != http.StatusCreated || !review.Status.Authenticated || review.Status.User.Username != "alice" ||
-		!slices.Equal(review.Status.User.Groups, []string{"dev", "system:authenticated"}) || review.Status.User.Extra[tenant.ExtraKey][0] != "a" || review.Spec.Token != "" {
+	if err := json.Unmarshal([]byte(own), &review); err != nil || code != http.StatusCreated ||
+		!review.Status.Authenticated || review.Status.User.Username != "alice" ||
+		!slices.Equal(review.Status.User.Groups, []string{"dev", "system:authenticated"}) ||
+		review.Status.User.Extra[tenant.ExtraKey][0] != "a" || review.Spec.Token != "" {
 		t.Errorf("its own: %d: %s", code, own)
 	}
 	_, none := ask("nobody's")
@@ -139,13 +146,15 @@ func TestTokens(t *testing.T) {
 			t.Errorf("%s: %d: %s, of nobody's %s", token, code, text, none)
 		}
 	}
-	if strings.Contains(none, `"authenticated":true`) || strings.Contains(none, "CANARY") || strings.Contains(none, "nobody") {
+	if strings.Contains(none, `"authenticated":true`) || strings.Contains(none, "CANARY") ||
+		strings.Contains(none, "nobody") {
 		t.Errorf("nobody's: %s", none)
 	}
 	if _, text := ask("alice", "other"); !strings.Contains(text, `"status":{"user":{}}`) {
 		t.Errorf("for another audience: %s", text)
 	}
-	if _, text := ask("alice", "api", "other"); !strings.Contains(text, `"audiences":["api"]`) || !strings.Contains(text, `"authenticated":true`) {
+	if _, text := ask("alice", "api", "other"); !strings.Contains(text, `"audiences":["api"]`) ||
+		!strings.Contains(text, `"authenticated":true`) {
 		t.Errorf("for its audience: %s", text)
 	}
 }
@@ -173,7 +182,8 @@ func TestWhoIsAnswered(t *testing.T) {
 			case "caller":
 				caller = of(t, "caller", "a")
 			}
-			if code, text := w.post(caller, kind.Group, resource, "a--web", fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
+			if code, text := w.post(caller, kind.Group, resource, "a--web",
+				fmt.Sprintf(`{"apiVersion":%q,"kind":%q}`, kind.GroupVersion(), kind.Kind)); code != want {
 				t.Errorf("%s by %q: %d, want %d: %s", resource, who, code, want, text)
 			}
 		}
@@ -182,12 +192,18 @@ func TestWhoIsAnswered(t *testing.T) {
 		body string
 		want int
 	}{
-		"nothing":         {"", 400},
-		"no JSON":         {"{", 400},
-		"another kind":    {`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{}}`, 400},
-		"another version": {`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"alice"}}`, 400},
+		"nothing":      {"", 400},
+		"no JSON":      {"{", 400},
+		"another kind": {`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{}}`, 400},
+		"another version": {
+			`{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview","spec":{"token":"alice"}}`, 400,
+		},
 		"without a token": {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{}}`, 400},
-		"a large one":     {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + strings.Repeat("x", 64<<10) + `"}}`, 413},
+		"a large one": {
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + strings.Repeat("x", 64<<10) +
+				`"}}`,
+			413,
+		},
 	} {
 		if code, text := w.post(of(t, "caller", "a"), "authentication.k8s.io", "tokenreviews", "", c.body); code != c.want {
 			t.Errorf("%s: %d, want %d: %s", what, code, c.want, text)
@@ -208,28 +224,81 @@ func TestSubjects(t *testing.T) {
 		allowed bool
 		groups  string // of who was decided about; empty where nobody was
 	}{
-		"a user":                                 {spec{User: "carol", ResourceAttributes: get}, true, "system:authenticated"},
-		"with groups":                            {spec{User: "carol", Groups: []string{"dev", "tenant:a", "system:authenticated"}, ResourceAttributes: get}, true, "dev tenant:a system:authenticated"},
-		"as a review of its token told":          {spec{User: "carol", Extra: map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {"a"}, tenant.SourceKey: {"tokens"}, user.CredentialIDKey: {"JTI=1"}}, ResourceAttributes: get}, true, "system:authenticated"},
-		"an own service account":                 {spec{User: "system:serviceaccount:a--web:r", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "system:authenticated"}, ResourceAttributes: get}, true, "system:authenticated system:serviceaccounts system:serviceaccounts:a--web"},
-		"who may not":                            {spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}}, false, "system:authenticated"},
-		"a path":                                 {spec{User: "carol", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"}}, true, "system:authenticated"},
-		"where deciding fails":                   {spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "fail", Resource: "pods"}}, false, "system:authenticated"},
-		"a reserved user":                        {spec{User: "system:admin", ResourceAttributes: get}, false, ""},
-		"the masters":                            {spec{User: "carol", Groups: []string{"system:masters"}, ResourceAttributes: get}, false, ""},
-		"groups without a user":                  {spec{Groups: []string{"dev"}, ResourceAttributes: get}, false, ""},
-		"another tenant's group":                 {spec{User: "carol", Groups: []string{"tenant:b"}, ResourceAttributes: get}, false, ""},
-		"another tenant's extra":                 {spec{User: "carol", Extra: extra(tenant.ExtraKey, "b"), ResourceAttributes: get}, false, ""},
-		"the same in upper case":                 {spec{User: "carol", Extra: extra("KubeTenant.dev/Tenant", "b"), ResourceAttributes: get}, false, ""},
-		"a reserved extra":                       {spec{User: "carol", Extra: extra("kubernetes.io/x", "y"), ResourceAttributes: get}, false, ""},
-		"another's service account":              {spec{User: "system:serviceaccount:b--web:r", ResourceAttributes: get}, false, ""},
-		"an account in another account's groups": {spec{User: "system:serviceaccount:a--web:r", Groups: []string{"system:serviceaccounts:b--web"}, ResourceAttributes: get}, false, ""},
+		"a user": {spec{User: "carol", ResourceAttributes: get}, true, "system:authenticated"},
+		"with groups": {
+			spec{User: "carol", Groups: []string{"dev", "tenant:a", "system:authenticated"}, ResourceAttributes: get},
+			true,
+			"dev tenant:a system:authenticated",
+		},
+		"as a review of its token told": {
+			spec{
+				User: "carol",
+				Extra: map[string]authorizationv1.ExtraValue{
+					tenant.ExtraKey:      {"a"},
+					tenant.SourceKey:     {"tokens"},
+					user.CredentialIDKey: {"JTI=1"},
+				},
+				ResourceAttributes: get,
+			},
+			true,
+			"system:authenticated",
+		},
+		"an own service account": {
+			spec{
+				User:               "system:serviceaccount:a--web:r",
+				Groups:             []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "system:authenticated"},
+				ResourceAttributes: get,
+			},
+			true,
+			"system:authenticated system:serviceaccounts system:serviceaccounts:a--web",
+		},
+		"who may not": {
+			spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"}},
+			false,
+			"system:authenticated",
+		},
+		"a path": {
+			spec{User: "carol", NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"}},
+			true,
+			"system:authenticated",
+		},
+		"where deciding fails": {
+			spec{User: "carol", ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "fail", Resource: "pods"}},
+			false,
+			"system:authenticated",
+		},
+		"a reserved user": {spec{User: "system:admin", ResourceAttributes: get}, false, ""},
+		"the masters": {
+			spec{User: "carol", Groups: []string{"system:masters"}, ResourceAttributes: get}, false, "",
+		},
+		"groups without a user":  {spec{Groups: []string{"dev"}, ResourceAttributes: get}, false, ""},
+		"another tenant's group": {spec{User: "carol", Groups: []string{"tenant:b"}, ResourceAttributes: get}, false, ""},
+		"another tenant's extra": {
+			spec{User: "carol", Extra: extra(tenant.ExtraKey, "b"), ResourceAttributes: get}, false, "",
+		},
+		"the same in upper case": {
+			spec{User: "carol", Extra: extra("KubeTenant.dev/Tenant", "b"), ResourceAttributes: get}, false, "",
+		},
+		"a reserved extra": {
+			spec{User: "carol", Extra: extra("kubernetes.io/x", "y"), ResourceAttributes: get}, false, "",
+		},
+		"another's service account": {spec{User: "system:serviceaccount:b--web:r", ResourceAttributes: get}, false, ""},
+		"an account in another account's groups": {
+			spec{
+				User:               "system:serviceaccount:a--web:r",
+				Groups:             []string{"system:serviceaccounts:b--web"},
+				ResourceAttributes: get,
+			},
+			false,
+			"",
+		},
 	} {
 		w := newWorld(t)
 		review := &authorizationv1.SubjectAccessReview{Spec: c.spec}
 		review.APIVersion, review.Kind, review.Status.Allowed = "authorization.k8s.io/v1", "SubjectAccessReview", true
 		code, text := w.post(caller, "authorization.k8s.io", "subjectaccessreviews", "", review)
-		if err := json.Unmarshal([]byte(text), review); err != nil || code != http.StatusCreated || review.Status.Allowed != c.allowed || strings.Contains(text, "CANARY") {
+		if err := json.Unmarshal([]byte(text), review); err != nil || code != http.StatusCreated ||
+			review.Status.Allowed != c.allowed || strings.Contains(text, "CANARY") {
 			t.Errorf("%s: %d: %s", what, code, text)
 		}
 		got := ""
@@ -249,22 +318,41 @@ func TestSubjects(t *testing.T) {
 // TestLocalReviews: one in a namespace is about that.
 func TestLocalReviews(t *testing.T) {
 	w := newWorld(t)
-	for namespace, want := range map[string]int{"a--web": http.StatusCreated, "a--other": http.StatusBadRequest, "": http.StatusBadRequest} {
-		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview","metadata":{"namespace":"a--web"},"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods","namespace":%q}}}`, namespace)
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews", "a--web", body); code != want {
+	for namespace, want := range map[string]int{
+		"a--web":   http.StatusCreated,
+		"a--other": http.StatusBadRequest,
+		"":         http.StatusBadRequest,
+	} {
+		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":"LocalSubjectAccessReview",`+
+			`"metadata":{"namespace":"a--web"},"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods",`+
+			`"namespace":%q}}}`,
+			namespace)
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "localsubjectaccessreviews",
+			"a--web", body); code != want {
 			t.Errorf("about %q: %d: %s", namespace, code, text)
 		}
 	}
 	// Who may ask about one namespace asks about no other by the other kind, and the other way round.
-	for resource, kind := range map[string]string{"localsubjectaccessreviews": "SubjectAccessReview", "subjectaccessreviews": "LocalSubjectAccessReview"} {
-		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"spec":{"user":"carol","resourceAttributes":{"verb":"get","resource":"pods","namespace":"a--web"}}}`, kind)
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource, "a--web", body); code != http.StatusBadRequest {
+	for resource, kind := range map[string]string{
+		"localsubjectaccessreviews": "SubjectAccessReview",
+		"subjectaccessreviews":      "LocalSubjectAccessReview",
+	} {
+		body := fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/v1","kind":%q,"spec":{"user":"carol",`+
+			`"resourceAttributes":{"verb":"get","resource":"pods","namespace":"a--web"}}}`,
+			kind)
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource,
+			"a--web", body); code != http.StatusBadRequest {
 			t.Errorf("a %s to %s: %d: %s", kind, resource, code, text)
 		}
 	}
-	for what, spec := range map[string]string{"about nothing": `{"user":"x"}`, "about both": `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`, "about nobody": `{"resourceAttributes":{"verb":"get"}}`} {
+	for what, spec := range map[string]string{
+		"about nothing": `{"user":"x"}`,
+		"about both":    `{"user":"x","resourceAttributes":{},"nonResourceAttributes":{}}`,
+		"about nobody":  `{"resourceAttributes":{"verb":"get"}}`,
+	} {
 		body := `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":` + spec + `}`
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews", "", body); code != http.StatusBadRequest {
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", "subjectaccessreviews",
+			"", body); code != http.StatusBadRequest {
 			t.Errorf("%s: %d: %s", what, code, text)
 		}
 	}
@@ -274,7 +362,8 @@ func TestLocalReviews(t *testing.T) {
 func TestOtherRequestsGoOn(t *testing.T) {
 	w := newWorld(t)
 	for _, resource := range []string{"selfsubjectreviews", "selfsubjectaccessreviews", "things"} {
-		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource, "", "as it came"); code != http.StatusTeapot || text != "as it came" {
+		if code, text := w.post(of(t, "caller", "a"), "authorization.k8s.io", resource,
+			"", "as it came"); code != http.StatusTeapot || text != "as it came" {
 			t.Errorf("%s: %d: %s", resource, code, text)
 		}
 	}

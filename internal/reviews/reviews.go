@@ -42,7 +42,8 @@ var (
 func With(next http.Handler, of func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
-		if info == nil || !info.IsResourceRequest || info.Verb != "create" || info.Subresource != "" || info.APIGroup != authorizationv1.GroupName && info.APIGroup != authenticationv1.GroupName {
+		if info == nil || !info.IsResourceRequest || info.Verb != "create" || info.Subresource != "" ||
+			info.APIGroup != authorizationv1.GroupName && info.APIGroup != authenticationv1.GroupName {
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -67,7 +68,8 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 			respond(w, r, refused)
 			return
 		case answer != nil:
-			responsewriters.WriteObjectNegotiated(codecs(), negotiation.DefaultEndpointRestrictions, answer.GetObjectKind().GroupVersionKind().GroupVersion(), w, r, http.StatusCreated, answer, false)
+			responsewriters.WriteObjectNegotiated(codecs(), negotiation.DefaultEndpointRestrictions,
+				answer.GetObjectKind().GroupVersionKind().GroupVersion(), w, r, http.StatusCreated, answer, false)
 			return
 		}
 		again, err := json.Marshal(object)
@@ -123,13 +125,19 @@ func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.
 		if failed == nil && decision == authorizer.DecisionAllow {
 			return nil, nil
 		}
-		review.Status = authorizationv1.SubjectAccessReviewStatus{Allowed: false, Denied: decision == authorizer.DecisionDeny, Reason: reason}
+		review.Status = authorizationv1.SubjectAccessReviewStatus{
+			Allowed: false,
+			Denied:  decision == authorizer.DecisionDeny,
+			Reason:  reason,
+		}
 		return review, nil
 	}
 }
 
 // attributesOf returns what a review is about, of nobody yet (as k8s.io/kubernetes pkg/registry/authorization/util, v1.37.1).
-func attributesOf(resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes) (authorizer.AttributesRecord, error) {
+func attributesOf(
+	resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes,
+) (authorizer.AttributesRecord, error) {
 	var out authorizer.AttributesRecord
 	switch {
 	case (resource == nil) == (path == nil):
@@ -142,6 +150,7 @@ func attributesOf(resource *authorizationv1.ResourceAttributes, path *authorizat
 		out.LabelSelectorParsingErr, out.FieldSelectorParsingErr = errSelector, errSelector
 	}
 	out.ResourceRequest, out.Verb, out.Namespace, out.Name = true, resource.Verb, resource.Namespace, resource.Name
-	out.APIGroup, out.APIVersion, out.Resource, out.Subresource = resource.Group, resource.Version, resource.Resource, resource.Subresource
+	out.APIGroup, out.APIVersion, out.Resource, out.Subresource = resource.Group, resource.Version, resource.Resource,
+		resource.Subresource
 	return out, nil
 }

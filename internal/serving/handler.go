@@ -94,7 +94,9 @@ func Recovered(next http.Handler) http.Handler {
 
 // ServeSide serves metrics and health on a listener of their own, which the kubelet and Prometheus reach without a
 // certificate.
-func ServeSide(ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker) (*http.Server, error) {
+func ServeSide(
+	ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker,
+) (*http.Server, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("metrics: %w", err)

@@ -27,13 +27,19 @@ func TestHealth(t *testing.T) {
 		code   int
 		want   string
 	}{
-		"all good":            {[]healthz.HealthChecker{good}, "/readyz", 200, "ok"},
-		"all good, verbose":   {[]healthz.HealthChecker{good}, "/readyz?verbose", 200, "[+]good ok\nreadyz check passed\n"},
-		"degraded":            {[]healthz.HealthChecker{degraded}, "/readyz", 200, "ok"},
-		"degraded, verbose":   {[]healthz.HealthChecker{degraded}, "/readyz?verbose", 200, "[!]kinds degraded: tenants are denied: one is missing\n"},
-		"degraded, by name":   {[]healthz.HealthChecker{degraded}, "/readyz/kinds?verbose", 200, "[!]kinds degraded: "},
-		"bad":                 {[]healthz.HealthChecker{good, bad}, "/readyz", 500, "[+]good ok\n[-]bad failed: this; that\nreadyz check failed\n"},
-		"bad, excluded":       {[]healthz.HealthChecker{good, bad}, "/readyz?exclude=bad&verbose", 200, "[+]bad excluded: ok\n"},
+		"all good":          {[]healthz.HealthChecker{good}, "/readyz", 200, "ok"},
+		"all good, verbose": {[]healthz.HealthChecker{good}, "/readyz?verbose", 200, "[+]good ok\nreadyz check passed\n"},
+		"degraded":          {[]healthz.HealthChecker{degraded}, "/readyz", 200, "ok"},
+		"degraded, verbose": {
+			[]healthz.HealthChecker{degraded}, "/readyz?verbose", 200, "[!]kinds degraded: tenants are denied: one is missing\n",
+		},
+		"degraded, by name": {[]healthz.HealthChecker{degraded}, "/readyz/kinds?verbose", 200, "[!]kinds degraded: "},
+		"bad": {
+			[]healthz.HealthChecker{good, bad}, "/readyz", 500, "[+]good ok\n[-]bad failed: this; that\nreadyz check failed\n",
+		},
+		"bad, excluded": {
+			[]healthz.HealthChecker{good, bad}, "/readyz?exclude=bad&verbose", 200, "[+]bad excluded: ok\n",
+		},
 		"bad, the other name": {[]healthz.HealthChecker{good, bad}, "/readyz/good", 200, "ok"},
 		"live all the same":   {[]healthz.HealthChecker{bad}, "/livez", 200, "ok"},
 	} {

@@ -14,13 +14,18 @@ import (
 // 2, https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) whose each is: one that does not say so is closed. Of what others say nothing
 // is believed: a header of theirs is no handshake of TLS.
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
-	return &proxyproto.Listener{Listener: l, ReadHeaderTimeout: headerTimeout, ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
-		from, err := netip.ParseAddrPort(o.Upstream.String())
-		if err == nil && slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }) {
-			return proxyproto.REQUIRE, nil
-		}
-		return proxyproto.SKIP, nil
-	}}
+	return &proxyproto.Listener{
+		Listener:          l,
+		ReadHeaderTimeout: headerTimeout,
+		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
+			from, err := netip.ParseAddrPort(o.Upstream.String())
+			if err == nil &&
+				slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }) {
+				return proxyproto.REQUIRE, nil
+			}
+			return proxyproto.SKIP, nil
+		},
+	}
 }
 
 var errMapped = errors.New("an IPv4 address is written as such")

@@ -43,13 +43,17 @@ func TestBehindProxies(t *testing.T) {
 		"a balancer that says nonsense": {"127.0.0.0/8", "PROXY TCP4 203.0.113.9\r\n", refused},
 		"somebody else":                 {"10.0.0.0/8", "", direct},
 		"somebody else who forges":      {"10.0.0.0/8", header(t, 2, proxyproto.PROXY), refused},
-		"a caller who forges once more": {"127.0.0.0/8", header(t, 1, proxyproto.PROXY) + header(t, 1, proxyproto.PROXY), refused},
+		"a caller who forges once more": {
+			"127.0.0.0/8", header(t, 1, proxyproto.PROXY) + header(t, 1, proxyproto.PROXY), refused,
+		},
 	} {
 		proxies, err := serving.ParsePrefixes([]string{"192.0.2.7", c.from})
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) }))
+		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, r.RemoteAddr)
+		}))
 		s.Listener = serving.BehindProxies(s.Listener, proxies)
 		s.StartTLS()
 		client := s.Client().Transport.(*http.Transport)
@@ -107,8 +111,11 @@ func TestSilentBehindProxies(t *testing.T) {
 
 // TestParsePrefixes: an address is a prefix of its own, and nonsense none.
 func TestParsePrefixes(t *testing.T) {
-	all, err := serving.ParsePrefixes([]string{"192.0.2.7", "10.1.2.3/8", "2001:db8::/32", "::ffff:192.0.2.8", "fe80::1%eth0"})
-	if err != nil || len(all) != 5 || all[3].String() != "192.0.2.8/32" || all[4].String() != "fe80::1/128" || all[0].String() != "192.0.2.7/32" || all[1].String() != "10.0.0.0/8" {
+	all, err := serving.ParsePrefixes([]string{
+		"192.0.2.7", "10.1.2.3/8", "2001:db8::/32", "::ffff:192.0.2.8", "fe80::1%eth0",
+	})
+	if err != nil || len(all) != 5 || all[3].String() != "192.0.2.8/32" || all[4].String() != "fe80::1/128" ||
+		all[0].String() != "192.0.2.7/32" || all[1].String() != "10.0.0.0/8" {
 		t.Errorf("%v, %v", all, err)
 	}
 	for _, wrong := range []string{"", "example.com", "10.0.0.0/33", "::ffff:10.0.0.0/104", "*"} {

@@ -105,7 +105,10 @@ func writePair(t testing.TB, dir string, c *tls.Certificate) (certFile, keyFile 
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), "tls.key": key} {
+	for name, data := range map[string][]byte{
+		"tls.crt": pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}),
+		"tls.key": key,
+	} {
 		if err := os.WriteFile(filepath.Join(fresh, name), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -150,7 +153,11 @@ func run(t testing.TB, handler http.Handler, drain time.Duration) *running {
 		ended:   make(chan error, 1),
 	}
 	leaf := r.ca.issue(t, "first", x509.ExtKeyUsageServerAuth)
-	s := serving.Serving{ClientCAFile: filepath.Join(r.dir, "clients.crt"), ClientNames: []string{"kube-apiserver"}, Drain: drain}
+	s := serving.Serving{
+		ClientCAFile: filepath.Join(r.dir, "clients.crt"),
+		ClientNames:  []string{"kube-apiserver"},
+		Drain:        drain,
+	}
 	s.CertFile, s.KeyFile = writePair(t, r.dir, &leaf)
 	if err := os.WriteFile(s.ClientCAFile, r.clients.pem(), 0o600); err != nil {
 		t.Fatal(err)
@@ -214,7 +221,8 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 			change(c)
 			return c
 		}
-		another, serving := r.clients.issue(t, "admin", x509.ExtKeyUsageClientAuth), r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageServerAuth)
+		another, serving := r.clients.issue(t, "admin", x509.ExtKeyUsageClientAuth),
+			r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageServerAuth)
 		foreign := newAuthority(t, "clients").issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
 		for name, c := range map[string]*tls.Config{
 			"TLS 1.1": weak(func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS10, tls.VersionTLS11 }),
@@ -230,7 +238,10 @@ func TestDex_CVE_2024_23656(t *testing.T) {
 				t.Errorf("%s: %s: answered", when, name)
 			}
 		}
-		for name, c := range map[string]*tls.Config{"TLS 1.3": r.config(&good), "TLS 1.2": weak(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 })} {
+		for name, c := range map[string]*tls.Config{
+			"TLS 1.3": r.config(&good),
+			"TLS 1.2": weak(func(c *tls.Config) { c.MaxVersion = tls.VersionTLS12 }),
+		} {
 			if _, err := r.get(t.Context(), c); err != nil {
 				t.Errorf("%s: %s: %v", when, name, err)
 			}
@@ -285,7 +296,8 @@ func TestDrain(t *testing.T) {
 					for {
 						// What found no connection was never sent, and goes to another replica.
 						var sent atomic.Bool
-						ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
+						ctx := httptrace.WithClientTrace(context.Background(),
+							&httptrace.ClientTrace{WroteHeaders: func() { sent.Store(true) }})
 						req, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+r.address+"/x", strings.NewReader("{}"))
 						resp, err := (&http.Client{Transport: transport}).Do(req)
 						if err != nil {
@@ -324,7 +336,8 @@ func TestDrain(t *testing.T) {
 func TestNotReadyBeforeTheEnd(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
-	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || resp.Close || r.server.Draining().Check(nil) != nil {
+	if resp, err := r.answer(t.Context(), r.config(&good)); err != nil || resp.Close ||
+		r.server.Draining().Check(nil) != nil {
 		t.Fatalf("before: %+v, %v", resp, err)
 	}
 	r.stop()
@@ -398,7 +411,8 @@ func TestLeave(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	get := func() (kept bool) {
 		t.Helper()
-		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
+		ctx := httptrace.WithClientTrace(t.Context(),
+			&httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { kept = i.Reused }})
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+r.address+"/", nil)
 		if err != nil {
 			t.Fatal(err)
@@ -438,8 +452,15 @@ func TestCertificateValid(t *testing.T) {
 	if err := r.server.CertificateValid().Check(nil); err != nil {
 		t.Errorf("a good one: %v", err)
 	}
-	for name, times := range map[string][2]time.Duration{"ended": {-2 * time.Hour, -time.Minute}, "to come": {time.Hour, 2 * time.Hour}} {
-		template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(times[0]), NotAfter: time.Now().Add(times[1])}
+	for name, times := range map[string][2]time.Duration{
+		"ended":   {-2 * time.Hour, -time.Minute},
+		"to come": {time.Hour, 2 * time.Hour},
+	} {
+		template := &x509.Certificate{
+			SerialNumber: big.NewInt(1),
+			NotBefore:    time.Now().Add(times[0]),
+			NotAfter:     time.Now().Add(times[1]),
+		}
 		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 		if err != nil {
 			t.Fatal(err)

@@ -83,7 +83,15 @@ func newReloadablePlugin(s *Stack, at int, of *Plugin) *reloadablePlugin {
 	if of.Setting != "" {
 		by += ", " + of.Setting
 	}
-	return &reloadablePlugin{s, at, by + ")", of.Handles(admission.Create), of.Handles(admission.Update), of.Handles(admission.Delete), of.Handles(admission.Connect)}
+	return &reloadablePlugin{
+		s,
+		at,
+		by + ")",
+		of.Handles(admission.Create),
+		of.Handles(admission.Update),
+		of.Handles(admission.Delete),
+		of.Handles(admission.Connect),
+	}
 }
 
 // in returns the plugin of the generation that the request goes on with.
@@ -153,7 +161,9 @@ func (f *reloadablePlugin) named(err error) error {
 
 // namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while
 // the pod runs.
-func namedByPrefix(c *configv1alpha1.Admission, owners *authz.Owners) func(context.Context, tenant.ID, string) (tenant.ID, error) {
+func namedByPrefix(
+	c *configv1alpha1.Admission, owners *authz.Owners,
+) func(context.Context, tenant.ID, string) (tenant.ID, error) {
 	if c.Namespace.NamespacePrefix != v1alpha1.NamespacePrefixRequired {
 		return nil
 	}

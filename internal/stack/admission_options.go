@@ -85,7 +85,11 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 			space.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
 		}
 		if d := r.Defaults; d != nil {
-			space.Defaults = placement.Defaults{NodeSelector: d.NodeSelector, Tolerations: d.Tolerations, SchedulerName: d.SchedulerName}
+			space.Defaults = placement.Defaults{
+				NodeSelector:  d.NodeSelector,
+				Tolerations:   d.Tolerations,
+				SchedulerName: d.SchedulerName,
+			}
 			if d.SchedulerName == "" {
 				space.Defaults.SchedulerName = scheduler
 			}

@@ -29,21 +29,33 @@ import (
 // did the first time is held against the caller then, and the second time changes nothing.
 func TestReinvocation(t *testing.T) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
-	if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}}); err != nil {
+	if err := namespaces.Add(&corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}},
+	}); err != nil {
 		t.Fatal(err)
 	}
 	settings := &configv1alpha1.Settings{}
-	settings.Admission.Placement.Defaults = &configv1alpha1.PlacementDefaults{NodeSelector: map[string]string{"pool": "acme"}, Tolerations: []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}}}
+	settings.Admission.Placement.Defaults = &configv1alpha1.PlacementDefaults{
+		NodeSelector: map[string]string{"pool": "acme"},
+		Tolerations:  []corev1.Toleration{{Key: "pool", Operator: corev1.TolerationOpExists}},
+	}
 	settings.Admission.Attribution.WorkloadUser.Scheduling = &configv1alpha1.WorkloadScheduling{Queue: "root.{tenant}"}
-	settings.Admission.Binding.Kinds = []configv1alpha1.BindingKind{{Group: "example.com", Kind: "Application", KubeVela: true}}
-	stack, err := stack.New(t.Context(), settings, stack.Server{Cluster: stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
+	settings.Admission.Binding.Kinds = []configv1alpha1.BindingKind{
+		{Group: "example.com", Kind: "Application", KubeVela: true},
+	}
+	stack, err := stack.New(t.Context(), settings,
+		stack.Server{Cluster: stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	of := func(name, id string) user.Info {
 		return &user.DefaultInfo{Name: name, Groups: []string{"dev"}, Extra: map[string][]string{tenant.ExtraKey: {id}}}
 	}
-	callers := map[string]user.Info{"a tenant": of("alice", "acme"), "the system tenant": of("root", "system"), "a controller": of("system:kube-controller-manager", "system")}
+	callers := map[string]user.Info{
+		"a tenant":          of("alice", "acme"),
+		"the system tenant": of("root", "system"),
+		"a controller":      of("system:kube-controller-manager", "system"),
+	}
 	application := func(annotations map[string]any) runtime.Object {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1",
@@ -53,22 +65,33 @@ func TestReinvocation(t *testing.T) {
 		}}
 	}
 	take := map[string]any{tenant.TakeIdentityAnnotation: "true"}
-	was := application(map[string]any{tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme"}`}).(*unstructured.Unstructured)
+	was := application(map[string]any{
+		tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme"}`,
+	}).(*unstructured.Unstructured)
 	was.SetLabels(map[string]string{tenant.Label: "acme"})
 	takes := was.DeepCopy()
-	takes.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"alice","tenant":"acme"}`, tenant.TakeIdentityAnnotation: "true"})
+	takes.SetAnnotations(map[string]string{
+		tenant.IdentityAnnotation:     `{"user":"alice","tenant":"acme"}`,
+		tenant.TakeIdentityAnnotation: "true",
+	})
 	application1 := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Application"}
 	for name, c := range map[string]struct {
 		kind    schema.GroupVersionKind
 		is, was runtime.Object
 	}{
-		"a pod":                 {corev1.SchemeGroupVersion.WithKind("Pod"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil},
-		"a Deployment":          {appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil},
-		"an application":        {application1, application(map[string]any{}), nil},
-		"one that is lent":      {application1, application(take), nil},
-		"one that is lent now":  {application1, takes, was},
-		"one that is left":      {application1, was.DeepCopy(), was},
-		"a Namespace's creator": {corev1.SchemeGroupVersion.WithKind("Namespace"), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--new", Labels: map[string]string{tenant.Label: "acme"}}}, nil},
+		"a pod": {corev1.SchemeGroupVersion.WithKind("Pod"), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil},
+		"a Deployment": {
+			appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, nil,
+		},
+		"an application":       {application1, application(map[string]any{}), nil},
+		"one that is lent":     {application1, application(take), nil},
+		"one that is lent now": {application1, takes, was},
+		"one that is left":     {application1, was.DeepCopy(), was},
+		"a Namespace's creator": {
+			corev1.SchemeGroupVersion.WithKind("Namespace"),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--new", Labels: map[string]string{tenant.Label: "acme"}}},
+			nil,
+		},
 	} {
 		for by, u := range callers {
 			again(t, name+" by "+by, stack, c.kind, c.is.DeepCopyObject(), c.was, u)
@@ -76,7 +99,9 @@ func TestReinvocation(t *testing.T) {
 	}
 }
 
-func again(t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info) {
+func again(
+	t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersionKind, is, was runtime.Object, u user.Info,
+) {
 	t.Helper()
 	resource := map[string]string{
 		"Pod":         "pods",
@@ -91,7 +116,8 @@ func again(t *testing.T, name string, stack *stack.Stack, kind schema.GroupVersi
 	if kind.Kind == "Namespace" {
 		namespace = ""
 	}
-	a := admission.NewAttributesRecord(is, was, kind, namespace, "x", kind.GroupVersion().WithResource(resource), "", operation, nil, false, u)
+	a := admission.NewAttributesRecord(is, was, kind, namespace, "x", kind.GroupVersion().WithResource(resource), "",
+		operation, nil, false, u)
 	var first runtime.Object
 	for range 2 {
 		first = is.DeepCopyObject()
@@ -134,7 +160,10 @@ func equalJSON(t *testing.T, a, b runtime.Object) bool {
 func TestAWriteMeetsOneGeneration(t *testing.T) {
 	dir := t.TempDir()
 	tenancy := func(level string) map[string]string {
-		return map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nadmission: { namespace: { podSecurity: " + level + " } }\n"}
+		return map[string]string{
+			"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+				"admission: { namespace: { podSecurity: " + level + " } }\n",
+		}
 	}
 	replace(t, dir, tenancy("baseline"))
 	registry := metrics.NewKubeRegistry()
@@ -164,7 +193,8 @@ func TestAWriteMeetsOneGeneration(t *testing.T) {
 			t.Errorf("the write that was admitted before: %v", err)
 		}
 	}))
-	handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces", http.NoBody))
+	handler.ServeHTTP(httptest.NewRecorder(),
+		httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/api/v1/namespaces", http.NoBody))
 	if err := validation.Validate(t.Context(), attributes, nil); !asked || err == nil {
 		t.Error("a later write is not held to the other configuration")
 	}

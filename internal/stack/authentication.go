@@ -109,7 +109,9 @@ func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.So
 	return utilerrors.NewAggregate(problems)
 }
 
-func openSource(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, kind sourceKind) (authn.Source, error) {
+func openSource(
+	ctx context.Context, p *sourceParts, config *configv1alpha1.Source, kind sourceKind,
+) (authn.Source, error) {
 	tenants, err := tenant.ParseSet(config.Tenants)
 	if err != nil {
 		return authn.Source{}, err
@@ -147,7 +149,10 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	}
 	go file.Run(ctx)
 	p.clientCAs = append(p.clientCAs, func() []byte { return file.Load().pem })
-	o := authnx509.Options{SystemOrganizations: config.X509.SystemOrganizations, DenyOldFormat: config.X509.OldFormat == configv1alpha1.OldFormatDeny}
+	o := authnx509.Options{
+		SystemOrganizations: config.X509.SystemOrganizations,
+		DenyOldFormat:       config.X509.OldFormat == configv1alpha1.OldFormatDeny,
+	}
 	if p.revoked != nil {
 		o.Revoked = func(c *x509.Certificate) error {
 			if p.revoked().HasCertificate(c) {
@@ -282,7 +287,8 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 	}
 	go run(ctx)
 	s.Token, s.Uncached, s.Hygiene.Remote = a, true, true
-	s.Hygiene.Extras = append(keystone.LegacyExtras(), tenant.KeystoneDomainKey, tenant.KeystoneProjectKey, tenant.KeystoneRolesKey, user.CredentialIDKey)
+	s.Hygiene.Extras = append(keystone.LegacyExtras(), tenant.KeystoneDomainKey, tenant.KeystoneProjectKey,
+		tenant.KeystoneRolesKey, user.CredentialIDKey)
 	s.Match = authn.Match{Form: keystone.LooksLike}
 	if config.Match != nil {
 		s.Match = matchOf(config.Match)
@@ -337,7 +343,9 @@ func (p *sourceParts) issues(issuer string) bool {
 
 // followRevocations follows the file at path until ctx ends and returns what it says at any time; changed is told
 // of each new version that counts.
-func followRevocations(ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations)) (func() *authn.Revocations, error) {
+func followRevocations(
+	ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations),
+) (func() *authn.Revocations, error) {
 	var file *reload.File[authn.Revocations]
 	file, err := reload.Open(path, parseRevocations, func(path string, err error) {
 		report(path, err)

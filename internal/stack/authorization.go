@@ -79,7 +79,9 @@ type authorizationParts struct {
 
 // newBoundary returns the boundary with its exceptions, grants before lines of the policy file, and with
 // what it delegates to: the policy's lines for the own space, RBAC, and what else the server had.
-func newBoundary(ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization) (*authz.Boundary, error) {
+func newBoundary(
+	ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization,
+) (*authz.Boundary, error) {
 	o := authz.Options{
 		Subjects: &authz.Subjects{
 			Names:            p.names,
@@ -139,12 +141,15 @@ func newBoundary(ctx context.Context, p *authorizationParts, config *configv1alp
 }
 
 // addRBAC adds the evaluator of RBAC that the configuration chooses.
-func (p *authorizationParts) addRBAC(ctx context.Context, config *configv1alpha1.Authorization, o *authz.Options, chain *delegates) {
+func (p *authorizationParts) addRBAC(
+	ctx context.Context, config *configv1alpha1.Authorization, o *authz.Options, chain *delegates,
+) {
 	r := p.RBAC
 	switch {
 	case r == nil:
 	case config.RBAC.Evaluator == configv1alpha1.EvaluatorUpstream && r.Upstream != nil:
-		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " + tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " +
+			tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:
 		options := rbac.Options{
@@ -176,7 +181,8 @@ func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb)
 // derivesRights reports whether callers of tenants have rights that follow from their Tenant: the index alone
 // evaluates RBAC, and the boundary is enforced.
 func (p *authorizationParts) derivesRights(config *configv1alpha1.Authorization) bool {
-	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed && config.Mode != configv1alpha1.ModeShadow
+	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed &&
+		config.Mode != configv1alpha1.ModeShadow
 }
 
 // delegates are what a boundary delegates to, and ask it where requests belong.
@@ -300,7 +306,9 @@ func isPrivileged(u user.Info) bool {
 func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].
-func (p *policyFile) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (p *policyFile) RulesFor(
+	ctx context.Context, u user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	boundary := p.delegates.boundary
 	id, err := boundary.Subjects.Of(ctx, u)
 	if err != nil {

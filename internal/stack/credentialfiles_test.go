@@ -77,7 +77,8 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 			t.Errorf("the log does not hold %s:\n%s", want, log.String())
 		}
 	}
-	replace(t, dir, map[string]string{"tokens.csv": "CANARY1,CANARY2,CANARY3\nCANARY4,CANARY5,CANARY6\nCANARY7,CANARY8,CANARY9\n"})
+	replace(t, dir,
+		map[string]string{"tokens.csv": "CANARY1,CANARY2,CANARY3\nCANARY4,CANARY5,CANARY6\nCANARY7,CANARY8,CANARY9\n"})
 	eventually(t, "the reload is logged", func() bool {
 		return strings.Contains(log.String(), `tokens.csv" "records"=3 "systemTenantRecords"=3`)
 	})

@@ -89,7 +89,8 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		}
 	}
 	if server.Register != nil {
-		for _, m := range slices.Concat(of.counters.Registerables(), of.decisions.registerables(), of.reloads.registerables()) {
+		for _, m := range slices.Concat(of.counters.Registerables(), of.decisions.registerables(),
+			of.reloads.registerables()) {
 			if err := server.Register(m); err != nil {
 				return nil, err
 			}
@@ -146,20 +147,24 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	}
 	names, report := systemNames(config), of.report(ctx)
 	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
-		if g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report, func(revoked *authn.Revocations) {
-			if of.isInForce(g) { // else it is told of when it is
-				of.revocationsChanged(revoked)
-			}
-		}); err != nil {
+		if g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report,
+			func(revoked *authn.Revocations) {
+				if of.isInForce(g) { // else it is told of when it is
+					of.revocationsChanged(revoked)
+				}
+			}); err != nil {
 			return nil, err
 		}
 	}
 	authorization := &authorizationParts{
-		Authorization:     of.Authorization,
-		cluster:           &of.Cluster,
-		names:             names,
-		qualified:         config.Authentication.QualifyNames,
-		accountsInGroup:   of.Authentication.Credentials != BearerTokens && slices.ContainsFunc(config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }),
+		Authorization: of.Authorization,
+		cluster:       &of.Cluster,
+		names:         names,
+		qualified:     config.Authentication.QualifyNames,
+		accountsInGroup: of.Authentication.Credentials != BearerTokens &&
+			slices.ContainsFunc(config.Authentication.Sources, func(s configv1alpha1.Source) bool {
+				return s.ServiceAccount != nil
+			}),
 		ownPrefixes:       config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
 		revoked:           g.revoked,
 		sourceTenant:      of.sourceTenant,
@@ -197,7 +202,9 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 }
 
 // authenticate makes the authenticator of a generation whose boundary and revocations are there.
-func (g *generation) authenticate(ctx context.Context, of *shared, names *tenant.SystemNames, report reload.Report) error {
+func (g *generation) authenticate(
+	ctx context.Context, of *shared, names *tenant.SystemNames, report reload.Report,
+) error {
 	config := &g.config.Authentication
 	sources := &sourceParts{
 		Authentication:  of.Authentication,
@@ -260,11 +267,13 @@ func (s *shared) endRevoked(revoked *authn.Revocations) {
 			}
 		}
 		if c.Source != nil {
-			if id, _ := tenant.Of(c.Source); revoked.MayCover(id, c.Source) { // with none it may be covered by its name or credential
+			// with none it may be covered by its name or credential
+			if id, _ := tenant.Of(c.Source); revoked.MayCover(id, c.Source) {
 				return true
 			}
 		}
-		return revoked.MayCover(s.sourceTenant(c.Tenant), c.User) || slices.ContainsFunc(c.Certificates, revoked.HasCertificate)
+		return revoked.MayCover(s.sourceTenant(c.Tenant), c.User) ||
+			slices.ContainsFunc(c.Certificates, revoked.HasCertificate)
 	})
 }
 

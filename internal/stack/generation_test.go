@@ -54,11 +54,17 @@ func TestDerivesRights(t *testing.T) {
 		Verb:            "create",
 		Resource:        "namespaces",
 		ResourceRequest: true,
-		User:            &user.DefaultInfo{Name: "peter", Groups: []string{user.AllAuthenticated, "tenant:acme"}, Extra: map[string][]string{tenant.ExtraKey: {"acme"}}},
+		User: &user.DefaultInfo{
+			Name:   "peter",
+			Groups: []string{user.AllAuthenticated, "tenant:acme"},
+			Extra:  map[string][]string{tenant.ExtraKey: {"acme"}},
+		},
 	}
 	index.Set(&rbacv1.ClusterRole{
 		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.MemberRole},
-		Rules:      []rbacv1.PolicyRule{{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"namespaces"}}},
+		Rules: []rbacv1.PolicyRule{
+			{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"namespaces"}},
+		},
 	})
 	for _, c := range []struct {
 		name   string
@@ -68,9 +74,24 @@ func TestDerivesRights(t *testing.T) {
 	}{
 		{"compiled in, by default", &stack.RBAC{Index: index}, func(*configv1alpha1.Authorization) {}, true},
 		{"without RBAC", nil, func(*configv1alpha1.Authorization) {}, false},
-		{"the server asks its own evaluator next", &stack.RBAC{Index: index, AskedAgain: true}, func(*configv1alpha1.Authorization) {}, false},
-		{"the server's own evaluator", &stack.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream }, false},
-		{"Shadow mode", &stack.RBAC{Index: index}, func(a *configv1alpha1.Authorization) { a.Mode = configv1alpha1.ModeShadow }, false},
+		{
+			"the server asks its own evaluator next",
+			&stack.RBAC{Index: index, AskedAgain: true},
+			func(*configv1alpha1.Authorization) {},
+			false,
+		},
+		{
+			"the server's own evaluator",
+			&stack.RBAC{Index: index},
+			func(a *configv1alpha1.Authorization) { a.RBAC.Evaluator = configv1alpha1.EvaluatorUpstream },
+			false,
+		},
+		{
+			"Shadow mode",
+			&stack.RBAC{Index: index},
+			func(a *configv1alpha1.Authorization) { a.Mode = configv1alpha1.ModeShadow },
+			false,
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			config := &configv1alpha1.Settings{}
@@ -85,7 +106,8 @@ func TestDerivesRights(t *testing.T) {
 			}
 			decision, reason, err := stack.Authorizer.Authorize(t.Context(), request)
 			if got := decision == authorizer.DecisionAllow; got != c.want || stack.DerivesRights() != c.want || err != nil {
-				t.Errorf("Authorize() = %v, %q, %v, DerivesRights() = %t; want %t", decision, reason, err, stack.DerivesRights(), c.want)
+				t.Errorf("Authorize() = %v, %q, %v, DerivesRights() = %t; want %t",
+					decision, reason, err, stack.DerivesRights(), c.want)
 			}
 		})
 	}

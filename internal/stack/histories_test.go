@@ -75,12 +75,17 @@ func makeStep(r *rand.Rand) historyStep {
 	if r.IntN(2) == 0 {
 		namespace = pick(caller+"--two", "web", "web", "shop", "a--one", "b--one", "a--two", "default", "none")
 	}
-	s := historyStep{Caller: caller + "/" + pick("alice", "alice", "bob", "system:serviceaccount:"+caller+"--one:robot"), Name: pick("x", "y"), Label: "-"}
+	s := historyStep{
+		Caller: caller + "/" + pick("alice", "alice", "bob", "system:serviceaccount:"+caller+"--one:robot"),
+		Name:   pick("x", "y"),
+		Label:  "-",
+	}
 	if r.IntN(8) == 0 {
 		s.Label = pick("a", "b", "c", "")
 	}
 	if r.IntN(8) == 0 {
-		s.As = pick("alice", "bob", "system:serviceaccount:"+namespace+":robot", "system:serviceaccount:a--one:robot", "system:masters")
+		s.As = pick("alice", "bob", "system:serviceaccount:"+namespace+":robot",
+			"system:serviceaccount:a--one:robot", "system:masters")
 	}
 	prefix := ""
 	if r.IntN(10) == 0 {
@@ -88,9 +93,11 @@ func makeStep(r *rand.Rand) historyStep {
 	}
 	selector := ""
 	if r.IntN(4) == 0 {
-		selector = "labelSelector=" + pick("kubetenant.dev/tenant=a", "kubetenant.dev/tenant=b", "kubetenant.dev/tenant", "kubetenant.dev/tenant+in+(a,b)", "x=y", "kubetenant.dev/tenant!=a", "kubetenant.dev/tenant=b&labelSelector=x")
+		selector = "labelSelector=" + pick("kubetenant.dev/tenant=a", "kubetenant.dev/tenant=b", "kubetenant.dev/tenant",
+			"kubetenant.dev/tenant+in+(a,b)", "x=y", "kubetenant.dev/tenant!=a", "kubetenant.dev/tenant=b&labelSelector=x")
 	}
-	s.Verb = pick("get", "list", "list", "list", "watch", "watch", "create", "create", "create", "update", "patch", "delete", "deletecollection", "grant", "revoke")
+	s.Verb = pick("get", "list", "list", "list", "watch", "watch", "create", "create", "create", "update", "patch",
+		"delete", "deletecollection", "grant", "revoke")
 	switch r.IntN(5) {
 	case 0: // the namespace itself
 		s.Name = namespace
@@ -219,7 +226,10 @@ func (m *memory) step(s *historyStep) (string, *memoryWatch) {
 			}
 			target += separator + "watch=1"
 		}
-		o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{}}, Data: map[string]string{"by": s.Caller}}
+		o := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{}},
+			Data:       map[string]string{"by": s.Caller},
+		}
 		if s.Label != "-" {
 			o.Labels[tenant.Label] = s.Label
 		}

@@ -112,11 +112,17 @@ func (m *memory) restart() {
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
 		Authorization:  stack.Authorization{Authorizer: authorizerfactory.NewAlwaysAllowAuthorizer()},
 		Cluster: stack.Cluster{
-			Owners:   authz.NewOwners(get(m.cached), func(_ context.Context, name string) (*corev1.Namespace, error) { return get(m.namespaces)(name) }),
+			Owners: authz.NewOwners(get(m.cached), func(_ context.Context, name string) (*corev1.Namespace, error) {
+				return get(m.namespaces)(name)
+			}),
 			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
-			Grants: &grant.Grants{Index: m.index, Now: func() time.Time { return m.now }, Live: func(_ context.Context, _ tenant.ID, namespace, name string) (*grant.Grant, error) {
-				return m.grants[namespace+"/"+name], nil
-			}},
+			Grants: &grant.Grants{
+				Index: m.index,
+				Now:   func() time.Time { return m.now },
+				Live: func(_ context.Context, _ tenant.ID, namespace, name string) (*grant.Grant, error) {
+					return m.grants[namespace+"/"+name], nil
+				},
+			},
 		},
 		Now: func() time.Time { return m.now },
 	})
@@ -129,14 +135,22 @@ func (m *memory) restart() {
 	handler = impersonation.WithImpersonation(handler, stack.Authorizer, scheme.Codecs)
 	authenticated := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, name, _ := strings.Cut(r.Header.Get("User"), "/")
-		u := &user.DefaultInfo{Name: name, Groups: []string{"tenant:" + id, user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {id}}}
+		u := &user.DefaultInfo{
+			Name:   name,
+			Groups: []string{"tenant:" + id, user.AllAuthenticated},
+			Extra:  map[string][]string{tenant.ExtraKey: {id}},
+		}
 		if tenant.IsServiceAccountName(name) {
 			namespace, _ := tenant.ServiceAccountNamespace(name)
-			u = &user.DefaultInfo{Name: name, Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, user.AllAuthenticated}}
+			u = &user.DefaultInfo{
+				Name:   name,
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, user.AllAuthenticated},
+			}
 		}
 		handler.ServeHTTP(w, r.WithContext(request.WithUser(r.Context(), authz.NoteCaller(r.Context(), u))))
 	})
-	m.server = stack.WithRequestState(filters.WithRequestInfo(authenticated, &request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}))
+	m.server = stack.WithRequestState(filters.WithRequestInfo(authenticated,
+		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")}))
 }
 
 // sync lets the cache catch up.
@@ -185,7 +199,9 @@ func (m *memory) finish() {
 }
 
 func (m *memory) keys() []types.NamespacedName {
-	return slices.SortedFunc(maps.Keys(m.objects), func(a, b types.NamespacedName) int { return strings.Compare(a.String(), b.String()) })
+	return slices.SortedFunc(maps.Keys(m.objects), func(a, b types.NamespacedName) int {
+		return strings.Compare(a.String(), b.String())
+	})
 }
 
 // grant makes, or without a tenant takes back, a grant to read and to watch the ConfigMaps of a namespace.
@@ -202,7 +218,9 @@ func (m *memory) grant(namespace, to string) {
 			Tenant:    id,
 			Groups:    []string{id.Group()},
 			Expires:   m.now.Add(time.Hour),
-			Rules:     []grant.Rule{{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}}},
+			Rules: []grant.Rule{
+				{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "watch"}},
+			},
 		}
 		m.grants[namespace+"/g"] = g
 		m.index.Set(g)
@@ -301,7 +319,8 @@ func (m *memory) list(info *request.RequestInfo, selector labels.Selector) []str
 		return lines
 	}
 	for _, key := range m.keys() {
-		if o := m.objects[key]; selector.Matches(labels.Set(o.Labels)) && (info.Namespace == "" || info.Namespace == key.Namespace) {
+		if o := m.objects[key]; selector.Matches(labels.Set(o.Labels)) &&
+			(info.Namespace == "" || info.Namespace == key.Namespace) {
 			lines = append(lines, line(o))
 		}
 	}
@@ -328,16 +347,20 @@ func (m *memory) watch(ctx context.Context, info *request.RequestInfo, selector 
 func (m *memory) tell(event string, o metav1.Object) {
 	_, isNamespace := o.(*corev1.Namespace)
 	for _, w := range m.watches {
-		if w.ctx.Err() == nil && w.namespaces == isNamespace && (w.namespace == "" || w.namespace == o.GetNamespace()) && w.selector.Matches(labels.Set(o.GetLabels())) {
+		if w.ctx.Err() == nil && w.namespaces == isNamespace && (w.namespace == "" || w.namespace == o.GetNamespace()) &&
+			w.selector.Matches(labels.Set(o.GetLabels())) {
 			w.seen = append(w.seen, event+" "+line(o))
 		}
 	}
 }
 
 // admit runs the stack's plugins.
-func (m *memory) admit(r *http.Request, info *request.RequestInfo, kind string, is, was runtime.Object, operation admission.Operation) error {
+func (m *memory) admit(
+	r *http.Request, info *request.RequestInfo, kind string, is, was runtime.Object, operation admission.Operation,
+) error {
 	u, _ := request.UserFrom(r.Context())
-	a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind(kind), info.Namespace, info.Name, corev1.SchemeGroupVersion.WithResource(info.Resource), "", operation, nil, false, u)
+	a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind(kind), info.Namespace, info.Name,
+		corev1.SchemeGroupVersion.WithResource(info.Resource), "", operation, nil, false, u)
 	o := admission.NewObjectInterfacesFromScheme(scheme.Scheme)
 	for _, p := range m.stack.Admission {
 		if mutates, does := p.Interface.(admission.MutationInterface); does && p.Handles(operation) {
@@ -412,7 +435,9 @@ func (m *memory) serveNamespace(w http.ResponseWriter, r *http.Request, info *re
 	return nil
 }
 
-func (m *memory) serveConfigMap(w http.ResponseWriter, r *http.Request, info *request.RequestInfo, selector labels.Selector) error {
+func (m *memory) serveConfigMap(
+	w http.ResponseWriter, r *http.Request, info *request.RequestInfo, selector labels.Selector,
+) error {
 	sent := &corev1.ConfigMap{}
 	if r.ContentLength > 0 {
 		if err := json.NewDecoder(r.Body).Decode(sent); err != nil {
@@ -441,7 +466,8 @@ func (m *memory) serveConfigMap(w http.ResponseWriter, r *http.Request, info *re
 		return nil
 	case "deletecollection":
 		for _, key := range m.keys() {
-			if o := m.objects[key]; (info.Namespace == "" || info.Namespace == key.Namespace) && selector.Matches(labels.Set(o.Labels)) {
+			if o := m.objects[key]; (info.Namespace == "" || info.Namespace == key.Namespace) &&
+				selector.Matches(labels.Set(o.Labels)) {
 				delete(m.objects, key)
 				m.tell("DELETED", o)
 				_, _ = fmt.Fprintln(w, line(o))

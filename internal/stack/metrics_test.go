@@ -24,7 +24,10 @@ import (
 func TestARefusedConfiguration(t *testing.T) {
 	config := func(limit int, sources ...configv1alpha1.Source) *configv1alpha1.Settings {
 		t.Helper()
-		c := &configv1alpha1.Settings{Service: configv1alpha1.Service{TenantMetrics: &limit}, Authentication: configv1alpha1.Authentication{Sources: sources}}
+		c := &configv1alpha1.Settings{
+			Service:        configv1alpha1.Service{TenantMetrics: &limit},
+			Authentication: configv1alpha1.Authentication{Sources: sources},
+		}
 		complete, err := c.Complete()
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +39,10 @@ func TestARefusedConfiguration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	missing := configv1alpha1.Source{Name: "t", TokenFile: &configv1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")}}
+	missing := configv1alpha1.Source{
+		Name:      "t",
+		TokenFile: &configv1alpha1.CredentialFile{Path: filepath.Join(t.TempDir(), "missing.csv")},
+	}
 	if _, err := newGeneration(t.Context(), stack.shared, config(7, missing)); err == nil {
 		t.Fatal("a file that is not there was read")
 	}
@@ -85,7 +91,8 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 		}
 	}
 	const all = tenants*each + 1
-	if sums["kubetenant_tenant_requests_total"] != all || sums["kubetenant_authorization_decisions_total"] != all || sums["kubetenant_tenant_denials_total"] != tenants*each/2+1 {
+	if sums["kubetenant_tenant_requests_total"] != all || sums["kubetenant_authorization_decisions_total"] != all ||
+		sums["kubetenant_tenant_denials_total"] != tenants*each/2+1 {
 		t.Errorf("counted %v", sums)
 	}
 	if n := labels["kubetenant_tenant_requests_total"]; n != limit+2 { // others, and none

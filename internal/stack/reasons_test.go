@@ -23,7 +23,9 @@ func TestReasonsAreTheServersOwn(t *testing.T) {
 	decisions := []authorizer.Decision{authorizer.DecisionNoOpinion, authorizer.DecisionAllow, authorizer.DecisionDeny}
 	for _, nodes := range decisions {
 		for _, rbacs := range decisions {
-			for _, reasons := range [][2]string{{"", ""}, {"no relationship", ""}, {"", "RBAC: not found"}, {"no relationship", "RBAC: not found"}} {
+			for _, reasons := range [][2]string{
+				{"", ""}, {"no relationship", ""}, {"", "RBAC: not found"}, {"no relationship", "RBAC: not found"},
+			} {
 				for _, err := range []error{nil, errors.New("away")} {
 					node, rbac := says(nodes, reasons[0], nil), says(rbacs, reasons[1], err)
 					if nodes == authorizer.DecisionDeny { // upstream's has no opinion of what it does not allow

@@ -219,7 +219,10 @@ func Check(ctx context.Context, path string) error {
 	nobody := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 	}, nil)
-	of, err := newShared(Server{Cluster: Cluster{Owners: nobody}, Authentication: Authentication{RequestHeader: noProxy()}}, &Stack{})
+	of, err := newShared(Server{
+		Cluster:        Cluster{Owners: nobody},
+		Authentication: Authentication{RequestHeader: noProxy()},
+	}, &Stack{})
 	if err != nil {
 		return err
 	}
@@ -348,7 +351,9 @@ func (s *Stack) swap(g *generation) {
 	case before.boundary.Shadow && !g.boundary.Shadow: // what was only recorded
 		s.shared.sessions.EndTenants(func(tenant.ID) bool { return true })
 	case required == configv1alpha1.RequireTenantAlways && s.shared.required != required:
-		s.shared.sessions.EndTenants(func(id tenant.ID) bool { return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone })
+		s.shared.sessions.EndTenants(func(id tenant.ID) bool {
+			return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone
+		})
 	}
 	s.shared.required = required
 	s.shared.reloads.inForce(g)
@@ -381,14 +386,20 @@ func (s *stackAuthorizer) Authorize(ctx context.Context, a authorizer.Attributes
 	return s.boundary().Authorize(ctx, a)
 }
 
-func (s *stackAuthorizer) ConditionsAwareAuthorize(ctx context.Context, a authorizer.Attributes) authorizer.ConditionsAwareDecision {
+func (s *stackAuthorizer) ConditionsAwareAuthorize(
+	ctx context.Context, a authorizer.Attributes,
+) authorizer.ConditionsAwareDecision {
 	return s.boundary().ConditionsAwareAuthorize(ctx, a)
 }
 
-func (s *stackAuthorizer) EvaluateConditions(ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData) (authorizer.Decision, string, error) {
+func (s *stackAuthorizer) EvaluateConditions(
+	ctx context.Context, d authorizer.ConditionsAwareDecision, data authorizer.ConditionsData,
+) (authorizer.Decision, string, error) {
 	return s.boundary().EvaluateConditions(ctx, d, data)
 }
 
-func (s *stackAuthorizer) RulesFor(ctx context.Context, u user.Info, namespace string) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
+func (s *stackAuthorizer) RulesFor(
+	ctx context.Context, u user.Info, namespace string,
+) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {
 	return s.boundary().RulesFor(ctx, u, namespace)
 }

@@ -50,7 +50,9 @@ func owners(t testing.TB) *authz.Owners {
 	t.Helper()
 	indexer := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, label := range map[string]string{"a--web": "a", "b--web": "b"} {
-		if err := indexer.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}); err != nil {
+		if err := indexer.Add(&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -143,9 +145,12 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	if source() != "tokens" || !denied() {
 		t.Fatalf("at the start: source %q, denied %v", source(), denied())
 	}
-	changed := strings.Replace(config, "name: tokens", "name: renamed", 1) + "authorization: { systemSubjects: { users: [ops] } }\n"
+	changed := strings.Replace(config, "name: tokens", "name: renamed", 1) +
+		"authorization: { systemSubjects: { users: [ops] } }\n"
 	replace(t, dir, map[string]string{"tenancy.yaml": changed})
-	eventually(t, "the new configuration takes effect as a whole", func() bool { return source() == "renamed" && !denied() })
+	eventually(t, "the new configuration takes effect as a whole", func() bool {
+		return source() == "renamed" && !denied()
+	})
 
 	replace(t, dir, map[string]string{"tenancy.yaml": changed + "nonsense: true\n"})
 	result := func(name string) float64 { return reloads(t, registry, name) }
@@ -171,8 +176,10 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 // TestReloadUnderLoad: requests during a reload see the one configuration or the other.
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
-	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": "p,bob,2,,b\n"})
-	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+	replace(t, dir,
+		map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": "p,bob,2,,b\n"})
+	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +207,10 @@ func TestReloadUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 3 {
-		replace(t, dir, map[string]string{"tenancy.yaml": config + fmt.Sprintf("# %d\n", i), "tokens.csv": fmt.Sprintf("tok,alice,%d,,a\n", i+2)})
+		replace(t, dir, map[string]string{
+			"tenancy.yaml": config + fmt.Sprintf("# %d\n", i),
+			"tokens.csv":   fmt.Sprintf("tok,alice,%d,,a\n", i+2),
+		})
 		eventually(t, "the new token file takes effect", func() bool {
 			resp, ok, _ := stack.Authenticator.AuthenticateRequest(bearer("tok"))
 			return ok && resp.User.GetUID() == fmt.Sprint(i+2)
@@ -217,22 +227,32 @@ func TestNoSecretIsTold(t *testing.T) {
 	var log authntest.Log
 	logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Verbosity(10), textlogger.Output(&log)))
 	ctx := klog.NewContext(t.Context(), logger)
-	good := map[string]string{"tokens.csv": canary + "1,alice,1,,a\n,nobody,2\n", "passwords.csv": canary + "2,bob,2,,b\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,carol,3,,b\n"}
+	good := map[string]string{
+		"tokens.csv":    canary + "1,alice,1,,a\n,nobody,2\n",
+		"passwords.csv": canary + "2,bob,2,,b\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,carol,3,,b\n",
+	}
 	dir := t.TempDir()
 	replace(t, dir, good)
 	replace(t, dir, map[string]string{"tenancy.yaml": config})
 	path := filepath.Join(dir, "tenancy.yaml")
 	var told []error
 	registry := metrics.NewKubeRegistry()
-	opened, err := stack.Open(ctx, path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+	opened, err := stack.Open(ctx, path,
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
 	if err != nil {
 		t.Fatal(err)
 	}
 	basic := func(login, password string) *http.Request {
-		return &http.Request{Header: http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(login+":"+password))}}}
+		return &http.Request{
+			Header: http.Header{"Authorization": {"Basic " + base64.StdEncoding.EncodeToString([]byte(login+":"+password))}},
+		}
 	}
 	for _, r := range []*http.Request{
-		bearer(canary + "1"), bearer(canary + "x"), basic("bob", canary+"2"), basic("bob", canary+"x"), basic("carol", canary+"x"),
+		bearer(canary + "1"),
+		bearer(canary + "x"),
+		basic("bob", canary+"2"),
+		basic("bob", canary+"x"),
+		basic("carol", canary+"x"),
 		basic(canary, canary),
 		{Header: http.Header{"Authorization": {"Basic " + canary}}},
 	} {
@@ -243,8 +263,10 @@ func TestNoSecretIsTold(t *testing.T) {
 		}
 	}
 	bad := []string{
-		canary + ",alice\n", canary + ",,1\n", canary + ",alice,1,,\n", canary + ",alice,1,,bad tenant\n", canary + ",alice,1,system:masters,,a\n",
-		canary + ",alice,1\n" + canary + ",bob,2\n", canary + "\",alice,1\n", "\"" + canary + "\n", "$2a$04$" + canary + ",alice,1\n", canary + ",a:b,1\n",
+		canary + ",alice\n", canary + ",,1\n", canary + ",alice,1,,\n", canary + ",alice,1,,bad tenant\n",
+		canary + ",alice,1,system:masters,,a\n",
+		canary + ",alice,1\n" + canary + ",bob,2\n", canary + "\",alice,1\n", "\"" + canary + "\n",
+		"$2a$04$" + canary + ",alice,1\n", canary + ",a:b,1\n",
 	}
 	for _, text := range bad {
 		for _, name := range []string{"tokens.csv", "passwords.csv"} {
@@ -255,7 +277,9 @@ func TestNoSecretIsTold(t *testing.T) {
 		}
 	}
 	replace(t, dir, map[string]string{"tokens.csv": bad[0], "passwords.csv": bad[1]})
-	eventually(t, "both bad files are reported", func() bool { return strings.Count(log.String(), "Refused a new version") >= 2 })
+	eventually(t, "both bad files are reported", func() bool {
+		return strings.Count(log.String(), "Refused a new version") >= 2
+	})
 	for _, err := range told {
 		if err != nil && strings.Contains(err.Error(), canary) {
 			t.Errorf("an error tells the secret: %v", err)
@@ -299,8 +323,11 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tenancy.yaml")
-	replace(t, dir, map[string]string{"ca.crt": clients, "tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
-		"authentication: { sources: [ { name: certs, x509: { clientCAFile: ca.crt } } ] }\n"})
+	replace(t, dir, map[string]string{
+		"ca.crt": clients,
+		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+			"authentication: { sources: [ { name: certs, x509: { clientCAFile: ca.crt } } ] }\n",
+	})
 	anybody := &authenticatorfactory.RequestHeaderConfig{
 		CAContentProvider:   content,
 		AllowedClientNames:  headerrequest.StaticStringSlice{},
@@ -309,7 +336,8 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 		GroupHeaders:        headerrequest.StaticStringSlice{},
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{},
 	}
-	opened, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}})
+	opened, err := stack.Open(t.Context(), path,
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +350,10 @@ func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
 	}
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
 		"authentication: { sources: [ { name: proxy, tenants: [a], frontProxy: {} } ] }\n"})
-	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{RequestHeader: anybody}}); !errors.Is(err, frontproxy.ErrAnyName) {
+	if _, err := stack.Open(t.Context(), path, stack.Server{
+		Cluster:        stack.Cluster{Owners: owners(t)},
+		Authentication: stack.Authentication{RequestHeader: anybody},
+	}); !errors.Is(err, frontproxy.ErrAnyName) {
 		t.Errorf("a front proxy of any name = %v; want ErrAnyName", err)
 	}
 	if _, err := stack.Open(t.Context(), path, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}}); err == nil {
@@ -338,7 +369,11 @@ func (e enqueue) Enqueue() { e <- struct{}{} }
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "tenancy.yaml")
-	replace(t, dir, map[string]string{"tenancy.yaml": config + "  - { name: proxy, tenants: [a], frontProxy: {} }\n", "tokens.csv": "", "passwords.csv": ""})
+	replace(t, dir, map[string]string{
+		"tenancy.yaml":  config + "  - { name: proxy, tenants: [a], frontProxy: {} }\n",
+		"tokens.csv":    "",
+		"passwords.csv": "",
+	})
 	if err := stack.Check(t.Context(), path); err != nil {
 		t.Errorf("Check of a good configuration = %v", err)
 	}
@@ -353,14 +388,17 @@ func TestCheck(t *testing.T) {
 
 // TestNewCompletes: settings that were neither defaulted nor validated open nothing.
 func TestNewCompletes(t *testing.T) {
-	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+	built, err := stack.New(t.Context(), &configv1alpha1.Settings{},
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
-	ds := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, appsv1.SchemeGroupVersion.WithKind("DaemonSet"), "a--web", "d",
+	ds := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, appsv1.SchemeGroupVersion.WithKind("DaemonSet"),
+		"a--web", "d",
 		appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false, alice)
-	ns := admission.NewAttributesRecord(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b--trap"}}, nil, corev1.SchemeGroupVersion.WithKind("Namespace"), "", "b--trap",
+	ns := admission.NewAttributesRecord(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b--trap"}}, nil,
+		corev1.SchemeGroupVersion.WithKind("Namespace"), "", "b--trap",
 		corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Create, nil, false, alice)
 	for _, a := range []admission.Attributes{ds, ns} {
 		refused := false
@@ -373,7 +411,9 @@ func TestNewCompletes(t *testing.T) {
 			t.Errorf("%s is admitted by a stack of empty settings", a.GetKind().Kind)
 		}
 	}
-	bad := &configv1alpha1.Settings{Authentication: configv1alpha1.Authentication{Sources: []configv1alpha1.Source{{Name: "x"}}}}
+	bad := &configv1alpha1.Settings{
+		Authentication: configv1alpha1.Authentication{Sources: []configv1alpha1.Source{{Name: "x"}}},
+	}
 	if _, err := stack.New(t.Context(), bad, stack.Server{Cluster: stack.Cluster{Owners: owners(t)}}); err == nil {
 		t.Error("invalid settings are accepted")
 	}
@@ -383,7 +423,8 @@ func TestNewCompletes(t *testing.T) {
 func TestPluginsAreRegistered(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"})
-	opened, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+	opened, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -391,7 +432,8 @@ func TestPluginsAreRegistered(t *testing.T) {
 	stack.Register(opened.Admission, plugins)
 	for _, p := range opened.Admission {
 		made, err := plugins.InitPlugin(p.Name, nil, admission.PluginInitializers{})
-		if err != nil || made == nil || !made.Handles(admission.Update) || made.Handles(admission.Connect) != (p.Name == gate.Name) {
+		if err != nil || made == nil || !made.Handles(admission.Update) ||
+			made.Handles(admission.Connect) != (p.Name == gate.Name) {
 			t.Errorf("plugin %s = %v, %v", p.Name, made, err)
 		}
 	}

@@ -95,7 +95,11 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 		return namespace.Spaces{}
 	}
 	of := c.Tenants.Spaces(id)
-	return namespace.Spaces{Labels: of.Labels, PodSecurity: of.PodSecurity, PrefixRequired: of.Prefix == v1alpha1.NamespacePrefixRequired}
+	return namespace.Spaces{
+		Labels:         of.Labels,
+		PodSecurity:    of.PodSecurity,
+		PrefixRequired: of.Prefix == v1alpha1.NamespacePrefixRequired,
+	}
 }
 
 // holds is [Tenants.Holds]; nil where no Tenants are known.
@@ -107,7 +111,9 @@ func (c *Cluster) holds() func(context.Context, tenant.ID) bool {
 }
 
 // gives reports whether a template gives an object in a namespace.
-func (c *Cluster) gives(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error) {
+func (c *Cluster) gives(
+	ctx context.Context, namespace string, resource schema.GroupResource, name string,
+) (bool, error) {
 	if c.Tenants == nil {
 		return false, nil
 	}
@@ -192,7 +198,8 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 		return
 	}
 	w.at[id] = time.Now()
-	klog.FromContext(ctx).Info("Callers of a tenant without a Tenant would be nobody's with requireTenant: Always", "tenant", id)
+	klog.FromContext(ctx).Info("Callers of a tenant without a Tenant would be nobody's with requireTenant: Always",
+		"tenant", id)
 }
 
 // checkRequired refuses to require Tenants while an owner of a namespace has none, as far as that is known.
@@ -206,7 +213,9 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 	}
 	const named = 5
 	slices.Sort(ids)
-	return fmt.Errorf("authorization.requireTenant: Always: %d tenants that own namespaces have no Tenant (%v): kubectl tenant adopt-tenants makes them", len(ids), ids[:min(named, len(ids))])
+	return fmt.Errorf("authorization.requireTenant: Always: %d tenants that own namespaces have no Tenant (%v): "+
+		"kubectl tenant adopt-tenants makes them",
+		len(ids), ids[:min(named, len(ids))])
 }
 
 // objectOf returns the name of the sole object about a tenant of a resource that has such, empty where there is none; false for

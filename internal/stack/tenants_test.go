@@ -67,7 +67,9 @@ func (o tenantsOf) TenantOf(name string) tenant.ID {
 }
 
 // requiring returns the stack of a cluster with Tenants where they are required so.
-func requiring(ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c stack.Cluster) (*stack.Stack, error) {
+func requiring(
+	ctx context.Context, t *testing.T, required configv1alpha1.RequireTenant, c stack.Cluster,
+) (*stack.Stack, error) {
 	t.Helper()
 	c.Owners = authz.NewOwners(func(string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), "")
@@ -77,7 +79,9 @@ func requiring(ctx context.Context, t *testing.T, required configv1alpha1.Requir
 	return stack.New(ctx, settings, stack.Server{
 		Cluster: c,
 		Authorization: stack.Authorization{
-			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			Authorizer: authorizer.AuthorizerFunc(func(
+				context.Context, authorizer.Attributes,
+			) (authorizer.Decision, string, error) {
 				return authorizer.DecisionAllow, "", nil
 			}),
 		},
@@ -98,9 +102,21 @@ func TestRequireTenant(t *testing.T) {
 		tenants  stack.Tenants
 		want     map[string]authz.Reason
 	}{
-		{"", known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{configv1alpha1.RequireTenantNever, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
-		{configv1alpha1.RequireTenantWarn, known, map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale}},
+		{
+			"",
+			known,
+			map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale},
+		},
+		{
+			configv1alpha1.RequireTenantNever,
+			known,
+			map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale},
+		},
+		{
+			configv1alpha1.RequireTenantWarn,
+			known,
+			map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale},
+		},
 		{
 			configv1alpha1.RequireTenantAlways,
 			known,
@@ -150,18 +166,28 @@ func TestRequireTenantIsRefused(t *testing.T) {
 		without func() ([]string, bool)
 		want    string
 	}{
-		"one":        {func() ([]string, bool) { return []string{"acme"}, true }, "authorization.requireTenant: Always: 1 tenants that own namespaces have no Tenant ([acme])"},
-		"many":       {func() ([]string, bool) { return strings.Fields("g f e d c b a"), true }, "7 tenants that own namespaces have no Tenant ([a b c d e])"},
+		"one": {
+			func() ([]string, bool) { return []string{"acme"}, true },
+			"authorization.requireTenant: Always: 1 tenants that own namespaces have no Tenant ([acme])",
+		},
+		"many": {
+			func() ([]string, bool) { return strings.Fields("g f e d c b a"), true },
+			"7 tenants that own namespaces have no Tenant ([a b c d e])",
+		},
 		"nobody":     {func() ([]string, bool) { return nil, true }, ""},
 		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},
 		"never said": {nil, ""},
 	} {
-		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways, stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
+		_, err := requiring(t.Context(), t, configv1alpha1.RequireTenantAlways,
+			stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without})
 		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", name, err)
 		}
-		for _, other := range []configv1alpha1.RequireTenant{configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn} {
-			if _, err := requiring(t.Context(), t, other, stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
+		for _, other := range []configv1alpha1.RequireTenant{
+			configv1alpha1.RequireTenantNever, configv1alpha1.RequireTenantWarn,
+		} {
+			if _, err := requiring(t.Context(), t, other,
+				stack.Cluster{Tenants: tenantsOf{}, WithoutTenant: c.without}); err != nil {
 				t.Errorf("%s, %s: %v", name, other, err)
 			}
 		}
@@ -185,7 +211,10 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	write("requireTenant: Never")
 	var without atomic.Pointer[[]string]
 	without.Store(&[]string{"ghost"})
-	cluster := stack.Cluster{Tenants: tenantsOf{"acme": authz.AccessOpen}, WithoutTenant: func() ([]string, bool) { return *without.Load(), true }}
+	cluster := stack.Cluster{
+		Tenants:       tenantsOf{"acme": authz.AccessOpen},
+		WithoutTenant: func() ([]string, bool) { return *without.Load(), true },
+	}
 	stack, err := openRequiring(t, path, cluster)
 	if err != nil {
 		t.Fatal(err)
@@ -280,7 +309,9 @@ func openRequiring(t *testing.T, path string, c stack.Cluster) (*stack.Stack, er
 	return stack.Open(t.Context(), path, stack.Server{
 		Cluster: c,
 		Authorization: stack.Authorization{
-			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			Authorizer: authorizer.AuthorizerFunc(func(
+				context.Context, authorizer.Attributes,
+			) (authorizer.Decision, string, error) {
 				return authorizer.DecisionAllow, "", nil
 			}),
 		},
@@ -302,7 +333,8 @@ func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 		<-end
 	}))
 	handler := stack.WithRequestState(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		u := authz.NoteCaller(r.Context(), &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
+		u := authz.NoteCaller(r.Context(),
+			&user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}})
 		if d, reason, _ := stack.Authorizer.Authorize(r.Context(), authorizer.AttributesRecord{
 			User:            u,
 			Verb:            "watch",
@@ -317,7 +349,8 @@ func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/api/v1/namespaces?watch=true", http.NoBody))
+		handler.ServeHTTP(httptest.NewRecorder(),
+			httptest.NewRequestWithContext(context.Background(), http.MethodGet, "/api/v1/namespaces?watch=true", http.NoBody))
 	}()
 	t.Cleanup(func() {
 		close(end)
@@ -330,7 +363,8 @@ func watching(t *testing.T, stack *stack.Stack, id string) context.Context {
 func TestRequireTenantWarns(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)
-	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn, stack.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
+	stack, err := requiring(ctx, t, configv1alpha1.RequireTenantWarn,
+		stack.Cluster{Tenants: tenantsOf{"open": authz.AccessOpen}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +384,8 @@ func TestRequireTenantWarns(t *testing.T) {
 		t.Fatal("no buffer")
 	}
 	text := sink.GetBuffer().String()
-	if strings.Count(text, "without a Tenant") != 2 || strings.Count(text, `tenant="one"`) != 1 || strings.Count(text, `tenant="two"`) != 1 {
+	if strings.Count(text, "without a Tenant") != 2 || strings.Count(text, `tenant="one"`) != 1 ||
+		strings.Count(text, `tenant="two"`) != 1 {
 		t.Errorf("logged %s", text)
 	}
 }

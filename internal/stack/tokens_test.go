@@ -51,7 +51,9 @@ current-context: x
 const noRevocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 
 // tokenStack is a stack with an issuer, a TokenReview service and a token file.
-func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Registerable) error) (s *stack.Stack, dir, idToken string) {
+func tokenStack(
+	t *testing.T, service http.HandlerFunc, register func(metrics.Registerable) error,
+) (s *stack.Stack, dir, idToken string) {
 	t.Helper()
 	key := authntest.MustKey("ES256")
 	issuer := authntest.NewIssuer(key)
@@ -65,7 +67,8 @@ func tokenStack(t *testing.T, service http.HandlerFunc, register func(metrics.Re
 		"kubeconfig":   fmt.Sprintf(kubeconfig, server.URL),
 		"tokens.csv":   "file,bob,1,,a\n",
 	})
-	s, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: register})
+	s, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: register})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +93,8 @@ func TestAHangingServiceHoldsNobodyElse(t *testing.T) {
 	var waiting sync.WaitGroup
 	for i := range 1000 {
 		waiting.Go(func() {
-			if _, ok, err := s.Authenticator.AuthenticateRequest(bearer(fmt.Sprint("opaque-", i)).WithContext(ctx)); ok || err == nil {
+			if _, ok, err := s.Authenticator.AuthenticateRequest(bearer(fmt.Sprint("opaque-", i)).WithContext(ctx)); ok ||
+				err == nil {
 				t.Errorf("a caller of the hanging service: %v, %v", ok, err)
 			}
 		})
@@ -137,8 +141,9 @@ func TestLentRevocations(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
 	settings := func(list string) *configv1alpha1.Settings {
-		config, err := configv1alpha1.Decode(fmt.Appendf(nil, "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  revocation: { path: %s }\n"+
-			"  sources: [ { name: tokens, tokenFile: { path: tokens.csv } } ]\n", list))
+		config, err := configv1alpha1.Decode(fmt.Appendf(nil,
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  revocation: { path: %s }\n"+
+				"  sources: [ { name: tokens, tokenFile: { path: tokens.csv } } ]\n", list))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +199,9 @@ func TestLentRevocations(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, _, idToken := tokenStack(t, http.NotFound, registry.Register)
-	for _, token := range []string{"file", idToken, idToken, idToken[:len(idToken)-8] + "AAAAAAAA", "CANARY", "eyJhbGciOiJub25lIn0.e30."} {
+	for _, token := range []string{
+		"file", idToken, idToken, idToken[:len(idToken)-8] + "AAAAAAAA", "CANARY", "eyJhbGciOiJub25lIn0.e30.",
+	} {
 		_, _, _ = s.Authenticator.AuthenticateRequest(bearer(token).WithContext(t.Context()))
 	}
 	const want = `
@@ -210,7 +217,8 @@ kubetenant_authentication_requests_total{result="unclaimed",source="none"} 1
 kubetenant_authentication_token_cache_requests_total{result="hit"} 1
 kubetenant_authentication_token_cache_requests_total{result="miss"} 3
 `
-	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubetenant_authentication_requests_total", "kubetenant_authentication_token_cache_requests_total"); err != nil {
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "kubetenant_authentication_requests_total",
+		"kubetenant_authentication_token_cache_requests_total"); err != nil {
 		t.Error(err)
 	}
 }
@@ -227,7 +235,10 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 		"kubeconfig":   fmt.Sprintf(kubeconfig, "http://127.0.0.1:1"),
 		"tokens.csv":   "",
 	})
-	_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}}})
+	_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
+		Cluster:        stack.Cluster{Owners: owners(t)},
+		Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}},
+	})
 	if err == nil || !strings.Contains(err.Error(), "the issuer is the server's own") {
 		t.Errorf("Open() = %v", err)
 	}
@@ -239,12 +250,23 @@ func TestServiceAccountsAreTheServers(t *testing.T) {
 	if err := authntest.MustKey("ES256").WriteFile(filepath.Join(dir, "sa.pub")); err != nil {
 		t.Fatal(err)
 	}
-	replace(t, dir, map[string]string{"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [ { name: cluster, serviceAccount: { issuer: https://cluster, keyFiles: [sa.pub] } } ] }\n"})
+	replace(t, dir, map[string]string{
+		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+			"authentication: { sources: [ { name: cluster, serviceAccount: { issuer: https://cluster, keyFiles: " +
+			"[sa.pub] } } ] }\n",
+	})
 	for _, c := range []struct {
 		issuers []string
 		want    string
-	}{{nil, ""}, {[]string{"https://older", "https://cluster"}, ""}, {[]string{"https://cluster.local"}, "none of the server's"}} {
-		_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Authentication: stack.Authentication{ServiceAccountIssuers: c.issuers}})
+	}{
+		{nil, ""},
+		{[]string{"https://older", "https://cluster"}, ""},
+		{[]string{"https://cluster.local"}, "none of the server's"},
+	} {
+		_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
+			Cluster:        stack.Cluster{Owners: owners(t)},
+			Authentication: stack.Authentication{ServiceAccountIssuers: c.issuers},
+		})
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("issuers %q: Open() = %v", c.issuers, err)
 		}

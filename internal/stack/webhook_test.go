@@ -19,8 +19,11 @@ import (
 func TestWebhookRevocation(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"revoked.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, tenants: [{name: gone}], users: [{tenant: a, name: mallory}, {tenant: system, name: 'system:apiserver'}], serviceAccounts: [{uid: 0f8fad5b-d9cb-469f-a165-70867728950e}], certificates: [{sha256: " + strings.Repeat("ab", 32) + "}]}",
-		"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {revocation: {path: revoked.yaml}, sources: []}}",
+		"revoked.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, tenants: [{name: gone}], users: [{tenant: " +
+			"a, name: mallory}, {tenant: system, name: 'system:apiserver'}], serviceAccounts: [{uid: " +
+			"0f8fad5b-d9cb-469f-a165-70867728950e}], certificates: [{sha256: " + strings.Repeat("ab", 32) + "}]}",
+		"tenancy.yaml": "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {revocation: " +
+			"{path: revoked.yaml}, sources: []}}",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -31,18 +34,41 @@ func TestWebhookRevocation(t *testing.T) {
 		u    user.DefaultInfo
 		want bool
 	}{
-		"anybody":               {user.DefaultInfo{Name: "alice", Extra: of("a")}, false},
-		"a user":                {user.DefaultInfo{Name: "mallory", Extra: of("a")}, true},
-		"the loopback client":   {user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}, false},
-		"who bears its name":    {user.DefaultInfo{Name: "system:apiserver", Extra: of("system")}, true},
-		"her namesake":          {user.DefaultInfo{Name: "mallory", Extra: of("b")}, false},
-		"a tenant":              {user.DefaultInfo{Name: "alice", Extra: of("gone")}, true},
-		"a service account":     {user.DefaultInfo{Name: "system:serviceaccount:a--web:x", UID: "0f8fad5b-d9cb-469f-a165-70867728950e"}, true},
-		"a UID of another kind": {user.DefaultInfo{Name: "alice", UID: "0f8fad5b-d9cb-469f-a165-70867728950e", Extra: of("a")}, false},
-		"a certificate":         {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("AB", 32)}}}, true},
-		"another certificate":   {user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}, user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("cd", 32)}}}, false},
+		"anybody":             {user.DefaultInfo{Name: "alice", Extra: of("a")}, false},
+		"a user":              {user.DefaultInfo{Name: "mallory", Extra: of("a")}, true},
+		"the loopback client": {user.DefaultInfo{Name: "system:apiserver", Groups: []string{"system:masters"}}, false},
+		"who bears its name":  {user.DefaultInfo{Name: "system:apiserver", Extra: of("system")}, true},
+		"her namesake":        {user.DefaultInfo{Name: "mallory", Extra: of("b")}, false},
+		"a tenant":            {user.DefaultInfo{Name: "alice", Extra: of("gone")}, true},
+		"a service account": {
+			user.DefaultInfo{Name: "system:serviceaccount:a--web:x", UID: "0f8fad5b-d9cb-469f-a165-70867728950e"}, true,
+		},
+		"a UID of another kind": {
+			user.DefaultInfo{Name: "alice", UID: "0f8fad5b-d9cb-469f-a165-70867728950e", Extra: of("a")}, false,
+		},
+		"a certificate": {
+			user.DefaultInfo{
+				Name: "alice",
+				Extra: map[string][]string{
+					tenant.ExtraKey:      {"a"},
+					user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("AB", 32)},
+				},
+			},
+			true,
+		},
+		"another certificate": {
+			user.DefaultInfo{
+				Name: "alice",
+				Extra: map[string][]string{
+					tenant.ExtraKey:      {"a"},
+					user.CredentialIDKey: {"X509SHA256=" + strings.Repeat("cd", 32)},
+				},
+			},
+			false,
+		},
 	} {
-		stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+		stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
+			stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -62,9 +62,12 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 }
 
 // each does one thing for the creator and one for the user.
-func (p *plugin) each(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
+func (p *plugin) each(
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces,
 	creator func(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error,
-	workloadUser func(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error,
+	workloadUser func(
+		ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+	) error,
 ) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil {
@@ -102,7 +105,9 @@ var errOwner = errors.New("the object's owner cannot be looked up")
 
 // maker returns what a new object is made from: what its controller ownerReference names in its own
 // namespace, nil where that does not exist (any more) or is of a kind that describes no pods.
-func (p *plugin) maker(ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, is metav1.Object) (runtime.Object, schema.GroupVersionKind, error) {
+func (p *plugin) maker(
+	ctx context.Context, find plugins.ObjectFunc, a admission.Attributes, is metav1.Object,
+) (runtime.Object, schema.GroupVersionKind, error) {
 	ref := metav1.GetControllerOfNoCopy(is)
 	if ref == nil {
 		return nil, schema.GroupVersionKind{}, nil
@@ -114,7 +119,8 @@ func (p *plugin) maker(ctx context.Context, find plugins.ObjectFunc, a admission
 	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may know one of that name that is gone
 		owner, err := look(ctx, kind, a.GetNamespace(), ref.Name)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The owner of a new object cannot be looked up", "kind", kind, "namespace", a.GetNamespace(), "name", ref.Name)
+			klog.FromContext(ctx).Error(err, "The owner of a new object cannot be looked up", "kind", kind,
+				"namespace", a.GetNamespace(), "name", ref.Name)
 			return nil, kind, errOwner
 		}
 		if owner == nil {

@@ -105,7 +105,8 @@ func create(obj runtime.Object, u user.Info) admission.Attributes {
 
 func update(is, was runtime.Object, u user.Info) admission.Attributes {
 	c := create(is, u)
-	return admission.NewAttributesRecord(is, was, c.GetKind(), "a--web", "x", c.GetResource(), "", admission.Update, nil, false, u)
+	return admission.NewAttributesRecord(is, was, c.GetKind(), "a--web", "x", c.GetResource(), "", admission.Update, nil,
+		false, u)
 }
 
 func owned(kind, name string) metav1.ObjectMeta {
@@ -199,18 +200,34 @@ func TestMadeByControllers(t *testing.T) {
 			user:   `{"user":"system:replicaset-controller"}`,
 			behalf: "alice",
 		},
-		"no owner":                               {by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"an owner of that name and another life": {owner: other, by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"an owner in another namespace":          {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
-		"a tenant that names an owner":           {owner: replicaSet(bobs), by: alice, user: `{"user":"alice","groups":["dev","tenant:a"]}`},
+		"no owner": {by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"an owner of that name and another life": {
+			owner: other,
+			by:    controller,
+			user:  `{"user":"system:replicaset-controller"}`,
+		},
+		"an owner in another namespace": {owner: elsewhere, by: controller, user: `{"user":"system:replicaset-controller"}`},
+		"a tenant that names an owner": {
+			owner: replicaSet(bobs),
+			by:    alice,
+			user:  `{"user":"alice","groups":["dev","tenant:a"]}`,
+		},
 		"a tenant that names an owner and its user": {
 			owner:    replicaSet(bobs),
 			supplied: bobs,
 			by:       alice,
 			denied:   "user alice with groups [dev,tenant:a] is not allowed to set user annotation",
 		},
-		"a tenant by the name of a controller": {owner: replicaSet(bobs), by: caller("system:replicaset-controller", "a"), user: `{"user":"system:replicaset-controller"}`},
-		"nobody's controller":                  {owner: replicaSet(bobs), by: &user.DefaultInfo{Name: "system:replicaset-controller"}, user: `{"user":"system:replicaset-controller"}`},
+		"a tenant by the name of a controller": {
+			owner: replicaSet(bobs),
+			by:    caller("system:replicaset-controller", "a"),
+			user:  `{"user":"system:replicaset-controller"}`,
+		},
+		"nobody's controller": {
+			owner: replicaSet(bobs),
+			by:    &user.DefaultInfo{Name: "system:replicaset-controller"},
+			user:  `{"user":"system:replicaset-controller"}`,
+		},
 		"a system caller that is no controller": {
 			owner:  replicaSet(bobs),
 			by:     caller("root", "system"),
@@ -266,14 +283,18 @@ func TestTemplatesOfControllers(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron.Spec.JobTemplate.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
-	w := &world{objects: map[string]runtime.Object{"Deployment/a--web/d": deployment, "CronJob/a--web/c": cron}, options: attribution.WorkloadUser{TrustControllers: true}}
+	w := &world{
+		objects: map[string]runtime.Object{"Deployment/a--web/d": deployment, "CronJob/a--web/c": cron},
+		options: attribution.WorkloadUser{TrustControllers: true},
+	}
 	rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d")}
 	if err := w.admit(t, create(rs, controller)); err != nil || rs.Spec.Template.Annotations != nil {
 		t.Errorf("%v, %v", rs.Spec.Template.Annotations, err)
 	}
 	job := &batchv1.Job{ObjectMeta: owned("CronJob", "c")}
 	job.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
-	if err := w.admit(t, create(job, controller)); err != nil || job.Spec.Template.Annotations[tenant.WorkloadUserAnnotation] != bobs {
+	if err := w.admit(t, create(job, controller)); err != nil ||
+		job.Spec.Template.Annotations[tenant.WorkloadUserAnnotation] != bobs {
 		t.Errorf("%v, %v", job.Spec.Template.Annotations, err)
 	}
 }
@@ -299,7 +320,9 @@ func TestBypassAuth(t *testing.T) {
 		"null":                    false,
 		"bob":                     false,
 	} {
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}}}
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}},
+		}
 		if err := w.admit(t, create(pod, alice)); (err == nil) != valid {
 			t.Errorf("%s: %v", value, err)
 		}
@@ -318,7 +341,11 @@ func TestLaterChanges(t *testing.T) {
 		Creator:  true,
 	}
 	p := attribution.New(o)
-	for key, value := range map[string]string{tenant.CreatorAnnotation: `{"user":"root"}`, tenant.OnBehalfOfAnnotation: "x", tenant.WorkloadUserAnnotation: bobs} {
+	for key, value := range map[string]string{
+		tenant.CreatorAnnotation:      `{"user":"root"}`,
+		tenant.OnBehalfOfAnnotation:   "x",
+		tenant.WorkloadUserAnnotation: bobs,
+	} {
 		for _, remove := range []bool{false, true} {
 			pod := &corev1.Pod{}
 			a := create(pod, alice)
@@ -374,12 +401,20 @@ func TestWarning(t *testing.T) {
 
 // TestScheduling hands pods to another scheduler.
 func TestScheduling(t *testing.T) {
-	w := &world{options: attribution.WorkloadUser{Scheduling: &attribution.Scheduling{SchedulerName: "yunikorn", Queue: "root.{tenant}.{namespace}"}}}
+	w := &world{
+		options: attribution.WorkloadUser{
+			Scheduling: &attribution.Scheduling{SchedulerName: "yunikorn", Queue: "root.{tenant}.{namespace}"},
+		},
+	}
 	pod := &corev1.Pod{Spec: corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}}
 	if err := w.admit(t, create(pod, alice)); err != nil {
 		t.Fatal(err)
 	}
-	want := map[string]string{"yunikorn.apache.org/app-id": "yunikorn-a--web-autogen", "applicationId": "yunikorn-a--web-autogen", "queue": "root.a.a--web"}
+	want := map[string]string{
+		"yunikorn.apache.org/app-id": "yunikorn-a--web-autogen",
+		"applicationId":              "yunikorn-a--web-autogen",
+		"queue":                      "root.a.a--web",
+	}
 	for key, value := range want {
 		if pod.Labels[key] != value {
 			t.Errorf("%s is %q, want %q", key, pod.Labels[key], value)
@@ -388,11 +423,15 @@ func TestScheduling(t *testing.T) {
 	if pod.Spec.SchedulerName != "yunikorn" {
 		t.Error(pod.Spec.SchedulerName)
 	}
-	own := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"applicationId": "mine", "queue": "root.a.a--web.x"}}, Spec: corev1.PodSpec{SchedulerName: "other"}}
+	own := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"applicationId": "mine", "queue": "root.a.a--web.x"}},
+		Spec:       corev1.PodSpec{SchedulerName: "other"},
+	}
 	if err := w.admit(t, create(own, alice)); err != nil {
 		t.Fatal(err)
 	}
-	if own.Labels["yunikorn.apache.org/app-id"] != "mine" || own.Labels["queue"] != "root.a.a--web.x" || own.Spec.SchedulerName != "other" {
+	if own.Labels["yunikorn.apache.org/app-id"] != "mine" || own.Labels["queue"] != "root.a.a--web.x" ||
+		own.Spec.SchedulerName != "other" {
 		t.Errorf("%v %s", own.Labels, own.Spec.SchedulerName)
 	}
 }
@@ -406,14 +445,17 @@ func TestLongNames(t *testing.T) {
 	many := slices.Repeat([]string{"a-group-of-some-length"}, 400)
 	text, err := attribution.Record(caller("alice", "a", many...), id)
 	var got attribution.Creator
-	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.GroupCount != 400 || got.Groups != nil || len(text) > attribution.MaxCreatorBytes {
+	if err != nil || json.Unmarshal([]byte(text), &got) != nil || got.GroupCount != 400 || got.Groups != nil ||
+		len(text) > attribution.MaxCreatorBytes {
 		t.Errorf("%s, %v", text, err)
 	}
 }
 
 // FuzzUserInfo: what is accepted of an external caller is one object with a user and nothing else.
 func FuzzUserInfo(f *testing.F) {
-	for _, text := range []string{bobs, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `} {
+	for _, text := range []string{
+		bobs, "{}", "null", `{"user":"a","groups":null}`, `{"user":"a"}{}`, `{"User":"a"}`, "[]", ` {"user":"x"} `,
+	} {
 		f.Add(text)
 	}
 	w := &world{options: attribution.WorkloadUser{ExternalUsers: []*regexp.Regexp{regexp.MustCompile(`\Aalice\z`)}}}
@@ -484,13 +526,17 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 		}
 	}
 	pod := func(value string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}}}
+		return &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}},
+		}
 	}
 	left := &corev1.Pod{}
-	if a := update(left, pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil || p.Validate(t.Context(), a, nil) != nil || left.Annotations[tenant.WorkloadUserAnnotation] != bobs {
+	if a := update(left, pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil ||
+		p.Validate(t.Context(), a, nil) != nil || left.Annotations[tenant.WorkloadUserAnnotation] != bobs {
 		t.Errorf("a Pod that leaves it out: %v", left.Annotations)
 	}
-	if a := update(pod(`{"user":"eve"}`), pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil || p.Validate(t.Context(), a, nil) == nil {
+	if a := update(pod(`{"user":"eve"}`), pod(bobs), alice); p.Admit(t.Context(), a, nil) != nil ||
+		p.Validate(t.Context(), a, nil) == nil {
 		t.Error("a Pod's user was changed")
 	}
 }
@@ -512,7 +558,9 @@ func TestListsOfTemplates(t *testing.T) {
 			if u != "" {
 				annotations[tenant.WorkloadUserAnnotation] = u
 			}
-			groups = append(groups, map[string]any{"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": map[string]any{}}})
+			groups = append(groups, map[string]any{
+				"template": map[string]any{"metadata": map[string]any{"annotations": annotations}, "spec": map[string]any{}},
+			})
 		}
 		return &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "example.com/v1",
@@ -535,7 +583,8 @@ func TestListsOfTemplates(t *testing.T) {
 		"two of one":              {[]string{bob, bob}, []string{bob, bob}, []string{bob, bob}},
 	} {
 		is := farm(c.is...)
-		a := admission.NewAttributesRecord(is, farm(c.was...), group.WithVersion("v1"), "a--web", "f", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
+		a := admission.NewAttributesRecord(is, farm(c.was...), group.WithVersion("v1"), "a--web", "f",
+			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 			admission.Update, nil, false, alice)
 		if err := p.Admit(t.Context(), a, nil); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -549,17 +598,21 @@ func TestListsOfTemplates(t *testing.T) {
 	}
 	copied := farm(bob, bob) // nobody that stood there vouches for the second
 	if err := p.Admit(t.Context(), admission.NewAttributesRecord(copied, farm(bob), group.WithVersion("v1"), "a--web", "f",
-		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil, false, alice), nil); err == nil {
+		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil,
+		false, alice), nil); err == nil {
 		t.Error("another's name was copied onto a new template")
 	}
 	var told heard
 	fresh := farm(mine)
-	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), admission.NewAttributesRecord(fresh, farm(), group.WithVersion("v1"), "a--web", "f",
-		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil, false, alice), nil); err != nil || len(told) > 0 {
+	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told),
+		admission.NewAttributesRecord(fresh, farm(), group.WithVersion("v1"), "a--web", "f",
+			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Update, nil,
+			false, alice), nil); err != nil || len(told) > 0 {
 		t.Errorf("a new template of one's own: %v, told %q", err, told)
 	}
 	is := farm(bob, eve, `{"user":"x"}`) // with one more it is nobody's that stood there
-	a := admission.NewAttributesRecord(is, farm(bob, eve), group.WithVersion("v1"), "a--web", "f", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
+	a := admission.NewAttributesRecord(is, farm(bob, eve), group.WithVersion("v1"), "a--web", "f",
+		schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "",
 		admission.Update, nil, false, alice)
 	if err := p.Admit(t.Context(), a, nil); err == nil {
 		t.Error("a new template of another's name")
@@ -578,7 +631,9 @@ func TestRolledBack(t *testing.T) {
 	})
 	for says, want := range map[string]int{"x": 0, "y": 1} {
 		var told heard
-		was := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}}
+		was := &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.CreatorAnnotation: "x"}},
+		}
 		is := was.DeepCopy()
 		is.Annotations[tenant.OnBehalfOfAnnotation] = says
 		a := update(is, was, alice)

@@ -62,7 +62,9 @@ var copies = map[[2]schema.GroupKind]bool{
 }
 
 // creator returns what must stand on a new object.
-func (p *plugin) creator(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object) (creator string, onBehalfOf *string, err error) {
+func (p *plugin) creator(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
+) (creator string, onBehalfOf *string, err error) {
 	if creator, err = Record(c, c.id); err != nil || !c.id.IsSystem() {
 		return creator, nil, err
 	}
@@ -75,7 +77,8 @@ func (p *plugin) creator(ctx context.Context, c *caller, a admission.Attributes,
 	if err != nil {
 		return "", nil, err
 	}
-	if value, has := m.GetAnnotations()[tenant.CreatorAnnotation]; has && copies[[2]schema.GroupKind{kind.GroupKind(), a.GetKind().GroupKind()}] {
+	if value, has := m.GetAnnotations()[tenant.CreatorAnnotation]; has &&
+		copies[[2]schema.GroupKind{kind.GroupKind(), a.GetKind().GroupKind()}] {
 		creator = value
 	}
 	for _, key := range []string{tenant.OnBehalfOfAnnotation, tenant.CreatorAnnotation} {
@@ -89,7 +92,8 @@ func (p *plugin) creator(ctx context.Context, c *caller, a admission.Attributes,
 // record sets the creator of a new object, and keeps that of an old one.
 func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
-		if says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]; says != "" && says == was.GetAnnotations()[tenant.CreatorAnnotation] {
+		if says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]; says != "" &&
+			says == was.GetAnnotations()[tenant.CreatorAnnotation] {
 			// kubectl rollout undo copies the annotations of what was made of the object onto it.
 			plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, nil)
 		}

@@ -32,7 +32,9 @@ type Scheduling struct {
 }
 
 // schedule puts into a new Pod of a tenant what the scheduler expects.
-func (p *plugin) schedule(ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+func (p *plugin) schedule(
+	ctx context.Context, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+) error {
 	s := p.WorkloadUser.Scheduling
 	if s == nil {
 		return nil
@@ -113,7 +115,8 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 			}
 			continue
 		}
-		if own := s.queueOf(owner, a.GetNamespace()); own != "" && !owner.IsSystem() && name != own && !strings.HasPrefix(name, own+".") {
+		if own := s.queueOf(owner, a.GetNamespace()); own != "" && !owner.IsSystem() && name != own &&
+			!strings.HasPrefix(name, own+".") {
 			return fmt.Errorf("the %s %s %w: it must be %s, or below it", named.where, named.key, errQueue, own)
 		}
 	}

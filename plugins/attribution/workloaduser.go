@@ -107,10 +107,12 @@ func (p *plugin) caller(ctx context.Context, u user.Info) *caller {
 // maySupply returns nil if the caller is on an allow-list and the value is one that it may supply.
 func (p *plugin) maySupply(c *caller, value string) error {
 	w := &p.WorkloadUser
-	external := matches(w.ExternalUsers, c.GetName()) || slices.ContainsFunc(c.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
+	external := matches(w.ExternalUsers, c.GetName()) ||
+		slices.ContainsFunc(c.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
 	trusted := w.BypassAuth || w.TrustControllers && c.controller
 	if !external && !trusted {
-		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation: leave out %s", c.GetName(), strings.Join(c.GetGroups(), ","), tenant.WorkloadUserAnnotation)
+		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation: leave out %s",
+			c.GetName(), strings.Join(c.GetGroups(), ","), tenant.WorkloadUserAnnotation)
 	}
 	info, err := p.parse(value)
 	if err != nil {
@@ -165,7 +167,9 @@ type described struct {
 
 // describe returns what an object describes, and a function that writes changes back. Of a Pod
 // nothing is converted: that is the way of every Pod.
-func (p *plugin) describe(a admission.Attributes, obj runtime.Object, o admission.ObjectInterfaces) ([]described, func() error, error) {
+func (p *plugin) describe(
+	a admission.Attributes, obj runtime.Object, o admission.ObjectInterfaces,
+) ([]described, func() error, error) {
 	if workload.IsPod(a.GetKind().GroupKind()) {
 		m, err := meta.Accessor(obj)
 		return []described{{"", m}}, func() error { return nil }, err
@@ -193,7 +197,9 @@ func supplied(m metav1.Object) *string {
 }
 
 // stamp puts the user into what is new, and back into what an update leaves it out of: a Pod's subresources take its metadata too.
-func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+func (p *plugin) stamp(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+) error {
 	isPod := workload.IsPod(a.GetKind().GroupKind())
 	if a.GetSubresource() != "" && (!isPod || a.GetOperation() != admission.Update) {
 		return nil
@@ -229,10 +235,13 @@ func (p *plugin) stamp(ctx context.Context, c *caller, a admission.Attributes, i
 }
 
 // stamped returns what must stand in a new Pod or template, with a warning where it is not what the caller says.
-func (p *plugin) stamped(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
+func (p *plugin) stamped(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+) (*string, error) {
 	want, err := p.wanted(ctx, c, a, is, d, o)
 	if has := supplied(d.meta); err == nil && has != nil && want != nil && *has != *want {
-		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s names its author now, not who stood there", d.path, tenant.WorkloadUserAnnotation))
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s names its author now, not who stood there",
+			d.path, tenant.WorkloadUserAnnotation))
 	}
 	return want, err
 }
@@ -248,7 +257,8 @@ func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) 
 	case d.path == "" || p.maySupply(c, *has) == nil:
 		return has
 	}
-	warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s is the server's own and stays as it was", d.path, tenant.WorkloadUserAnnotation))
+	warning.AddWarning(ctx, "",
+		fmt.Sprintf("%s: the annotation %s is the server's own and stays as it was", d.path, tenant.WorkloadUserAnnotation))
 	return old
 }
 
@@ -258,7 +268,9 @@ func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *
 // before returns what each template that an update leaves in its place had. Elements of lists move: one is known by what it
 // says, each old one for one new one at the most; or where there are as many as before, and it does not say that it is the
 // caller's own, by its place.
-func (p *plugin) before(c *caller, a admission.Attributes, now []described, o admission.ObjectInterfaces) (earlier, error) {
+func (p *plugin) before(
+	c *caller, a admission.Attributes, now []described, o admission.ObjectInterfaces,
+) (earlier, error) {
 	if a.GetOperation() != admission.Update {
 		return nil, nil
 	}
@@ -318,7 +330,9 @@ func says(d described, left map[string]*string) (string, bool) {
 func isValue(is *string, value string) bool { return is != nil && *is == value }
 
 // checkUser holds the annotation again, and what updates do to it.
-func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces) error {
+func (p *plugin) checkUser(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
+) error {
 	now, _, err := p.describe(a, a.GetObject(), o)
 	if err != nil || len(now) == 0 {
 		return err
@@ -345,7 +359,9 @@ func (p *plugin) checkUser(ctx context.Context, c *caller, a admission.Attribute
 }
 
 // checkNew holds a new Pod or template: what stands there is the caller's own, or what it may supply.
-func (p *plugin) checkNew(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) error {
+func (p *plugin) checkNew(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+) error {
 	value := supplied(d.meta)
 	want, err := p.wanted(ctx, c, a, is, d, o)
 	switch {

@@ -11,7 +11,9 @@ import (
 type earlier map[string]*string
 
 // wanted returns what must stand in a new Pod or template, nil for nothing.
-func (p *plugin) wanted(ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (*string, error) {
+func (p *plugin) wanted(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+) (*string, error) {
 	value := supplied(d.meta)
 	if c.controller && value != nil && p.maySupply(c, *value) == nil {
 		return value, nil // before the caller is encoded: that is the way of every Pod of a ReplicaSet
@@ -67,7 +69,9 @@ func (i inherited) pods(d described) *string {
 }
 
 // owners returns what the owner of a new object says in its template.
-func (p *plugin) owners(ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces) (inherited, error) {
+func (p *plugin) owners(
+	ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+) (inherited, error) {
 	owner, kind, err := p.maker(ctx, p.Objects, a, is)
 	if err != nil || owner == nil {
 		return inherited{}, err

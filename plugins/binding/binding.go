@@ -37,9 +37,10 @@ const maxIdentityBytes = 32 << 10
 var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
 	errIdentity      = errors.New("the annotation " + tenant.IdentityAnnotation + " is the server's to set")
-	errScale         = errors.New("the object acts with another's rights: change its replicas by an update of the object, which makes them yours")
-	errSize          = errors.New("the caller has too many groups to be recorded")
-	errComma         = errors.New("a user name or group with a comma cannot be recorded in " + KubeVelaGroup)
+	errScale         = errors.New("the object acts with another's rights: change its replicas by an update of the " +
+		"object, which makes them yours")
+	errSize  = errors.New("the caller has too many groups to be recorded")
+	errComma = errors.New("a user name or group with a comma cannot be recorded in " + KubeVelaGroup)
 )
 
 // Options configure the plugin. Subject and Owner are required.
@@ -115,7 +116,9 @@ func forbidden(a admission.Attributes, err error) error {
 }
 
 // records returns the annotations that a write must leave, nil where it leaves them as they were.
-func (p *plugin) records(ctx context.Context, a admission.Attributes, was, is metav1.Object, keys []string) (map[string]*string, error) {
+func (p *plugin) records(
+	ctx context.Context, a admission.Attributes, was, is metav1.Object, keys []string,
+) (map[string]*string, error) {
 	asksFor := was == nil || changes(a) || takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())
 	if !asksFor {
 		return nil, nil
@@ -171,7 +174,9 @@ func annotations(identity tenant.Identity, keys []string) (map[string]*string, e
 	if !slices.Contains(keys, KubeVelaUser) {
 		return out, nil
 	}
-	if slices.ContainsFunc(append([]string{identity.User}, identity.Groups...), func(s string) bool { return strings.Contains(s, ",") }) {
+	if slices.ContainsFunc(append([]string{identity.User}, identity.Groups...), func(s string) bool {
+		return strings.Contains(s, ",")
+	}) {
 		return nil, errComma
 	}
 	out[KubeVelaUser], out[KubeVelaGroup] = nil, nil
@@ -193,7 +198,8 @@ func changes(a admission.Attributes) bool {
 }
 
 // recorded are the annotations that servers write.
-var recorded = append(withKubeVela, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+var recorded = append(withKubeVela, tenant.TakeIdentityAnnotation, tenant.CreatorAnnotation,
+	tenant.OnBehalfOfAnnotation)
 
 // substance is what of an object its identity answers for: all but the status and the metadata that
 // servers write, much of which is filled in between mutation and validation.

@@ -44,12 +44,17 @@ func recording() plugins.Interface {
 			}
 			return tenant.Parse("a")
 		},
-		Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false, {Group: "core.oam.dev", Kind: "Application"}: true},
+		Kinds: map[schema.GroupKind]bool{
+			{Group: "example.com", Kind: "Farm"}:         false,
+			{Group: "core.oam.dev", Kind: "Application"}: true,
+		},
 	})
 }
 
 func farm(annotations keys, change func(*unstructured.Unstructured)) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Farm", "spec": map[string]any{"size": "1"}}}
+	u := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Farm", "spec": map[string]any{"size": "1"}},
+	}
 	u.SetName("f")
 	u.SetAnnotations(maps.Clone(annotations))
 	if change != nil {
@@ -82,7 +87,8 @@ func (r recorded) attributes() admission.Attributes {
 	if r.was != nil {
 		op, was = admission.Update, r.was
 	}
-	return admission.NewAttributesRecord(r.is, was, kind, or(r.namespace, "a--web"), "f", schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: "x"},
+	return admission.NewAttributesRecord(r.is, was, kind, or(r.namespace, "a--web"), "f",
+		schema.GroupVersionResource{Group: kind.Group, Version: "v1", Resource: "x"},
 		r.subresource, op, nil, false, &user.DefaultInfo{Name: or(r.by, "alice"), Groups: r.groups})
 }
 
@@ -112,34 +118,63 @@ func TestRecords(t *testing.T) {
 		recorded
 		want keys // nil: refused
 	}{
-		"made":                                {recorded{is: farm(nil, nil)}, identity(mine)},
-		"made, forged":                        {recorded{is: farm(identity(bobs), nil)}, identity(mine)},
-		"made, asked to take":                 {recorded{is: farm(takes, nil)}, identity(mine)},
-		"made by the system":                  {recorded{is: farm(nil, nil), by: "root"}, identity(nobodys)},
-		"made by the system, taken":           {recorded{is: farm(takes, nil), by: "root"}, with(identity(roots), takes)},
-		"made by the system, not taken":       {recorded{is: farm(keys{tenant.TakeIdentityAnnotation: "yes"}, nil), by: "root"}, identity(nobodys)},
-		"made at the system's":                {recorded{is: farm(nil, nil), by: "root", namespace: "kube-system"}, identity(roots)},
-		"made in no namespace":                {recorded{is: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
-		"made where the owner is not known":   {recorded{is: farm(nil, nil), by: "root", namespace: "away"}, nil},
-		"made by nobody":                      {recorded{is: farm(nil, nil), by: "nobody"}, nil},
-		"changed":                             {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, identity(mine)},
-		"changed, unrecorded":                 {recorded{was: farm(nil, nil), is: farm(nil, sized)}, identity(mine)},
-		"changed by the system":               {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), by: "root"}, identity(bobs)},
-		"changed by the system, unrecorded":   {recorded{was: farm(nil, nil), is: farm(nil, sized), by: "root"}, identity(nobodys)},
-		"taken":                               {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil), by: "root"}, with(identity(roots), takes)},
-		"taken by a tenant":                   {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, identity(bobs)},
-		"asked for before":                    {recorded{was: farm(with(identity(bobs), takes), nil), is: farm(with(identity(bobs), takes), sized), by: "root"}, identity(bobs)},
-		"not changed":                         {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), nil)}, identity(bobs)},
-		"not changed, unrecorded":             {recorded{was: farm(nil, nil), is: farm(nil, nil)}, keys{}},
-		"not changed by the system":           {recorded{was: farm(nil, nil), is: farm(nil, nil), by: "root"}, keys{}},
-		"another tool's annotation":           {recorded{was: farm(with(identity(bobs), keys{binding.KubeVelaUser: "x"}), nil), is: farm(identity(bobs), nil)}, identity(bobs)},
-		"not changed, forged":                 {recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, identity(bobs)},
-		"not changed, forged where none was":  {recorded{was: farm(nil, nil), is: farm(identity(mine), nil)}, keys{}},
-		"not changed, left out":               {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, identity(bobs)},
-		"its status, all of it":               {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), subresource: "status"}, identity(bobs)},
-		"a subresource that is made":          {recorded{is: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
-		"another kind":                        {recorded{is: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
-		"by more groups than can be recorded": {recorded{is: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil},
+		"made":                      {recorded{is: farm(nil, nil)}, identity(mine)},
+		"made, forged":              {recorded{is: farm(identity(bobs), nil)}, identity(mine)},
+		"made, asked to take":       {recorded{is: farm(takes, nil)}, identity(mine)},
+		"made by the system":        {recorded{is: farm(nil, nil), by: "root"}, identity(nobodys)},
+		"made by the system, taken": {recorded{is: farm(takes, nil), by: "root"}, with(identity(roots), takes)},
+		"made by the system, not taken": {
+			recorded{is: farm(keys{tenant.TakeIdentityAnnotation: "yes"}, nil), by: "root"}, identity(nobodys),
+		},
+		"made at the system's": {
+			recorded{is: farm(nil, nil), by: "root", namespace: "kube-system"}, identity(roots),
+		},
+		"made in no namespace":              {recorded{is: farm(nil, nil), by: "root", namespace: "-"}, identity(roots)},
+		"made where the owner is not known": {recorded{is: farm(nil, nil), by: "root", namespace: "away"}, nil},
+		"made by nobody":                    {recorded{is: farm(nil, nil), by: "nobody"}, nil},
+		"changed": {
+			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, identity(mine),
+		},
+		"changed, unrecorded": {recorded{was: farm(nil, nil), is: farm(nil, sized)}, identity(mine)},
+		"changed by the system": {
+			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), by: "root"}, identity(bobs),
+		},
+		"changed by the system, unrecorded": {
+			recorded{was: farm(nil, nil), is: farm(nil, sized), by: "root"}, identity(nobodys),
+		},
+		"taken": {
+			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil), by: "root"},
+			with(identity(roots), takes),
+		},
+		"taken by a tenant": {
+			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, identity(bobs),
+		},
+		"asked for before": {
+			recorded{was: farm(with(identity(bobs), takes), nil), is: farm(with(identity(bobs), takes), sized), by: "root"},
+			identity(bobs),
+		},
+		"not changed": {
+			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), nil)}, identity(bobs),
+		},
+		"not changed, unrecorded":   {recorded{was: farm(nil, nil), is: farm(nil, nil)}, keys{}},
+		"not changed by the system": {recorded{was: farm(nil, nil), is: farm(nil, nil), by: "root"}, keys{}},
+		"another tool's annotation": {
+			recorded{was: farm(with(identity(bobs), keys{binding.KubeVelaUser: "x"}), nil), is: farm(identity(bobs), nil)},
+			identity(bobs),
+		},
+		"not changed, forged": {
+			recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, identity(bobs),
+		},
+		"not changed, forged where none was": {recorded{was: farm(nil, nil), is: farm(identity(mine), nil)}, keys{}},
+		"not changed, left out":              {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, identity(bobs)},
+		"its status, all of it": {
+			recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized), subresource: "status"}, identity(bobs),
+		},
+		"a subresource that is made": {recorded{is: farm(identity(bobs), nil), subresource: "other"}, identity(bobs)},
+		"another kind":               {recorded{is: farm(identity(bobs), nil), kind: "Other"}, identity(bobs)},
+		"by more groups than can be recorded": {
+			recorded{is: farm(nil, nil), groups: []string{strings.Repeat("g", 33<<10)}}, nil,
+		},
 	} {
 		if got := run(t, c.recorded); !cmp.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
@@ -176,15 +211,19 @@ func TestWhatIsAChange(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		is     bool
 	}{
-		"the spec":             {set("2", "spec", "size"), true},
-		"beside the spec":      {set("x", "data"), true},
-		"a label":              {set("x", "metadata", "labels", "l"), true},
-		"an annotation":        {set("x", "metadata", "annotations", "n"), true},
-		"a finalizer":          {func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"example.com/f"}) }, true},
-		"an owner":             {func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "o"}}) }, true},
-		"the status":           {set("x", "status", "phase"), false},
-		"the version":          {set("example.com/v2", "apiVersion"), false},
-		"the managed fields":   {func(u *unstructured.Unstructured) { u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}}) }, false},
+		"the spec":        {set("2", "spec", "size"), true},
+		"beside the spec": {set("x", "data"), true},
+		"a label":         {set("x", "metadata", "labels", "l"), true},
+		"an annotation":   {set("x", "metadata", "annotations", "n"), true},
+		"a finalizer":     {func(u *unstructured.Unstructured) { u.SetFinalizers([]string{"example.com/f"}) }, true},
+		"an owner": {
+			func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "o"}}) }, true,
+		},
+		"the status":  {set("x", "status", "phase"), false},
+		"the version": {set("example.com/v2", "apiVersion"), false},
+		"the managed fields": {
+			func(u *unstructured.Unstructured) { u.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "m"}}) }, false,
+		},
 		"the tenant's label":   {set("a", "metadata", "labels", tenant.Label), false},
 		"the creator":          {set("x", "metadata", "annotations", tenant.CreatorAnnotation), false},
 		"on whose behalf":      {set("x", "metadata", "annotations", tenant.OnBehalfOfAnnotation), false},
@@ -195,7 +234,10 @@ func TestWhatIsAChange(t *testing.T) {
 		if c.is {
 			want = mine
 		}
-		if got := run(t, recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), c.change)}); got[tenant.IdentityAnnotation] != want {
+		if got := run(t, recorded{
+			was: farm(identity(bobs), nil),
+			is:  farm(identity(bobs), c.change),
+		}); got[tenant.IdentityAnnotation] != want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -210,15 +252,35 @@ func TestKubeVela(t *testing.T) {
 		recorded
 		want keys
 	}{
-		"made":                          {recorded{is: farm(nil, nil), groups: []string{"dev", "ops"}}, with(identity(grouped), vela("alice", "dev,ops"))},
-		"made, forged":                  {recorded{is: farm(vela("root", "system:masters"), nil)}, with(identity(mine), vela("alice", ""))},
-		"made by the system":            {recorded{is: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
-		"changed":                       {recorded{was: farm(with(identity(bobs), vela("bob", "")), nil), is: farm(with(identity(bobs), vela("bob", "")), sized)}, with(identity(mine), vela("alice", ""))},
-		"not changed, forged":           {recorded{was: farm(with(identity(bobs), vela("bob", "")), nil), is: farm(with(identity(bobs), vela("root", "x")), nil)}, with(identity(bobs), vela("bob", ""))},
-		"not changed, added":            {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela("root", "x")), nil)}, identity(bobs)},
-		"written before anybody looked": {recorded{was: farm(vela("root", "x"), nil), is: farm(vela("root", "x"), sized), by: "root"}, identity(nobodys)},
-		"a group with a comma":          {recorded{is: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
-		"a name with a comma":           {recorded{is: farm(nil, nil), by: "alice,bob"}, nil},
+		"made": {
+			recorded{is: farm(nil, nil), groups: []string{"dev", "ops"}}, with(identity(grouped), vela("alice", "dev,ops")),
+		},
+		"made, forged": {
+			recorded{is: farm(vela("root", "system:masters"), nil)}, with(identity(mine), vela("alice", "")),
+		},
+		"made by the system": {recorded{is: farm(vela("root", ""), nil), by: "root"}, identity(nobodys)},
+		"changed": {
+			recorded{
+				was: farm(with(identity(bobs), vela("bob", "")), nil),
+				is:  farm(with(identity(bobs), vela("bob", "")), sized),
+			},
+			with(identity(mine), vela("alice", "")),
+		},
+		"not changed, forged": {
+			recorded{
+				was: farm(with(identity(bobs), vela("bob", "")), nil),
+				is:  farm(with(identity(bobs), vela("root", "x")), nil),
+			},
+			with(identity(bobs), vela("bob", "")),
+		},
+		"not changed, added": {
+			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela("root", "x")), nil)}, identity(bobs),
+		},
+		"written before anybody looked": {
+			recorded{was: farm(vela("root", "x"), nil), is: farm(vela("root", "x"), sized), by: "root"}, identity(nobodys),
+		},
+		"a group with a comma": {recorded{is: farm(nil, nil), groups: []string{"dev", "x,system:masters"}}, nil},
+		"a name with a comma":  {recorded{is: farm(nil, nil), by: "alice,bob"}, nil},
 	} {
 		c.kind = "Application"
 		if got := run(t, c.recorded); !cmp.Equal(got, c.want) {
@@ -238,24 +300,38 @@ func TestWhatAnotherWebhookWrites(t *testing.T) {
 		recorded
 		ok bool
 	}{
-		"made":                       {recorded{is: farm(identity(mine), nil)}, true},
-		"made, without":              {recorded{is: farm(nil, nil)}, false},
-		"made, another's":            {recorded{is: farm(identity(bobs), nil)}, false},
-		"changed, another's":         {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, false},
-		"not changed, another's":     {recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, false},
-		"not changed, taken away":    {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, false},
-		"not changed, asked to take": {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, true},
-		"KubeVela's":                 {recorded{is: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
-		"KubeVela's, without groups": {recorded{is: farm(with(identity(mine), keys{binding.KubeVelaUser: "alice"}), nil), kind: "Application"}, false},
-		"KubeVela's, for nobody":     {recorded{is: farm(with(identity(nobodys), keys{binding.KubeVelaUser: "root"}), nil), by: "root", kind: "Application"}, false},
-		"KubeVela's alone differ":    {recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela), nil), kind: "Application"}, false},
+		"made":                    {recorded{is: farm(identity(mine), nil)}, true},
+		"made, without":           {recorded{is: farm(nil, nil)}, false},
+		"made, another's":         {recorded{is: farm(identity(bobs), nil)}, false},
+		"changed, another's":      {recorded{was: farm(identity(bobs), nil), is: farm(identity(bobs), sized)}, false},
+		"not changed, another's":  {recorded{was: farm(identity(bobs), nil), is: farm(identity(mine), nil)}, false},
+		"not changed, taken away": {recorded{was: farm(identity(bobs), nil), is: farm(nil, nil)}, false},
+		"not changed, asked to take": {
+			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), takes), nil)}, true,
+		},
+		"KubeVela's": {recorded{is: farm(with(identity(mine), vela), nil), kind: "Application"}, true},
+		"KubeVela's, without groups": {
+			recorded{is: farm(with(identity(mine), keys{binding.KubeVelaUser: "alice"}), nil), kind: "Application"}, false,
+		},
+		"KubeVela's, for nobody": {
+			recorded{
+				is:   farm(with(identity(nobodys), keys{binding.KubeVelaUser: "root"}), nil),
+				by:   "root",
+				kind: "Application",
+			},
+			false,
+		},
+		"KubeVela's alone differ": {
+			recorded{was: farm(identity(bobs), nil), is: farm(with(identity(bobs), vela), nil), kind: "Application"}, false,
+		},
 	} {
 		if err := recording().Validate(t.Context(), c.attributes(), nil); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	for _, op := range []admission.Operation{admission.Create, admission.Update} {
-		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: "example.com", Kind: "Farm"}, "a--web", "f", schema.GroupVersionResource{}, "", op, nil, false, &user.DefaultInfo{Name: "alice"})
+		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: "example.com", Kind: "Farm"}, "a--web",
+			"f", schema.GroupVersionResource{}, "", op, nil, false, &user.DefaultInfo{Name: "alice"})
 		if recording().Admit(t.Context(), a, nil) == nil || recording().Validate(t.Context(), a, nil) == nil {
 			t.Errorf("%s of nothing", op)
 		}
@@ -270,7 +346,11 @@ func TestScaledKinds(t *testing.T) {
 	}{
 		{Group: "example.com", Version: "v1", Resource: "farms"}: {nil, true},
 		{Group: "example.com", Version: "v2", Resource: "farms"}: {func(schema.GroupResource) string { return "" }, true},
-		{Group: "example.com", Version: "v3", Resource: "farms"}: {func(schema.GroupResource) string { return "Other" }, false},
+		{
+			Group:    "example.com",
+			Version:  "v3",
+			Resource: "farms",
+		}: {func(schema.GroupResource) string { return "Other" }, false},
 		{Group: "example.org", Version: "v1", Resource: "farms"}: {nil, false},
 		{Group: "example.com", Version: "v1", Resource: "farm"}:  {nil, false},
 	} {
@@ -279,7 +359,9 @@ func TestScaledKinds(t *testing.T) {
 			Kinds:   map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
 			Subject: func(context.Context, user.Info) (tenant.ID, error) { return tenanttest.ID(t, "a"), nil },
 		})
-		a := admission.NewAttributesRecord(farm(nil, nil), nil, schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, "a--web", "f", resource, "scale", admission.Update, nil, false, &user.DefaultInfo{Name: "alice"})
+		a := admission.NewAttributesRecord(farm(nil, nil), nil,
+			schema.GroupVersionKind{Group: "autoscaling", Version: "v1", Kind: "Scale"}, "a--web", "f", resource, "scale",
+			admission.Update, nil, false, &user.DefaultInfo{Name: "alice"})
 		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.held {
 			t.Errorf("%s: %v", resource, err)
 		}

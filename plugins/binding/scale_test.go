@@ -28,8 +28,10 @@ func TestIrregularPlurals(t *testing.T) {
 			KindOf:  func(schema.GroupResource) string { return kind },
 		}
 		scale := &autoscalingv1.Scale{}
-		err := binding.New(o).Validate(t.Context(), admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
-			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farmland"}, "scale", admission.Update, nil, false, &user.DefaultInfo{Name: "alice"}), nil)
+		err := binding.New(o).Validate(t.Context(),
+			admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
+				schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farmland"}, "scale", admission.Update,
+				nil, false, &user.DefaultInfo{Name: "alice"}), nil)
 		if (err == nil) != allowed {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -55,7 +57,9 @@ func TestScale(t *testing.T) {
 		err      error
 		allowed  bool
 	}{
-		"one's own, groups in any order":  {user.DefaultInfo{Name: "alice", Groups: []string{"ops", "dev", "ops"}}, "farms", farm(mine), nil, true},
+		"one's own, groups in any order": {
+			user.DefaultInfo{Name: "alice", Groups: []string{"ops", "dev", "ops"}}, "farms", farm(mine), nil, true,
+		},
 		"a colleague's":                   {*alice, "farms", farm(others), nil, false},
 		"one's own by another group":      {user.DefaultInfo{Name: "alice"}, "farms", farm(mine), nil, false},
 		"nobody's":                        {*alice, "farms", farm(""), nil, false},
@@ -78,7 +82,8 @@ func TestScale(t *testing.T) {
 			Owner: func(context.Context, string) (tenant.ID, error) { return a, nil },
 			Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: false},
 			Objects: func(_ context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error) {
-				if kind != (schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}) || namespace != "a--web" || name != "f" {
+				if kind != (schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Farm"}) || namespace != "a--web" ||
+					name != "f" {
 					t.Errorf("asked for %s %s/%s", kind, namespace, name)
 				}
 				return c.stored, c.err
@@ -89,8 +94,10 @@ func TestScale(t *testing.T) {
 			if nobodyKnows {
 				o.Objects = nil
 			}
-			err := binding.New(o).Validate(t.Context(), admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
-				schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: c.resource}, "scale", admission.Update, nil, false, &c.u), nil)
+			err := binding.New(o).Validate(t.Context(),
+				admission.NewAttributesRecord(scale, scale, autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", "f",
+					schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: c.resource}, "scale", admission.Update,
+					nil, false, &c.u), nil)
 			if want := c.allowed && (!nobodyKnows || c.u.Name == "root" || c.resource != "farms"); (err == nil) != want {
 				t.Errorf("%s, objects known %t: %v", name, !nobodyKnows, err)
 			}

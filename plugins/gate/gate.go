@@ -56,8 +56,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	p.Observe()
 	if p.Shadow {
-		klog.FromContext(ctx).Info("Would be refused by TenantGate", "reason", reason, "user", a.GetUserInfo().GetName(), "tenant", caller,
-			"verb", verbOf(a), "resource", a.GetResource().GroupResource(), "subresource", a.GetSubresource(), "namespace", a.GetNamespace())
+		klog.FromContext(ctx).Info("Would be refused by TenantGate", "reason", reason, "user", a.GetUserInfo().GetName(),
+			"tenant", caller,
+			"verb", verbOf(a), "resource", a.GetResource().GroupResource(), "subresource", a.GetSubresource(),
+			"namespace", a.GetNamespace())
 		warning.AddWarning(ctx, "", "would be refused by "+Name+", which is in shadow mode: "+reason)
 		return nil
 	}
@@ -67,7 +69,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 // isSelfReview reports whether somebody asks about himself, which stores nothing.
 func isSelfReview(a admission.Attributes) bool {
 	kind := a.GetKind()
-	return (kind.Group == "authorization.k8s.io" || kind.Group == "authentication.k8s.io") && strings.HasPrefix(kind.Kind, "Self")
+	return (kind.Group == "authorization.k8s.io" || kind.Group == "authentication.k8s.io") &&
+		strings.HasPrefix(kind.Kind, "Self")
 }
 
 // isTenants reports whether a namespace is a tenant's, or may be.

@@ -20,8 +20,10 @@ var errAway = errors.New("away")
 
 // write is one of an operation to a resource.
 func write(op admission.Operation, resource, subresource, namespace, name string) admission.Attributes {
-	return admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, namespace, name,
-		schema.GroupVersionResource{Version: "v1", Resource: resource}, subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
+	return admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, namespace,
+		name,
+		schema.GroupVersionResource{Version: "v1", Resource: resource}, subresource, op, nil, false,
+		&user.DefaultInfo{Name: "u"})
 }
 
 // TestWhoIsJudged: whoever is not known to be the system's is judged in what may be a tenant's space, tenants' callers everywhere.
@@ -83,11 +85,13 @@ func TestWhoIsJudged(t *testing.T) {
 			t.Errorf("%s: %v, asked %d times, observed %d", what, err, asked, observed)
 		}
 		o.Shadow = true
-		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil || (asked == 2) != c.judged || observed != asked {
+		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil ||
+			(asked == 2) != c.judged || observed != asked {
 			t.Errorf("%s, in the shadow: %v, asked %d times, observed %d", what, err, asked, observed)
 		}
 		o.Off, asked = true, 0
-		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil || asked > 0 {
+		if err := gate.New(o).Validate(t.Context(), write(admission.Create, "pods", "", c.namespace, "p"), nil); err != nil ||
+			asked > 0 {
 			t.Errorf("%s, off: %v", what, err)
 		}
 	}
@@ -106,8 +110,10 @@ func TestSelfReviewsPass(t *testing.T) {
 		"SubjectAccessReview":     false,
 		"TokenReview":             false,
 	} {
-		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
-			schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil, false, &user.DefaultInfo{Name: "u"})
+		a := admission.NewAttributesRecord(&corev1.Pod{}, nil,
+			schema.GroupVersionKind{Group: "authorization.k8s.io", Version: "v1", Kind: kind}, "", "",
+			schema.GroupVersionResource{Group: "authorization.k8s.io", Version: "v1", Resource: "x"}, "", admission.Create, nil,
+			false, &user.DefaultInfo{Name: "u"})
 		if err := p.Validate(t.Context(), a, nil); (err == nil) != passes {
 			t.Errorf("%s: %v", kind, err)
 		}
@@ -120,15 +126,17 @@ func TestWhatIsAsked(t *testing.T) {
 		a                                              admission.Attributes
 		verb, resource, subresource, namespace, object string
 	}{
-		"a creation":             {write(admission.Create, "pods", "", "n", "p"), "create", "pods", "", "n", ""},
-		"an update":              {write(admission.Update, "pods", "", "n", "p"), "update", "pods", "", "n", "p"},
-		"a status":               {write(admission.Update, "pods", "status", "n", "p"), "update", "pods", "status", "n", "p"},
-		"a deletion":             {write(admission.Delete, "pods", "", "n", "p"), "delete", "pods", "", "n", "p"},
-		"a command":              {write(admission.Connect, "pods", "exec", "n", "p"), "create", "pods", "exec", "n", "p"},
-		"a binding":              {write(admission.Create, "pods", "binding", "n", "p"), "create", "pods", "binding", "n", "p"},
-		"a namespace":            {write(admission.Create, "namespaces", "", "n", "n"), "create", "namespaces", "", "", ""},
-		"a namespace, changed":   {write(admission.Update, "namespaces", "", "n", "n"), "update", "namespaces", "", "n", "n"},
-		"a namespace, finalized": {write(admission.Update, "namespaces", "finalize", "n", "n"), "update", "namespaces", "finalize", "n", "n"},
+		"a creation":           {write(admission.Create, "pods", "", "n", "p"), "create", "pods", "", "n", ""},
+		"an update":            {write(admission.Update, "pods", "", "n", "p"), "update", "pods", "", "n", "p"},
+		"a status":             {write(admission.Update, "pods", "status", "n", "p"), "update", "pods", "status", "n", "p"},
+		"a deletion":           {write(admission.Delete, "pods", "", "n", "p"), "delete", "pods", "", "n", "p"},
+		"a command":            {write(admission.Connect, "pods", "exec", "n", "p"), "create", "pods", "exec", "n", "p"},
+		"a binding":            {write(admission.Create, "pods", "binding", "n", "p"), "create", "pods", "binding", "n", "p"},
+		"a namespace":          {write(admission.Create, "namespaces", "", "n", "n"), "create", "namespaces", "", "", ""},
+		"a namespace, changed": {write(admission.Update, "namespaces", "", "n", "n"), "update", "namespaces", "", "n", "n"},
+		"a namespace, finalized": {
+			write(admission.Update, "namespaces", "finalize", "n", "n"), "update", "namespaces", "finalize", "n", "n",
+		},
 	} {
 		var got authorizer.Attributes
 		a := tenanttest.ID(t, "a")
@@ -139,7 +147,8 @@ func TestWhatIsAsked(t *testing.T) {
 		if err := p.Validate(t.Context(), c.a, nil); err != nil || got == nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		if got.GetVerb() != c.verb || got.GetResource() != c.resource || got.GetSubresource() != c.subresource || got.GetNamespace() != c.namespace || got.GetName() != c.object ||
+		if got.GetVerb() != c.verb || got.GetResource() != c.resource || got.GetSubresource() != c.subresource ||
+			got.GetNamespace() != c.namespace || got.GetName() != c.object ||
 			!got.IsResourceRequest() || got.GetUser().GetName() != "u" || got.GetAPIVersion() != "v1" {
 			t.Errorf("%s: %+v", what, got)
 		}

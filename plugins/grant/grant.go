@@ -32,10 +32,11 @@ var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
 	errStatus        = errors.New("only the system tenant writes the status of a grant")
 	errOwnTenant     = errors.New("spec.from.tenant: the namespace's own tenant needs no grant")
-	errForeign       = errors.New("only the namespace's own tenant and the system tenant grant: a grant would be its own reason otherwise")
-	errNobodys       = errors.New("the namespace is nobody's")
-	errNoObject      = errors.New("no AccessGrant")
-	errGrantor       = errors.New("spec.grantor is the server's")
+	errForeign       = errors.New("only the namespace's own tenant and the system tenant grant: " +
+		"a grant would be its own reason otherwise")
+	errNobodys  = errors.New("the namespace is nobody's")
+	errNoObject = errors.New("no AccessGrant")
+	errGrantor  = errors.New("spec.grantor is the server's")
 )
 
 // Request is what a grant asks for.
@@ -103,8 +104,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 
 // grantor returns what must stand in the grant: the one before while the spec is the same, else the
 // caller.
-func (p *plugin) grantor(ctx context.Context, a admission.Attributes, is *unstructured.Unstructured) (map[string]any, error) {
-	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
+func (p *plugin) grantor(
+	ctx context.Context, a admission.Attributes, is *unstructured.Unstructured,
+) (map[string]any, error) {
+	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update &&
+		sameSpec(was, is) {
 		before, _, err := unstructured.NestedMap(was.Object, "spec", "grantor")
 		return before, err
 	}
@@ -204,7 +208,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	if !p.isRecorded(is, want) {
 		return errGrantor
 	}
-	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
+	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update &&
+		sameSpec(was, is) {
 		return nil
 	}
 	request, err := p.Read(is)
@@ -225,7 +230,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		return errOwnTenant
 	}
 	if !request.Expires.IsZero() && !request.Expires.After(p.Now()) {
-		warning.AddWarning(ctx, "", "spec.expires is over: the grant lets nobody in") // refused, it would stop whoever applies a directory
+		// refused, it would stop whoever applies a directory
+		warning.AddWarning(ctx, "", "spec.expires is over: the grant lets nobody in")
 	}
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
 }

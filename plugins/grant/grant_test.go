@@ -70,8 +70,10 @@ func attributes(is, was *unstructured.Unstructured, sub string, u user.Info) adm
 	if was != nil {
 		op, old = admission.Update, was
 	}
-	return admission.NewAttributesRecord(is, old, schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "AccessGrant"}, namespace, "g",
-		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}, sub, op, nil, false, u)
+	return admission.NewAttributesRecord(is, old,
+		schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "AccessGrant"}, namespace, "g",
+		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "accessgrants"}, sub, op, nil,
+		false, u)
 }
 
 // plugin is one whose authorizer allows those named, and fails for "away".
@@ -80,7 +82,9 @@ func plugin(allowed ...string) plugins.Interface {
 		Subject: subject,
 		Owner:   owner,
 		Read:    read,
-		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+		Authorizer: authorizer.AuthorizerFunc(func(
+			_ context.Context, a authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
 			for _, name := range allowed {
 				if a.GetUser().GetName() == name {
 					return authorizer.DecisionAllow, "", nil
@@ -104,17 +108,19 @@ func TestWhoMayGrant(t *testing.T) {
 		namespace, from string
 		want            bool
 	}{
-		"who may itself":                          {caller("admin", "b"), "b", "a", true},
-		"the system tenant":                       {caller("admin", "system"), "b", "a", true},
-		"who may not itself":                      {caller("bob", "b"), "b", "a", false},
-		"a grantee, though it may itself":         {caller("admin", "a"), "b", "a", false},
-		"a grantee for a third":                   {caller("admin", "a"), "b", "c", false},
-		"to the own tenant":                       {caller("admin", "b"), "b", "b", false},
-		"a caller whose tenant is not known":      {&user.DefaultInfo{Name: "nobody", Groups: []string{"b"}}, "b", "a", false},
+		"who may itself":                  {caller("admin", "b"), "b", "a", true},
+		"the system tenant":               {caller("admin", "system"), "b", "a", true},
+		"who may not itself":              {caller("bob", "b"), "b", "a", false},
+		"a grantee, though it may itself": {caller("admin", "a"), "b", "a", false},
+		"a grantee for a third":           {caller("admin", "a"), "b", "c", false},
+		"to the own tenant":               {caller("admin", "b"), "b", "b", false},
+		"a caller whose tenant is not known": {
+			&user.DefaultInfo{Name: "nobody", Groups: []string{"b"}}, "b", "a", false,
+		},
 		"a namespace whose owner is not known":    {caller("admin", "system"), "away", "a", false},
 		"a namespace of nobody":                   {caller("admin", "system"), "bad", "a", false},
 		"an authorizer that allows with an error": {caller("away", "b"), "b", "a", false},
-		"to nobody":                               {caller("admin", "b"), "b", "", false},
+		"to nobody": {caller("admin", "b"), "b", "", false},
 	} {
 		a := attributes(object(c.namespace, c.from, nil), nil, "", c.user)
 		p := plugin("admin")
@@ -174,7 +180,9 @@ func TestTheGranteeIsTheServers(t *testing.T) {
 		Owner:   owner,
 		Read:    fromA,
 		Lineage: func(tenant.ID) tenant.Lineage { return tenant.Lineage{UID: uid} },
-		Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		Authorizer: authorizer.AuthorizerFunc(func(
+			context.Context, authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		}),
 	})
@@ -249,7 +257,9 @@ func TestExpiredGrantsWarn(t *testing.T) {
 				r.Expires = c.expires
 				return r, err
 			},
-			Authorizer: authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			Authorizer: authorizer.AuthorizerFunc(func(
+				context.Context, authorizer.Attributes,
+			) (authorizer.Decision, string, error) {
 				return authorizer.DecisionAllow, "", nil
 			}),
 		})

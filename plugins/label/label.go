@@ -26,9 +26,10 @@ import (
 const Name = "TenantLabel"
 
 var (
-	errOutside   = errors.New("the label " + tenant.Label + " stands in a tenant's namespaces only")
-	errOther     = errors.New("the label " + tenant.Label + " names the namespace's owner and never changes")
-	errBinding   = errors.New("a Binding may carry no label or annotation of " + tenant.Domain + " and no " + tenant.WorkloadUserAnnotation)
+	errOutside = errors.New("the label " + tenant.Label + " stands in a tenant's namespaces only")
+	errOther   = errors.New("the label " + tenant.Label + " names the namespace's owner and never changes")
+	errBinding = errors.New("a Binding may carry no label or annotation of " + tenant.Domain + " and no " +
+		tenant.WorkloadUserAnnotation)
 	errTokenKind = errors.New("in a tenant's namespace a token may be bound to a Pod or a Secret only")
 	errNoObject  = errors.New("no object with metadata")
 )
@@ -174,7 +175,8 @@ func (p *plugin) isUnchanged(a admission.Attributes, label string, has bool) boo
 func checkBinding(binding metav1.Object) error {
 	for _, keys := range []map[string]string{binding.GetLabels(), binding.GetAnnotations()} {
 		for key := range keys {
-			if domain, _, _ := strings.Cut(key, "/"); strings.EqualFold(domain, tenant.Domain) || key == tenant.WorkloadUserAnnotation {
+			if domain, _, _ := strings.Cut(key, "/"); strings.EqualFold(domain, tenant.Domain) ||
+				key == tenant.WorkloadUserAnnotation {
 				return errBinding
 			}
 		}
@@ -188,7 +190,8 @@ func (p *plugin) checkTokenRequest(ctx context.Context, a admission.Attributes, 
 	if err != nil || owner.IsSystem() {
 		return err
 	}
-	request, err := plugins.Versioned[authenticationv1.TokenRequest](a.GetObject(), authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
+	request, err := plugins.Versioned[authenticationv1.TokenRequest](a.GetObject(),
+		authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ func attributes(is, was runtime.Object, namespace, subresource string) admission
 	if was != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x", configMaps, subresource, op, nil, false, nil)
+	return admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), namespace, "x",
+		configMaps, subresource, op, nil, false, nil)
 }
 
 // run admits and validates. The label is that which would be stored.
@@ -128,7 +129,8 @@ func TestStoredMetadata(t *testing.T) {
 		"another":               {[]string{"a"}, []string{"b"}, false},
 		"taken away":            {[]string{"a"}, nil, false},
 	} {
-		err := p.Validate(t.Context(), attributes(configMap("a--web", c.is...), configMap("a--web", c.was...), "a--web", "status"), nil)
+		err := p.Validate(t.Context(),
+			attributes(configMap("a--web", c.is...), configMap("a--web", c.was...), "a--web", "status"), nil)
 		if (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -139,7 +141,8 @@ func TestStoredMetadata(t *testing.T) {
 func TestTheObjectsMapIsItsOwn(t *testing.T) {
 	shared := map[string]string{"x": "y"}
 	o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a--web", Labels: shared}}
-	if _, _, err := run(t, attributes(o, nil, "a--web", "")); err != nil || len(shared) != 1 || o.Labels[tenant.Label] != "a" {
+	if _, _, err := run(t, attributes(o, nil, "a--web", "")); err != nil || len(shared) != 1 ||
+		o.Labels[tenant.Label] != "a" {
 		t.Errorf("%v, shared %v, object %v", err, shared, o.Labels)
 	}
 }
@@ -149,7 +152,8 @@ func TestWhatHasNoMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, a := range map[string]admission.Attributes{
 		"nothing": attributes(nil, nil, "a--web", ""),
-		"a list":  admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{Kind: "X"}, "a--web", "x", configMaps, "", admission.Create, nil, false, nil),
+		"a list": admission.NewAttributesRecord(&metav1.Status{}, nil, schema.GroupVersionKind{Kind: "X"}, "a--web", "x",
+			configMaps, "", admission.Create, nil, false, nil),
 	} {
 		if err := p.Admit(t.Context(), a, nil); err == nil {
 			t.Errorf("%s was mutated", name)
@@ -186,7 +190,8 @@ func TestTokenRequests(t *testing.T) {
 	} {
 		for namespace, always := range map[string]bool{"a--web": false, "bad": false, "kube-system": true} {
 			o := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: &ref}}
-			a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), namespace, "robot",
+			a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), namespace,
+				"robot",
 				corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
 			if err := p.Validate(t.Context(), a, nil); (err == nil) != (want || always) {
 				t.Errorf("%v in %s: %v", ref, namespace, err)
@@ -194,7 +199,8 @@ func TestTokenRequests(t *testing.T) {
 		}
 	}
 	o := &authenticationv1.TokenRequest{}
-	a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), "away", "robot",
+	a := admission.NewAttributesRecord(o, nil, authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), "away",
+		"robot",
 		corev1.SchemeGroupVersion.WithResource("serviceaccounts"), "token", admission.Create, nil, false, nil)
 	if err := p.Validate(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "away") {
 		t.Errorf("a namespace whose owner is not known: %v", err)
@@ -224,9 +230,11 @@ func TestTakenAway(t *testing.T) {
 		"a lie that is taken away":  {[]string{"b"}, nil, kubectl, 0},
 	} {
 		told := &said{}
-		a := admission.NewAttributesRecord(configMap("a--web", c.is...), configMap("a--web", c.was...), corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
+		a := admission.NewAttributesRecord(configMap("a--web", c.is...), configMap("a--web", c.was...),
+			corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
 			configMaps, "", admission.Update, c.options, false, nil)
-		if err := label.New(owner).Admit(warning.WithWarningRecorder(t.Context(), told), a, nil); err != nil || len(*told) != c.told {
+		if err := label.New(owner).Admit(warning.WithWarningRecorder(t.Context(), told), a, nil); err != nil ||
+			len(*told) != c.told {
 			t.Errorf("%s: %v, %q", name, err, *told)
 		}
 	}

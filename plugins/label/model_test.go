@@ -51,7 +51,8 @@ func (w *write) stored() (string, bool) {
 		}
 		return w.is, known
 	case w.kind == "TokenRequest":
-		owned := w.namespace == "a--web" || w.namespace == "b--web" || w.namespace == "bad" || w.namespace == "missing" // not the system's
+		// not the system's
+		owned := w.namespace == "a--web" || w.namespace == "b--web" || w.namespace == "bad" || w.namespace == "missing"
 		return w.is, known && (w.bound == "" || !owned || w.bound == "/Pod" || w.bound == "/Secret")
 	case w.kind == "Scale", w.kind == "Eviction":
 		return w.is, known
@@ -89,9 +90,13 @@ func makeWrite(r *rand.Rand) write {
 		w.kind = "Namespace"
 	case 1:
 		w.kind, w.subresource = "Binding", "binding"
-		w.keys = []string{pick("example.com/x", "kubetenant.dev/creator", "KubeTenant.dev/x", "yunikorn.apache.org/user.info", "xkubetenant.dev/x")}
+		w.keys = []string{
+			pick("example.com/x", "kubetenant.dev/creator", "KubeTenant.dev/x",
+				"yunikorn.apache.org/user.info", "xkubetenant.dev/x"),
+		}
 	case 2:
-		w.kind, w.subresource, w.update, w.bound = "TokenRequest", "token", false, pick("", "/Pod", "/Secret", "/Node", "apps/Pod", "/pod")
+		w.kind, w.subresource, w.update, w.bound = "TokenRequest", "token", false,
+			pick("", "/Pod", "/Secret", "/Node", "apps/Pod", "/pod")
 	case 3:
 		w.kind, w.subresource = pick("Scale", "Eviction"), "scale"
 	case 4, 5:
@@ -125,7 +130,10 @@ func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.
 		token := &authenticationv1.TokenRequest{ObjectMeta: m}
 		if w.bound != "" {
 			group, kind, _ := strings.Cut(w.bound, "/")
-			token.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: kind, APIVersion: strings.TrimPrefix(group+"/v1", "/")}
+			token.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{
+				Kind:       kind,
+				APIVersion: strings.TrimPrefix(group+"/v1", "/"),
+			}
 		}
 		return token
 	}
@@ -165,7 +173,8 @@ func TestLabelModel(t *testing.T) {
 		} else {
 			was = nil
 		}
-		a := admission.NewAttributesRecord(is, was, schema.GroupVersionKind{Group: groups[w.kind], Version: "v1", Kind: w.kind}, w.namespace, "x",
+		a := admission.NewAttributesRecord(is, was,
+			schema.GroupVersionKind{Group: groups[w.kind], Version: "v1", Kind: w.kind}, w.namespace, "x",
 			schema.GroupVersionResource{Version: "v1", Resource: resources[w.kind]}, w.subresource, operation, nil, false, nil)
 		err := p.Admit(t.Context(), a, nil)
 		if err == nil && w.fromStored {

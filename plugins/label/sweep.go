@@ -77,7 +77,9 @@ type tenants map[tenant.ID]bool
 
 // NewSweep returns a sweep of the resources, all the namespaced ones that can be listed and patched
 // here and whose writes pass the plugin. The error of resources may come with some of them.
-func NewSweep(objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc) *Sweep {
+func NewSweep(
+	objects metadata.Interface, resources func() ([]schema.GroupVersionResource, error), owner plugins.OwnerFunc,
+) *Sweep {
 	return &Sweep{
 		objects:   objects,
 		resources: resources,
@@ -222,7 +224,8 @@ func (s *Sweep) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			klog.FromContext(ctx).Error(err, "Not all objects carry their tenant's label yet: lists over all namespaces stay closed to the tenants that lack some")
+			klog.FromContext(ctx).Error(err, "Not all objects carry their tenant's label yet: "+
+				"lists over all namespaces stay closed to the tenants that lack some")
 			s.mu.Lock()
 			s.retryAt = time.Now().Add(backoff)
 			s.mu.Unlock()

@@ -40,7 +40,9 @@ func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namesp
 }
 
 // mend writes the label of those objects whose label is wrong, and notes whose could not be written.
-func (s *Sweep) mend(ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants) error {
+func (s *Sweep) mend(
+	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants,
+) error {
 	owners := map[string]tenant.ID{} // each looked up once
 	for i := range objects {
 		namespace := objects[i].Namespace
@@ -96,7 +98,8 @@ func (s *Sweep) write(ctx context.Context, r schema.GroupVersionResource, m *met
 	if err != nil {
 		return err
 	}
-	_, err = s.objects.Resource(r).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = s.objects.Resource(r).Namespace(m.Namespace).Patch(ctx, m.Name, types.MergePatchType,
+		patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && s.isGone(ctx, r, m) {
 		return nil
 	}

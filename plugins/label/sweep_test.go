@@ -77,8 +77,10 @@ func labelOf(t *testing.T, c *fake.FakeMetadataClient, r schema.GroupVersionReso
 
 // TestSweep brings objects in line, services first, writes none that is, and opens lists only then.
 func TestSweep(t *testing.T) {
-	c := client(t, stored("Service", "a--web", "plain"), stored("Secret", "a--web", "plain"), stored("Secret", "a--web", "lie", "b"),
-		stored("Secret", "a--web", "right", "a"), stored("Secret", "kube-system", "lie", "a"), stored("Secret", "kube-system", "plain"), stored("Secret", "bad", "lie", "a"))
+	c := client(t, stored("Service", "a--web", "plain"), stored("Secret", "a--web", "plain"),
+		stored("Secret", "a--web", "lie", "b"),
+		stored("Secret", "a--web", "right", "a"), stored("Secret", "kube-system", "lie", "a"),
+		stored("Secret", "kube-system", "plain"), stored("Secret", "bad", "lie", "a"))
 	s := label.NewSweep(c, resources(secrets, services), owner)
 	if s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done before it began")
@@ -102,12 +104,15 @@ func TestSweep(t *testing.T) {
 	if len(all) != 5 || all[0] != "services a--web/plain" {
 		t.Errorf("writes %v", all)
 	}
-	if !s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) || !s.Done(services.GroupResource(), tenanttest.ID(t, "a")) || s.Done(configMaps.GroupResource(), tenanttest.ID(t, "a")) {
+	if !s.Done(secrets.GroupResource(), tenanttest.ID(t, "a")) ||
+		!s.Done(services.GroupResource(), tenanttest.ID(t, "a")) ||
+		s.Done(configMaps.GroupResource(), tenanttest.ID(t, "a")) {
 		t.Error("done is not what was swept")
 	}
 	// Another sweep, as of a server that starts again, finds nothing to write.
 	c.ClearActions()
-	if err := label.NewSweep(c, resources(secrets, services), owner).Round(t.Context()); err != nil || len(writes(c)) != 0 {
+	if err := label.NewSweep(c, resources(secrets, services), owner).Round(t.Context()); err != nil ||
+		len(writes(c)) != 0 {
 		t.Errorf("again: %v, %v", err, writes(c))
 	}
 }
@@ -116,7 +121,8 @@ func TestSweep(t *testing.T) {
 // and what cannot be looked up closes all.
 func TestSweepFailures(t *testing.T) {
 	a, b, d := tenanttest.ID(t, "a"), tenanttest.ID(t, "b"), tenanttest.ID(t, "d")
-	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"), stored("Secret", "b--web", "fine"))
+	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"),
+		stored("Secret", "b--web", "fine"))
 	refuse := true
 	c.PrependReactor("patch", "secrets", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return refuse && action.(clienttesting.PatchAction).GetName() == "stuck", nil, errors.New("refused by a webhook")
@@ -139,7 +145,9 @@ func TestSweepFailures(t *testing.T) {
 	// Also where something else could not be written first.
 	c = client(t, stored("Secret", "a--web", "stuck"), stored("Secret", "away", "x", "b"))
 	refuse = true
-	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
+	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("refused")
+	})
 	s = label.NewSweep(c, resources(secrets), owner)
 	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), b) {
 		t.Errorf("an owner that cannot be looked up behind another failure: %v", err)
@@ -233,9 +241,13 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	if err := c.Tracker().Create(secrets, late, "b--web"); err != nil {
 		t.Fatal(err)
 	}
-	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("refused") })
+	c.PrependReactor("patch", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("refused")
+	})
 	ns := func(owner string) *corev1.Namespace {
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "b--web", Labels: map[string]string{tenant.Label: owner}}}
+		return &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "b--web", Labels: map[string]string{tenant.Label: owner}},
+		}
 	}
 	s.Follow().OnAdd(ns("a"), true)
 	s.Follow().OnUpdate(ns("a"), ns("b"))
@@ -269,7 +281,9 @@ func TestResume(t *testing.T) {
 		t.Error("what is older counts for more than what is known")
 	}
 	unreadable := client(t)
-	unreadable.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("forbidden") })
+	unreadable.PrependReactor("list", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("forbidden")
+	})
 	s = label.NewSweep(unreadable, resources(secrets), owner)
 	s.Resume(map[schema.GroupResource][]tenant.ID{secrets.GroupResource(): nil})
 	if err := s.Round(t.Context()); err == nil || s.Done(secrets.GroupResource(), a) {

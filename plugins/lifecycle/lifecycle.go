@@ -34,8 +34,10 @@ const rest = 10 * time.Minute
 var (
 	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
 
-	errProtected  = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, or use kubectl tenant delete-tenant")
-	errFinalizer  = errors.New("the finalizer " + tenant.Finalizer + " is the server's own: it goes when all that was the tenant's has gone")
+	errProtected = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, " +
+		"or use kubectl tenant delete-tenant")
+	errFinalizer = errors.New("the finalizer " + tenant.Finalizer +
+		" is the server's own: it goes when all that was the tenant's has gone")
 	errReplaces   = errors.New("spec.replaces: no Tenant of this ID was deleted")
 	errRetired    = errors.New("spec.replaces: the ID was a tenant's that was deleted")
 	errNotKnown   = errors.New("spec.id: it is not known yet whether the ID was a tenant's that was deleted: try again")
@@ -134,7 +136,8 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 	if err != nil {
 		return err
 	}
-	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && !p.Subject.IsManager(ctx, a) {
+	if slices.Contains(was.GetFinalizers(), tenant.Finalizer) && !slices.Contains(is.GetFinalizers(), tenant.Finalizer) &&
+		!p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
 	before, err := p.Read(a.GetOldObject())
@@ -153,7 +156,9 @@ func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) erro
 	if !life.Deletes {
 		return nil
 	}
-	for _, of := range []schema.GroupResource{{Resource: "namespaces"}, {Group: rbacv1.GroupName, Resource: "clusterrolebindings"}} {
+	for _, of := range []schema.GroupResource{
+		{Resource: "namespaces"}, {Group: rbacv1.GroupName, Resource: "clusterrolebindings"},
+	} {
 		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
 			User:            u,
 			Verb:            "delete",
@@ -222,7 +227,8 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 		ended = last.Begun
 	}
 	if until := ended.Add(rest); p.Now().Before(until) {
-		return fmt.Errorf("spec.id: the tenant that had the ID before ended a moment ago: from %s on another may have it", until.UTC().Format(time.RFC3339))
+		return fmt.Errorf("spec.id: the tenant that had the ID before ended a moment ago: from %s on another may have it",
+			until.UTC().Format(time.RFC3339))
 	}
 	return p.checkLeft(ctx, life.ID, &lineage)
 }
@@ -242,7 +248,8 @@ func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Li
 		return fmt.Errorf("%w: %w", errNotTold, err)
 	}
 	if len(owned) > 0 {
-		return fmt.Errorf("spec.id: namespaces of the tenant that had the ID before are still there: %s", strings.Join(owned[:min(named, len(owned))], ", "))
+		return fmt.Errorf("spec.id: namespaces of the tenant that had the ID before are still there: %s",
+			strings.Join(owned[:min(named, len(owned))], ", "))
 	}
 	var had []string
 	for _, r := range lineage.Retired {
@@ -253,7 +260,8 @@ func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Li
 		return fmt.Errorf("%w: %w", errNotTold, err)
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("spec.id: what names the tenant that had the ID before would count for this one: %s", strings.Join(left[:min(named, len(left))], ", "))
+		return fmt.Errorf("spec.id: what names the tenant that had the ID before would count for this one: %s",
+			strings.Join(left[:min(named, len(left))], ", "))
 	}
 	return nil
 }

@@ -53,8 +53,11 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 				Deletes:   policy == "Delete",
 			}, nil
 		},
-		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if a.GetVerb() == "delete" && (a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && a.GetResource() == "namespaces") {
+		Authorizer: authorizer.AuthorizerFunc(func(
+			_ context.Context, a authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
+			if a.GetVerb() == "delete" &&
+				(a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && a.GetResource() == "namespaces") {
 				return authorizer.DecisionAllow, "", nil
 			}
 			return authorizer.DecisionNoOpinion, "", nil
@@ -85,8 +88,10 @@ func ending(u *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 func attributes(by, sub string, op admission.Operation, is, was runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(is, was, schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "Tenant"}, "", "acme",
-		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}, sub, op, nil, false, &user.DefaultInfo{Name: by})
+	return admission.NewAttributesRecord(is, was,
+		schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "Tenant"}, "", "acme",
+		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}, sub, op, nil, false,
+		&user.DefaultInfo{Name: by})
 }
 
 // TestNames: a name that was a tenant's is given to another once it is known that nothing is left, to whoever names the one before.
@@ -98,24 +103,68 @@ func TestNames(t *testing.T) {
 		world
 		want string
 	}{
-		"a new name":             {nil, world{}, ""},
-		"a new name in use":      {nil, world{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, ""},
-		"nobody replaced":        {replaces("old"), world{}, "no Tenant of this ID was deleted"},
-		"a name that was":        {nil, world{lineage: tenant.Lineage{Retired: before}}, "replaces: old (kubectl tenant retired)"},
-		"another is replaced":    {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: old"},
-		"the last is replaced":   {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
-		"one that has not ended": {replaces("old"), world{lineage: tenant.Lineage{UID: "old", Ending: true, Retired: []tenant.Retired{{UID: "old"}}}}, "has not ended yet"},
-		"one that ends, early":   {nil, world{lineage: tenant.Lineage{UID: "old", Ending: true}}, "has not ended yet"},
-		"one that went at once":  {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Minute)}}}}, "from 2026-11-24T12:09:00Z on"},
-		"the same, long ago":     {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Hour)}}}}, ""},
-		"one that is there":      {nil, world{lineage: tenant.Lineage{UID: "new", Retired: before}, owned: []string{"acme--web"}}, ""},
-		"one that just ended":    {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-10*time.Minute + time.Second)}}}}, "from 2026-11-24T12:00:01Z on"},
-		"a namespace is left":    {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}}, "are still there: acme--web"},
-		"a binding is left":      {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}}, "would count for this one: ClusterRoleBinding x"},
-		"what it had is asked":   {replaces("old"), world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-time.Hour), Namespaces: []string{"shop"}}}}}, "for this one: shop"},
-		"the server is away":     {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")}, "cannot be told here: away"},
-		"too early to tell":      {nil, world{early: true}, "it is not known yet"},
-		"nobody can tell":        {replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true}, "cannot be told here"},
+		"a new name": {nil, world{}, ""},
+		"a new name in use": {
+			nil, world{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, "",
+		},
+		"nobody replaced": {replaces("old"), world{}, "no Tenant of this ID was deleted"},
+		"a name that was": {
+			nil, world{lineage: tenant.Lineage{Retired: before}}, "replaces: old (kubectl tenant retired)",
+		},
+		"another is replaced":  {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: old"},
+		"the last is replaced": {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
+		"one that has not ended": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{UID: "old", Ending: true, Retired: []tenant.Retired{{UID: "old"}}}},
+			"has not ended yet",
+		},
+		"one that ends, early": {nil, world{lineage: tenant.Lineage{UID: "old", Ending: true}}, "has not ended yet"},
+		"one that went at once": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Minute)}}}},
+			"from 2026-11-24T12:09:00Z on",
+		},
+		"the same, long ago": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Hour)}}}},
+			"",
+		},
+		"one that is there": {
+			nil, world{lineage: tenant.Lineage{UID: "new", Retired: before}, owned: []string{"acme--web"}}, "",
+		},
+		"one that just ended": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-10*time.Minute + time.Second)}}}},
+			"from 2026-11-24T12:00:01Z on",
+		},
+		"a namespace is left": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}},
+			"are still there: acme--web",
+		},
+		"a binding is left": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}},
+			"would count for this one: ClusterRoleBinding x",
+		},
+		"what it had is asked": {
+			replaces("old"),
+			world{
+				lineage: tenant.Lineage{
+					Retired: []tenant.Retired{{UID: "old", At: now.Add(-time.Hour), Namespaces: []string{"shop"}}},
+				},
+			},
+			"for this one: shop",
+		},
+		"the server is away": {
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")},
+			"cannot be told here: away",
+		},
+		"too early to tell": {nil, world{early: true}, "it is not known yet"},
+		"nobody can tell": {
+			replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true}, "cannot be told here",
+		},
 	} {
 		p := lifecycle.New(c.options(t))
 		err := p.Validate(t.Context(), attributes("root", "", admission.Create, object(c.spec), nil), nil)
@@ -125,10 +174,12 @@ func TestNames(t *testing.T) {
 	}
 	o := (&world{}).options(t)
 	o.Lineage = nil
-	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, object(nil), nil), nil); err != nil {
+	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, object(nil), nil),
+		nil); err != nil {
 		t.Errorf("where no Tenants are known: %v", err)
 	}
-	if err := lifecycle.New(o).Validate(t.Context(), attributes("root", "", admission.Create, &unstructured.Unstructured{}, nil), nil); err == nil {
+	if err := lifecycle.New(o).Validate(t.Context(),
+		attributes("root", "", admission.Create, &unstructured.Unstructured{}, nil), nil); err == nil {
 		t.Error("what cannot be read is let in")
 	}
 }
@@ -152,12 +203,14 @@ func TestDeletes(t *testing.T) {
 		"another policy by whom may ": {"root", deletes, orphans, true},
 	} {
 		p := lifecycle.New((&world{}).options(t))
-		err := p.Validate(t.Context(), attributes(c.by, "", admission.Update, object(c.is, tenant.Finalizer), object(c.was, tenant.Finalizer)), nil)
+		err := p.Validate(t.Context(),
+			attributes(c.by, "", admission.Update, object(c.is, tenant.Finalizer), object(c.was, tenant.Finalizer)), nil)
 		if (err == nil) != c.want {
 			t.Errorf("%s: %v", name, err)
 		}
 		if c.was == nil {
-			if err := p.Validate(t.Context(), attributes(c.by, "", admission.Create, object(c.is), nil), nil); (err == nil) != c.want {
+			if err := p.Validate(t.Context(), attributes(c.by, "", admission.Create, object(c.is), nil),
+				nil); (err == nil) != c.want {
 				t.Errorf("%s, created: %v", name, err)
 			}
 		}
@@ -178,7 +231,8 @@ func TestProtected(t *testing.T) {
 		"not to be read":             {&unstructured.Unstructured{}, "not read"},
 	} {
 		for _, by := range []string{"root", tenant.ManagerUser} {
-			err := lifecycle.New((&world{}).options(t)).Validate(t.Context(), attributes(by, "", admission.Delete, nil, c.was), nil)
+			err := lifecycle.New((&world{}).options(t)).Validate(t.Context(),
+				attributes(by, "", admission.Delete, nil, c.was), nil)
 			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%s by %s: %v; want %q", name, by, err, c.want)
 			}
@@ -263,7 +317,8 @@ func TestFinalizer(t *testing.T) {
 	}
 	p := lifecycle.New((&world{}).options(t))
 	status := object(nil)
-	if err := p.Admit(t.Context(), attributes("root", "status", admission.Update, status, object(nil, f)), nil); err != nil || len(status.GetFinalizers()) > 0 {
+	if err := p.Admit(t.Context(), attributes("root", "status", admission.Update, status, object(nil, f)),
+		nil); err != nil || len(status.GetFinalizers()) > 0 {
 		t.Errorf("a status: %v, %v", err, status.GetFinalizers())
 	}
 	if err := p.Admit(t.Context(), attributes("root", "", admission.Create, nil, nil), nil); err == nil {

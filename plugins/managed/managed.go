@@ -36,7 +36,8 @@ const (
 )
 
 var (
-	errManaged  = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, spec.bindings or spec.quota there, its TenantMembers, or the NamespaceTemplate")
+	errManaged = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel +
+		"): change spec.admins, spec.bindings or spec.quota there, its TenantMembers, or the NamespaceTemplate")
 	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
 	errGiven    = errors.New("a NamespaceTemplate of the tenant's Tenant gives an object of this name")
 	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
@@ -77,7 +78,8 @@ type plugin struct {
 
 // Governs reports whether the plugin looks at an operation on a resource.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
-	return MayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete || r == corev1.Resource("pods") && operation == admission.Create
+	return MayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete ||
+		r == corev1.Resource("pods") && operation == admission.Create
 }
 
 // MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel], which the plugin then keeps from everybody.
@@ -101,7 +103,8 @@ var (
 
 // Admit implements [admission.MutationInterface]: it leaves the annotations of a Namespace as they were, and holds a new one.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != corev1.Resource("namespaces") || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
+	if a.GetResource().GroupResource() != corev1.Resource("namespaces") || a.GetOperation() == admission.Delete ||
+		p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -173,9 +176,12 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	was, had := labelled(a.GetOldObject())
 	is, has := labelled(a.GetObject())
 	switch {
-	case a.GetOperation() == admission.Create && is == nil, a.GetOperation() != admission.Create && was == nil, a.GetOperation() == admission.Update && is == nil:
+	case a.GetOperation() == admission.Create && is == nil, a.GetOperation() != admission.Create && was == nil,
+		a.GetOperation() == admission.Update && is == nil:
 		return plugins.ErrObject
-	case a.GetOperation() == admission.Create && !has && (a.GetNamespace() == "" || !strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
+	case a.GetOperation() == admission.Create && !has &&
+		(a.GetNamespace() == "" ||
+			!strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
 		return p.checkName(ctx, a)
 	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
 		return nil
@@ -233,6 +239,8 @@ func sameObject(was, is runtime.Object) bool {
 
 // sameMetadata reports whether labels, annotations, owners and finalizers are the same.
 func sameMetadata(was, is metav1.Object) bool {
-	return equality.Semantic.DeepEqual(was.GetLabels(), is.GetLabels()) && equality.Semantic.DeepEqual(was.GetAnnotations(), is.GetAnnotations()) &&
-		equality.Semantic.DeepEqual(was.GetOwnerReferences(), is.GetOwnerReferences()) && equality.Semantic.DeepEqual(was.GetFinalizers(), is.GetFinalizers())
+	return equality.Semantic.DeepEqual(was.GetLabels(), is.GetLabels()) &&
+		equality.Semantic.DeepEqual(was.GetAnnotations(), is.GetAnnotations()) &&
+		equality.Semantic.DeepEqual(was.GetOwnerReferences(), is.GetOwnerReferences()) &&
+		equality.Semantic.DeepEqual(was.GetFinalizers(), is.GetFinalizers())
 }

@@ -38,7 +38,10 @@ func holding() plugins.Interface {
 }
 
 func binding(name string, labels map[string]string) *rbacv1.RoleBinding {
-	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a--web", Labels: labels}, RoleRef: rbacv1.RoleRef{Name: "admin"}}
+	return &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "a--web", Labels: labels},
+		RoleRef:    rbacv1.RoleRef{Name: "admin"},
+	}
 }
 
 func namespace(prepared string) *corev1.Namespace {
@@ -69,7 +72,8 @@ func (w write) attributes() admission.Attributes {
 	} else if w.is == nil {
 		op = admission.Delete
 	}
-	return admission.NewAttributesRecord(w.is, w.was, schema.GroupVersionKind{}, w.in, "x", w.resource, w.sub, op, nil, false, w.by)
+	return admission.NewAttributesRecord(w.is, w.was, schema.GroupVersionKind{}, w.in, "x", w.resource, w.sub, op, nil,
+		false, w.by)
 }
 
 // TestManaged: what bears the label is the manager's, and what of it goes with its namespace anybody's who may.
@@ -86,23 +90,37 @@ func TestManaged(t *testing.T) {
 		write
 		want string
 	}{
-		"created":                           {write{by: root, is: binding("x", ours)}, "the label kubetenant.dev/managed is the server's own"},
-		"created with no value":             {write{by: root, is: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed"},
-		"created by its name":               {write{by: root, is: binding("kubetenant:x", nil)}, "names that begin with kubetenant:"},
+		"created": {write{by: root, is: binding("x", ours)}, "the label kubetenant.dev/managed is the server's own"},
+		"created with no value": {
+			write{by: root, is: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed",
+		},
+		"created by its name": {
+			write{by: root, is: binding("kubetenant:x", nil)}, "names that begin with kubetenant:",
+		},
 		"created by a name that is made up": {write{by: root, is: generated}, "names that begin with kubetenant:"},
 		"created, another's":                {write{by: root, is: binding("x", nil)}, ""},
 		"created by the manager":            {write{by: manager, is: binding("kubetenant:x", ours)}, ""},
-		"by a tenant's who has its name":    {write{by: &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"b"}}, is: binding("kubetenant:x", ours)}, "the label"},
-		"by somebody unknown":               {write{by: &user.DefaultInfo{Name: "x"}, is: binding("kubetenant:x", ours)}, "the label"},
-		"changed":                           {write{by: root, was: binding("kubetenant:admins", ours), is: other}, "comes from a Tenant"},
-		"changed by the manager":            {write{by: manager, was: binding("kubetenant:admins", ours), is: other}, ""},
-		"written as it was":                 {write{by: root, was: stored, is: binding("kubetenant:admins", ours)}, ""},
-		"unlabelled":                        {write{by: root, was: binding("kubetenant:admins", ours), is: binding("kubetenant:admins", nil)}, "comes from a Tenant"},
-		"labelled":                          {write{by: root, was: binding("x", nil), is: binding("x", ours)}, "the label"},
-		"an older one of its name, changed": {write{by: root, was: binding("kubetenant:x", nil), is: binding("kubetenant:x", map[string]string{"a": "b"})}, ""},
-		"deleted":                           {write{by: root, was: binding("kubetenant:admins", ours)}, "comes from a Tenant"},
-		"deleted by the manager":            {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
-		"deleted with its namespace":        {write{by: root, in: "going", was: binding("kubetenant:admins", ours)}, ""},
+		"by a tenant's who has its name": {
+			write{by: &user.DefaultInfo{Name: tenant.ManagerUser, Groups: []string{"b"}}, is: binding("kubetenant:x", ours)},
+			"the label",
+		},
+		"by somebody unknown": {write{by: &user.DefaultInfo{Name: "x"}, is: binding("kubetenant:x", ours)}, "the label"},
+		"changed": {
+			write{by: root, was: binding("kubetenant:admins", ours), is: other}, "comes from a Tenant",
+		},
+		"changed by the manager": {write{by: manager, was: binding("kubetenant:admins", ours), is: other}, ""},
+		"written as it was":      {write{by: root, was: stored, is: binding("kubetenant:admins", ours)}, ""},
+		"unlabelled": {
+			write{by: root, was: binding("kubetenant:admins", ours), is: binding("kubetenant:admins", nil)},
+			"comes from a Tenant",
+		},
+		"labelled": {write{by: root, was: binding("x", nil), is: binding("x", ours)}, "the label"},
+		"an older one of its name, changed": {
+			write{by: root, was: binding("kubetenant:x", nil), is: binding("kubetenant:x", map[string]string{"a": "b"})}, "",
+		},
+		"deleted":                    {write{by: root, was: binding("kubetenant:admins", ours)}, "comes from a Tenant"},
+		"deleted by the manager":     {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
+		"deleted with its namespace": {write{by: root, in: "going", was: binding("kubetenant:admins", ours)}, ""},
 		"changed in a namespace that goes": {
 			write{
 				by:  root,
@@ -114,9 +132,11 @@ func TestManaged(t *testing.T) {
 		},
 		"deleted, an older one of its name": {write{by: root, was: binding("kubetenant:x", nil)}, ""},
 		"no object":                         {write{by: root, was: &metav1.Status{}, is: &metav1.Status{}}, "no object"},
-		"something else with the label":     {write{by: root, resource: corev1.SchemeGroupVersion.WithResource("secrets"), is: binding("x", ours)}, ""},
-		"a namespace deleted":               {write{by: root, resource: namespaces, was: namespace("h")}, ""},
-		"a namespace that says it":          {write{by: root, resource: namespaces, is: namespace("h")}, "the annotation"},
+		"something else with the label": {
+			write{by: root, resource: corev1.SchemeGroupVersion.WithResource("secrets"), is: binding("x", ours)}, "",
+		},
+		"a namespace deleted":      {write{by: root, resource: namespaces, was: namespace("h")}, ""},
+		"a namespace that says it": {write{by: root, resource: namespaces, is: namespace("h")}, "the annotation"},
 		"one that said another": {
 			write{
 				by:       root,
@@ -175,7 +195,10 @@ func TestManaged(t *testing.T) {
 func TestManagedInTheWholeCluster(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	made := func(labelled bool, role string) *rbacv1.ClusterRoleBinding {
-		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:admins:a"}, RoleRef: rbacv1.RoleRef{Name: role}}
+		b := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:admins:a"},
+			RoleRef:    rbacv1.RoleRef{Name: role},
+		}
 		if labelled {
 			b.Labels = map[string]string{tenant.ManagedLabel: "tenant"}
 		}
@@ -229,14 +252,17 @@ func TestPrepared(t *testing.T) {
 		if c.was != nil {
 			w.was = c.was
 		}
-		if err := holding().Admit(t.Context(), w.attributes(), nil); err != nil || c.is.Annotations[tenant.PreparedAnnotation] != c.want {
+		if err := holding().Admit(t.Context(), w.attributes(), nil); err != nil ||
+			c.is.Annotations[tenant.PreparedAnnotation] != c.want {
 			t.Errorf("%s: %q, %v; want %q", name, c.is.Annotations[tenant.PreparedAnnotation], err, c.want)
 		}
 	}
-	if err := holding().Admit(t.Context(), write{by: root, resource: namespaces, is: &metav1.Status{}}.attributes(), nil); err == nil {
+	if err := holding().Admit(t.Context(), write{by: root, resource: namespaces, is: &metav1.Status{}}.attributes(),
+		nil); err == nil {
 		t.Error("no namespace passes")
 	}
-	if err := holding().Admit(t.Context(), write{by: root, resource: bindings, is: binding("x", nil)}.attributes(), nil); err != nil {
+	if err := holding().Admit(t.Context(), write{by: root, resource: bindings, is: binding("x", nil)}.attributes(),
+		nil); err != nil {
 		t.Error(err)
 	}
 }

@@ -33,7 +33,8 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	}
 	held, err := p.Held(ctx, a.GetNamespace())
 	if err != nil {
-		return admission.NewForbidden(a, errors.New("it is not known whether the namespace has been given all that its Tenant says"))
+		return admission.NewForbidden(a,
+			errors.New("it is not known whether the namespace has been given all that its Tenant says"))
 	}
 	if !held {
 		return nil
@@ -42,7 +43,8 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
 		after = 0 // controllers have workers that all tenants share, and try again by themselves
 	}
-	return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", after)
+	return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+
+		" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", after)
 }
 
 // checkName keeps the names of what a template gives in a namespace, there or not yet.
@@ -63,7 +65,8 @@ func (p *plugin) checkName(ctx context.Context, a admission.Attributes) error {
 // checkTemplate holds whoever writes a NamespaceTemplate, the system tenant's callers too, to objects that can be made, and to kinds that
 // the writer may create and update everywhere: the server makes them with rights of its own.
 func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) error {
-	if p.Template == nil || a.GetSubresource() != "" || a.GetOperation() == admission.Update && sameSpec(a.GetOldObject(), a.GetObject()) {
+	if p.Template == nil || a.GetSubresource() != "" ||
+		a.GetOperation() == admission.Update && sameSpec(a.GetOldObject(), a.GetObject()) {
 		return nil
 	}
 	resources, err := p.Template(a.GetObject())
@@ -81,7 +84,8 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 				Resource:        r.Resource,
 			})
 			if err != nil {
-				return fmt.Errorf("spec.objects: it cannot be told now whether the caller may %s %s: %w", verb, r.GroupResource(), err)
+				return fmt.Errorf("spec.objects: it cannot be told now whether the caller may %s %s: %w",
+					verb, r.GroupResource(), err)
 			}
 			if may != authorizer.DecisionAllow {
 				return fmt.Errorf("spec.objects: the caller itself may not %s %s in all namespaces", verb, r.GroupResource())
@@ -95,5 +99,6 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 func sameSpec(was, is runtime.Object) bool {
 	before, hadContent := was.(runtime.Unstructured)
 	now, hasContent := is.(runtime.Unstructured)
-	return hadContent && hasContent && equality.Semantic.DeepEqual(before.UnstructuredContent()["spec"], now.UnstructuredContent()["spec"])
+	return hadContent && hasContent &&
+		equality.Semantic.DeepEqual(before.UnstructuredContent()["spec"], now.UnstructuredContent()["spec"])
 }

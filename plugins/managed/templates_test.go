@@ -54,8 +54,11 @@ func templated() plugins.Interface {
 			}
 			return []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}, nil
 		},
-		Authorizer: authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if a.GetResource() != "configmaps" || a.GetNamespace() != "" || a.GetName() != "" || a.GetAPIVersion() != "v1" || !a.IsResourceRequest() {
+		Authorizer: authorizer.AuthorizerFunc(func(
+			_ context.Context, a authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
+			if a.GetResource() != "configmaps" || a.GetNamespace() != "" || a.GetName() != "" || a.GetAPIVersion() != "v1" ||
+				!a.IsResourceRequest() {
 				return authorizer.DecisionDeny, "", nil
 			}
 			switch a.GetUser().GetName() + " " + a.GetVerb() {
@@ -70,7 +73,13 @@ func templated() plugins.Interface {
 }
 
 func template(name, spec string) *unstructured.Unstructured {
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "kubetenant.dev/v1alpha1", "kind": "NamespaceTemplate", "spec": map[string]any{"x": spec}}}
+	u := &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": "kubetenant.dev/v1alpha1",
+			"kind":       "NamespaceTemplate",
+			"spec":       map[string]any{"x": spec},
+		},
+	}
 	u.SetName(name)
 	return u
 }
@@ -83,8 +92,10 @@ func TestTemplates(t *testing.T) {
 		was, is runtime.Object
 		want    string
 	}{
-		"made":                   {"root", nil, template("x", "a"), ""},
-		"made by a manager":      {tenant.ManagerUser, nil, template("x", "a"), "may not create configmaps in all namespaces"},
+		"made": {"root", nil, template("x", "a"), ""},
+		"made by a manager": {
+			tenant.ManagerUser, nil, template("x", "a"), "may not create configmaps in all namespaces",
+		},
 		"changed":                {"root", template("x", "a"), template("x", "b"), ""},
 		"by who may create only": {"maker", nil, template("x", "a"), "may not update configmaps"},
 		"by who may not":         {"nobody", nil, template("x", "a"), "may not create configmaps"},
@@ -119,14 +130,22 @@ func TestHeldPods(t *testing.T) {
 		write
 		held, refused bool
 	}{
-		"created":                {write: write{in: "a--new", is: pod}, held: true},
-		"in another":             {write: write{in: "a--web", is: pod}},
-		"where it is not known":  {write: write{in: "away", is: pod}, refused: true},
-		"bound":                  {write: write{in: "a--new", sub: "binding", is: pod}},
-		"changed":                {write: write{in: "a--new", was: pod, is: pod}},
-		"deleted":                {write: write{in: "a--new", was: pod}},
-		"a configmap":            {write: write{in: "a--new", is: &corev1.ConfigMap{}, resource: corev1.SchemeGroupVersion.WithResource("configmaps")}},
-		"a pod of another group": {write: write{in: "a--new", is: pod, resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "pods"}}},
+		"created":               {write: write{in: "a--new", is: pod}, held: true},
+		"in another":            {write: write{in: "a--web", is: pod}},
+		"where it is not known": {write: write{in: "away", is: pod}, refused: true},
+		"bound":                 {write: write{in: "a--new", sub: "binding", is: pod}},
+		"changed":               {write: write{in: "a--new", was: pod, is: pod}},
+		"deleted":               {write: write{in: "a--new", was: pod}},
+		"a configmap": {
+			write: write{in: "a--new", is: &corev1.ConfigMap{}, resource: corev1.SchemeGroupVersion.WithResource("configmaps")},
+		},
+		"a pod of another group": {
+			write: write{
+				in:       "a--new",
+				is:       pod,
+				resource: schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "pods"},
+			},
+		},
 	} {
 		if c.resource.Resource == "" {
 			c.resource = pods
@@ -136,7 +155,8 @@ func TestHeldPods(t *testing.T) {
 			err := templated().Validate(t.Context(), c.attributes(), nil)
 			seconds, again := apierrors.SuggestsClientDelay(err)
 			people := !strings.HasPrefix(by, "system:") // whose client waits for them
-			if apierrors.IsTooManyRequests(err) != c.held || again != (c.held && people) || again && seconds != 1 || apierrors.IsForbidden(err) != c.refused || !c.held && !c.refused && err != nil {
+			if apierrors.IsTooManyRequests(err) != c.held || again != (c.held && people) || again && seconds != 1 ||
+				apierrors.IsForbidden(err) != c.refused || !c.held && !c.refused && err != nil {
 				t.Errorf("%s by %s: %v", name, by, err)
 			}
 		}
@@ -206,10 +226,12 @@ func TestGivenNames(t *testing.T) {
 		name string
 		want string
 	}{
-		"given":                   {write{in: "a--web", is: of("given")}, "given", "gives an object of this name"},
-		"another":                 {write{in: "a--web", is: of("x")}, "x", ""},
-		"in another namespace":    {write{in: "b--web", is: of("given")}, "given", ""},
-		"of another kind":         {write{in: "a--web", is: of("given"), resource: corev1.SchemeGroupVersion.WithResource("limitranges")}, "given", ""},
+		"given":                {write{in: "a--web", is: of("given")}, "given", "gives an object of this name"},
+		"another":              {write{in: "a--web", is: of("x")}, "x", ""},
+		"in another namespace": {write{in: "b--web", is: of("given")}, "given", ""},
+		"of another kind": {
+			write{in: "a--web", is: of("given"), resource: corev1.SchemeGroupVersion.WithResource("limitranges")}, "given", "",
+		},
 		"of a name to be made up": {write{in: "a--web", is: of("")}, "", ""},
 		"where it is not known":   {write{in: "away", is: of("x")}, "x", "away"},
 		"changed":                 {write{in: "a--web", was: of("given"), is: of("given")}, "given", ""},
@@ -221,7 +243,9 @@ func TestGivenNames(t *testing.T) {
 		for _, by := range []string{"alice", "root"} {
 			c.by = &user.DefaultInfo{Name: by}
 			a := c.attributes()
-			got := fmt.Sprint(templated().Validate(t.Context(), admission.NewAttributesRecord(a.GetObject(), a.GetOldObject(), schema.GroupVersionKind{}, c.in, c.name, c.resource, "", a.GetOperation(), nil, false, c.by), nil))
+			got := fmt.Sprint(templated().Validate(t.Context(),
+				admission.NewAttributesRecord(a.GetObject(), a.GetOldObject(), schema.GroupVersionKind{}, c.in, c.name, c.resource,
+					"", a.GetOperation(), nil, false, c.by), nil))
 			if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 				t.Errorf("%s by %s: %s, want %q", name, by, got, c.want)
 			}
@@ -239,10 +263,12 @@ func TestGivenObjects(t *testing.T) {
 		return obj.(runtime.Object)
 	}
 	kinds := map[schema.GroupVersionResource]func() metav1.Object{
-		corev1.SchemeGroupVersion.WithResource("configmaps"):            func() metav1.Object { return &corev1.ConfigMap{} },
-		corev1.SchemeGroupVersion.WithResource("limitranges"):           func() metav1.Object { return &corev1.LimitRange{} },
-		corev1.SchemeGroupVersion.WithResource("resourcequotas"):        func() metav1.Object { return &corev1.ResourceQuota{} },
-		networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): func() metav1.Object { return &networkingv1.NetworkPolicy{} },
+		corev1.SchemeGroupVersion.WithResource("configmaps"):     func() metav1.Object { return &corev1.ConfigMap{} },
+		corev1.SchemeGroupVersion.WithResource("limitranges"):    func() metav1.Object { return &corev1.LimitRange{} },
+		corev1.SchemeGroupVersion.WithResource("resourcequotas"): func() metav1.Object { return &corev1.ResourceQuota{} },
+		networkingv1.SchemeGroupVersion.WithResource("networkpolicies"): func() metav1.Object {
+			return &networkingv1.NetworkPolicy{}
+		},
 	}
 	for resource, object := range kinds {
 		changed := object()
@@ -282,7 +308,8 @@ func TestGivenObjects(t *testing.T) {
 					was:      c.was,
 					is:       c.is,
 				}
-				if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held && by != tenant.ManagerUser) {
+				if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != (c.held &&
+					by != tenant.ManagerUser) {
 					t.Errorf("%s %s by %s: %v", resource.Resource, name, by, err)
 				}
 			}

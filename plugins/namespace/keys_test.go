@@ -86,7 +86,8 @@ func TestKeys(t *testing.T) {
 				if write.op == admission.Update {
 					old = was
 				}
-				return admission.NewAttributesRecord(is, old, corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web", corev1.SchemeGroupVersion.WithResource("namespaces"), "", write.op, nil, false, &user.DefaultInfo{})
+				return admission.NewAttributesRecord(is, old, corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
+					corev1.SchemeGroupVersion.WithResource("namespaces"), "", write.op, nil, false, &user.DefaultInfo{})
 			}
 			labels := attributes(named("a--web", own(write.is), nil), named("a--web", own(write.was), nil))
 			if c.key == namespace.EnforceLabel && what == "taken away" {
@@ -101,8 +102,10 @@ func TestKeys(t *testing.T) {
 			}
 		}
 		// What is there already stays, whatever it is.
-		kept := admission.NewAttributesRecord(named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}), named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
-			corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web", corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
+		kept := admission.NewAttributesRecord(named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
+			named("a--web", own(keys{c.key: "x"}), keys{c.key: "x"}),
+			corev1.SchemeGroupVersion.WithKind("Namespace"), "a--web", "a--web",
+			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
 		if err := p.Validate(t.Context(), kept, nil); err != nil {
 			t.Errorf("%s kept: %v", c.key, err)
 		}
@@ -159,7 +162,8 @@ func TestNames(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), nil)
 	ns := named("a--web", nil, nil)
-	if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil || ns.Labels[tenant.Label] != "a" || ns.Labels[namespace.EnforceLabel] != "baseline" {
+	if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil || ns.Labels[tenant.Label] != "a" ||
+		ns.Labels[namespace.EnforceLabel] != "baseline" {
 		t.Errorf("%v: %v", ns.Labels, err)
 	}
 	own := map[string]string{namespace.EnforceLabel: "restricted", tenant.Label: "b"}
@@ -170,7 +174,9 @@ func TestDefaults(t *testing.T) {
 			t.Errorf("another's, and %v", ns.Labels)
 		}
 	}
-	was := named("a--web", map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline", corev1.LabelMetadataName: "a--web"}, map[string]string{"kubetenant.dev/creator": "x"})
+	was := named("a--web",
+		map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline", corev1.LabelMetadataName: "a--web"},
+		map[string]string{"kubetenant.dev/creator": "x"})
 	is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
 	err := p.Admit(t.Context(), write(admission.Update, is, was), nil)
 	if err == nil {

@@ -42,13 +42,19 @@ var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
 	errBadLabel      = errors.New(BadLabel)
 	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
-	errMoved         = errors.New("the label " + tenant.Label + " never changes: an administrator can take the namespace from the tenant with kubectl tenant release NAMESPACE")
-	errSystem        = errors.New("a namespace of authorization.systemNamespaces is never a tenant's: give the tenant another namespace")
-	errReleasing     = errors.New("the namespace is being released from a tenant (annotation " + tenant.ReleasingAnnotation + "): run kubectl tenant release NAMESPACE again first")
-	errGive          = errors.New("only the system tenant may give a namespace to a tenant")
-	errOver          = errors.New("the label " + tenant.Label + " names a tenant that is being deleted, or was: nothing new may be its own")
-	errUnnameable    = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator + ", may not create namespaces")
-	errReserved      = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator + " is that tenant's: give it the label " + tenant.Label + " of that tenant, or none, or another name")
+	errMoved         = errors.New("the label " + tenant.Label +
+		" never changes: an administrator can take the namespace from the tenant with kubectl tenant release NAMESPACE")
+	errSystem = errors.New("a namespace of authorization.systemNamespaces is never a tenant's: " +
+		"give the tenant another namespace")
+	errReleasing = errors.New("the namespace is being released from a tenant (annotation " +
+		tenant.ReleasingAnnotation + "): run kubectl tenant release NAMESPACE again first")
+	errGive = errors.New("only the system tenant may give a namespace to a tenant")
+	errOver = errors.New("the label " + tenant.Label +
+		" names a tenant that is being deleted, or was: nothing new may be its own")
+	errUnnameable = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator +
+		", may not create namespaces")
+	errReserved = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator +
+		" is that tenant's: give it the label " + tenant.Label + " of that tenant, or none, or another name")
 )
 
 // Options configure the plugin. Subject is required.
@@ -145,7 +151,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		missing = without(was.GetLabels(), func(key string) bool {
 			return key == tenant.Label || key != EnforceLabel && p.mayLabel(key, own)
 		})
-		if annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate)); len(annotations) > len(is.GetAnnotations()) {
+		if annotations := with(is.GetAnnotations(),
+			without(was.GetAnnotations(), p.mayAnnotate)); len(annotations) > len(is.GetAnnotations()) {
 			is.SetAnnotations(annotations)
 		}
 	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
@@ -229,7 +236,8 @@ func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) er
 	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
 		return nil
 	}
-	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label && (p.PrefixRequired || p.spaces(owner).PrefixRequired) {
+	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label &&
+		(p.PrefixRequired || p.spaces(owner).PrefixRequired) {
 		return errReserved
 	}
 	return nil
@@ -246,7 +254,9 @@ func nameOf(is metav1.Object) string {
 }
 
 // checkOwner checks the tenant label, for every caller.
-func (p *plugin) checkOwner(ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
+func (p *plugin) checkOwner(
+	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
+) error {
 	old, had := was.GetLabels()[tenant.Label]
 	label, has := is.GetLabels()[tenant.Label]
 	switch {
@@ -343,7 +353,8 @@ var injectionLabels = []string{"istio-injection", "control-plane"}
 // toolLabels are what tools write on whatever they apply, and what nobody selects namespaces by as a rule; app.kubernetes.io/name
 // and instance, by which NetworkPolicies let others in, are not among them.
 var toolLabels = []string{
-	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version", "app.kubernetes.io/created-by",
+	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version",
+	"app.kubernetes.io/created-by",
 	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
 }
 
@@ -355,7 +366,8 @@ func (p *plugin) mayLabel(key string, given map[string]string) bool {
 	if slices.Contains(p.AllowedLabels, key) {
 		return true
 	}
-	return (isAllowed(key, p.AllowedLabels) || slices.Contains(toolLabels, key)) && !slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
+	return (isAllowed(key, p.AllowedLabels) || slices.Contains(toolLabels, key)) &&
+		!slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {

@@ -67,7 +67,8 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 		t.Error("a write without an object passes")
 	}
 	old := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: map[string]string{tenant.Label: "a"}}}
-	if err := plugin(tenant.System(), nil).Validate(t.Context(), write(admission.Update, &corev1.Namespace{}, old), nil); err == nil {
+	if err := plugin(tenant.System(), nil).Validate(t.Context(),
+		write(admission.Update, &corev1.Namespace{}, old), nil); err == nil {
 		t.Error("the label is taken away by the system tenant")
 	}
 }
@@ -96,7 +97,8 @@ func TestTheSharedMapIsNotChanged(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plugin(a, nil).Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil || ns.Labels[tenant.Label] != "a" || len(shared) != 1 {
+	if err := plugin(a, nil).Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil ||
+		ns.Labels[tenant.Label] != "a" || len(shared) != 1 {
 		t.Errorf("Admit() = %v, labels %v, shared %v", err, ns.Labels, shared)
 	}
 }

@@ -27,7 +27,8 @@ func (s *Space) checkNode(path string, was, is metav1.Object) error {
 	if path != "" {
 		path += "."
 	}
-	return check(s.Rules["nodeName"], "nodeName", item{path: path + "metadata.annotations[" + selectedNode + "]", key: node})
+	return check(s.Rules["nodeName"], "nodeName",
+		item{path: path + "metadata.annotations[" + selectedNode + "]", key: node})
 }
 
 // checkClaim holds a claim that a tenant writes, or that a controller makes of a tenant's template.
@@ -74,7 +75,9 @@ func checkTemplates(was, is *workload.Object, space *Space) error {
 }
 
 // checkNominated holds the node that a Pod's status nominates: room on it is held for the Pod.
-func (p *plugin) checkNominated(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space) error {
+func (p *plugin) checkNominated(
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space,
+) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}

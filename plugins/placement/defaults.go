@@ -42,7 +42,8 @@ func (d *Defaults) has(name string, i item) bool {
 	case "tolerations":
 		return slices.ContainsFunc(d.Tolerations, func(t corev1.Toleration) bool {
 			items := tolerations(&corev1.PodSpec{Tolerations: []corev1.Toleration{t}})
-			return len(items) == 1 && items[0].key == i.key && text(items[0].value) == text(i.value) && (items[0].value == nil) == (i.value == nil)
+			return len(items) == 1 && items[0].key == i.key && text(items[0].value) == text(i.value) &&
+				(items[0].value == nil) == (i.value == nil)
 		})
 	case "schedulerName":
 		return d.SchedulerName != "" && i.key == d.SchedulerName

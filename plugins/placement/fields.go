@@ -43,7 +43,11 @@ const podAffinity = "podAffinity"
 
 var fields = []governed{
 	{podAffinity, func(s *corev1.PodSpec) any { return podTerms(s) }, podNamespaces},
-	{"nodeName", func(s *corev1.PodSpec) any { return s.NodeName }, func(s *corev1.PodSpec) []item { return named("nodeName", s.NodeName) }},
+	{
+		"nodeName",
+		func(s *corev1.PodSpec) any { return s.NodeName },
+		func(s *corev1.PodSpec) []item { return named("nodeName", s.NodeName) },
+	},
 	{"nodeSelector", func(s *corev1.PodSpec) any { return s.NodeSelector }, nodeSelector},
 	{"nodeAffinity", func(s *corev1.PodSpec) any { return affinity(s) }, nodeAffinity},
 	{"tolerations", func(s *corev1.PodSpec) any { return s.Tolerations }, tolerations},
@@ -70,17 +74,20 @@ func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
 			terms[fmt.Sprintf("%s.requiredDuringSchedulingIgnoredDuringExecution[%d]", path, i)] = t
 		}
 		for i, t := range preferred {
-			terms[fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm", path, i)] = t.PodAffinityTerm
+			terms[fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm",
+				path, i)] = t.PodAffinityTerm
 		}
 	}
 	if s.Affinity == nil {
 		return terms
 	}
 	if a := s.Affinity.PodAffinity; a != nil {
-		add("affinity.podAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		add("affinity.podAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	if a := s.Affinity.PodAntiAffinity; a != nil {
-		add("affinity.podAntiAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution, a.PreferredDuringSchedulingIgnoredDuringExecution)
+		add("affinity.podAntiAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution,
+			a.PreferredDuringSchedulingIgnoredDuringExecution)
 	}
 	return terms
 }
@@ -156,7 +163,8 @@ func nodeAffinity(s *corev1.PodSpec) []item {
 		}
 	}
 	for i, t := range a.PreferredDuringSchedulingIgnoredDuringExecution {
-		term(fmt.Sprintf("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[%d].preference", i), t.Preference)
+		term(fmt.Sprintf("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[%d].preference", i),
+			t.Preference)
 	}
 	return items
 }
@@ -197,7 +205,8 @@ func tolerations(s *corev1.PodSpec) []item {
 // stays on a node that went away (k8s.io/kubernetes
 // plugin/pkg/admission/defaulttolerationseconds, v1.37.1).
 func isServers(t corev1.Toleration) bool {
-	return (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) && t.Operator == corev1.TolerationOpExists &&
+	return (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) &&
+		t.Operator == corev1.TolerationOpExists &&
 		t.Effect == corev1.TaintEffectNoExecute
 }
 

@@ -19,17 +19,22 @@ func onNodes(required, preferred []corev1.NodeSelectorTerm) corev1.PodSpec {
 		a.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: required}
 	}
 	for _, term := range preferred {
-		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution, corev1.PreferredSchedulingTerm{Preference: term})
+		a.PreferredDuringSchedulingIgnoredDuringExecution = append(a.PreferredDuringSchedulingIgnoredDuringExecution,
+			corev1.PreferredSchedulingTerm{Preference: term})
 	}
 	return corev1.PodSpec{Affinity: &corev1.Affinity{NodeAffinity: a}}
 }
 
 func inZone(operator corev1.NodeSelectorOperator, values ...string) []corev1.NodeSelectorTerm {
-	return []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: operator, Values: values}}}}
+	return []corev1.NodeSelectorTerm{
+		{MatchExpressions: []corev1.NodeSelectorRequirement{{Key: "zone", Operator: operator, Values: values}}},
+	}
 }
 
 func fielded(key string, values ...string) []corev1.NodeSelectorTerm {
-	return []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}}}
+	return []corev1.NodeSelectorTerm{
+		{MatchFields: []corev1.NodeSelectorRequirement{{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}}},
+	}
 }
 
 func tolerating(all ...corev1.Toleration) corev1.PodSpec { return corev1.PodSpec{Tolerations: all} }
@@ -44,7 +49,8 @@ func spread(keys ...string) (s corev1.PodSpec) {
 // TestFields: what each field says, held to nothing and to a list. Paths say where, and a list names keys, keys with a value, or names.
 func TestFields(t *testing.T) {
 	const in = corev1.NodeSelectorOpIn
-	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms", "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
+	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
+		"nodeSelectorTerms", "spec.affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution"
 	for _, c := range []struct {
 		field   string
 		spec    corev1.PodSpec
@@ -52,25 +58,109 @@ func TestFields(t *testing.T) {
 		by, not string // entries of a list that allow it, and that do not, with spaces between
 	}{
 		{"nodeName", corev1.PodSpec{NodeName: "n"}, "spec.nodeName", "n", "m"},
-		{"nodeSelector", corev1.PodSpec{NodeSelector: map[string]string{"zone": "x"}}, "spec.nodeSelector[zone]", "zone zone=x", "zone=y x"},
+		{
+			"nodeSelector",
+			corev1.PodSpec{NodeSelector: map[string]string{"zone": "x"}},
+			"spec.nodeSelector[zone]",
+			"zone zone=x",
+			"zone=y x",
+		},
 		{"nodeAffinity", onNodes(inZone(in, "x"), nil), required + "[0].matchExpressions[0]", "zone zone=x", "zone=y x"},
-		{"nodeAffinity", onNodes(nil, inZone(in, "x")), preferred + "[0].preference.matchExpressions[0]", "zone zone=x", "zone=y"},
-		{"nodeAffinity", onNodes(fielded("metadata.name", "n"), nil), required + "[0].matchFields[0]", "metadata.name metadata.name=n", "n"},
+		{
+			"nodeAffinity",
+			onNodes(nil, inZone(in, "x")),
+			preferred + "[0].preference.matchExpressions[0]",
+			"zone zone=x",
+			"zone=y",
+		},
+		{
+			"nodeAffinity",
+			onNodes(fielded("metadata.name", "n"), nil),
+			required + "[0].matchFields[0]",
+			"metadata.name metadata.name=n",
+			"n",
+		},
 		{"nodeAffinity", onNodes(inZone(in, "x", "y"), nil), required + "[0].matchExpressions[0]", "zone", "zone=x"},
-		{"nodeAffinity", onNodes(inZone(corev1.NodeSelectorOpNotIn, "x"), nil), required + "[0].matchExpressions[0]", "zone", "zone=x"},
+		{
+			"nodeAffinity",
+			onNodes(inZone(corev1.NodeSelectorOpNotIn, "x"), nil),
+			required + "[0].matchExpressions[0]",
+			"zone",
+			"zone=x",
+		},
 		{"nodeAffinity", onNodes(inZone(in), nil), required + "[0].matchExpressions[0]", "zone", "zone="},
-		{"nodeAffinity", onNodes(inZone(corev1.NodeSelectorOpExists), nil), required + "[0].matchExpressions[0]", "zone", "zone="},
+		{
+			"nodeAffinity",
+			onNodes(inZone(corev1.NodeSelectorOpExists), nil),
+			required + "[0].matchExpressions[0]",
+			"zone",
+			"zone=",
+		},
 		{"nodeAffinity", onNodes(nil, nil), "", "", ""},
 		{"nodeAffinity", corev1.PodSpec{Affinity: &corev1.Affinity{}}, "", "", ""},
-		{"tolerations", tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "a"}), "spec.tolerations[0]", "gpu gpu=a", "gpu=b"},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpEqual, Value: "a"}),
+			"spec.tolerations[0]",
+			"gpu gpu=a",
+			"gpu=b",
+		},
 		{"tolerations", tolerating(corev1.Toleration{Key: "gpu", Value: "a"}), "spec.tolerations[0]", "gpu gpu=a", "gpu=b"},
-		{"tolerations", tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}), "spec.tolerations[0]", "gpu", "gpu= gpu=a"},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists}),
+			"spec.tolerations[0]",
+			"gpu",
+			"gpu= gpu=a",
+		},
 		{"tolerations", tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}), "spec.tolerations[0]", "", "gpu"},
-		{"tolerations", tolerating(corev1.Toleration{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}), "", "", ""},
-		{"tolerations", tolerating(corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}), "", "", ""},
-		{"tolerations", tolerating(corev1.Toleration{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}), "spec.tolerations[0]", corev1.TaintNodeUnreachable, "gpu"},
-		{"tolerations", tolerating(corev1.Toleration{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}), "spec.tolerations[0]", corev1.TaintNodeNotReady, "gpu"},
-		{"tolerations", tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}), "spec.tolerations[0]", "gpu", "x"},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{
+				Key:      corev1.TaintNodeNotReady,
+				Operator: corev1.TolerationOpExists,
+				Effect:   corev1.TaintEffectNoExecute,
+			}),
+			"",
+			"",
+			"",
+		},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{
+				Key:      corev1.TaintNodeUnreachable,
+				Operator: corev1.TolerationOpExists,
+				Effect:   corev1.TaintEffectNoExecute,
+			}),
+			"",
+			"",
+			"",
+		},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{
+				Key:      corev1.TaintNodeUnreachable,
+				Operator: corev1.TolerationOpExists,
+				Effect:   corev1.TaintEffectNoSchedule,
+			}),
+			"spec.tolerations[0]",
+			corev1.TaintNodeUnreachable,
+			"gpu",
+		},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoExecute}),
+			"spec.tolerations[0]",
+			corev1.TaintNodeNotReady,
+			"gpu",
+		},
+		{
+			"tolerations",
+			tolerating(corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute}),
+			"spec.tolerations[0]",
+			"gpu",
+			"x",
+		},
 		{"topologySpread", spread("zone"), "spec.topologySpreadConstraints[0].topologyKey", "zone", "host"},
 		{"topologySpread", spread("zone", "zone"), "spec.topologySpreadConstraints[1].topologyKey", "zone", "host"},
 		{"runtimeClassName", corev1.PodSpec{RuntimeClassName: new("kata")}, "spec.runtimeClassName", "kata", "runc"},
@@ -81,10 +171,12 @@ func TestFields(t *testing.T) {
 	} {
 		pod := &corev1.Pod{Spec: c.spec}
 		says := func(rule plugins.Rule) string {
-			err := plugin(&placement.Space{Rules: plugins.Rules{c.field: rule}}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil)
+			err := plugin(&placement.Space{Rules: plugins.Rules{c.field: rule}}).Validate(t.Context(),
+				creating(pod, "a--web", caller("a")), nil)
 			return fmt.Sprint(err)
 		}
-		if got := says(plugins.Rule{}); (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused+": a tenant's pods may not choose their ") && c.refused != "" {
+		if got := says(plugins.Rule{}); (got == "<nil>") != (c.refused == "") ||
+			!strings.Contains(got, c.refused+": a tenant's pods may not choose their ") && c.refused != "" {
 			t.Errorf("%s, %+v: %s, want %s", c.field, c.spec, got, c.refused)
 		}
 		if got := says(plugins.Rule{Policy: plugins.Ignore}); got != "<nil>" {
@@ -95,7 +187,10 @@ func TestFields(t *testing.T) {
 				t.Errorf("%s, %+v by %s: %s", c.field, c.spec, entry, got)
 			}
 		}
-		if got := says(plugins.Rule{Policy: plugins.AllowListed, Allowed: append([]string{""}, strings.Fields(c.not)...)}); (got == "<nil>") != (c.refused == "") {
+		if got := says(plugins.Rule{
+			Policy:  plugins.AllowListed,
+			Allowed: append([]string{""}, strings.Fields(c.not)...),
+		}); (got == "<nil>") != (c.refused == "") {
 			t.Errorf("%s, %+v by %s: %s", c.field, c.spec, c.not, got)
 		}
 	}
@@ -108,7 +203,11 @@ func TestOtherPods(t *testing.T) {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: id, "x": "y"}}
 	}
 	one := func(key string, operator metav1.LabelSelectorOperator, values ...string) *metav1.LabelSelector {
-		return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "x", Operator: metav1.LabelSelectorOpExists}, {Key: key, Operator: operator, Values: values}}}
+		return &metav1.LabelSelector{
+			MatchExpressions: []metav1.LabelSelectorRequirement{
+				{Key: "x", Operator: metav1.LabelSelectorOpExists}, {Key: key, Operator: operator, Values: values},
+			},
+		}
 	}
 	for name, c := range map[string]struct {
 		term    corev1.PodAffinityTerm
@@ -121,30 +220,63 @@ func TestOtherPods(t *testing.T) {
 		"one that cannot be looked up":      {corev1.PodAffinityTerm{Namespaces: []string{"a--away"}}, ".namespaces[0]"},
 		"one that is the tenant's for now":  {corev1.PodAffinityTerm{Namespaces: []string{"free"}}, ".namespaces[0]"},
 		"one of the prefix, another's":      {corev1.PodAffinityTerm{Namespaces: []string{"a--lent"}}, ".namespaces[0]"},
-		"another's":                         {corev1.PodAffinityTerm{Namespaces: []string{"a--web", "b--web"}}, ".namespaces[1]"},
-		"all namespaces":                    {corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}, ".namespaceSelector"},
-		"the tenant's label":                {corev1.PodAffinityTerm{NamespaceSelector: by("a")}, ""},
-		"another's label":                   {corev1.PodAffinityTerm{NamespaceSelector: by("b")}, ".namespaceSelector"},
-		"in the tenant's":                   {corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "a")}, ""},
-		"in another's":                      {corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "b")}, ".namespaceSelector"},
-		"in the tenant's or another's":      {corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "a", "b")}, ".namespaceSelector"},
-		"not in the tenant's":               {corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpNotIn, "a")}, ".namespaceSelector"},
-		"by another label":                  {corev1.PodAffinityTerm{NamespaceSelector: one("team", metav1.LabelSelectorOpIn, "a")}, ".namespaceSelector"},
+		"another's": {
+			corev1.PodAffinityTerm{Namespaces: []string{"a--web", "b--web"}}, ".namespaces[1]",
+		},
+		"all namespaces":     {corev1.PodAffinityTerm{NamespaceSelector: &metav1.LabelSelector{}}, ".namespaceSelector"},
+		"the tenant's label": {corev1.PodAffinityTerm{NamespaceSelector: by("a")}, ""},
+		"another's label":    {corev1.PodAffinityTerm{NamespaceSelector: by("b")}, ".namespaceSelector"},
+		"in the tenant's": {
+			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "a")}, "",
+		},
+		"in another's": {
+			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "b")}, ".namespaceSelector",
+		},
+		"in the tenant's or another's": {
+			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpIn, "a", "b")},
+			".namespaceSelector",
+		},
+		"not in the tenant's": {
+			corev1.PodAffinityTerm{NamespaceSelector: one(tenant.Label, metav1.LabelSelectorOpNotIn, "a")}, ".namespaceSelector",
+		},
+		"by another label": {
+			corev1.PodAffinityTerm{NamespaceSelector: one("team", metav1.LabelSelectorOpIn, "a")}, ".namespaceSelector",
+		},
 	} {
 		for path, a := range map[string]*corev1.Affinity{
-			"podAffinity.required":      {PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}}},
-			"podAffinity.preferred":     {PodAffinity: &corev1.PodAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}}}},
-			"podAntiAffinity.required":  {PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}}},
-			"podAntiAffinity.preferred": {PodAntiAffinity: &corev1.PodAntiAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}}}},
+			"podAffinity.required": {
+				PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
+			},
+			"podAffinity.preferred": {
+				PodAffinity: &corev1.PodAffinity{
+					PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}},
+				},
+			},
+			"podAntiAffinity.required": {
+				PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
+			},
+			"podAntiAffinity.preferred": {
+				PodAntiAffinity: &corev1.PodAntiAffinity{
+					PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{{PodAffinityTerm: c.term}},
+				},
+			},
 		} {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
 			got := fmt.Sprint(knowing(&placement.Space{}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
-			if want := c.refused; (got == "<nil>") != (want == "") || want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
+			if want := c.refused; (got == "<nil>") != (want == "") ||
+				want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
 				t.Errorf("%s, %s: %s", name, path, got)
 			}
 		}
-		pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}}}}}
-		if err := plugin(&placement.Space{}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another of the tenant's") {
+		pod := &corev1.Pod{
+			Spec: corev1.PodSpec{
+				Affinity: &corev1.Affinity{
+					PodAffinity: &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: terms{c.term}},
+				},
+			},
+		}
+		if err := plugin(&placement.Space{}).Validate(t.Context(),
+			creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another of the tenant's") {
 			t.Errorf("%s, where nothing is known of others: %v", name, err)
 		}
 	}

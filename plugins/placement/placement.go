@@ -73,7 +73,8 @@ var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 // place returns where a write is; held is false where nothing of this holds.
 func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, held bool, err error) {
 	kind := a.GetKind().GroupKind()
-	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
+	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" ||
+		!describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
 		return place{}, false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
@@ -137,7 +138,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 }
 
 // checkBinding holds a Binding, which names the node of a Pod.
-func (p *plugin) checkBinding(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space) error {
+func (p *plugin) checkBinding(
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, space *Space,
+) error {
 	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 		return nil
 	}
@@ -183,7 +186,9 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 	return refused.Err()
 }
 
-func (p *plugin) checkTemplate(ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals) {
+func (p *plugin) checkTemplate(
+	ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals,
+) {
 	for _, f := range fields {
 		rule := at.Rules[f.name]
 		if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {

@@ -67,9 +67,10 @@ func TestWhoIsHeld(t *testing.T) {
 func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	p := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	for name, a := range map[string]admission.Attributes{
-		"no owner":       creating(on(""), "away", caller("a")),
-		"no object":      creating(nil, "a--web", caller("a")),
-		"another object": creating(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, "a--web", caller("a")),
+		"no owner":  creating(on(""), "away", caller("a")),
+		"no object": creating(nil, "a--web", caller("a")),
+		"another object": creating(&corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}},
+			"a--web", caller("a")),
 	} {
 		if err := p.Admit(t.Context(), a, nil); err == nil {
 			t.Errorf("%s: admitted", name)

@@ -74,7 +74,8 @@ func (w write) attributes() admission.Attributes {
 	if w.was != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(w.is, w.was, gv.WithKind(w.kind), w.namespace, "x", schema.GroupVersionResource{}, w.subresource, op, nil, false, w.by)
+	return admission.NewAttributesRecord(w.is, w.was, gv.WithKind(w.kind), w.namespace, "x", schema.GroupVersionResource{},
+		w.subresource, op, nil, false, w.by)
 }
 
 func deployment(node string) *appsv1.Deployment {
@@ -109,7 +110,13 @@ func stateful(nodes map[string]string) *appsv1.StatefulSet {
 
 // claiming is a StatefulSet whose templates of claims are anything.
 func claiming(templates any) runtime.Object {
-	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": map[string]any{"volumeClaimTemplates": templates, "template": map[string]any{}}}}
+	return &unstructured.Unstructured{
+		Object: map[string]any{
+			"apiVersion": "apps/v1",
+			"kind":       "StatefulSet",
+			"spec":       map[string]any{"volumeClaimTemplates": templates, "template": map[string]any{}},
+		},
+	}
 }
 
 // TestWrites: what is held of each kind and subresource, by whom; what was there before stays. Node n is on the list.
@@ -118,24 +125,45 @@ func TestWrites(t *testing.T) {
 	binding := func(node string) runtime.Object {
 		return &corev1.Binding{Target: corev1.ObjectReference{Name: node}}
 	}
-	system, controller := caller("system"), &user.DefaultInfo{Name: "system:serviceaccount:kube-system:statefulset-controller", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
+	system, controller := caller("system"), &user.DefaultInfo{
+		Name:  "system:serviceaccount:kube-system:statefulset-controller",
+		Extra: map[string][]string{tenant.ExtraKey: {"system"}},
+	}
 	type nodes = map[string]string
 	for name, c := range map[string]struct {
 		write
 		refused string
 	}{
-		"a template":                     {write{kind: "Deployment", is: deployment("m")}, "spec.template.spec.nodeName"},
-		"a template, on the list":        {write{kind: "Deployment", is: deployment("n")}, ""},
-		"a template, by the system":      {write{kind: "Deployment", is: deployment("m"), by: system}, "spec.template.spec.nodeName"},
-		"a template of the system's":     {write{kind: "Deployment", is: deployment("m"), namespace: "kube-system"}, ""},
-		"a template as it was":           {write{kind: "Deployment", is: deployment("m"), was: deployment("m")}, ""},
-		"a template that changes":        {write{kind: "Deployment", is: deployment("m"), was: deployment("o")}, "spec.template.spec.nodeName"},
-		"a template of nothing":          {write{kind: "Deployment", is: deployment(""), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}}}, "old object"},
-		"a leaving object of nothing":    {write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving}, ""},
-		"claims of nothing":              {write{kind: "StatefulSet", is: claiming("x")}, "cannot be read"},
-		"after claims of nothing":        {write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object"},
-		"another kind":                   {write{kind: "ConfigMap", is: &corev1.ConfigMap{}}, ""},
-		"the server's class":             {write{kind: "Pod", is: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, ""},
+		"a template":              {write{kind: "Deployment", is: deployment("m")}, "spec.template.spec.nodeName"},
+		"a template, on the list": {write{kind: "Deployment", is: deployment("n")}, ""},
+		"a template, by the system": {
+			write{kind: "Deployment", is: deployment("m"), by: system}, "spec.template.spec.nodeName",
+		},
+		"a template of the system's": {write{kind: "Deployment", is: deployment("m"), namespace: "kube-system"}, ""},
+		"a template as it was":       {write{kind: "Deployment", is: deployment("m"), was: deployment("m")}, ""},
+		"a template that changes": {
+			write{kind: "Deployment", is: deployment("m"), was: deployment("o")}, "spec.template.spec.nodeName",
+		},
+		"a template of nothing": {
+			write{
+				kind: "Deployment",
+				is:   deployment(""),
+				was:  &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}},
+			},
+			"old object",
+		},
+		"a leaving object of nothing": {
+			write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving},
+			"",
+		},
+		"claims of nothing": {write{kind: "StatefulSet", is: claiming("x")}, "cannot be read"},
+		"after claims of nothing": {
+			write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object",
+		},
+		"another kind": {write{kind: "ConfigMap", is: &corev1.ConfigMap{}}, ""},
+		"the server's class": {
+			write{kind: "Pod", is: &corev1.Pod{Spec: corev1.PodSpec{PriorityClassName: "standard"}}}, "",
+		},
 		"the server's class, for a node": {write{kind: "Pod", is: on("standard")}, "spec.nodeName"},
 		"a binding":                      {write{kind: "Binding", is: binding("m")}, "target.name"},
 		"a binding, on the list":         {write{kind: "Binding", is: binding("n")}, ""},
@@ -189,11 +217,15 @@ func TestWrites(t *testing.T) {
 		},
 		"a status of nothing":    {write{kind: "Pod", was: nominated(""), subresource: "status"}, "no object"},
 		"a status after nothing": {write{kind: "Pod", is: nominated("m"), subresource: "status"}, "old object"},
-		"a claim":                {write{kind: "PersistentVolumeClaim", is: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]"},
+		"a claim": {
+			write{kind: "PersistentVolumeClaim", is: claimed("m")}, "metadata.annotations[volume.kubernetes.io/selected-node]",
+		},
 		"a claim of no node":     {write{kind: "PersistentVolumeClaim", is: claimed("")}, ""},
 		"a claim, on the list":   {write{kind: "PersistentVolumeClaim", is: claimed("n")}, ""},
 		"a claim, by the system": {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: system}, ""},
-		"a claim of a template":  {write{kind: "PersistentVolumeClaim", is: claimed("m"), by: controller}, "metadata.annotations"},
+		"a claim of a template": {
+			write{kind: "PersistentVolumeClaim", is: claimed("m"), by: controller}, "metadata.annotations",
+		},
 		"a claim that a controller changes": {
 			write{
 				kind: "PersistentVolumeClaim",
@@ -203,15 +235,34 @@ func TestWrites(t *testing.T) {
 			},
 			"",
 		},
-		"a claim as it was":          {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("m")}, ""},
-		"a claim that changes":       {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o")}, "metadata.annotations"},
-		"no claim":                   {write{kind: "PersistentVolumeClaim"}, "no object"},
-		"a template of claims":       {write{kind: "StatefulSet", is: stateful(nodes{"one": "", "two": "m"})}, "spec.volumeClaimTemplates[1].metadata.annotations"},
-		"two templates as they were": {write{kind: "StatefulSet", is: stateful(nodes{"one": "m", "two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
-		"one of two taken away":      {write{kind: "StatefulSet", is: stateful(nodes{"two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, ""},
-		"another template's node":    {write{kind: "StatefulSet", is: stateful(nodes{"one": "m"}), was: stateful(nodes{"two": "m"})}, "spec.volumeClaimTemplates[0].metadata.annotations"},
+		"a claim as it was": {write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("m")}, ""},
+		"a claim that changes": {
+			write{kind: "PersistentVolumeClaim", is: claimed("m"), was: claimed("o")}, "metadata.annotations",
+		},
+		"no claim": {write{kind: "PersistentVolumeClaim"}, "no object"},
+		"a template of claims": {
+			write{kind: "StatefulSet", is: stateful(nodes{"one": "", "two": "m"})},
+			"spec.volumeClaimTemplates[1].metadata.annotations",
+		},
+		"two templates as they were": {
+			write{
+				kind: "StatefulSet",
+				is:   stateful(nodes{"one": "m", "two": "o"}),
+				was:  stateful(nodes{"one": "m", "two": "o"}),
+			},
+			"",
+		},
+		"one of two taken away": {
+			write{kind: "StatefulSet", is: stateful(nodes{"two": "o"}), was: stateful(nodes{"one": "m", "two": "o"})}, "",
+		},
+		"another template's node": {
+			write{kind: "StatefulSet", is: stateful(nodes{"one": "m"}), was: stateful(nodes{"two": "m"})},
+			"spec.volumeClaimTemplates[0].metadata.annotations",
+		},
 	} {
-		p := knowing(&placement.Space{Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}}})
+		p := knowing(&placement.Space{
+			Rules: plugins.Rules{"nodeName": {Policy: plugins.AllowListed, Allowed: []string{"n"}}},
+		})
 		got := fmt.Sprint(p.Validate(t.Context(), c.attributes(), nil))
 		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
 			t.Errorf("%s: %s, want %q", name, got, c.refused)
@@ -227,8 +278,16 @@ func TestDefaults(t *testing.T) {
 		Value:    "a",
 		Effect:   corev1.TaintEffectNoSchedule,
 	}
-	pool := placement.Defaults{NodeSelector: map[string]string{"pool": "a"}, Tolerations: []corev1.Toleration{toleration}, SchedulerName: "own"}
-	given := corev1.PodSpec{NodeSelector: map[string]string{"pool": "a"}, Tolerations: []corev1.Toleration{toleration}, SchedulerName: "own"}
+	pool := placement.Defaults{
+		NodeSelector:  map[string]string{"pool": "a"},
+		Tolerations:   []corev1.Toleration{toleration},
+		SchedulerName: "own",
+	}
+	given := corev1.PodSpec{
+		NodeSelector:  map[string]string{"pool": "a"},
+		Tolerations:   []corev1.Toleration{toleration},
+		SchedulerName: "own",
+	}
 	with := func(change func(*corev1.PodSpec)) corev1.PodSpec {
 		s := given.DeepCopy()
 		change(s)
@@ -239,22 +298,45 @@ func TestDefaults(t *testing.T) {
 		defaults placement.Defaults
 		is, want corev1.PodSpec
 	}{
-		"nothing said":               {pool, corev1.PodSpec{}, given},
-		"asked again":                {pool, given, given},
-		"the server's scheduler":     {pool, corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, given},
-		"another scheduler":          {pool, corev1.PodSpec{SchedulerName: "mine"}, with(func(s *corev1.PodSpec) { s.SchedulerName = "mine" })},
-		"more labels":                {pool, corev1.PodSpec{NodeSelector: map[string]string{"zone": "x"}}, with(func(s *corev1.PodSpec) { s.NodeSelector["zone"] = "x" })},
-		"another pool":               {pool, corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, with(func(s *corev1.PodSpec) { s.NodeSelector["pool"] = "b" })},
-		"another toleration":         {pool, tolerating(other), with(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{other, toleration} })},
-		"only labels":                {placement.Defaults{NodeSelector: pool.NodeSelector}, corev1.PodSpec{}, corev1.PodSpec{NodeSelector: pool.NodeSelector}},
-		"only tolerations":           {placement.Defaults{Tolerations: pool.Tolerations}, corev1.PodSpec{}, tolerating(toleration)},
-		"only a scheduler":           {placement.Defaults{SchedulerName: "own"}, corev1.PodSpec{}, corev1.PodSpec{SchedulerName: "own"}},
-		"the server's, and none set": {placement.Defaults{NodeSelector: pool.NodeSelector}, corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, corev1.PodSpec{NodeSelector: pool.NodeSelector, SchedulerName: corev1.DefaultSchedulerName}},
+		"nothing said":           {pool, corev1.PodSpec{}, given},
+		"asked again":            {pool, given, given},
+		"the server's scheduler": {pool, corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName}, given},
+		"another scheduler": {
+			pool, corev1.PodSpec{SchedulerName: "mine"}, with(func(s *corev1.PodSpec) { s.SchedulerName = "mine" }),
+		},
+		"more labels": {
+			pool,
+			corev1.PodSpec{NodeSelector: map[string]string{"zone": "x"}},
+			with(func(s *corev1.PodSpec) { s.NodeSelector["zone"] = "x" }),
+		},
+		"another pool": {
+			pool,
+			corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}},
+			with(func(s *corev1.PodSpec) { s.NodeSelector["pool"] = "b" }),
+		},
+		"another toleration": {
+			pool, tolerating(other), with(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{other, toleration} }),
+		},
+		"only labels": {
+			placement.Defaults{NodeSelector: pool.NodeSelector},
+			corev1.PodSpec{},
+			corev1.PodSpec{NodeSelector: pool.NodeSelector},
+		},
+		"only tolerations": {placement.Defaults{Tolerations: pool.Tolerations}, corev1.PodSpec{}, tolerating(toleration)},
+		"only a scheduler": {
+			placement.Defaults{SchedulerName: "own"}, corev1.PodSpec{}, corev1.PodSpec{SchedulerName: "own"},
+		},
+		"the server's, and none set": {
+			placement.Defaults{NodeSelector: pool.NodeSelector},
+			corev1.PodSpec{SchedulerName: corev1.DefaultSchedulerName},
+			corev1.PodSpec{NodeSelector: pool.NodeSelector, SchedulerName: corev1.DefaultSchedulerName},
+		},
 	} {
 		shared := maps.Clone(c.is.NodeSelector)
 		before := c.is.NodeSelector
 		pod := &corev1.Pod{Spec: c.is}
-		if err := knowing(&placement.Space{Defaults: c.defaults}).Admit(t.Context(), creating(pod, "a--web", caller("a")), nil); err != nil {
+		if err := knowing(&placement.Space{Defaults: c.defaults}).Admit(t.Context(),
+			creating(pod, "a--web", caller("a")), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if diff := cmp.Diff(c.want, pod.Spec); diff != "" || !maps.Equal(shared, before) {
@@ -283,22 +365,30 @@ func TestDefaultsAreOpen(t *testing.T) {
 		spec    corev1.PodSpec
 		refused string
 	}{
-		"the pool":                     {corev1.PodSpec{}, ""},
-		"another label":                {corev1.PodSpec{NodeSelector: map[string]string{"pool": "a", "zone": ""}}, "spec.nodeSelector[zone]"},
-		"another value":                {corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, "spec.nodeSelector[pool]"},
-		"the toleration":               {tolerating(corev1.Toleration{Key: "pool", Value: "a"}), ""},
-		"the toleration, spelt out":    {tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "a"}), ""},
+		"the pool": {corev1.PodSpec{}, ""},
+		"another label": {
+			corev1.PodSpec{NodeSelector: map[string]string{"pool": "a", "zone": ""}}, "spec.nodeSelector[zone]",
+		},
+		"another value":  {corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, "spec.nodeSelector[pool]"},
+		"the toleration": {tolerating(corev1.Toleration{Key: "pool", Value: "a"}), ""},
+		"the toleration, spelt out": {
+			tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpEqual, Value: "a"}), "",
+		},
 		"the toleration's other value": {tolerating(corev1.Toleration{Key: "pool", Value: "b"}), "spec.tolerations[0]"},
 		"the toleration's other key":   {tolerating(corev1.Toleration{Key: "pools", Value: "a"}), "spec.tolerations[0]"},
-		"any value of it":              {tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpExists}), "spec.tolerations[0]"},
-		"one of any value":             {tolerating(corev1.Toleration{Key: "all", Operator: corev1.TolerationOpExists}), ""},
-		"one of no value":              {tolerating(corev1.Toleration{Key: "all"}), "spec.tolerations[0]"},
-		"the scheduler":                {corev1.PodSpec{SchedulerName: "own"}, ""},
-		"another scheduler":            {corev1.PodSpec{SchedulerName: "mine"}, "spec.schedulerName"},
-		"a node named as the pool":     {corev1.PodSpec{NodeName: "own"}, "spec.nodeName"},
+		"any value of it": {
+			tolerating(corev1.Toleration{Key: "pool", Operator: corev1.TolerationOpExists}), "spec.tolerations[0]",
+		},
+		"one of any value":         {tolerating(corev1.Toleration{Key: "all", Operator: corev1.TolerationOpExists}), ""},
+		"one of no value":          {tolerating(corev1.Toleration{Key: "all"}), "spec.tolerations[0]"},
+		"the scheduler":            {corev1.PodSpec{SchedulerName: "own"}, ""},
+		"another scheduler":        {corev1.PodSpec{SchedulerName: "mine"}, "spec.schedulerName"},
+		"a node named as the pool": {corev1.PodSpec{NodeName: "own"}, "spec.nodeName"},
 	} {
 		pod := &corev1.Pod{Spec: pinned(c.spec)}
-		got := fmt.Sprint(knowing(&placement.Space{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+		got := fmt.Sprint(
+			knowing(&placement.Space{Defaults: pool}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil),
+		)
 		if (got == "<nil>") != (c.refused == "") || !strings.Contains(got, c.refused) {
 			t.Errorf("%s: %s, want %q", name, got, c.refused)
 		}
@@ -321,7 +411,8 @@ func TestWhoGetsDefaults(t *testing.T) {
 	} {
 		pod := on("")
 		c.is = pod
-		if err := knowing(&placement.Space{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(), c.attributes(), nil); err != nil || (pod.Spec.SchedulerName == "own") != c.given {
+		if err := knowing(&placement.Space{Defaults: placement.Defaults{SchedulerName: "own"}}).Admit(t.Context(),
+			c.attributes(), nil); err != nil || (pod.Spec.SchedulerName == "own") != c.given {
 			t.Errorf("%s: %v, %q", name, err, pod.Spec.SchedulerName)
 		}
 	}

@@ -152,7 +152,8 @@ func images(s *corev1.PodSpec) []item {
 		add(fmt.Sprintf("containers[%d]", i), "image", s.Containers[i].Image, s.Containers[i].ImagePullPolicy)
 	}
 	for i := range s.EphemeralContainers {
-		add(fmt.Sprintf("ephemeralContainers[%d]", i), "image", s.EphemeralContainers[i].Image, s.EphemeralContainers[i].ImagePullPolicy)
+		add(fmt.Sprintf("ephemeralContainers[%d]", i), "image", s.EphemeralContainers[i].Image,
+			s.EphemeralContainers[i].ImagePullPolicy)
 	}
 	for i := range s.Volumes {
 		if image := s.Volumes[i].Image; image != nil {
@@ -270,7 +271,8 @@ func gateway(kind string) reader {
 			if err != nil {
 				return nil, err
 			}
-			made, _, err := unstructured.NestedStringMap(object, "spec", "infrastructure", "annotations") // of what the controller makes
+			// of what the controller makes
+			made, _, err := unstructured.NestedStringMap(object, "spec", "infrastructure", "annotations")
 			if err != nil {
 				return nil, plugins.ErrObject
 			}

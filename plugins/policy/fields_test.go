@@ -66,64 +66,151 @@ func TestFields(t *testing.T) {
 		{"v1", "Service", `{spec: {}}`, nil},
 		{"v1", "Service", `{spec: {type: NodePort}}`, []string{"serviceTypes spec.type=NodePort"}},
 		{
-			"v1", "Service", `{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com, b.example.com,", external-dns.io/internal-hostname: c, external-dns.io/ttl: d, other.io/hostname: e}}}`,
-			[]string{"hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=a.example.com", "hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=b.example.com", "hosts metadata.annotations[external-dns.io/internal-hostname]=c"},
+			"v1",
+			"Service",
+			`{metadata: {annotations: {external-dns.alpha.kubernetes.io/hostname: "a.example.com, b.example.com,", ` +
+				`external-dns.io/internal-hostname: c, external-dns.io/ttl: d, other.io/hostname: e}}}`,
+			[]string{
+				"hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=a.example.com",
+				"hosts metadata.annotations[external-dns.alpha.kubernetes.io/hostname]=b.example.com",
+				"hosts metadata.annotations[external-dns.io/internal-hostname]=c",
+			},
 		},
-		{"v1", "PersistentVolumeClaim", `{spec: {storageClassName: fast}}`, []string{"storageClasses spec.storageClassName=fast"}},
-		{"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="}},
-		{"v1", "PersistentVolumeClaim", `{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}, spec: {storageClassName: fast}}`, []string{"storageClasses metadata.annotations[volume.beta.kubernetes.io/storage-class]=slow"}},
-		{"networking.k8s.io/v1", "Ingress", `{spec: {ingressClassName: c}}`, []string{"ingressClasses spec.ingressClassName=c"}},
-		{"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="}},
-		{"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}}`, []string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o"}},
 		{
-			"networking.k8s.io/v1", "Ingress", `{metadata: {annotations: {kubernetes.io/ingress.class: o}}, spec: {ingressClassName: c, defaultBackend: {}}}`,
-			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o", "ingressClasses spec.ingressClassName=c", "hosts spec.defaultBackend="},
+			"v1",
+			"PersistentVolumeClaim",
+			`{spec: {storageClassName: fast}}`,
+			[]string{"storageClasses spec.storageClassName=fast"},
+		},
+		{"v1", "PersistentVolumeClaim", `{spec: {}}`, []string{"storageClasses spec.storageClassName="}},
+		{
+			"v1",
+			"PersistentVolumeClaim",
+			`{metadata: {annotations: {volume.beta.kubernetes.io/storage-class: slow}}, spec: {storageClassName: fast}}`,
+			[]string{"storageClasses metadata.annotations[volume.beta.kubernetes.io/storage-class]=slow"},
 		},
 		{
 			"networking.k8s.io/v1",
 			"Ingress",
-			`{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
+			`{spec: {ingressClassName: c}}`,
+			[]string{"ingressClasses spec.ingressClassName=c"},
+		},
+		{"networking.k8s.io/v1", "Ingress", `{}`, []string{"ingressClasses spec.ingressClassName="}},
+		{
+			"networking.k8s.io/v1",
+			"Ingress",
+			`{metadata: {annotations: {kubernetes.io/ingress.class: o}}}`,
+			[]string{"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o"},
+		},
+		{
+			"networking.k8s.io/v1",
+			"Ingress",
+			`{metadata: {annotations: {kubernetes.io/ingress.class: o}}, spec: {ingressClassName: c, defaultBackend: {}}}`,
 			[]string{
-				"ingressClasses spec.ingressClassName=c", "hosts spec.rules[0].host=h", "hosts spec.rules[1].host=", "hosts spec.tls[0].hosts[0]=s", "hosts spec.tls[1].hosts=",
-				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=x", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=y", "hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z",
+				"ingressClasses metadata.annotations[kubernetes.io/ingress.class]=o", "ingressClasses spec.ingressClassName=c",
+				"hosts spec.defaultBackend=",
+			},
+		},
+		{
+			"networking.k8s.io/v1",
+			"Ingress",
+			`{metadata: {annotations: {nginx.ingress.kubernetes.io/server-alias: "x y,z"}}, ` +
+				`spec: {ingressClassName: c, rules: [{host: h}, {}], tls: [{hosts: [s]}, {}]}}`,
+			[]string{
+				"ingressClasses spec.ingressClassName=c", "hosts spec.rules[0].host=h", "hosts spec.rules[1].host=",
+				"hosts spec.tls[0].hosts[0]=s", "hosts spec.tls[1].hosts=",
+				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=x",
+				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=y",
+				"hosts metadata.annotations[nginx.ingress.kubernetes.io/server-alias]=z",
 			},
 		},
 		{"networking.k8s.io/v1", "NetworkPolicy", `{}`, nil},
 		{gateways, "Gateway", `{spec: {}}`, []string{"gatewayClasses spec.gatewayClassName="}},
 		{
-			gateways, "Gateway", `{spec: {gatewayClassName: c, infrastructure: {annotations: {external-dns.io/hostname: i}}, listeners: [{hostname: h, protocol: HTTP}, {protocol: TLS}, {hostname: t, protocol: TCP}, {protocol: UDP}]}}`,
-			[]string{"gatewayClasses spec.gatewayClassName=c", "hosts spec.listeners[0].hostname=h", "hosts spec.listeners[1].hostname=", "hosts spec.infrastructure.annotations[external-dns.io/hostname]=i"},
+			gateways,
+			"Gateway",
+			`{spec: {gatewayClassName: c, infrastructure: {annotations: {external-dns.io/hostname: i}}, ` +
+				`listeners: [{hostname: h, protocol: HTTP}, {protocol: TLS}, {hostname: t, protocol: TCP}, {protocol: UDP}]}}`,
+			[]string{
+				"gatewayClasses spec.gatewayClassName=c", "hosts spec.listeners[0].hostname=h", "hosts spec.listeners[1].hostname=",
+				"hosts spec.infrastructure.annotations[external-dns.io/hostname]=i",
+			},
 		},
 		{gateways, "ListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
-		{experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"}},
-		{gateways, "HTTPRoute", `{spec: {hostnames: [h, i]}}`, []string{"hosts spec.hostnames[0]=h", "hosts spec.hostnames[1]=i"}},
+		{
+			experimental, "XListenerSet", `{spec: {listeners: [{hostname: h}]}}`, []string{"hosts spec.listeners[0].hostname=h"},
+		},
+		{
+			gateways,
+			"HTTPRoute",
+			`{spec: {hostnames: [h, i]}}`,
+			[]string{"hosts spec.hostnames[0]=h", "hosts spec.hostnames[1]=i"},
+		},
 		{gateways, "GRPCRoute", `{spec: {}}`, []string{"hosts spec.hostnames="}},
-		{gateways, "TLSRoute", `{metadata: {annotations: {external-dns.io/hostname: a}}, spec: {hostnames: [h]}}`, []string{"hosts spec.hostnames[0]=h", "hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{
+			gateways,
+			"TLSRoute",
+			`{metadata: {annotations: {external-dns.io/hostname: a}}, spec: {hostnames: [h]}}`,
+			[]string{"hosts spec.hostnames[0]=h", "hosts metadata.annotations[external-dns.io/hostname]=a"},
+		},
 		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Service}]}}`, nil},
-		{gateways, "HTTPRoute", `{spec: {hostnames: [h], parentRefs: [{group: "", kind: Service}]}}`, []string{"hosts spec.hostnames[0]=h"}},
+		{
+			gateways,
+			"HTTPRoute",
+			`{spec: {hostnames: [h], parentRefs: [{group: "", kind: Service}]}}`,
+			[]string{"hosts spec.hostnames[0]=h"},
+		},
 		{gateways, "HTTPRoute", `{spec: {parentRefs: [{kind: Service}]}}`, []string{"hosts spec.hostnames="}},
 		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Gateway}]}}`, []string{"hosts spec.hostnames="}},
-		{gateways, "HTTPRoute", `{spec: {parentRefs: [{group: "", kind: Service}, {name: g}]}}`, []string{"hosts spec.hostnames="}},
+		{
+			gateways,
+			"HTTPRoute",
+			`{spec: {parentRefs: [{group: "", kind: Service}, {name: g}]}}`,
+			[]string{"hosts spec.hostnames="},
+		},
 		{gateways, "HTTPRoute", `{spec: {parentRefs: []}}`, []string{"hosts spec.hostnames="}},
 		{gateways, "TCPRoute", `{spec: {hostnames: [h]}}`, nil},
-		{gateways, "UDPRoute", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{
+			gateways,
+			"UDPRoute",
+			`{metadata: {annotations: {external-dns.io/hostname: a}}}`,
+			[]string{"hosts metadata.annotations[external-dns.io/hostname]=a"},
+		},
 		{gateways, "ReferenceGrant", `{spec: {hostnames: [h]}}`, nil},
 		{"example.com/v1", "Gateway", `{spec: {gatewayClassName: c}}`, nil},
-		{"v1", "Binding", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
-		{"v1", "Pod", `{metadata: {annotations: {external-dns.io/hostname: a}}}`, []string{"hosts metadata.annotations[external-dns.io/hostname]=a"}},
+		{
+			"v1",
+			"Binding",
+			`{metadata: {annotations: {external-dns.io/hostname: a}}}`,
+			[]string{"hosts metadata.annotations[external-dns.io/hostname]=a"},
+		},
+		{
+			"v1",
+			"Pod",
+			`{metadata: {annotations: {external-dns.io/hostname: a}}}`,
+			[]string{"hosts metadata.annotations[external-dns.io/hostname]=a"},
+		},
 		{"v1", "ReplicationController", `{spec: {template: {metadata: {annotations: {external-dns.io/hostname: a}}}}}`, nil},
 		{
 			"v1",
 			"Pod",
-			`{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
+			`{spec: {initContainers: [{image: i, imagePullPolicy: Never}], containers: [{image: c}, {}], ` +
+				`ephemeralContainers: [{image: e}], volumes: [{name: v, image: {reference: r, pullPolicy: Always}}, {name: w}]}}`,
 			[]string{
-				"imageRegistries spec.initContainers[0].image=i", "imagePullPolicies spec.initContainers[0].imagePullPolicy=Never", "imageRegistries spec.containers[0].image=c", "imageRegistries spec.ephemeralContainers[0].image=e",
+				"imageRegistries spec.initContainers[0].image=i", "imagePullPolicies spec.initContainers[0].imagePullPolicy=Never",
+				"imageRegistries spec.containers[0].image=c", "imageRegistries spec.ephemeralContainers[0].image=e",
 				"imageRegistries spec.volumes[0].image.reference=r", "imagePullPolicies spec.volumes[0].image.pullPolicy=Always",
 			},
 		},
 		{
-			"apps/v1", "Deployment", `{spec: {template: {spec: {containers: [{image: c}], volumes: [{ephemeral: {volumeClaimTemplate: {spec: {storageClassName: fast}}}}, {ephemeral: {volumeClaimTemplate: {spec: {}}}}]}}}}`,
-			[]string{"imageRegistries spec.template.spec.containers[0].image=c", "storageClasses spec.template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.storageClassName=fast"},
+			"apps/v1",
+			"Deployment",
+			`{spec: {template: {spec: {containers: [{image: c}], volumes: [{ephemeral: {volumeClaimTemplate: {spec: ` +
+				`{storageClassName: fast}}}}, {ephemeral: {volumeClaimTemplate: {spec: {}}}}]}}}}`,
+			[]string{
+				"imageRegistries spec.template.spec.containers[0].image=c",
+				"storageClasses spec.template.spec.volumes[0].ephemeral.volumeClaimTemplate.spec.storageClassName=fast",
+			},
 		},
 	} {
 		obj := read(t, c.apiVersion, c.kind, c.text)
@@ -135,7 +222,9 @@ func TestFields(t *testing.T) {
 func TestWhatCannotBeRead(t *testing.T) {
 	const gateways = "gateway.networking.k8s.io/v1"
 	open := plugins.Rules{}
-	for _, field := range []string{policy.ImageRegistries, policy.Hosts, policy.GatewayClasses, policy.StorageClasses, policy.ServiceTypes} {
+	for _, field := range []string{
+		policy.ImageRegistries, policy.Hosts, policy.GatewayClasses, policy.StorageClasses, policy.ServiceTypes,
+	} {
 		open[field] = plugins.Rule{Policy: plugins.Ignore}
 	}
 	p := plugin(acme(t), nil, open)
@@ -158,7 +247,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 		}
 	}
 	for _, obj := range []runtime.Object{nil, &metav1.Status{}} {
-		a := admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("Binding"), "ns", "x", corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, nil, false, caller("a"))
+		a := admission.NewAttributesRecord(obj, nil, corev1.SchemeGroupVersion.WithKind("Binding"), "ns", "x",
+			corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, nil, false, caller("a"))
 		if err := p.Validate(t.Context(), a, nil); err == nil {
 			t.Errorf("a binding that is %v is admitted", obj)
 		}
@@ -169,16 +259,22 @@ func TestWhatCannotBeRead(t *testing.T) {
 func TestUpdates(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	service := func(kind corev1.ServiceType) *corev1.Service {
-		return &corev1.Service{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Spec: corev1.ServiceSpec{Type: kind}}
+		return &corev1.Service{
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
+			Spec:     corev1.ServiceSpec{Type: kind},
+		}
 	}
 	two := pod("b")
 	two.Spec.Containers = append(two.Spec.Containers, corev1.Container{Image: "a"})
 	always := pod("")
 	always.Spec.Containers[0].ImagePullPolicy = corev1.PullAlways
 	says(t, "the same", p.Validate(t.Context(), writing(service("NodePort"), service("NodePort"), caller("a")), nil))
-	says(t, "another", p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil), "serviceTypes spec.type=NodePort")
-	says(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil), "imageRegistries spec.containers[0].image=b")
-	says(t, "the same word in another field", p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil), "imageRegistries spec.containers[0].image=Always")
+	says(t, "another", p.Validate(t.Context(), writing(service("NodePort"), service("LoadBalancer"), caller("a")), nil),
+		"serviceTypes spec.type=NodePort")
+	says(t, "elsewhere, with another", p.Validate(t.Context(), writing(two, pod("a"), caller("a")), nil),
+		"imageRegistries spec.containers[0].image=b")
+	says(t, "the same word in another field", p.Validate(t.Context(), writing(pod("Always"), always, caller("a")), nil),
+		"imageRegistries spec.containers[0].image=Always")
 }
 
 // TestSubresources: of a pod's status only what its annotations say is held, and of other workloads' nothing.
@@ -193,17 +289,36 @@ func TestSubresources(t *testing.T) {
 		is                     runtime.Object
 		want                   []string
 	}{
-		{corev1.SchemeGroupVersion.WithKind("Pod"), "status", "ns", annotated, []string{"hosts metadata.annotations[external-dns.io/hostname]=h"}},
-		{corev1.SchemeGroupVersion.WithKind("Pod"), "ephemeralcontainers", "ns", annotated, []string{"hosts metadata.annotations[external-dns.io/hostname]=h", "imageRegistries spec.containers[0].image=x"}},
+		{
+			corev1.SchemeGroupVersion.WithKind("Pod"),
+			"status",
+			"ns",
+			annotated,
+			[]string{"hosts metadata.annotations[external-dns.io/hostname]=h"},
+		},
+		{
+			corev1.SchemeGroupVersion.WithKind("Pod"),
+			"ephemeralcontainers",
+			"ns",
+			annotated,
+			[]string{"hosts metadata.annotations[external-dns.io/hostname]=h", "imageRegistries spec.containers[0].image=x"},
+		},
 		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "status", "ns", deployment, nil},
-		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "", "ns", deployment, []string{"imageRegistries spec.template.spec.containers[0].image=x"}},
+		{
+			appsv1.SchemeGroupVersion.WithKind("Deployment"),
+			"",
+			"ns",
+			deployment,
+			[]string{"imageRegistries spec.template.spec.containers[0].image=x"},
+		},
 		{appsv1.SchemeGroupVersion.WithKind("Deployment"), "", "", deployment, nil},
 	} {
 		was := runtime.Object(&corev1.Pod{})
 		if c.kind.Kind == "Deployment" {
 			was = &appsv1.Deployment{}
 		}
-		a := admission.NewAttributesRecord(c.is, was, c.kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource, admission.Update, nil, false, caller("a"))
+		a := admission.NewAttributesRecord(c.is, was, c.kind, c.namespace, "x", schema.GroupVersionResource{}, c.subresource,
+			admission.Update, nil, false, caller("a"))
 		says(t, c.kind.Kind+"/"+c.subresource, p.Validate(t.Context(), a, nil), c.want...)
 	}
 }
@@ -262,7 +377,8 @@ func TestEntries(t *testing.T) {
 			obj = read(t, "networking.k8s.io/v1", "Ingress", fmt.Sprintf("{spec: {ingressClassName: %q}}", c.value))
 		}
 		for name, want := range map[string]bool{"a": c.a, "x.y": c.dotted} {
-			err := listing(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).Validate(t.Context(), creating(obj, caller("system")), nil)
+			err := listing(name, plugins.Rules{c.field: {Policy: plugins.AllowListed, Allowed: []string{"else", c.entry}}}).
+				Validate(t.Context(), creating(obj, caller("system")), nil)
 			if (err == nil) != want {
 				t.Errorf("%s, %q by %q for %s: %v", c.field, c.value, c.entry, name, err)
 			}

@@ -65,7 +65,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-func check(a admission.Attributes, o admission.ObjectInterfaces, read reader, owner tenant.ID, rules plugins.Rules) error {
+func check(
+	a admission.Attributes, o admission.ObjectInterfaces, read reader, owner tenant.ID, rules plugins.Rules,
+) error {
 	type said struct{ field, value string }
 	before := map[said]bool{}
 	if a.GetOperation() == admission.Update {

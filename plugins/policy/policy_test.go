@@ -57,7 +57,8 @@ func writing(obj, old runtime.Object, u user.Info) admission.Attributes {
 	if old != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(obj, old, kind, "ns", "x", schema.GroupVersionResource{Version: kind.Version, Group: kind.Group}, "", op, nil, false, u)
+	return admission.NewAttributesRecord(obj, old, kind, "ns", "x",
+		schema.GroupVersionResource{Version: kind.Version, Group: kind.Group}, "", op, nil, false, u)
 }
 
 func pod(image string) *corev1.Pod {
@@ -77,11 +78,13 @@ func TestWhoIsHeld(t *testing.T) {
 		"the system tenant":               {plugin(a, nil, zero), caller("system"), true},
 		"a kubelet":                       {plugin(a, nil, zero), caller("system", user.NodesGroup), false},
 		"a tenant in the kubelets' group": {plugin(a, nil, zero), caller("a", user.NodesGroup), true},
-		"nobody in the kubelets' group":   {plugin(a, nil, zero), &user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true},
-		"the system tenant's namespace":   {plugin(tenant.System(), nil, zero), caller("a"), false},
-		"nobody's namespace":              {plugin(tenant.ID{}, nil, zero), caller("a"), true},
-		"an owner who is not known":       {plugin(tenant.System(), errors.New("away"), zero), caller("system"), true},
-		"a tenant of whom nothing holds":  {plugin(a, nil, nil), caller("a"), false},
+		"nobody in the kubelets' group": {
+			plugin(a, nil, zero), &user.DefaultInfo{Name: "x", Groups: []string{user.NodesGroup}}, true,
+		},
+		"the system tenant's namespace":  {plugin(tenant.System(), nil, zero), caller("a"), false},
+		"nobody's namespace":             {plugin(tenant.ID{}, nil, zero), caller("a"), true},
+		"an owner who is not known":      {plugin(tenant.System(), errors.New("away"), zero), caller("system"), true},
+		"a tenant of whom nothing holds": {plugin(a, nil, nil), caller("a"), false},
 	} {
 		err := c.plugin.Validate(t.Context(), creating(pod("nginx"), c.by), nil)
 		if (err != nil) != c.held {
@@ -102,13 +105,16 @@ func TestZeroRules(t *testing.T) {
 		}}
 	}
 	for field, obj := range map[string]runtime.Object{
-		policy.ImageRegistries:   pod("nginx"),
-		policy.ImagePullPolicies: &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{ImagePullPolicy: corev1.PullAlways}}}},
-		policy.IngressClasses:    object("networking.k8s.io/v1", "Ingress", map[string]any{"ingressClassName": "c"}),
-		policy.GatewayClasses:    object("gateway.networking.k8s.io/v1", "Gateway", map[string]any{"gatewayClassName": "c"}),
-		policy.Hosts:             object("gateway.networking.k8s.io/v1", "HTTPRoute", map[string]any{"hostnames": []any{"h.example.com"}}),
-		policy.StorageClasses:    object("v1", "PersistentVolumeClaim", map[string]any{"storageClassName": "c"}),
-		policy.ServiceTypes:      object("v1", "Service", map[string]any{"type": "LoadBalancer"}),
+		policy.ImageRegistries: pod("nginx"),
+		policy.ImagePullPolicies: &corev1.Pod{
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{ImagePullPolicy: corev1.PullAlways}}},
+		},
+		policy.IngressClasses: object("networking.k8s.io/v1", "Ingress", map[string]any{"ingressClassName": "c"}),
+		policy.GatewayClasses: object("gateway.networking.k8s.io/v1", "Gateway", map[string]any{"gatewayClassName": "c"}),
+		policy.Hosts: object("gateway.networking.k8s.io/v1", "HTTPRoute",
+			map[string]any{"hostnames": []any{"h.example.com"}}),
+		policy.StorageClasses: object("v1", "PersistentVolumeClaim", map[string]any{"storageClassName": "c"}),
+		policy.ServiceTypes:   object("v1", "Service", map[string]any{"type": "LoadBalancer"}),
 	} {
 		err := p.Validate(t.Context(), creating(obj, caller("a")), nil)
 		if err == nil || !strings.Contains(err.Error(), "admission.policy."+field+" allows none") {
@@ -119,7 +125,8 @@ func TestZeroRules(t *testing.T) {
 
 // TestAllIsToldAtOnce: an error names all that is refused.
 func TestAllIsToldAtOnce(t *testing.T) {
-	p := plugin(acme(t), nil, plugins.Rules{policy.ImageRegistries: {Policy: plugins.AllowListed, Allowed: []string{"docker.io/{tenant}"}}})
+	p := plugin(acme(t), nil,
+		plugins.Rules{policy.ImageRegistries: {Policy: plugins.AllowListed, Allowed: []string{"docker.io/{tenant}"}}})
 	is := pod("nginx")
 	is.Spec.InitContainers = []corev1.Container{{Image: "busybox", ImagePullPolicy: corev1.PullNever}}
 	err := p.Validate(t.Context(), creating(is, caller("a")), nil)
@@ -138,7 +145,13 @@ func TestLeaving(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()
 	broken := func(deleted *metav1.Time) runtime.Object {
-		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "Gateway", "spec": map[string]any{"listeners": "x", "gatewayClassName": "c"}}}
+		u := &unstructured.Unstructured{
+			Object: map[string]any{
+				"apiVersion": "gateway.networking.k8s.io/v1",
+				"kind":       "Gateway",
+				"spec":       map[string]any{"listeners": "x", "gatewayClassName": "c"},
+			},
+		}
 		u.SetDeletionTimestamp(deleted)
 		return u
 	}
@@ -148,11 +161,14 @@ func TestLeaving(t *testing.T) {
 	if err := p.Validate(t.Context(), writing(broken(nil), broken(nil), caller("a")), nil); err == nil {
 		t.Error("what cannot be read was admitted")
 	}
-	unknown := admission.NewAttributesRecord(pod(""), nil, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "x", corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Update, nil, false, caller("a"))
+	unknown := admission.NewAttributesRecord(pod(""), nil, corev1.SchemeGroupVersion.WithKind("Pod"), "ns", "x",
+		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Update, nil, false, caller("a"))
 	if err := p.Validate(t.Context(), unknown, nil); err == nil {
 		t.Error("an update of nothing was admitted")
 	}
-	metadata := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "gateway.networking.k8s.io/v1", Kind: "Gateway"}}
+	metadata := &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: "gateway.networking.k8s.io/v1", Kind: "Gateway"},
+	}
 	if err := p.Validate(t.Context(), creating(metadata, caller("a")), nil); err == nil {
 		t.Error("metadata alone was admitted")
 	}
@@ -160,16 +176,21 @@ func TestLeaving(t *testing.T) {
 
 // FuzzImages: an image that is admitted by a repository's entry is pulled from there.
 func FuzzImages(f *testing.F) {
-	for _, image := range []string{"nginx", "r.example.com/a/x:1", "r.example.com/a", "R.example.com/a/x", "r.example.com/ab", "r.example.com:5000/a", "r.example.com/a@sha256:x", "r.example.com/../a"} {
+	for _, image := range []string{
+		"nginx", "r.example.com/a/x:1", "r.example.com/a", "R.example.com/a/x", "r.example.com/ab", "r.example.com:5000/a",
+		"r.example.com/a@sha256:x", "r.example.com/../a",
+	} {
 		f.Add(image)
 	}
-	p := plugin(acme(f), nil, plugins.Rules{policy.ImageRegistries: {Policy: plugins.AllowListed, Allowed: []string{"r.example.com/{tenant}"}}})
+	p := plugin(acme(f), nil,
+		plugins.Rules{policy.ImageRegistries: {Policy: plugins.AllowListed, Allowed: []string{"r.example.com/{tenant}"}}})
 	f.Fuzz(func(t *testing.T, image string) {
 		if err := p.Validate(t.Context(), creating(pod(image), caller("a")), nil); err != nil || image == "" {
 			return
 		}
 		named, err := reference.ParseNormalizedNamed(image)
-		if err != nil || !strings.EqualFold(reference.Domain(named), "r.example.com") || reference.Path(named) != "a" && !strings.HasPrefix(reference.Path(named), "a/") {
+		if err != nil || !strings.EqualFold(reference.Domain(named), "r.example.com") ||
+			reference.Path(named) != "a" && !strings.HasPrefix(reference.Path(named), "a/") {
 			t.Errorf("%q: %v, %v", image, named, err)
 		}
 	})
@@ -177,16 +198,28 @@ func FuzzImages(f *testing.F) {
 
 // FuzzHosts: a host that is admitted by an entry is the entry's own or beneath it, and nothing but one host.
 func FuzzHosts(f *testing.F) {
-	for _, host := range []string{"a.example.com", "x.a.example.com", "*.a.example.com", "x.A.example.com", "xa.example.com", "x.a.example.com.", "~^x.a.example.com", "x,y.a.example.com", ""} {
+	for _, host := range []string{
+		"a.example.com", "x.a.example.com", "*.a.example.com", "x.A.example.com", "xa.example.com", "x.a.example.com.",
+		"~^x.a.example.com", "x,y.a.example.com", "",
+	} {
 		f.Add(host)
 	}
-	p := plugin(acme(f), nil, plugins.Rules{policy.Hosts: {Policy: plugins.AllowListed, Allowed: []string{"*.{tenant}.example.com"}}})
+	p := plugin(acme(f), nil,
+		plugins.Rules{policy.Hosts: {Policy: plugins.AllowListed, Allowed: []string{"*.{tenant}.example.com"}}})
 	f.Fuzz(func(t *testing.T, host string) {
-		route := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "gateway.networking.k8s.io/v1", "kind": "HTTPRoute", "spec": map[string]any{"hostnames": []any{host}}}}
+		route := &unstructured.Unstructured{
+			Object: map[string]any{
+				"apiVersion": "gateway.networking.k8s.io/v1",
+				"kind":       "HTTPRoute",
+				"spec":       map[string]any{"hostnames": []any{host}},
+			},
+		}
 		if err := p.Validate(t.Context(), creating(route, caller("a")), nil); err != nil {
 			return
 		}
-		if !strings.HasSuffix(strings.ToLower(host), ".a.example.com") || strings.Trim(strings.ToLower(host), "*abcdefghijklmnopqrstuvwxyz0123456789.-") != "" || strings.LastIndex(host, "*") > 0 {
+		if !strings.HasSuffix(strings.ToLower(host), ".a.example.com") ||
+			strings.Trim(strings.ToLower(host), "*abcdefghijklmnopqrstuvwxyz0123456789.-") != "" ||
+			strings.LastIndex(host, "*") > 0 {
 			t.Errorf("%q is admitted", host)
 		}
 	})

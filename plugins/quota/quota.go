@@ -118,7 +118,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	err = p.charge(ctx, owner, a, o)
-	for deadline := p.Now().Add(patience); errors.Is(err, ErrUnknown) && p.Now().Before(deadline); err = p.charge(ctx, owner, a, o) {
+	for deadline := p.Now().Add(patience); errors.Is(err, ErrUnknown) &&
+		p.Now().Before(deadline); err = p.charge(ctx, owner, a, o) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -136,14 +137,16 @@ func refuse(a admission.Attributes, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown):
-		return apierrors.NewTooManyRequests(fmt.Sprintf("%s %q: %v: try again", a.GetResource().GroupResource(), a.GetName(), err), 0)
+		return apierrors.NewTooManyRequests(fmt.Sprintf("%s %q: %v: try again",
+			a.GetResource().GroupResource(), a.GetName(), err), 0)
 	}
 	return admission.NewForbidden(a, err)
 }
 
 // isManaged reports whether the server makes what it gives.
 func (p *plugin) isManaged(a admission.Attributes) bool {
-	if p.Managed == nil || a.GetOperation() != admission.Create || a.GetNamespace() == "" || !p.Managed(a.GetResource().GroupResource()) {
+	if p.Managed == nil || a.GetOperation() != admission.Create || a.GetNamespace() == "" ||
+		!p.Managed(a.GetResource().GroupResource()) {
 		return false
 	}
 	_, is, err := plugins.Stored(a)
@@ -178,7 +181,9 @@ func newOwner(a admission.Attributes) (tenant.ID, error) {
 	return tenant.Parse(label)
 }
 
-func (p *plugin) charge(ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (p *plugin) charge(
+	ctx context.Context, owner tenant.ID, a admission.Attributes, o admission.ObjectInterfaces,
+) error {
 	states, err := p.Store.Of(ctx, owner)
 	if err != nil {
 		return unread(ctx, owner, err)
@@ -224,7 +229,8 @@ func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 		return admission.NewForbidden(a, err)
 	}
 	for name := range hard {
-		if of, known := Resource(corev1.ResourceName(name)); !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
+		if of, known := Resource(corev1.ResourceName(name)); !known ||
+			of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses it", strings.Join(field, "."), name))
 		}
 	}
@@ -267,7 +273,9 @@ func govern(states []*State, of schema.GroupResource) bool {
 	return false
 }
 
-func (p *plugin) request(a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource) (*request, error) {
+func (p *plugin) request(
+	a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource,
+) (*request, error) {
 	now := p.Now()
 	r := &request{
 		expires:  now.Add(p.Reservation),

@@ -146,7 +146,9 @@ type Counted struct {
 // namespace use. counted are the names that were looked at, others stay as they are; gone are objects
 // that were seen and are not there any more. What is reserved stays so until the object is seen with that much, is gone, or
 // its time is over: it may have been let through and be stored any moment.
-func (s *State) Recount(objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time) (*State, map[string]corev1.ResourceList) {
+func (s *State) Recount(
+	objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time,
+) (*State, map[string]corev1.ResourceList) {
 	reserved := map[types.UID]Reservation{}
 	for _, r := range s.Reserved {
 		if now.Before(r.Expires) && !gone(r.UID) {

@@ -172,7 +172,8 @@ func neverExceeded(t *testing.T, random *rand.Rand) {
 
 func creating(uid types.UID) admission.Attributes {
 	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: string(uid), Namespace: "a--web", UID: uid}}
-	return admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", string(uid),
+	return admission.NewAttributesRecord(object, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web",
+		string(uid),
 		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false, nil)
 }
 
@@ -192,7 +193,11 @@ func TestAtOnce(t *testing.T) {
 	owner := func(context.Context, string) (tenant.ID, error) { return id, nil }
 	var plugins []admission.ValidationInterface
 	for i := range uint64(2) {
-		plugins = append(plugins, quota.New(quota.Options{Owner: owner, Reservation: time.Minute, Store: &replica{server: s, rand: rand.New(rand.NewPCG(i, 2))}}))
+		plugins = append(plugins, quota.New(quota.Options{
+			Owner:       owner,
+			Reservation: time.Minute,
+			Store:       &replica{server: s, rand: rand.New(rand.NewPCG(i, 2))},
+		}))
 	}
 	var all sync.WaitGroup
 	var mu sync.Mutex
@@ -322,14 +327,17 @@ func TestUpdatesAndReservations(t *testing.T) {
 		{UID: "gone", Expires: now.Add(time.Minute), Usage: hard(7)},
 		{UID: "seen", Expires: now.Add(time.Minute), Usage: hard(1)},
 	}
-	objects := []quota.Counted{{UID: "grew", Namespace: "x", Usage: hard(3)}, {UID: "seen", Namespace: "y", Usage: hard(1)}}
+	objects := []quota.Counted{
+		{UID: "grew", Namespace: "x", Usage: hard(3)}, {UID: "seen", Namespace: "y", Usage: hard(1)},
+	}
 	s := &quota.State{
 		Name:     "q",
 		Hard:     hard(100),
 		Used:     hard(50),
 		Reserved: reserved,
 	}
-	got, namespaces := s.Recount(objects, func(uid types.UID) bool { return uid == "gone" }, []corev1.ResourceName{counted}, now)
+	got, namespaces := s.Recount(objects, func(uid types.UID) bool { return uid == "gone" },
+		[]corev1.ResourceName{counted}, now)
 	if used := got.Used[counted]; used.Value() != 5+2+1 {
 		t.Errorf("used %s", used.String())
 	}

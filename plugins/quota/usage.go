@@ -45,7 +45,9 @@ var one = resource.MustParse("1")
 
 // Usage returns what an object uses of a quota, as upstream's evaluators say it (k8s.io/kubernetes
 // pkg/quota/v1, v1.37.1): which pods are over is judged by now.
-func Usage(of schema.GroupResource, obj runtime.Object, o admission.ObjectInterfaces, now time.Time) (corev1.ResourceList, error) {
+func Usage(
+	of schema.GroupResource, obj runtime.Object, o admission.ObjectInterfaces, now time.Time,
+) (corev1.ResourceList, error) {
 	out := corev1.ResourceList{corev1.ResourceName("count/" + of.String()): one}
 	switch of {
 	case pods:
@@ -61,7 +63,8 @@ func Usage(of schema.GroupResource, obj runtime.Object, o admission.ObjectInterf
 		}
 		addService(out, service)
 	case claims:
-		claim, err := plugins.Versioned[corev1.PersistentVolumeClaim](obj, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), o)
+		claim, err := plugins.Versioned[corev1.PersistentVolumeClaim](obj,
+			corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), o)
 		if err != nil {
 			return nil, err
 		}
@@ -95,7 +98,8 @@ func addCompute(out, requests, limits corev1.ResourceList) {
 	out[corev1.ResourcePods] = one
 	for name, quantity := range requests {
 		switch {
-		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage, isHugePages(name):
+		case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage,
+			isHugePages(name):
 			out[name] = quantity
 			out[corev1.DefaultResourceRequestsPrefix+name] = quantity
 		case isExtended(name):
@@ -116,7 +120,8 @@ func isHugePages(name corev1.ResourceName) bool {
 func isExtended(name corev1.ResourceName) bool {
 	text := string(name)
 	return strings.HasPrefix(text, "deviceclass.resource.kubernetes.io/") ||
-		strings.Contains(text, "/") && !strings.Contains(text, corev1.ResourceDefaultNamespacePrefix) && !strings.HasPrefix(text, corev1.DefaultResourceRequestsPrefix)
+		strings.Contains(text, "/") && !strings.Contains(text, corev1.ResourceDefaultNamespacePrefix) &&
+			!strings.HasPrefix(text, corev1.DefaultResourceRequestsPrefix)
 }
 
 func addService(out corev1.ResourceList, service *corev1.Service) {
@@ -177,7 +182,8 @@ func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, is := strings.CutPrefix(text, "count/"); is {
 		of = schema.ParseGroupResource(counted)
-		return of, of.Resource != "" && !uncounted[of.Resource] && of.Group != "authentication.k8s.io" && of.Group != "authorization.k8s.io"
+		return of, of.Resource != "" && !uncounted[of.Resource] && of.Group != "authentication.k8s.io" &&
+			of.Group != "authorization.k8s.io"
 	}
 	for of, alias := range aliases {
 		if name == alias {
@@ -246,7 +252,8 @@ func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 	var missing []string
 	for _, name := range hard {
 		switch name {
-		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory, corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
+		case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
+			corev1.ResourceLimitsCPU, corev1.ResourceLimitsMemory:
 		default:
 			continue
 		}

@@ -36,11 +36,17 @@ func textOf(all corev1.ResourceList) amounts {
 }
 
 func container(requests, limits amounts) corev1.Container {
-	return corev1.Container{Name: "c", Resources: corev1.ResourceRequirements{Requests: listOf(requests), Limits: listOf(limits)}}
+	return corev1.Container{
+		Name:      "c",
+		Resources: corev1.ResourceRequirements{Requests: listOf(requests), Limits: listOf(limits)},
+	}
 }
 
 func podOf(containers ...corev1.Container) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "a--web"}, Spec: corev1.PodSpec{Containers: containers}}
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "a--web"},
+		Spec:       corev1.PodSpec{Containers: containers},
+	}
 }
 
 func plain(name string) schema.GroupResource { return schema.GroupResource{Resource: name} }
@@ -74,10 +80,24 @@ func TestUsageOfPods(t *testing.T) {
 				"requests.ephemeral-storage": "3",
 			},
 		},
-		"limits":            {nil, amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"}, amounts{"limits.cpu": "1", "limits.memory": "2Gi", "limits.ephemeral-storage": "3"}},
-		"huge pages":        {amounts{"hugepages-2Mi": "4Mi"}, amounts{"hugepages-2Mi": "4Mi"}, amounts{"hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"}},
-		"extended":          {amounts{"example.com/gpu": "2"}, amounts{"example.com/gpu": "2"}, amounts{"requests.example.com/gpu": "2"}},
-		"a class of DRA's":  {amounts{"deviceclass.resource.kubernetes.io/gpu": "2"}, nil, amounts{"requests.deviceclass.resource.kubernetes.io/gpu": "2"}},
+		"limits": {
+			nil,
+			amounts{"cpu": "1", "memory": "2Gi", "ephemeral-storage": "3"},
+			amounts{"limits.cpu": "1", "limits.memory": "2Gi", "limits.ephemeral-storage": "3"},
+		},
+		"huge pages": {
+			amounts{"hugepages-2Mi": "4Mi"},
+			amounts{"hugepages-2Mi": "4Mi"},
+			amounts{"hugepages-2Mi": "4Mi", "requests.hugepages-2Mi": "4Mi"},
+		},
+		"extended": {
+			amounts{"example.com/gpu": "2"}, amounts{"example.com/gpu": "2"}, amounts{"requests.example.com/gpu": "2"},
+		},
+		"a class of DRA's": {
+			amounts{"deviceclass.resource.kubernetes.io/gpu": "2"},
+			nil,
+			amounts{"requests.deviceclass.resource.kubernetes.io/gpu": "2"},
+		},
 		"a name of nothing": {amounts{"wood": "2", "kubernetes.io/wood": "2"}, amounts{"wood": "2"}, amounts{}},
 	} {
 		c.want["count/pods"], c.want["pods"] = "1", "1"
@@ -90,7 +110,13 @@ func TestUsageOfPods(t *testing.T) {
 		t.Errorf("two containers: %v", two)
 	}
 	resized := podOf(container(amounts{"cpu": "1"}, nil))
-	resized.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "c", AllocatedResources: listOf(amounts{"cpu": "3"}), Resources: &corev1.ResourceRequirements{Requests: listOf(amounts{"cpu": "4"})}}}
+	resized.Status.ContainerStatuses = []corev1.ContainerStatus{
+		{
+			Name:               "c",
+			AllocatedResources: listOf(amounts{"cpu": "3"}),
+			Resources:          &corev1.ResourceRequirements{Requests: listOf(amounts{"cpu": "4"})},
+		},
+	}
 	if got := used(t, plain("pods"), resized, now); got["requests.cpu"] != "4" {
 		t.Errorf("one that still has more than it asks for: %v", got)
 	}
@@ -139,14 +165,20 @@ func TestUsageOfServices(t *testing.T) {
 		spec            corev1.ServiceSpec
 		balancers, node string
 	}{
-		"ClusterIP":                     {corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}, "0", "0"},
-		"no type":                       {corev1.ServiceSpec{}, "0", "0"},
-		"ExternalName":                  {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}, "0", "0"},
-		"NodePort":                      {corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}, "0", "3"},
-		"NodePort, with another's flag": {corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, AllocateLoadBalancerNodePorts: new(false)}, "0", "3"},
-		"LoadBalancer":                  {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, "1", "3"},
-		"LoadBalancer, with ports":      {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(true)}, "1", "3"},
-		"LoadBalancer, without":         {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(false)}, "1", "1"},
+		"ClusterIP":    {corev1.ServiceSpec{Type: corev1.ServiceTypeClusterIP}, "0", "0"},
+		"no type":      {corev1.ServiceSpec{}, "0", "0"},
+		"ExternalName": {corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName}, "0", "0"},
+		"NodePort":     {corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort}, "0", "3"},
+		"NodePort, with another's flag": {
+			corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, AllocateLoadBalancerNodePorts: new(false)}, "0", "3",
+		},
+		"LoadBalancer": {corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer}, "1", "3"},
+		"LoadBalancer, with ports": {
+			corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(true)}, "1", "3",
+		},
+		"LoadBalancer, without": {
+			corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, AllocateLoadBalancerNodePorts: new(false)}, "1", "1",
+		},
 	} {
 		c.spec.Ports = ports
 		want := amounts{

@@ -65,18 +65,22 @@ func limited(name string, hard, used amounts) *quota.State {
 
 // holding returns the plugin: a--web is a's, kube-system the system's, orphan nobody's, and the owner of away is not known.
 func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
-	o := quota.Options{Store: l, Reservation: time.Minute, Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
-		switch namespace {
-		case "kube-system":
-			return tenant.System(), nil
-		case "orphan":
-			return tenant.ID{}, nil
-		case "away":
-			id, _ := tenant.Parse("a")
-			return id, errAway
-		}
-		return tenant.Parse("a")
-	}}
+	o := quota.Options{
+		Store:       l,
+		Reservation: time.Minute,
+		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
+			switch namespace {
+			case "kube-system":
+				return tenant.System(), nil
+			case "orphan":
+				return tenant.ID{}, nil
+			case "away":
+				id, _ := tenant.Parse("a")
+				return id, errAway
+			}
+			return tenant.Parse("a")
+		},
+	}
 	if change != nil {
 		change(&o)
 	}
@@ -113,7 +117,8 @@ func (w asks) attributes() admission.Attributes {
 	if w.was != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(w.is, w.was, w.kind, w.namespace, "p", schema.ParseGroupResource(w.of).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
+	return admission.NewAttributesRecord(w.is, w.was, w.kind, w.namespace, "p",
+		schema.ParseGroupResource(w.of).WithVersion("v1"), w.subresource, op, nil, w.dryRun, nil)
 }
 
 // space is a Namespace of a tenant.
@@ -132,7 +137,11 @@ func TestWhatIsCharged(t *testing.T) {
 		return &corev1.Service{Spec: corev1.ServiceSpec{Type: kind, Ports: []corev1.ServicePort{{Port: 1}}}}
 	}
 	claim := func(storage string) *corev1.PersistentVolumeClaim {
-		return &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{Resources: corev1.VolumeResourceRequirements{Requests: listOf(amounts{"storage": storage})}}}
+		return &corev1.PersistentVolumeClaim{
+			Spec: corev1.PersistentVolumeClaimSpec{
+				Resources: corev1.VolumeResourceRequirements{Requests: listOf(amounts{"storage": storage})},
+			},
+		}
 	}
 	allocated := claim("1")
 	allocated.Status.AllocatedResources = listOf(amounts{"storage": "5"})
@@ -148,8 +157,14 @@ func TestWhatIsCharged(t *testing.T) {
 		"in no namespace":       {asks{of: "nodes", namespace: "-"}, "count/nodes", "0"},
 		"only asked for":        {asks{dryRun: true}, "requests.cpu", "0"},
 		"what is not limited":   {asks{}, "count/secrets", "0"},
-		"a binding":             {asks{of: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0"},
-		"an eviction":           {asks{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}}, "pods", "0"},
+		"a binding": {
+			asks{of: "pods", subresource: "binding", kind: corev1.SchemeGroupVersion.WithKind("Binding")}, "pods", "0",
+		},
+		"an eviction": {
+			asks{subresource: "eviction", kind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "Eviction"}},
+			"pods",
+			"0",
+		},
 		"a pod that grows":      {asks{is: bigger, was: big, subresource: "resize"}, "requests.cpu", "2"},
 		"a pod that shrinks":    {asks{is: big, was: bigger, subresource: "resize"}, "requests.cpu", "0"},
 		"a pod that is changed": {asks{is: bigger, was: big}, "requests.cpu", "0"},
@@ -187,14 +202,16 @@ func TestWhatIsCharged(t *testing.T) {
 			"requests.storage",
 			"0",
 		},
-		"a deployment that changes":        {asks{of: "deployments.apps", is: big, was: bigger}, "count/deployments.apps", "0"},
-		"a namespace":                      {asks{of: "namespaces", namespace: "-", is: space("a")}, "count/namespaces", "1"},
-		"a namespace of no tenant":         {asks{of: "namespaces", namespace: "-", is: space("")}, "count/namespaces", "0"},
-		"a namespace of the system tenant": {asks{of: "namespaces", namespace: "-", is: space("system")}, "count/namespaces", "0"},
-		"a namespace that is given":        {asks{of: "namespaces", is: space("a"), was: space("")}, "count/namespaces", "1"},
-		"a namespace that changes hands":   {asks{of: "namespaces", is: space("a"), was: space("b")}, "count/namespaces", "1"},
-		"a namespace that is taken away":   {asks{of: "namespaces", is: space(""), was: space("a")}, "count/namespaces", "0"},
-		"a namespace that is changed":      {asks{of: "namespaces", is: space("a"), was: space("a")}, "count/namespaces", "0"},
+		"a deployment that changes": {asks{of: "deployments.apps", is: big, was: bigger}, "count/deployments.apps", "0"},
+		"a namespace":               {asks{of: "namespaces", namespace: "-", is: space("a")}, "count/namespaces", "1"},
+		"a namespace of no tenant":  {asks{of: "namespaces", namespace: "-", is: space("")}, "count/namespaces", "0"},
+		"a namespace of the system tenant": {
+			asks{of: "namespaces", namespace: "-", is: space("system")}, "count/namespaces", "0",
+		},
+		"a namespace that is given":      {asks{of: "namespaces", is: space("a"), was: space("")}, "count/namespaces", "1"},
+		"a namespace that changes hands": {asks{of: "namespaces", is: space("a"), was: space("b")}, "count/namespaces", "1"},
+		"a namespace that is taken away": {asks{of: "namespaces", is: space(""), was: space("a")}, "count/namespaces", "0"},
+		"a namespace that is changed":    {asks{of: "namespaces", is: space("a"), was: space("a")}, "count/namespaces", "0"},
 		"a namespace's status": {
 			asks{
 				of:          "namespaces",
@@ -286,16 +303,24 @@ func TestWhatIsRefused(t *testing.T) {
 		hard amounts
 		want string // of the error, empty for none
 	}{
-		"fits exactly":              {asks{}, amounts{"requests.cpu": "1"}, ""},
-		"too much":                  {asks{}, amounts{"requests.cpu": "900m"}, "exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=0, limited: requests.cpu=900m"},
-		"too much, asked alone":     {asks{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
-		"one of two is too much":    {asks{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
-		"memory is not said":        {asks{}, amounts{"requests.memory": "9", "limits.cpu": "9"}, "must specify limits.cpu for: c; requests.memory for: c"},
-		"not by an init container":  {asks{is: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
-		"for all of the pod":        {asks{is: whole}, amounts{"requests.cpu": "9"}, ""},
-		"no limit is demanded":      {asks{is: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
-		"no device is demanded":     {asks{}, amounts{"requests.example.com/gpu": "9"}, ""},
-		"negative":                  {asks{is: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for resource(s): memory,requests.memory"},
+		"fits exactly": {asks{}, amounts{"requests.cpu": "1"}, ""},
+		"too much": {
+			asks{},
+			amounts{"requests.cpu": "900m"},
+			"exceeded quota: q, requested: requests.cpu=1, used: requests.cpu=0, limited: requests.cpu=900m",
+		},
+		"too much, asked alone":  {asks{dryRun: true}, amounts{"requests.cpu": "900m"}, "exceeded"},
+		"one of two is too much": {asks{}, amounts{"requests.cpu": "900m", "pods": "5"}, "requested: requests.cpu=1, used"},
+		"memory is not said": {
+			asks{}, amounts{"requests.memory": "9", "limits.cpu": "9"}, "must specify limits.cpu for: c; requests.memory for: c",
+		},
+		"not by an init container": {asks{is: withInit}, amounts{"requests.cpu": "9"}, "must specify requests.cpu for: c"},
+		"for all of the pod":       {asks{is: whole}, amounts{"requests.cpu": "9"}, ""},
+		"no limit is demanded":     {asks{is: limitless}, amounts{"requests.cpu": "9", "requests.memory": "9"}, ""},
+		"no device is demanded":    {asks{}, amounts{"requests.example.com/gpu": "9"}, ""},
+		"negative": {
+			asks{is: negative}, amounts{"requests.cpu": "9"}, "quota usage is negative for resource(s): memory,requests.memory",
+		},
 		"an owner not known":        {asks{namespace: "away"}, amounts{}, "away"},
 		"no object":                 {asks{isNobody: true}, amounts{"pods": "1"}, "no object"},
 		"an old object that is not": {asks{was: &metav1.Status{}, subresource: "resize"}, amounts{"pods": "1"}, "object"},
@@ -324,9 +349,11 @@ func TestReservations(t *testing.T) {
 		limit corev1.ResourceName
 		want  quota.Reservation
 	}{
-		"a create":            {asks{is: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
-		"one without a name":  {asks{is: nameless}, "pods", quota.Reservation{UID: "?"}},
-		"an update":           {asks{is: grown, was: old, subresource: "resize"}, "requests.cpu", quota.Reservation{UID: "u", After: "7"}},
+		"a create":           {asks{is: created}, "pods", quota.Reservation{UID: "u", Key: "pods/a--web/p"}},
+		"one without a name": {asks{is: nameless}, "pods", quota.Reservation{UID: "?"}},
+		"an update": {
+			asks{is: grown, was: old, subresource: "resize"}, "requests.cpu", quota.Reservation{UID: "u", After: "7"},
+		},
 		"one without its UID": {asks{is: podOf()}, "pods", quota.Reservation{UID: "?", Key: "pods/a--web/p"}},
 	} {
 		l := &ledger{states: []*quota.State{limited("q", amounts{c.limit: "10"}, amounts{c.limit: "0"})}}
@@ -339,7 +366,8 @@ func TestReservations(t *testing.T) {
 		if c.want.UID == "?" && got.UID != "" {
 			got.UID = "?"
 		}
-		if got.UID != c.want.UID || got.Key != c.want.Key || got.After != c.want.After || !got.Expires.Equal(now.Add(time.Minute)) {
+		if got.UID != c.want.UID || got.Key != c.want.Key || got.After != c.want.After ||
+			!got.Expires.Equal(now.Add(time.Minute)) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -347,13 +375,16 @@ func TestReservations(t *testing.T) {
 
 // TestSeveralQuotas: a write is held to each, and to none of them in part.
 func TestSeveralQuotas(t *testing.T) {
-	roomy, full, other := limited("roomy", amounts{"pods": "9"}, amounts{"pods": "0"}), limited("full", amounts{"pods": "1"}, amounts{"pods": "1"}), limited("other", amounts{"secrets": "1"}, amounts{"secrets": "1"})
+	roomy, full, other := limited("roomy", amounts{"pods": "9"}, amounts{"pods": "0"}), limited("full",
+		amounts{"pods": "1"}, amounts{"pods": "1"}), limited("other", amounts{"secrets": "1"}, amounts{"secrets": "1"})
 	l := &ledger{states: []*quota.State{other, roomy, full}}
-	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err == nil || !strings.Contains(err.Error(), "full") || l.charged > 0 {
+	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err == nil ||
+		!strings.Contains(err.Error(), "full") || l.charged > 0 {
 		t.Errorf("%v, %d charges", err, l.charged)
 	}
 	l.states = []*quota.State{other, roomy}
-	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err != nil || l.charged != 1 || l.states[0] != other {
+	if err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil); err != nil || l.charged != 1 ||
+		l.states[0] != other {
 		t.Errorf("%v, %d charges", err, l.charged)
 	}
 }
@@ -368,16 +399,26 @@ func TestStoresThatFail(t *testing.T) {
 	}{
 		"the quotas cannot be read": {errAway, nil, "could not be read", 0},
 		"it cannot be charged":      {nil, func(int) error { return errAway }, "could not be charged", 1},
-		"a conflict":                {nil, func(try int) error { return map[bool]error{true: quota.ErrConflict}[try < 3] }, "", 3},
-		"nothing but conflicts":     {nil, func(int) error { return fmt.Errorf("again: %w", quota.ErrConflict) }, "could not be charged", 20},
+		"a conflict": {
+			nil, func(try int) error { return map[bool]error{true: quota.ErrConflict}[try < 3] }, "", 3,
+		},
+		"nothing but conflicts": {
+			nil, func(int) error { return fmt.Errorf("again: %w", quota.ErrConflict) }, "could not be charged", 20,
+		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			l := &ledger{of: c.of, charge: c.charge, states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}}
+			l := &ledger{
+				of:     c.of,
+				charge: c.charge,
+				states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})},
+			}
 			err := holding(l, nil).Validate(t.Context(), asks{}.attributes(), nil)
 			if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || l.charged != c.tries {
 				t.Errorf("%s: %v after %d tries", name, err, l.charged)
 			}
-			if err != nil && (strings.Contains(err.Error(), "away") || !apierrors.IsTooManyRequests(err) || err.(apierrors.APIStatus).Status().Details.RetryAfterSeconds != 0) {
+			if err != nil &&
+				(strings.Contains(err.Error(), "away") || !apierrors.IsTooManyRequests(err) ||
+					err.(apierrors.APIStatus).Status().Details.RetryAfterSeconds != 0) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
@@ -404,10 +445,14 @@ func TestWhatIsNotCountedYet(t *testing.T) {
 				defer stop()
 			}
 			start := time.Now()
-			l := &counting{ledger: ledger{states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}}, at: start.Add(c.counted)}
+			l := &counting{
+				ledger: ledger{states: []*quota.State{limited("q", amounts{"pods": "9"}, amounts{"pods": "0"})}},
+				at:     start.Add(c.counted),
+			}
 			p := holding(nil, func(o *quota.Options) { o.Store = l })
 			err := p.Validate(ctx, asks{}.attributes(), nil)
-			if took := time.Since(start); (err == nil) != c.ok || !c.ok && !apierrors.IsTooManyRequests(err) || took > c.after || !c.ok && took < c.after-200*time.Millisecond {
+			if took := time.Since(start); (err == nil) != c.ok || !c.ok && !apierrors.IsTooManyRequests(err) || took > c.after ||
+				!c.ok && took < c.after-200*time.Millisecond {
 				t.Errorf("%s: %v after %v", name, err, took)
 			}
 			synctest.Wait()
@@ -463,7 +508,8 @@ func TestQuotasThemselves(t *testing.T) {
 			o.ClusterScoped = func(of schema.GroupResource) bool { return of == plain("nodes") }
 		})
 		err := p.Validate(t.Context(), c.attributes(), nil)
-		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) || apierrors.IsTooManyRequests(err) != (c.takenErr != nil) {
+		if (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) ||
+			apierrors.IsTooManyRequests(err) != (c.takenErr != nil) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}
@@ -482,12 +528,16 @@ func TestAnEarlierUpdate(t *testing.T) {
 	}
 	l := &ledger{states: []*quota.State{limited("q", amounts{"requests.cpu": "10"}, amounts{"requests.cpu": "1"})}}
 	p := holding(l, nil)
-	for _, c := range []struct{ is, used, reserved string }{{"3", "3", "3"}, {"5", "5", "5"}, {"2", "5", "5"}, {"5", "5", "5"}} {
-		if err := p.Validate(t.Context(), asks{is: version(2, c.is), was: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
+	for _, c := range []struct{ is, used, reserved string }{
+		{"3", "3", "3"}, {"5", "5", "5"}, {"2", "5", "5"}, {"5", "5", "5"},
+	} {
+		if err := p.Validate(t.Context(),
+			asks{is: version(2, c.is), was: version(1, "1"), subresource: "resize"}.attributes(), nil); err != nil {
 			t.Fatal(err)
 		}
 		s := l.states[0]
-		if len(s.Reserved) != 1 || textOf(s.Used)["requests.cpu"] != c.used || textOf(s.Reserved[0].Usage)["requests.cpu"] != c.reserved {
+		if len(s.Reserved) != 1 || textOf(s.Used)["requests.cpu"] != c.used ||
+			textOf(s.Reserved[0].Usage)["requests.cpu"] != c.reserved {
 			t.Errorf("to %s: used %v, reserved %v", c.is, textOf(s.Used), s.Reserved)
 		}
 	}

@@ -27,8 +27,10 @@ func plugin(subject tenant.ID, subjectErr error, owner tenant.ID, ownerErr error
 }
 
 func write(version, subresource string, op admission.Operation, obj, old runtime.Object) admission.Attributes {
-	return admission.NewAttributesRecord(obj, old, schema.GroupVersionKind{Group: "apps", Version: version, Kind: "DaemonSet"}, "ns", "d",
-		schema.GroupVersionResource{Group: "apps", Version: version, Resource: "daemonsets"}, subresource, op, nil, false, &user.DefaultInfo{Name: "u"})
+	return admission.NewAttributesRecord(obj, old,
+		schema.GroupVersionKind{Group: "apps", Version: version, Kind: "DaemonSet"}, "ns", "d",
+		schema.GroupVersionResource{Group: "apps", Version: version, Resource: "daemonsets"}, subresource, op, nil, false,
+		&user.DefaultInfo{Name: "u"})
 }
 
 // TestWhatIsNotKnownIsRefused: an unresolved caller is not the system's, an unresolved namespace is
@@ -55,7 +57,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 		{"a zero caller", plugin(tenant.ID{}, nil, tenant.System(), nil), false},
 	} {
 		for _, version := range []string{"v1", "v1beta2", "v2"} {
-			if err := c.plugin.Validate(t.Context(), write(version, "", admission.Create, ds, nil), nil); (err == nil) != c.allowed {
+			if err := c.plugin.Validate(t.Context(), write(version, "", admission.Create, ds, nil),
+				nil); (err == nil) != c.allowed {
 				t.Errorf("%s, %s: Validate() = %v", c.name, version, err)
 			}
 		}
@@ -71,8 +74,13 @@ func TestWhatIsGiven(t *testing.T) {
 	for name, c := range map[string]struct {
 		subject tenant.ID
 		allowed bool
-	}{"the server": {tenant.System(), true}, "a tenant's caller of its name": {a, false}, "nobody's": {tenant.ID{}, false}} {
-		made := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "ns", "d", appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false,
+	}{
+		"the server":                    {tenant.System(), true},
+		"a tenant's caller of its name": {a, false},
+		"nobody's":                      {tenant.ID{}, false},
+	} {
+		made := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "ns", "d",
+			appsv1.SchemeGroupVersion.WithResource("daemonsets"), "", admission.Create, nil, false,
 			&user.DefaultInfo{Name: tenant.ManagerUser})
 		if err := plugin(c.subject, nil, a, nil).Validate(t.Context(), made, nil); (err == nil) != c.allowed {
 			t.Errorf("%s: %v", name, err)
@@ -89,7 +97,13 @@ func TestUpkeep(t *testing.T) {
 	}
 	p := plugin(tenant.System(), nil, a, nil)
 	typed := func(finalizer, label string) runtime.Object {
-		ds := &appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Finalizers: []string{finalizer}, ResourceVersion: finalizer, Labels: map[string]string{"l": label}}}
+		ds := &appsv1.DaemonSet{
+			ObjectMeta: metav1.ObjectMeta{
+				Finalizers:      []string{finalizer},
+				ResourceVersion: finalizer,
+				Labels:          map[string]string{"l": label},
+			},
+		}
 		ds.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: finalizer}}
 		return ds
 	}
@@ -100,17 +114,21 @@ func TestUpkeep(t *testing.T) {
 		return u
 	}
 	for name, make := range map[string]func(string, string) runtime.Object{"typed": typed, "custom": custom} {
-		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "1")), nil); err != nil {
+		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "1")),
+			nil); err != nil {
 			t.Errorf("%s: finalizers = %v", name, err)
 		}
-		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "2")), nil); err == nil || !strings.Contains(err.Error(), "tenant's namespace") {
+		if err := p.Validate(t.Context(), write("v1", "", admission.Update, make("x", "1"), make("y", "2")),
+			nil); err == nil || !strings.Contains(err.Error(), "tenant's namespace") {
 			t.Errorf("%s: finalizers and a label = %v", name, err)
 		}
-		if err := p.Validate(t.Context(), write("v1", "status", admission.Update, make("x", "1"), make("y", "2")), nil); err != nil {
+		if err := p.Validate(t.Context(), write("v1", "status", admission.Update, make("x", "1"), make("y", "2")),
+			nil); err != nil {
 			t.Errorf("%s: status = %v", name, err)
 		}
 		for _, sub := range []string{"scale", "Status", "status/x"} {
-			if err := p.Validate(t.Context(), write("v1", sub, admission.Update, make("x", "1"), make("y", "2")), nil); err == nil {
+			if err := p.Validate(t.Context(), write("v1", sub, admission.Update, make("x", "1"), make("y", "2")),
+				nil); err == nil {
 				t.Errorf("%s: subresource %s is written", name, sub)
 			}
 		}
@@ -136,10 +154,12 @@ func TestUpkeepOfUnstructured(t *testing.T) {
 	}
 	p, labelled := plugin(tenant.System(), nil, a, nil), map[string]string{tenant.Label: "a"}
 	old := object(nil, nil, "x")
-	if err := p.Validate(t.Context(), write("v1", "", admission.Update, object(labelled, []string{"example.com/f"}, "x"), old), nil); err != nil {
+	if err := p.Validate(t.Context(),
+		write("v1", "", admission.Update, object(labelled, []string{"example.com/f"}, "x"), old), nil); err != nil {
 		t.Errorf("a finalizer and the label: %v", err)
 	}
-	if err := p.Validate(t.Context(), write("v1", "", admission.Update, object(labelled, nil, "y"), old), nil); err == nil {
+	if err := p.Validate(t.Context(), write("v1", "", admission.Update, object(labelled, nil, "y"), old),
+		nil); err == nil {
 		t.Error("another spec is upkeep")
 	}
 }
@@ -158,7 +178,8 @@ func TestWhatIsNotListed(t *testing.T) {
 		{Group: "", Version: "v1", Resource: "daemonsets"}:      false,
 		{Group: "apps", Version: "v1", Resource: "DaemonSets"}:  false,
 	} {
-		write := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "a--web", "x", resource, "", admission.Create, nil, false, &user.DefaultInfo{})
+		write := admission.NewAttributesRecord(&appsv1.DaemonSet{}, nil, schema.GroupVersionKind{}, "a--web", "x", resource,
+			"", admission.Create, nil, false, &user.DefaultInfo{})
 		if err := p.Validate(t.Context(), write, nil); (err != nil) != listed {
 			t.Errorf("%s: %v", resource, err)
 		}

@@ -70,8 +70,10 @@ func (h held) says(t *testing.T, p admission.ValidationInterface, kind schema.Gr
 	if h.was != nil {
 		op = admission.Update
 	}
-	err := p.Validate(t.Context(), admission.NewAttributesRecord(h.is, h.was, kind, or(h.namespace, "a--web"), "x", schema.GroupVersionResource{}, h.subresource, op, nil, false,
-		&user.DefaultInfo{Name: or(h.by, "a")}), nil)
+	err := p.Validate(t.Context(),
+		admission.NewAttributesRecord(h.is, h.was, kind, or(h.namespace, "a--web"), "x", schema.GroupVersionResource{},
+			h.subresource, op, nil, false,
+			&user.DefaultInfo{Name: or(h.by, "a")}), nil)
 	return fmt.Sprint(err)
 }
 
@@ -85,7 +87,8 @@ func differs(t *testing.T, name, got, want string) {
 
 // TestSubjects: whom a binding in a tenant's namespace may name, with qualified names and without.
 func TestSubjects(t *testing.T) {
-	const foreign, reserved, account = "names another tenant's callers", "is a reserved name", "names a service account of a namespace"
+	const foreign, reserved, account = "names another tenant's callers", "is a reserved name",
+		"names a service account of a namespace"
 	for _, c := range []struct {
 		kind, namespace, name string
 		plain, qualified      string // the refusals
@@ -117,13 +120,16 @@ func TestSubjects(t *testing.T) {
 		{"ServiceAccount", "away--web", "robot", "away", "away"},
 		{"Robot", "", "bob", reserved, reserved},
 	} {
-		binding := &rbacv1.RoleBinding{Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: c.kind, Namespace: c.namespace, Name: c.name}}}
+		binding := &rbacv1.RoleBinding{
+			Subjects: []rbacv1.Subject{{Kind: "User", Name: "bob"}, {Kind: c.kind, Namespace: c.namespace, Name: c.name}},
+		}
 		for qualified, want := range map[bool]string{false: c.plain, true: c.qualified} {
 			p := holding(func(o *rolebinding.Options) { o.QualifiedNames = qualified })
 			if want != "" && want != "away" {
 				want = "subjects[1] " + want
 			}
-			differs(t, fmt.Sprintf("%s %s/%s, qualified %t", c.kind, c.namespace, c.name, qualified), held{is: binding}.says(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), want)
+			differs(t, fmt.Sprintf("%s %s/%s, qualified %t", c.kind, c.namespace, c.name, qualified),
+				held{is: binding}.says(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), want)
 		}
 	}
 }
@@ -141,16 +147,26 @@ func TestBindingsThatChange(t *testing.T) {
 		held
 		want string
 	}{
-		"as it was":                    {held{is: of("r", "tenant:b"), was: of("r", "tenant:b")}, ""},
-		"one more":                     {held{is: of("r", "tenant:b", "tenant:c"), was: of("r", "tenant:b")}, "subjects[1] names another"},
-		"another role":                 {held{is: of("s", "tenant:b"), was: of("r", "tenant:b")}, "subjects[0] names another"},
+		"as it was": {held{is: of("r", "tenant:b"), was: of("r", "tenant:b")}, ""},
+		"one more": {
+			held{is: of("r", "tenant:b", "tenant:c"), was: of("r", "tenant:b")}, "subjects[1] names another",
+		},
+		"another role": {
+			held{is: of("s", "tenant:b"), was: of("r", "tenant:b")}, "subjects[0] names another",
+		},
 		"by a guest, the owner's":      {held{is: of("r", "tenant:a"), by: "b"}, ""},
 		"by a guest, its own":          {held{is: of("r", "tenant:b"), by: "b"}, "subjects[0] names another"},
 		"by the system":                {held{is: of("r", "tenant:b"), by: "system"}, ""},
 		"by nobody":                    {held{is: of("r", "tenant:b"), by: "A B"}, "subjects[0] names another"},
 		"where the owner is not known": {held{is: of("r"), namespace: "away"}, "away"},
 		"no binding":                   {held{}, "no object"},
-		"after no binding":             {held{is: of("r"), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}}}, "no object"},
+		"after no binding": {
+			held{
+				is:  of("r"),
+				was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "RoleBinding"}},
+			},
+			"no object",
+		},
 	} {
 		differs(t, name, c.says(t, holding(nil), rbacv1.SchemeGroupVersion.WithKind("RoleBinding")), c.want)
 	}
@@ -165,14 +181,17 @@ func TestExternalIPs(t *testing.T) {
 		held
 		want string
 	}{
-		"none":             {held{is: of()}, ""},
-		"one":              {held{is: of("192.0.2.1")}, "externalIPs"},
-		"by the system":    {held{is: of("192.0.2.1"), by: "system"}, ""},
-		"as they were":     {held{is: of("192.0.2.1", "192.0.2.2"), was: of("192.0.2.2", "192.0.2.1")}, ""},
-		"one less":         {held{is: of("192.0.2.1"), was: of("192.0.2.1", "192.0.2.2")}, ""},
-		"one more":         {held{is: of("192.0.2.1", "192.0.2.2"), was: of("192.0.2.1")}, "externalIPs"},
-		"no service":       {held{}, "no object"},
-		"after no service": {held{is: of("192.0.2.1"), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}}, "no object"},
+		"none":          {held{is: of()}, ""},
+		"one":           {held{is: of("192.0.2.1")}, "externalIPs"},
+		"by the system": {held{is: of("192.0.2.1"), by: "system"}, ""},
+		"as they were":  {held{is: of("192.0.2.1", "192.0.2.2"), was: of("192.0.2.2", "192.0.2.1")}, ""},
+		"one less":      {held{is: of("192.0.2.1"), was: of("192.0.2.1", "192.0.2.2")}, ""},
+		"one more":      {held{is: of("192.0.2.1", "192.0.2.2"), was: of("192.0.2.1")}, "externalIPs"},
+		"no service":    {held{}, "no object"},
+		"after no service": {
+			held{is: of("192.0.2.1"), was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}}},
+			"no object",
+		},
 	} {
 		kind := corev1.SchemeGroupVersion.WithKind("Service")
 		differs(t, name, c.says(t, holding(func(o *rolebinding.Options) { o.ForbidExternalIPs = true }), kind), c.want)
@@ -183,7 +202,9 @@ func TestExternalIPs(t *testing.T) {
 type claimSpec = corev1.PersistentVolumeClaimSpec
 
 func from(namespace string) claimSpec {
-	return claimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &namespace}}
+	return claimSpec{
+		DataSourceRef: &corev1.TypedObjectReference{Kind: "PersistentVolumeClaim", Name: "x", Namespace: &namespace},
+	}
 }
 
 func selecting(label string) claimSpec {
@@ -200,22 +221,35 @@ func TestClaims(t *testing.T) {
 		was           *claimSpec
 		open, closed  string // the refusals where the choice is not forbidden, and where it is
 	}{
-		"plain":                            {"", "", claimSpec{}, nil, "", ""},
-		"a volume":                         {"", "", named("v"), nil, "", "spec.volumeName may not be set"},
-		"a volume as it was":               {"", "", named("v"), new(named("v")), "", ""},
-		"another volume":                   {"", "", named("v"), new(named("w")), "", "spec.volumeName may not be set"},
-		"a selector":                       {"", "", selecting("x"), nil, "", "spec.selector may not be set"},
-		"a selector as it was":             {"", "", selecting("x"), new(selecting("x")), "", ""},
-		"another selector":                 {"", "", selecting("x"), new(selecting("y")), "", "spec.selector may not be set"},
-		"its own source":                   {"", "", from("a--web"), nil, "", ""},
-		"a source beside":                  {"", "", from("a--db"), nil, "", ""},
-		"another's source":                 {"", "", from("b--web"), nil, "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names"},
-		"another's source as it was":       {"", "", from("b--web"), new(from("b--web")), "", ""},
-		"another's source instead of its":  {"", "", from("b--web"), new(from("a--web")), "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names"},
-		"a source of this namespace":       {"", "", claimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: "X"}}, nil, "", ""},
-		"a source, the owner not known":    {"", "away", from("b--web"), nil, "away", "away"},
-		"by the system":                    {"system", "", from("b--web"), nil, "", ""},
-		"made of a template":               {controller, "", from("b--web"), nil, "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names"},
+		"plain":                {"", "", claimSpec{}, nil, "", ""},
+		"a volume":             {"", "", named("v"), nil, "", "spec.volumeName may not be set"},
+		"a volume as it was":   {"", "", named("v"), new(named("v")), "", ""},
+		"another volume":       {"", "", named("v"), new(named("w")), "", "spec.volumeName may not be set"},
+		"a selector":           {"", "", selecting("x"), nil, "", "spec.selector may not be set"},
+		"a selector as it was": {"", "", selecting("x"), new(selecting("x")), "", ""},
+		"another selector":     {"", "", selecting("x"), new(selecting("y")), "", "spec.selector may not be set"},
+		"its own source":       {"", "", from("a--web"), nil, "", ""},
+		"a source beside":      {"", "", from("a--db"), nil, "", ""},
+		"another's source": {
+			"", "", from("b--web"), nil, "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names",
+		},
+		"another's source as it was": {"", "", from("b--web"), new(from("b--web")), "", ""},
+		"another's source instead of its": {
+			"",
+			"",
+			from("b--web"),
+			new(from("a--web")),
+			"spec.dataSourceRef.namespace names",
+			"spec.dataSourceRef.namespace names",
+		},
+		"a source of this namespace": {
+			"", "", claimSpec{DataSourceRef: &corev1.TypedObjectReference{Kind: "X"}}, nil, "", "",
+		},
+		"a source, the owner not known": {"", "away", from("b--web"), nil, "away", "away"},
+		"by the system":                 {"system", "", from("b--web"), nil, "", ""},
+		"made of a template": {
+			controller, "", from("b--web"), nil, "spec.dataSourceRef.namespace names", "spec.dataSourceRef.namespace names",
+		},
 		"made of a template, a volume":     {controller, "", named("v"), nil, "", "spec.volumeName may not be set"},
 		"changed by who makes":             {controller, "", from("b--web"), new(from("a--web")), "", ""},
 		"made at the system's":             {controller, "kube-system", from("b--web"), nil, "", ""},
@@ -224,23 +258,30 @@ func TestClaims(t *testing.T) {
 		claim := held{by: c.by, namespace: c.namespace, is: &corev1.PersistentVolumeClaim{Spec: c.is}}
 		set := held{by: c.by, namespace: c.namespace, is: stateful(template("t", c.is))}
 		if c.was != nil {
-			claim.was, set.was = &corev1.PersistentVolumeClaim{Spec: *c.was}, stateful(template("other", claimSpec{}), template("t", *c.was))
+			claim.was, set.was = &corev1.PersistentVolumeClaim{Spec: *c.was},
+				stateful(template("other", claimSpec{}), template("t", *c.was))
 		}
 		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
 			p := holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden })
-			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden), claim.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
+			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
+				claim.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), want)
 			if c.by == controller || want == "away" && c.is.DataSourceRef == nil {
 				continue // who makes claims writes no templates
 			}
 			if strings.HasPrefix(want, "spec.") {
 				want = "spec.volumeClaimTemplates[0]." + want
 			}
-			differs(t, fmt.Sprintf("%s in a template, forbidden %t", name, forbidden), set.says(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")), want)
+			differs(t, fmt.Sprintf("%s in a template, forbidden %t", name, forbidden),
+				set.says(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")), want)
 		}
 	}
 	p := holding(nil)
 	differs(t, "no claim", held{}.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
-	differs(t, "after no claim", held{is: &corev1.PersistentVolumeClaim{}, was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}}}.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
+	differs(t, "after no claim",
+		held{
+			is:  &corev1.PersistentVolumeClaim{},
+			was: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}},
+		}.says(t, p, corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")), "no object")
 }
 
 func template(name string, spec claimSpec) corev1.PersistentVolumeClaim {
@@ -280,7 +321,13 @@ func TestOtherTemplates(t *testing.T) {
 		return set
 	}
 	claiming := func(templates any) runtime.Object {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "StatefulSet", "spec": map[string]any{"volumeClaimTemplates": templates, "template": map[string]any{}}}}
+		return &unstructured.Unstructured{
+			Object: map[string]any{
+				"apiVersion": "apps/v1",
+				"kind":       "StatefulSet",
+				"spec":       map[string]any{"volumeClaimTemplates": templates, "template": map[string]any{}},
+			},
+		}
 	}
 	sets, pods := appsv1.SchemeGroupVersion.WithKind("StatefulSet"), corev1.SchemeGroupVersion.WithKind("Pod")
 	for name, c := range map[string]struct {
@@ -288,23 +335,31 @@ func TestOtherTemplates(t *testing.T) {
 		kind         schema.GroupVersionKind
 		open, closed string
 	}{
-		"a pod's":                  {held{is: pod}, pods, "", "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName"},
-		"a pod's as it was":        {held{is: pod, was: pod.DeepCopy()}, pods, "", ""},
-		"a pod's status":           {held{is: pod, was: &corev1.Pod{}, subresource: "status"}, pods, "", ""},
-		"no templates":             {held{is: stateful()}, sets, "", ""},
-		"an owner in a template":   {held{is: stateful(blocking)}, sets, "spec.volumeClaimTemplates[0].metadata.ownerReferences[0].blockOwnerDeletion", "ownerReferences[0].blockOwnerDeletion"},
+		"a pod's":           {held{is: pod}, pods, "", "spec.volumes[0].ephemeral.volumeClaimTemplate.spec.volumeName"},
+		"a pod's as it was": {held{is: pod, was: pod.DeepCopy()}, pods, "", ""},
+		"a pod's status":    {held{is: pod, was: &corev1.Pod{}, subresource: "status"}, pods, "", ""},
+		"no templates":      {held{is: stateful()}, sets, "", ""},
+		"an owner in a template": {
+			held{is: stateful(blocking)},
+			sets,
+			"spec.volumeClaimTemplates[0].metadata.ownerReferences[0].blockOwnerDeletion",
+			"ownerReferences[0].blockOwnerDeletion",
+		},
 		"an owner as it was":       {held{is: stateful(blocking), was: stateful(blocking)}, sets, "", ""},
 		"an owner that goes first": {held{is: owned(nil)}, sets, "", ""},
 		"one that is not blocked":  {held{is: owned(new(false))}, sets, "", ""},
 		"claims of nothing":        {held{is: claiming("x")}, sets, "cannot be read", "cannot be read"},
-		"after claims of nothing":  {held{is: stateful(blocking), was: claiming("x")}, sets, "cannot be read", "cannot be read"},
+		"after claims of nothing": {
+			held{is: stateful(blocking), was: claiming("x")}, sets, "cannot be read", "cannot be read",
+		},
 		"unreadable":               {held{is: broken(false)}, sets, "cannot be read", "cannot be read"},
 		"unreadable and stays":     {held{is: broken(false), was: broken(false)}, sets, "cannot be read", "cannot be read"},
 		"unreadable, and leaving":  {held{is: broken(true), was: broken(true)}, sets, "", ""},
 		"after what is unreadable": {held{is: stateful(blocking), was: broken(false)}, sets, "no object", "no object"},
 	} {
 		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {
-			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden), c.says(t, holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden }), c.kind), want)
+			differs(t, fmt.Sprintf("%s, forbidden %t", name, forbidden),
+				c.says(t, holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = forbidden }), c.kind), want)
 		}
 	}
 }

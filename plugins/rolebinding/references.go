@@ -33,8 +33,9 @@ var (
 )
 
 var (
-	errRequest     = errors.New("the certificate request cannot be read")
-	errSubject     = errors.New("only the system tenant's callers may ask for the certificate of a tenant's or a reserved name")
+	errRequest = errors.New("the certificate request cannot be read")
+	errSubject = errors.New("only the system tenant's callers may ask for the certificate of a tenant's or a " +
+		"reserved name")
 	errExternalIPs = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
 	errVolume      = errors.New("may not be set by a tenant")
 	errSource      = errors.New("names a namespace that is not the tenant's")
@@ -61,7 +62,9 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 	subject := request.Subject
 	marker := strings.TrimSuffix(tenant.GroupPrefix, ":")
 	if strings.Contains(subject.CommonName, ":") || p.Names.ReservedUser(subject.CommonName) ||
-		slices.ContainsFunc(subject.Organization, func(name string) bool { return name == marker || p.Names.ReservedGroup(name) }) {
+		slices.ContainsFunc(subject.Organization, func(name string) bool {
+			return name == marker || p.Names.ReservedGroup(name)
+		}) {
 		return errSubject
 	}
 	return nil
@@ -78,7 +81,9 @@ func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admis
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(is.Spec.ExternalIPs, func(ip string) bool { return !slices.Contains(was.Spec.ExternalIPs, ip) }) {
+		if !slices.ContainsFunc(is.Spec.ExternalIPs, func(ip string) bool {
+			return !slices.Contains(was.Spec.ExternalIPs, ip)
+		}) {
 			return nil
 		}
 	}
@@ -135,7 +140,8 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 		if err := p.checkVolume(ctx, a, c.Path+".spec", was.Spec, c.Spec); err != nil {
 			return err
 		}
-		if err := p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences, c.Meta.OwnerReferences); err != nil {
+		if err := p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences,
+			c.Meta.OwnerReferences); err != nil {
 			return err
 		}
 	}
@@ -143,7 +149,9 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 }
 
 // checkVolume holds what of a claim chooses a volume, where it differs from what was there.
-func (p *plugin) checkVolume(ctx context.Context, a admission.Attributes, path string, was, is *corev1.PersistentVolumeClaimSpec) error {
+func (p *plugin) checkVolume(
+	ctx context.Context, a admission.Attributes, path string, was, is *corev1.PersistentVolumeClaimSpec,
+) error {
 	switch {
 	case !p.ForbidVolumeNames:
 	case is.VolumeName != "" && is.VolumeName != was.VolumeName:
@@ -152,7 +160,8 @@ func (p *plugin) checkVolume(ctx context.Context, a admission.Attributes, path s
 		return fmt.Errorf("%s.selector %w", path, errVolume)
 	}
 	from := is.DataSourceRef
-	if from == nil || from.Namespace == nil || *from.Namespace == a.GetNamespace() || equality.Semantic.DeepEqual(from, was.DataSourceRef) {
+	if from == nil || from.Namespace == nil || *from.Namespace == a.GetNamespace() ||
+		equality.Semantic.DeepEqual(from, was.DataSourceRef) {
 		return nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
@@ -196,7 +205,9 @@ func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error 
 }
 
 // checkReferences holds references that are new, or changed.
-func (p *plugin) checkReferences(ctx context.Context, a admission.Attributes, path string, was, is []metav1.OwnerReference) error {
+func (p *plugin) checkReferences(
+	ctx context.Context, a admission.Attributes, path string, was, is []metav1.OwnerReference,
+) error {
 	for i, ref := range is {
 		kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion ||
@@ -217,7 +228,9 @@ func (p *plugin) checkReferences(ctx context.Context, a admission.Attributes, pa
 // checkUID holds the UID that a reference names: the garbage collector finds the owner by it alone, whatever kind and
 // name say (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1), so that it might be another's. Where the
 // server may not read the owner, the webhook service's custom resources, nothing is known of it.
-func (p *plugin) checkUID(ctx context.Context, namespace string, kind schema.GroupVersionKind, ref metav1.OwnerReference) error {
+func (p *plugin) checkUID(
+	ctx context.Context, namespace string, kind schema.GroupVersionKind, ref metav1.OwnerReference,
+) error {
 	if p.Objects == nil {
 		return nil
 	}

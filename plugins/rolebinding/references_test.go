@@ -45,13 +45,16 @@ func referring(t *testing.T, find func() (types.UID, error)) admission.Validatio
 	})
 }
 
-func write(p admission.ValidationInterface, caller string, obj, old runtime.Object, kind schema.GroupVersionKind, resource string) error {
+func write(
+	p admission.ValidationInterface, caller string, obj, old runtime.Object, kind schema.GroupVersionKind, resource string,
+) error {
 	op := admission.Create
 	if old != nil {
 		op = admission.Update
 	}
 	return p.Validate(context.Background(), admission.NewAttributesRecord(obj, old, kind, "a--web", "x",
-		schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource}, "", op, nil, false, &user.DefaultInfo{Name: caller}), nil)
+		schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: resource}, "", op, nil, false,
+		&user.DefaultInfo{Name: caller}), nil)
 }
 
 // TestOwnersAreWhatTheySay: the garbage collector goes by the UID alone.
@@ -85,7 +88,9 @@ func TestOwnersAreWhatTheySay(t *testing.T) {
 			UID:                "1",
 			BlockOwnerDeletion: &blocks,
 		}
-		is := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}}}
+		is := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", OwnerReferences: []metav1.OwnerReference{ref}},
+		}
 		kind := corev1.SchemeGroupVersion.WithKind("ConfigMap")
 		if err := write(p, c.caller, is, nil, kind, "configmaps"); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
@@ -114,7 +119,8 @@ func TestTokensOfGuests(t *testing.T) {
 		{"System", corev1.SecretTypeServiceAccountToken, false},
 	} {
 		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web"}, Type: c.kind}
-		if err := write(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"), "secrets"); (err == nil) != c.ok {
+		if err := write(p, c.caller, secret, nil, corev1.SchemeGroupVersion.WithKind("Secret"),
+			"secrets"); (err == nil) != c.ok {
 			t.Errorf("%s, %s: %v", c.caller, c.kind, err)
 		}
 	}

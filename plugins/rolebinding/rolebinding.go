@@ -58,7 +58,9 @@ type Options struct {
 // make claims from what a tenant wrote, and who writes a Tenant or TenantMembers. An update is held to what it adds; a certificate
 // request's subject never changes.
 func New(o Options) admission.ValidationInterface {
-	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames}}
+	return &plugin{
+		admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames},
+	}
 }
 
 type plugin struct {
@@ -97,7 +99,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 }
 
 // checkOf returns what holds objects of the kind of a write, nil for nothing.
-func (p *plugin) checkOf(a admission.Attributes) func(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
+func (p *plugin) checkOf(
+	a admission.Attributes,
+) func(context.Context, admission.Attributes, admission.ObjectInterfaces) error {
 	switch kind := a.GetKind().GroupKind(); kind {
 	case rbacv1.SchemeGroupVersion.WithKind("RoleBinding").GroupKind():
 		return p.checkRoleBinding

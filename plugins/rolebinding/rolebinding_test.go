@@ -20,7 +20,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var names = &tenant.SystemNames{Users: []string{"root"}, Groups: []string{"system:masters"}, Organizations: []string{"kubeadm:cluster-admins"}}
+var names = &tenant.SystemNames{
+	Users:         []string{"root"},
+	Groups:        []string{"system:masters"},
+	Organizations: []string{"kubeadm:cluster-admins"},
+}
 
 func caller(id string) user.Info {
 	return &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {id}}}
@@ -52,8 +56,11 @@ func request(t *testing.T, subject pkix.Name, by user.Info) admission.Attributes
 }
 
 func requestOf(text []byte, by user.Info) admission.Attributes {
-	return admission.NewAttributesRecord(&certificatesv1.CertificateSigningRequest{Spec: certificatesv1.CertificateSigningRequestSpec{Request: text}}, nil,
-		certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), "", "x", certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"),
+	return admission.NewAttributesRecord(&certificatesv1.CertificateSigningRequest{
+		Spec: certificatesv1.CertificateSigningRequestSpec{Request: text},
+	}, nil,
+		certificatesv1.SchemeGroupVersion.WithKind("CertificateSigningRequest"), "", "x",
+		certificatesv1.SchemeGroupVersion.WithResource("certificatesigningrequests"),
 		"", admission.Create, nil, false, by)
 }
 
@@ -65,16 +72,26 @@ func TestCertificateRequests(t *testing.T) {
 		by      user.Info
 		refused bool
 	}{
-		"a tenant, new format":            {pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, nobody, true},
-		"a tenant among others":           {pkix.Name{CommonName: "eve", Organization: []string{"x", "tenant:a"}}, nobody, true},
-		"the marker alone":                {pkix.Name{CommonName: "eve", Organization: []string{"tenant"}}, nobody, true},
-		"a tenant, old format":            {pkix.Name{CommonName: "a:eve"}, nobody, true},
-		"a tenant, by the marker":         {pkix.Name{CommonName: "tenant:a"}, nobody, true},
-		"masters":                         {pkix.Name{CommonName: "eve", Organization: []string{"system:masters"}}, nobody, true},
-		"kubeadm's admins":                {pkix.Name{CommonName: "eve", Organization: []string{"kubeadm:cluster-admins"}}, nobody, true},
-		"a reserved user":                 {pkix.Name{CommonName: "root"}, nobody, true},
-		"by a caller of that tenant":      {pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, caller("a"), true},
-		"by the system tenant":            {pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, caller("system"), false},
+		"a tenant, new format": {pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, nobody, true},
+		"a tenant among others": {
+			pkix.Name{CommonName: "eve", Organization: []string{"x", "tenant:a"}}, nobody, true,
+		},
+		"the marker alone":        {pkix.Name{CommonName: "eve", Organization: []string{"tenant"}}, nobody, true},
+		"a tenant, old format":    {pkix.Name{CommonName: "a:eve"}, nobody, true},
+		"a tenant, by the marker": {pkix.Name{CommonName: "tenant:a"}, nobody, true},
+		"masters": {
+			pkix.Name{CommonName: "eve", Organization: []string{"system:masters"}}, nobody, true,
+		},
+		"kubeadm's admins": {
+			pkix.Name{CommonName: "eve", Organization: []string{"kubeadm:cluster-admins"}}, nobody, true,
+		},
+		"a reserved user": {pkix.Name{CommonName: "root"}, nobody, true},
+		"by a caller of that tenant": {
+			pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, caller("a"), true,
+		},
+		"by the system tenant": {
+			pkix.Name{CommonName: "eve", Organization: []string{"tenant:a"}}, caller("system"), false,
+		},
 		"by the system tenant, older":     {pkix.Name{CommonName: "a:eve"}, caller("system"), false},
 		"no tenant's, by nobody's caller": {pkix.Name{CommonName: "eve", Organization: []string{"dev"}}, nobody, false},
 	} {
@@ -82,7 +99,9 @@ func TestCertificateRequests(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	for _, text := range [][]byte{nil, []byte("x"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")})} {
+	for _, text := range [][]byte{
+		nil, []byte("x"), pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: []byte("x")}),
+	} {
 		if err := validate(t, requestOf(text, nobody)); err == nil {
 			t.Errorf("%q is admitted", text)
 		}
@@ -91,7 +110,9 @@ func TestCertificateRequests(t *testing.T) {
 
 // TestLookupsThatFail deny.
 func TestLookupsThatFail(t *testing.T) {
-	binding := &rbacv1.RoleBinding{Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "a--web", Name: "x"}}}
+	binding := &rbacv1.RoleBinding{
+		Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "a--web", Name: "x"}},
+	}
 	a := admission.NewAttributesRecord(binding, nil, rbacv1.SchemeGroupVersion.WithKind("RoleBinding"), "a--web", "x",
 		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), "", admission.Create, nil, false, caller("a"))
 	if err := validate(t, a); err == nil {

@@ -23,8 +23,9 @@ var (
 )
 
 var (
-	errForeignMembers = errors.New("spec.id: only the tenant's own callers and the system tenant's may say who its members are")
-	errOtherTenant    = errors.New("spec.id never changes")
+	errForeignMembers = errors.New("spec.id: only the tenant's own callers and the system tenant's may say who its " +
+		"members are")
+	errOtherTenant = errors.New("spec.id never changes")
 )
 
 // Spread is what a Tenant gives in each namespace of a tenant, or its TenantMembers.
@@ -88,7 +89,8 @@ func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 				continue
 			}
 			if !slices.Contains(allowed, role.ClusterRole) {
-				return fmt.Errorf("spec.bindings[%d].clusterRole: spec.memberRoles of the tenant's Tenant does not name %q", i, role.ClusterRole)
+				return fmt.Errorf("spec.bindings[%d].clusterRole: spec.memberRoles of the tenant's Tenant does not name %q",
+					i, role.ClusterRole)
 			}
 			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
 				return fmt.Errorf("%s[%d] %w", role.Path, k, err)
@@ -195,7 +197,9 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 			Name:            name,
 		})
 		if err != nil {
-			return fmt.Errorf("spec.namespaces.templates: it cannot be told now whether the caller may use the NamespaceTemplate %s: %w", name, err)
+			return fmt.Errorf("spec.namespaces.templates: it cannot be told now whether the caller may use the "+
+				"NamespaceTemplate %s: %w",
+				name, err)
 		}
 		if may != authorizer.DecisionAllow {
 			return fmt.Errorf("spec.namespaces.templates: the caller itself may not use the NamespaceTemplate %s", name)

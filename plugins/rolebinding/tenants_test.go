@@ -87,8 +87,11 @@ func TestTenants(t *testing.T) {
 				Templates: s.templates,
 			}, nil
 		}
-		o.Authorizer = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if a.GetVerb() == "use" && a.GetAPIGroup() == "kubetenant.dev" && a.GetResource() == "namespacetemplates" && a.GetNamespace() == "" && a.IsResourceRequest() {
+		o.Authorizer = authorizer.AuthorizerFunc(func(
+			_ context.Context, a authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
+			if a.GetVerb() == "use" && a.GetAPIGroup() == "kubetenant.dev" && a.GetResource() == "namespacetemplates" &&
+				a.GetNamespace() == "" && a.IsResourceRequest() {
 				switch {
 				case a.GetName() == "unsure":
 					return authorizer.DecisionNoOpinion, "", errors.New("away")
@@ -97,7 +100,8 @@ func TestTenants(t *testing.T) {
 				}
 				return authorizer.DecisionNoOpinion, "", nil
 			}
-			if a.GetVerb() != "bind" || a.GetAPIGroup() != rbacv1.GroupName || a.GetResource() != "clusterroles" || a.GetNamespace() != "" || !a.IsResourceRequest() {
+			if a.GetVerb() != "bind" || a.GetAPIGroup() != rbacv1.GroupName || a.GetResource() != "clusterroles" ||
+				a.GetNamespace() != "" || !a.IsResourceRequest() {
 				return authorizer.DecisionDeny, "", fmt.Errorf("asked for %s %s", a.GetVerb(), a.GetResource())
 			}
 			switch {
@@ -114,16 +118,28 @@ func TestTenants(t *testing.T) {
 		was, is runtime.Object
 		want    string
 	}{
-		"admins":                         {"system:admin", "", nil, given(admins("peter")), ""},
-		"who may not bind that":          {"system:x", "", nil, given(admins("peter")), "spec.admins: the caller itself may not bind the ClusterRole admin"},
-		"another, who may bind":          {"system:x", "", nil, given(role("spec.bindings[0].subjects", "view", "peter")), ""},
-		"nobody knows":                   {"system:unsure", "", nil, given(admins("peter")), "cannot be told now"},
-		"a reserved name":                {"system:admin", "", nil, given(admins("peter", "system:x")), "spec.admins[1] is a reserved name"},
-		"one more":                       {"system:x", "", given(admins("peter")), given(admins("peter", "mary")), "may not bind"},
-		"one less":                       {"system:x", "", given(admins("peter", "mary")), given(admins("peter")), ""},
-		"as it was":                      {"system:x", "", given(admins("peter", "system:x")), given(admins("peter", "system:x")), ""},
-		"the same role by another list":  {"system:x", "", given(admins("peter")), given(role("spec.bindings[0].subjects", "admin", "peter")), ""},
-		"another role":                   {"system:x", "", given(role("spec.bindings[0].subjects", "view", "peter")), given(role("spec.bindings[0].subjects", "edit", "peter")), "may not bind the ClusterRole edit"},
+		"admins": {"system:admin", "", nil, given(admins("peter")), ""},
+		"who may not bind that": {
+			"system:x", "", nil, given(admins("peter")), "spec.admins: the caller itself may not bind the ClusterRole admin",
+		},
+		"another, who may bind": {"system:x", "", nil, given(role("spec.bindings[0].subjects", "view", "peter")), ""},
+		"nobody knows":          {"system:unsure", "", nil, given(admins("peter")), "cannot be told now"},
+		"a reserved name": {
+			"system:admin", "", nil, given(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
+		},
+		"one more":  {"system:x", "", given(admins("peter")), given(admins("peter", "mary")), "may not bind"},
+		"one less":  {"system:x", "", given(admins("peter", "mary")), given(admins("peter")), ""},
+		"as it was": {"system:x", "", given(admins("peter", "system:x")), given(admins("peter", "system:x")), ""},
+		"the same role by another list": {
+			"system:x", "", given(admins("peter")), given(role("spec.bindings[0].subjects", "admin", "peter")), "",
+		},
+		"another role": {
+			"system:x",
+			"",
+			given(role("spec.bindings[0].subjects", "view", "peter")),
+			given(role("spec.bindings[0].subjects", "edit", "peter")),
+			"may not bind the ClusterRole edit",
+		},
 		"after what was not understood":  {"system:x", "", &corev1.ConfigMap{}, given(admins("peter")), "may not bind"},
 		"what is not understood":         {"system:admin", "", nil, &corev1.ConfigMap{}, "no Tenant"},
 		"a status":                       {"system:x", "status", given(), given(admins("peter")), ""},
@@ -131,22 +147,41 @@ func TestTenants(t *testing.T) {
 		"one of another's name as it is": {"system:x", "", misnamed(), misnamed(), ""},
 		"nothing":                        {"system:x", "", nil, given(), ""},
 		"roles of members":               {"system:x", "", nil, giving("view"), ""},
-		"one that he may not bind":       {"system:x", "", nil, giving("view", "edit"), "spec.memberRoles[1]: the caller itself may not bind the ClusterRole edit"},
-		"one more that he may not":       {"system:x", "", giving("view"), giving("view", "edit"), "spec.memberRoles[1]"},
-		"a template":                     {"system:x", "", nil, templated("std"), ""},
-		"one that he may not use":        {"system:x", "", nil, templated("std", "other"), "spec.namespaces.templates: the caller itself may not use the NamespaceTemplate other"},
-		"who may":                        {"system:admin", "", nil, templated("std", "other"), ""},
-		"nobody knows whether he may":    {"system:x", "", nil, templated("unsure"), "cannot be told now whether the caller may use"},
-		"one taken away":                 {"system:x", "", templated("std", "other"), templated("std"), "may not use the NamespaceTemplate other"},
-		"templates that were":            {"system:x", "", templated("other", "std"), templated("other"), ""},
-		"those that were":                {"system:x", "", giving("view", "edit"), giving("edit", "view"), ""},
+		"one that he may not bind": {
+			"system:x",
+			"",
+			nil,
+			giving("view", "edit"),
+			"spec.memberRoles[1]: the caller itself may not bind the ClusterRole edit",
+		},
+		"one more that he may not": {"system:x", "", giving("view"), giving("view", "edit"), "spec.memberRoles[1]"},
+		"a template":               {"system:x", "", nil, templated("std"), ""},
+		"one that he may not use": {
+			"system:x",
+			"",
+			nil,
+			templated("std", "other"),
+			"spec.namespaces.templates: the caller itself may not use the NamespaceTemplate other",
+		},
+		"who may": {"system:admin", "", nil, templated("std", "other"), ""},
+		"nobody knows whether he may": {
+			"system:x", "", nil, templated("unsure"), "cannot be told now whether the caller may use",
+		},
+		"one taken away": {
+			"system:x", "", templated("std", "other"), templated("std"), "may not use the NamespaceTemplate other",
+		},
+		"templates that were": {"system:x", "", templated("other", "std"), templated("other"), ""},
+		"those that were":     {"system:x", "", giving("view", "edit"), giving("edit", "view"), ""},
 	} {
 		op := admission.Create
 		if c.was != nil {
 			op = admission.Update
 		}
-		got := fmt.Sprint(p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
-			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"}, c.sub, op, nil, false, &user.DefaultInfo{Name: c.by}), nil))
+		got := fmt.Sprint(
+			p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+				schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenants"}, c.sub, op, nil,
+				false, &user.DefaultInfo{Name: c.by}), nil),
+		)
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}
@@ -186,30 +221,49 @@ func TestMembers(t *testing.T) {
 		was, is runtime.Object
 		want    string
 	}{
-		"a role":                           {"a", nil, given(role(path, "view", "peter")), ""},
-		"by the system":                    {"system:x", nil, given(role(path, "view", "peter")), ""},
-		"by another tenant's":              {"b", nil, given(role(path, "view", "peter")), "only the tenant's own callers"},
-		"by another tenant's, nothing":     {"b", nil, given(), "only the tenant's own callers"},
-		"changed by another tenant's":      {"b", given(role(path, "view", "peter")), given(), "only the tenant's own callers"},
-		"by nobody's":                      {"A B", nil, given(), "only the tenant's own callers"},
-		"another role":                     {"a", nil, given(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")), "spec.bindings[1].clusterRole: spec.memberRoles of the tenant's Tenant does not name \"admin\""},
-		"another role, by the system":      {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
-		"a reserved name":                  {"a", nil, given(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name"},
-		"one more of what may not be":      {"a", given(role(path, "admin", "peter")), given(role(path, "admin", "peter", "mary")), "spec.bindings[0].clusterRole"},
-		"one less of what may not be":      {"a", given(role(path, "admin", "peter", "mary")), given(role(path, "admin", "peter")), ""},
-		"of another's name":                {"a", nil, misnamed(), "metadata.name must be a"},
-		"of a tenant that may give none":   {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
-		"made another tenant's":            {"system:x", given(), others(), "spec.id never changes"},
-		"what is not understood":           {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
-		"after what is not understood":     {"a", &corev1.ConfigMap{}, given(role(path, "view", "peter")), ""},
-		"after what is not, another's one": {"b", &corev1.ConfigMap{}, given(role(path, "view", "peter")), "only the tenant's own callers"},
+		"a role":                       {"a", nil, given(role(path, "view", "peter")), ""},
+		"by the system":                {"system:x", nil, given(role(path, "view", "peter")), ""},
+		"by another tenant's":          {"b", nil, given(role(path, "view", "peter")), "only the tenant's own callers"},
+		"by another tenant's, nothing": {"b", nil, given(), "only the tenant's own callers"},
+		"changed by another tenant's":  {"b", given(role(path, "view", "peter")), given(), "only the tenant's own callers"},
+		"by nobody's":                  {"A B", nil, given(), "only the tenant's own callers"},
+		"another role": {
+			"a",
+			nil,
+			given(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")),
+			"spec.bindings[1].clusterRole: spec.memberRoles of the tenant's Tenant does not name \"admin\"",
+		},
+		"another role, by the system": {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
+		"a reserved name": {
+			"a", nil, given(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name",
+		},
+		"one more of what may not be": {
+			"a",
+			given(role(path, "admin", "peter")),
+			given(role(path, "admin", "peter", "mary")),
+			"spec.bindings[0].clusterRole",
+		},
+		"one less of what may not be": {
+			"a", given(role(path, "admin", "peter", "mary")), given(role(path, "admin", "peter")), "",
+		},
+		"of another's name":              {"a", nil, misnamed(), "metadata.name must be a"},
+		"of a tenant that may give none": {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
+		"made another tenant's":          {"system:x", given(), others(), "spec.id never changes"},
+		"what is not understood":         {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
+		"after what is not understood":   {"a", &corev1.ConfigMap{}, given(role(path, "view", "peter")), ""},
+		"after what is not, another's one": {
+			"b", &corev1.ConfigMap{}, given(role(path, "view", "peter")), "only the tenant's own callers",
+		},
 	} {
 		op := admission.Create
 		if c.was != nil {
 			op = admission.Update
 		}
-		got := fmt.Sprint(p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
-			schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil, false, &user.DefaultInfo{Name: c.by}), nil))
+		got := fmt.Sprint(
+			p.Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was, schema.GroupVersionKind{}, "", "a",
+				schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil,
+				false, &user.DefaultInfo{Name: c.by}), nil),
+		)
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
 		}

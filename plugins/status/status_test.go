@@ -14,7 +14,9 @@ import (
 
 // TestResources: of each resource, in whatever version, the status is the system's; and nothing but the status.
 func TestResources(t *testing.T) {
-	p := status.New(status.Options{Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) }})
+	p := status.New(status.Options{
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
+	})
 	for _, r := range status.Resources() {
 		if r.Resource == "pods" || r.Resource == "jobs" { // theirs depends on what changes: admission-status.yaml
 			continue
@@ -22,10 +24,17 @@ func TestResources(t *testing.T) {
 		for _, c := range []struct {
 			caller, subresource string
 			ok                  bool
-		}{{"a", "status", false}, {"a", "", true}, {"a", "scale", true}, {"system", "status", true}, {"nobody at all", "status", false}} {
+		}{
+			{"a", "status", false},
+			{"a", "", true},
+			{"a", "scale", true},
+			{"system", "status", true},
+			{"nobody at all", "status", false},
+		} {
 			obj := &corev1.ConfigMap{}
-			err := p.Validate(t.Context(), admission.NewAttributesRecord(obj, obj, corev1.SchemeGroupVersion.WithKind("X"), "a--web", "x",
-				r.WithVersion("v9"), c.subresource, admission.Update, nil, false, &user.DefaultInfo{Name: c.caller}), nil)
+			err := p.Validate(t.Context(),
+				admission.NewAttributesRecord(obj, obj, corev1.SchemeGroupVersion.WithKind("X"), "a--web", "x",
+					r.WithVersion("v9"), c.subresource, admission.Update, nil, false, &user.DefaultInfo{Name: c.caller}), nil)
 			if (err == nil) != c.ok {
 				t.Errorf("%s, %q by %s: %v", r, c.subresource, c.caller, err)
 			}

@@ -61,14 +61,21 @@ func TestPodsAndJobs(t *testing.T) {
 	}
 }
 
-func update(t *testing.T, allowed func(tenant.ID, schema.GroupResource) bool, caller, resource string, was, is runtime.Object) error {
+func update(
+	t *testing.T, allowed func(tenant.ID, schema.GroupResource) bool, caller, resource string, was, is runtime.Object,
+) error {
 	t.Helper()
-	p := status.New(status.Options{Allowed: allowed, Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) }})
+	p := status.New(status.Options{
+		Allowed: allowed,
+		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },
+	})
 	if p.Handles(admission.Create) || !p.Handles(admission.Update) {
 		t.Error("not updates alone are governed")
 	}
-	return p.Validate(t.Context(), admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "a--web", "x", schema.ParseGroupResource(resource).WithVersion("v1"), "status",
-		admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
+	return p.Validate(t.Context(),
+		admission.NewAttributesRecord(is, was, schema.GroupVersionKind{}, "a--web", "x",
+			schema.ParseGroupResource(resource).WithVersion("v1"), "status",
+			admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
 }
 
 // TestAllowed: a tenant that may writes the status of that resource, and no other tenant does, nor of another resource.

@@ -27,12 +27,18 @@ func (o *Object) Claims() ([]Claim, error) {
 		for i := range t.Spec.Volumes {
 			if ephemeral := t.Spec.Volumes[i].Ephemeral; ephemeral != nil && ephemeral.VolumeClaimTemplate != nil {
 				template := ephemeral.VolumeClaimTemplate
-				claims = append(claims, Claim{t.Field(fmt.Sprintf("spec.volumes[%d].ephemeral.volumeClaimTemplate", i)), t.Field("volume " + t.Spec.Volumes[i].Name), &template.ObjectMeta, &template.Spec})
+				claims = append(claims, Claim{
+					t.Field(fmt.Sprintf("spec.volumes[%d].ephemeral.volumeClaimTemplate", i)),
+					t.Field("volume " + t.Spec.Volumes[i].Name),
+					&template.ObjectMeta,
+					&template.Spec,
+				})
 			}
 		}
 	}
 	set, is := o.typed.(*appsv1.StatefulSet)
-	if u, untyped := o.stored.(runtime.Unstructured); untyped && u.GetObjectKind().GroupVersionKind().GroupKind() == appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind() {
+	if u, untyped := o.stored.(runtime.Unstructured); untyped &&
+		u.GetObjectKind().GroupVersionKind().GroupKind() == appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind() {
 		set, is = &appsv1.StatefulSet{}, true
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), set); err != nil {
 			return nil, fmt.Errorf("%w: %w", errTemplate, err)
@@ -41,7 +47,9 @@ func (o *Object) Claims() ([]Claim, error) {
 	if is {
 		for i := range set.Spec.VolumeClaimTemplates {
 			template := &set.Spec.VolumeClaimTemplates[i]
-			claims = append(claims, Claim{fmt.Sprintf("spec.volumeClaimTemplates[%d]", i), "template " + template.Name, &template.ObjectMeta, &template.Spec})
+			claims = append(claims, Claim{
+				fmt.Sprintf("spec.volumeClaimTemplates[%d]", i), "template " + template.Name, &template.ObjectMeta, &template.Spec,
+			})
 		}
 	}
 	return claims, nil

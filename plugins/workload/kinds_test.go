@@ -20,21 +20,33 @@ import (
 // TestBuiltInKinds: the template of each kind is found, the same in the object of a version and in an unstructured one, and is the
 // object's own where it is of a version.
 func TestBuiltInKinds(t *testing.T) {
-	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": "x"}}, Spec: corev1.PodSpec{NodeName: "n"}}
+	template := corev1.PodTemplateSpec{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": "x"}},
+		Spec:       corev1.PodSpec{NodeName: "n"},
+	}
 	apps, batch, core := appsv1.SchemeGroupVersion, batchv1.SchemeGroupVersion, corev1.SchemeGroupVersion
 	for kind, c := range map[schema.GroupVersionKind]struct {
 		obj  runtime.Object
 		path string
 	}{
-		core.WithKind("Pod"):                   {&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}, ""},
-		core.WithKind("PodTemplate"):           {&corev1.PodTemplate{Template: template}, "template"},
-		core.WithKind("ReplicationController"): {&corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Template: &template}}, "spec.template"},
-		apps.WithKind("DaemonSet"):             {&appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: template}}, "spec.template"},
-		apps.WithKind("Deployment"):            {&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template}}, "spec.template"},
-		apps.WithKind("ReplicaSet"):            {&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Template: template}}, "spec.template"},
-		apps.WithKind("StatefulSet"):           {&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Template: template}}, "spec.template"},
-		batch.WithKind("Job"):                  {&batchv1.Job{Spec: batchv1.JobSpec{Template: template}}, "spec.template"},
-		batch.WithKind("CronJob"):              {&batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}}}, "spec.jobTemplate.spec.template"},
+		core.WithKind("Pod"):         {&corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}, ""},
+		core.WithKind("PodTemplate"): {&corev1.PodTemplate{Template: template}, "template"},
+		core.WithKind("ReplicationController"): {
+			&corev1.ReplicationController{Spec: corev1.ReplicationControllerSpec{Template: &template}}, "spec.template",
+		},
+		apps.WithKind("DaemonSet"):  {&appsv1.DaemonSet{Spec: appsv1.DaemonSetSpec{Template: template}}, "spec.template"},
+		apps.WithKind("Deployment"): {&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template}}, "spec.template"},
+		apps.WithKind("ReplicaSet"): {&appsv1.ReplicaSet{Spec: appsv1.ReplicaSetSpec{Template: template}}, "spec.template"},
+		apps.WithKind("StatefulSet"): {
+			&appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{Template: template}}, "spec.template",
+		},
+		batch.WithKind("Job"): {&batchv1.Job{Spec: batchv1.JobSpec{Template: template}}, "spec.template"},
+		batch.WithKind("CronJob"): {
+			&batchv1.CronJob{
+				Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}}},
+			},
+			"spec.jobTemplate.spec.template",
+		},
 	} {
 		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
 		if err != nil {
@@ -46,7 +58,8 @@ func TestBuiltInKinds(t *testing.T) {
 				t.Fatalf("%s as %T: %v", kind.Kind, obj, err)
 			}
 			got := o.Templates[0]
-			if got.Path != c.path || got.Spec.NodeName != "n" || got.Meta.Labels["l"] != "x" || got.Field("x") != map[bool]string{true: "x", false: c.path + ".x"}[c.path == ""] {
+			if got.Path != c.path || got.Spec.NodeName != "n" || got.Meta.Labels["l"] != "x" ||
+				got.Field("x") != map[bool]string{true: "x", false: c.path + ".x"}[c.path == ""] {
 				t.Errorf("%s as %T: %+v", kind.Kind, obj, got)
 			}
 			if workload.IsPod(kind.GroupKind()) != (c.path == "") {
@@ -61,7 +74,8 @@ func TestBuiltInKinds(t *testing.T) {
 			}
 		}
 	}
-	if o, err := kinds().Read(&corev1.ReplicationController{}, core.WithKind("ReplicationController"), nil); err != nil || o == nil || len(o.Templates) > 0 {
+	if o, err := kinds().Read(&corev1.ReplicationController{}, core.WithKind("ReplicationController"), nil); err != nil ||
+		o == nil || len(o.Templates) > 0 {
 		t.Errorf("one without a template: %v, %v", o, err)
 	}
 	if o, err := kinds().Read(nil, core.WithKind("Pod"), nil); err != nil || o != nil {
@@ -117,17 +131,32 @@ func TestConversion(t *testing.T) {
 // TestClaims: a StatefulSet's templates of claims and those of ephemeral volumes, told by their names wherever they stand.
 func TestClaims(t *testing.T) {
 	set := &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
-	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "one"}}, {ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v"}}}
+	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{
+		{ObjectMeta: metav1.ObjectMeta{Name: "one"}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "two"}, Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "v"}},
+	}
 	set.Spec.Template.Spec.Volumes = []corev1.Volume{
 		{Name: "none"},
 		{Name: "bare", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
-		{Name: "e", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "w"}}}}},
+		{
+			Name: "e",
+			VolumeSource: corev1.VolumeSource{
+				Ephemeral: &corev1.EphemeralVolumeSource{
+					VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{
+						Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "w"},
+					},
+				},
+			},
+		},
 	}
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"spec.template.spec.volumes[2].ephemeral.volumeClaimTemplate spec.template.volume e w", "spec.volumeClaimTemplates[0] template one ", "spec.volumeClaimTemplates[1] template two v"}
+	want := []string{
+		"spec.template.spec.volumes[2].ephemeral.volumeClaimTemplate spec.template.volume e w",
+		"spec.volumeClaimTemplates[0] template one ", "spec.volumeClaimTemplates[1] template two v",
+	}
 	for _, obj := range []runtime.Object{set, &unstructured.Unstructured{Object: content}} {
 		o, err := kinds().Read(obj, appsv1.SchemeGroupVersion.WithKind("StatefulSet"), nil)
 		if err != nil {
@@ -142,8 +171,10 @@ func TestClaims(t *testing.T) {
 			t.Errorf("%T: %q, %v", obj, got, err)
 		}
 	}
-	for kind, refused := range map[string]bool{"StatefulSet": true, "Deployment": false} { // of which alone they are templates
-		u := object(t, `{"apiVersion":"apps/v1","kind":"`+kind+`","spec":{"volumeClaimTemplates":"x","template":{"spec":{}}}}`)
+	// of which alone they are templates
+	for kind, refused := range map[string]bool{"StatefulSet": true, "Deployment": false} {
+		u := object(t,
+			`{"apiVersion":"apps/v1","kind":"`+kind+`","spec":{"volumeClaimTemplates":"x","template":{"spec":{}}}}`)
 		o, err := kinds().Read(u, appsv1.SchemeGroupVersion.WithKind(kind), nil)
 		if err != nil {
 			t.Fatal(err)
@@ -161,8 +192,16 @@ func TestIsLeaving(t *testing.T) {
 		is, was runtime.Object
 		op      admission.Operation
 		want    bool
-	}{{leaves, leaves, admission.Update, true}, {stays, leaves, admission.Update, true}, {leaves, stays, admission.Update, false}, {leaves, leaves, admission.Delete, false}, {leaves, nil, admission.Create, false}, {leaves, nil, admission.Update, false}} {
-		a := admission.NewAttributesRecord(c.is, c.was, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p", schema.GroupVersionResource{}, "", c.op, nil, false, nil)
+	}{
+		{leaves, leaves, admission.Update, true},
+		{stays, leaves, admission.Update, true},
+		{leaves, stays, admission.Update, false},
+		{leaves, leaves, admission.Delete, false},
+		{leaves, nil, admission.Create, false},
+		{leaves, nil, admission.Update, false},
+	} {
+		a := admission.NewAttributesRecord(c.is, c.was, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
+			schema.GroupVersionResource{}, "", c.op, nil, false, nil)
 		if got := workload.IsLeaving(a); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}

@@ -164,7 +164,10 @@ func readUnstructured(u runtime.Unstructured, paths [][]string) (*Object, error)
 		err := walk(u.UnstructuredContent(), path, "", func(at string, m map[string]any) error {
 			var t corev1.PodTemplateSpec
 			// Not the whole object, of which a Pod has a status too.
-			err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"metadata": m["metadata"], "spec": m["spec"]}, &t)
+			err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{
+				"metadata": m["metadata"],
+				"spec":     m["spec"],
+			}, &t)
 			if err != nil {
 				return fmt.Errorf("%w: %w", errTemplate, err)
 			}
@@ -228,7 +231,10 @@ func (o *Object) Write() error {
 		return o.convert.GetObjectConvertor().Convert(o.typed, o.stored, nil)
 	}
 	for i, t := range o.Templates {
-		is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodTemplateSpec{ObjectMeta: *t.Meta, Spec: *t.Spec})
+		is, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.PodTemplateSpec{
+			ObjectMeta: *t.Meta,
+			Spec:       *t.Spec,
+		})
 		if err != nil {
 			return err
 		}

@@ -33,8 +33,10 @@ func object(t testing.TB, text string) *unstructured.Unstructured {
 func TestPaths(t *testing.T) {
 	const pod = `{"spec":{"containers":[],"nodeName":"n"}}`
 	for text, want := range map[string][]string{
-		`{"spec":{"roles":{"b":{"template":` + pod + `},"a":{"template":` + pod + `}}}}`: {"spec.roles[a].template", "spec.roles[b].template"},
-		`{"spec":{"roles":[{"template":` + pod + `}],"main":{"template":` + pod + `}}}`:  {"spec.roles[0].template", "spec.main.template"},
+		`{"spec":{"roles":{"b":{"template":` + pod + `},"a":{"template":` + pod +
+			`}}}}`: {"spec.roles[a].template", "spec.roles[b].template"},
+		`{"spec":{"roles":[{"template":` + pod + `}],"main":{"template":` + pod +
+			`}}}`: {"spec.roles[0].template", "spec.main.template"},
 		`{"spec":{"roles":{"a":{}}}}`: {},
 		`{}`:                          {},
 		`{"spec":null}`:               {},
@@ -71,7 +73,9 @@ func TestPaths(t *testing.T) {
 
 // TestWrite changes what was set, and nothing else: fields that this program does not know stay.
 func TestWrite(t *testing.T) {
-	u := object(t, `{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1"},"unknown":true},"spec":{"nodeSelector":{"x":"y"},"unknown":[1]}}}}}`)
+	u := object(t,
+		`{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1"},"unknown":true},`+
+			`"spec":{"nodeSelector":{"x":"y"},"unknown":[1]}}}}}`)
 	o, err := kinds().Read(u, farm, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +86,9 @@ func TestWrite(t *testing.T) {
 	if err := o.Write(); err != nil {
 		t.Fatal(err)
 	}
-	want := object(t, `{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1","b":"2"},"unknown":true},"spec":{"nodeSelector":{"x":"y","z":"w"},"tolerations":[{"key":"k"}],"unknown":[1]}}}}}`)
+	want := object(t,
+		`{"spec":{"main":{"template":{"metadata":{"annotations":{"a":"1","b":"2"},"unknown":true},`+
+			`"spec":{"nodeSelector":{"x":"y","z":"w"},"tolerations":[{"key":"k"}],"unknown":[1]}}}}}`)
 	if !reflect.DeepEqual(u.Object, want.Object) {
 		t.Errorf("got %v", u.Object)
 	}
@@ -90,7 +96,8 @@ func TestWrite(t *testing.T) {
 
 // TestOthers: a kind that describes no pods has no templates.
 func TestOthers(t *testing.T) {
-	if o, err := kinds().Read(object(t, "{}"), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, nil); o != nil || err != nil {
+	if o, err := kinds().Read(object(t, "{}"), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, nil); o != nil ||
+		err != nil {
 		t.Error(o, err)
 	}
 }

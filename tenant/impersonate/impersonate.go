@@ -88,11 +88,13 @@ func (i *Impersonator) Config(object metav1.Object) (rest.ImpersonationConfig, e
 		Groups:   []string{id.Group()},
 		Extra:    map[string][]string{tenant.ExtraKey: {id.String()}},
 	}
-	if i.o.WithUser && identity.User != "" && (!strings.HasPrefix(identity.User, "system:") || tenant.IsServiceAccountName(identity.User)) {
+	if i.o.WithUser && identity.User != "" &&
+		(!strings.HasPrefix(identity.User, "system:") || tenant.IsServiceAccountName(identity.User)) {
 		out.UserName = identity.User
 	}
 	for _, group := range identity.Groups {
-		if i.o.GroupPattern != "" && i.groups.MatchString(group) && !strings.HasPrefix(group, "system:") && !strings.HasPrefix(group, tenant.GroupPrefix) {
+		if i.o.GroupPattern != "" && i.groups.MatchString(group) && !strings.HasPrefix(group, "system:") &&
+			!strings.HasPrefix(group, tenant.GroupPrefix) {
 			out.Groups = append(out.Groups, group)
 		}
 	}
@@ -117,7 +119,13 @@ func (i *Impersonator) Transport(next http.RoundTripper, object metav1.Object) (
 	if err != nil {
 		return nil, err
 	}
-	return dropping{transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{UserName: c.UserName, Groups: c.Groups, Extra: c.Extra}, next)}, nil
+	return dropping{
+		transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{
+			UserName: c.UserName,
+			Groups:   c.Groups,
+			Extra:    c.Extra,
+		}, next),
+	}, nil
 }
 
 type dropping struct{ next http.RoundTripper }

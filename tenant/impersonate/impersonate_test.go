@@ -22,7 +22,8 @@ func application(identity, label string) metav1.Object {
 	return o
 }
 
-const alices = `{"user":"alice","uid":"u1","tenant":"a","groups":["dev","team-x","system:masters","tenant:b","tenant:a","system:authenticated"]}`
+const alices = `{"user":"alice","uid":"u1","tenant":"a","groups":["dev","team-x","system:masters","tenant:b",` +
+	`"tenant:a","system:authenticated"]}`
 
 // TestConfig: a client has a tenant, a user, and no group that is not the identity's own.
 func TestConfig(t *testing.T) {
@@ -34,19 +35,67 @@ func TestConfig(t *testing.T) {
 		groups   []string
 		err      error
 	}{
-		"the default user":           {impersonate.Options{DefaultUser: "runner"}, alices, "a", "runner", []string{"tenant:a"}, nil},
-		"with groups":                {impersonate.Options{DefaultUser: "runner", GroupPattern: "team-.*"}, alices, "a", "runner", []string{"tenant:a", "team-x"}, nil},
-		"with all groups":            {impersonate.Options{DefaultUser: "runner", GroupPattern: ".*"}, alices, "a", "runner", []string{"tenant:a", "dev", "team-x"}, nil},
-		"a pattern matches as whole": {impersonate.Options{DefaultUser: "runner", GroupPattern: "team"}, alices, "a", "runner", []string{"tenant:a"}, nil},
-		"with the user":              {impersonate.Options{DefaultUser: "runner", WithUser: true}, alices, "a", "alice", []string{"tenant:a"}, nil},
-		"nobody of the tenant":       {impersonate.Options{DefaultUser: "runner", WithUser: true}, `{"tenant":"a"}`, "a", "runner", []string{"tenant:a"}, nil},
-		"a service account":          {impersonate.Options{DefaultUser: "runner", WithUser: true}, `{"user":"system:serviceaccount:a--web:x","tenant":"a"}`, "a", "system:serviceaccount:a--web:x", []string{"tenant:a"}, nil},
-		"a reserved user":            {impersonate.Options{DefaultUser: "runner", WithUser: true}, `{"user":"system:admin","tenant":"a"}`, "a", "runner", []string{"tenant:a"}, nil},
-		"another tenant's object":    {impersonate.Options{DefaultUser: "runner"}, alices, "b", "", nil, impersonate.ErrMismatch},
-		"nobody's object":            {impersonate.Options{DefaultUser: "runner"}, alices, "", "", nil, impersonate.ErrMismatch},
-		"no record":                  {impersonate.Options{DefaultUser: "runner"}, "", "a", "", nil, impersonate.ErrUnrecorded},
-		"the system tenant":          {impersonate.Options{DefaultUser: "runner"}, `{"user":"root","tenant":"system"}`, "system", "", nil, impersonate.ErrSystem},
-		"no tenant":                  {impersonate.Options{DefaultUser: "runner"}, `{"user":"root"}`, "", "", nil, tenant.ErrInvalid},
+		"the default user": {impersonate.Options{DefaultUser: "runner"}, alices, "a", "runner", []string{"tenant:a"}, nil},
+		"with groups": {
+			impersonate.Options{DefaultUser: "runner", GroupPattern: "team-.*"},
+			alices,
+			"a",
+			"runner",
+			[]string{"tenant:a", "team-x"},
+			nil,
+		},
+		"with all groups": {
+			impersonate.Options{DefaultUser: "runner", GroupPattern: ".*"},
+			alices,
+			"a",
+			"runner",
+			[]string{"tenant:a", "dev", "team-x"},
+			nil,
+		},
+		"a pattern matches as whole": {
+			impersonate.Options{DefaultUser: "runner", GroupPattern: "team"}, alices, "a", "runner", []string{"tenant:a"}, nil,
+		},
+		"with the user": {
+			impersonate.Options{DefaultUser: "runner", WithUser: true}, alices, "a", "alice", []string{"tenant:a"}, nil,
+		},
+		"nobody of the tenant": {
+			impersonate.Options{DefaultUser: "runner", WithUser: true},
+			`{"tenant":"a"}`,
+			"a",
+			"runner",
+			[]string{"tenant:a"},
+			nil,
+		},
+		"a service account": {
+			impersonate.Options{DefaultUser: "runner", WithUser: true},
+			`{"user":"system:serviceaccount:a--web:x","tenant":"a"}`,
+			"a",
+			"system:serviceaccount:a--web:x",
+			[]string{"tenant:a"},
+			nil,
+		},
+		"a reserved user": {
+			impersonate.Options{DefaultUser: "runner", WithUser: true},
+			`{"user":"system:admin","tenant":"a"}`,
+			"a",
+			"runner",
+			[]string{"tenant:a"},
+			nil,
+		},
+		"another tenant's object": {
+			impersonate.Options{DefaultUser: "runner"}, alices, "b", "", nil, impersonate.ErrMismatch,
+		},
+		"nobody's object": {impersonate.Options{DefaultUser: "runner"}, alices, "", "", nil, impersonate.ErrMismatch},
+		"no record":       {impersonate.Options{DefaultUser: "runner"}, "", "a", "", nil, impersonate.ErrUnrecorded},
+		"the system tenant": {
+			impersonate.Options{DefaultUser: "runner"},
+			`{"user":"root","tenant":"system"}`,
+			"system",
+			"",
+			nil,
+			impersonate.ErrSystem,
+		},
+		"no tenant": {impersonate.Options{DefaultUser: "runner"}, `{"user":"root"}`, "", "", nil, tenant.ErrInvalid},
 	} {
 		i, err := impersonate.New(c.options)
 		if err != nil {
@@ -59,7 +108,11 @@ func TestConfig(t *testing.T) {
 		}
 		want := rest.ImpersonationConfig{}
 		if c.err == nil {
-			want = rest.ImpersonationConfig{UserName: c.user, Groups: c.groups, Extra: map[string][]string{tenant.ExtraKey: {"a"}}}
+			want = rest.ImpersonationConfig{
+				UserName: c.user,
+				Groups:   c.groups,
+				Extra:    map[string][]string{tenant.ExtraKey: {"a"}},
+			}
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
@@ -97,7 +150,8 @@ func TestTransport(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = resp.Body.Close()
-	if got.Get("Impersonate-User") != "runner" || !reflect.DeepEqual(got.Values("Impersonate-Group"), []string{"tenant:a"}) || got.Get("Impersonate-Uid") != "" {
+	if got.Get("Impersonate-User") != "runner" ||
+		!reflect.DeepEqual(got.Values("Impersonate-Group"), []string{"tenant:a"}) || got.Get("Impersonate-Uid") != "" {
 		t.Errorf("%v", got)
 	}
 	if r.Header.Get("Impersonate-User") != "root" {

@@ -136,5 +136,9 @@ func (t *roundTripper) nextFor(ctx context.Context) (http.RoundTripper, error) {
 	if c.Extra[tenant.ExtraKey][0] != owner.String() {
 		return nil, ErrMismatch
 	}
-	return transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{UserName: c.UserName, Groups: c.Groups, Extra: c.Extra}, t.next), nil
+	return transport.NewImpersonatingRoundTripper(transport.ImpersonationConfig{
+		UserName: c.UserName,
+		Groups:   c.Groups,
+		Extra:    c.Extra,
+	}, t.next), nil
 }

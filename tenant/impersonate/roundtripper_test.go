@@ -57,7 +57,8 @@ func TestOwnersAreAskedAsTheController(t *testing.T) {
 		id, err := tenant.Parse("acme")
 		return id, errors.Join(err, send(ctx, rt, "/api/v1/namespaces/"+namespace))
 	})
-	if err := send(impersonate.WithCluster(impersonate.WithObject(t.Context(), recorded()), "eu1"), rt, "/api"); err != nil {
+	if err := send(impersonate.WithCluster(impersonate.WithObject(t.Context(), recorded()), "eu1"),
+		rt, "/api"); err != nil {
 		t.Fatal(err)
 	}
 	if want := []string{"/api/v1/namespaces/acme--web as ", "/clusters/eu1/api as runner"}; !slices.Equal(asked, want) {
@@ -97,13 +98,17 @@ func TestRoundTripper(t *testing.T) {
 		as   string
 		path string
 	}{
-		"nobody":                          {ctx: t.Context(), err: impersonate.ErrNobody},
-		"an object that is nil":           {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNobody},
-		"a nil pointer to one":            {ctx: impersonate.WithObject(own, (*metav1.ObjectMeta)(nil)), err: impersonate.ErrNobody},
-		"nobody at a cluster":             {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNobody},
-		"its own":                         {ctx: own, path: "/api/v1/pods"},
-		"an object's":                     {ctx: object, as: "alice", path: "/api/v1/pods"},
-		"an object's at a cluster":        {ctx: impersonate.WithCluster(object, "eu1"), as: "alice", path: "/clusters/eu1/api/v1/pods"},
+		"nobody":                {ctx: t.Context(), err: impersonate.ErrNobody},
+		"an object that is nil": {ctx: impersonate.WithObject(own, nil), err: impersonate.ErrNobody},
+		"a nil pointer to one":  {ctx: impersonate.WithObject(own, (*metav1.ObjectMeta)(nil)), err: impersonate.ErrNobody},
+		"nobody at a cluster":   {ctx: impersonate.WithCluster(t.Context(), "eu1"), err: impersonate.ErrNobody},
+		"its own":               {ctx: own, path: "/api/v1/pods"},
+		"an object's":           {ctx: object, as: "alice", path: "/api/v1/pods"},
+		"an object's at a cluster": {
+			ctx:  impersonate.WithCluster(object, "eu1"),
+			as:   "alice",
+			path: "/clusters/eu1/api/v1/pods",
+		},
 		"its own at a cluster":            {ctx: impersonate.WithCluster(own, "us-1"), path: "/clusters/us-1/api/v1/pods"},
 		"the later counts":                {ctx: impersonate.WithObject(own, recorded()), as: "alice", path: "/api/v1/pods"},
 		"the later counts, the other way": {ctx: impersonate.WithOwnIdentity(object), path: "/api/v1/pods"},
@@ -117,7 +122,8 @@ func TestRoundTripper(t *testing.T) {
 		sent := 0
 		rt := i.RoundTripper(roundTripper(func(r *http.Request) (*http.Response, error) {
 			sent++
-			if r.Header.Get("Impersonate-User") != c.as || r.URL.Path != c.path || len(r.Header.Values("Impersonate-Group")) > 0 == (c.as == "") || r.Header.Get("X-Mine") != "y" {
+			if r.Header.Get("Impersonate-User") != c.as || r.URL.Path != c.path ||
+				len(r.Header.Values("Impersonate-Group")) > 0 == (c.as == "") || r.Header.Get("X-Mine") != "y" {
 				t.Errorf("%s: %s as %v", what, r.URL, r.Header)
 			}
 			return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
@@ -143,7 +149,8 @@ func TestRoundTripper(t *testing.T) {
 		if resp != nil {
 			_ = resp.Body.Close()
 		}
-		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || sent != map[bool]int{true: 1}[c.err == nil] || b.closed != (c.err != nil) {
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || sent != map[bool]int{true: 1}[c.err == nil] ||
+			b.closed != (c.err != nil) {
 			t.Errorf("%s: %v, sent %d times, closed %v", what, err, sent, b.closed)
 		}
 		if r.Header.Get("Impersonate-User") != "root" || r.URL.Path != "/api/v1/pods" {

@@ -91,7 +91,8 @@ func ValidateAccessGrant(g *AccessGrant) field.ErrorList {
 	errs = append(errs, validateNamed(from.Child("groups"), g.Spec.From.Groups)...)
 	for i, group := range g.Spec.From.Groups {
 		if strings.HasPrefix(group, tenant.GroupPrefix) && err == nil && group != id.Group() {
-			errs = append(errs, field.Invalid(from.Child("groups").Index(i), group, "is another tenant's: nobody of spec.from.tenant is in it"))
+			errs = append(errs,
+				field.Invalid(from.Child("groups").Index(i), group, "is another tenant's: nobody of spec.from.tenant is in it"))
 		}
 	}
 	for i, name := range g.Spec.From.ServiceAccounts {
@@ -109,7 +110,8 @@ func ValidateAccessGrant(g *AccessGrant) field.ErrorList {
 		actions += len(r.APIGroups) * len(r.Resources) * max(1, len(r.ResourceNames)) * len(r.Verbs)
 	}
 	if actions > maxGrantedActions {
-		errs = append(errs, field.Forbidden(spec.Child("to"), fmt.Sprintf("names %d actions; at most %d", actions, maxGrantedActions)))
+		errs = append(errs,
+			field.Forbidden(spec.Child("to"), fmt.Sprintf("names %d actions; at most %d", actions, maxGrantedActions)))
 	}
 	return errs
 }
@@ -149,11 +151,14 @@ func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
 // it gives would outlive the grant, or go beyond it.
 func (r *AccessGrantRule) ungrantable(resource string) string {
 	base, sub, _ := strings.Cut(resource, "/")
-	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool { return verb != "get" && verb != "list" && verb != "watch" })
+	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool {
+		return verb != "get" && verb != "list" && verb != "watch"
+	})
 	switch {
 	case base == "serviceaccounts" && sub == "token" && slices.Contains(r.APIGroups, ""):
 		return "tokens are never granted: they outlive the grant"
-	case (base == "roles" || base == "rolebindings") && slices.Contains(r.APIGroups, "rbac.authorization.k8s.io") && writes:
+	case (base == "roles" || base == "rolebindings") && slices.Contains(r.APIGroups, "rbac.authorization.k8s.io") &&
+		writes:
 		return "writes of roles and bindings are never granted: what they give goes beyond the grant"
 	}
 	return ""

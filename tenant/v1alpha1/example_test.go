@@ -58,7 +58,8 @@ func ExampleAccessGrant() {
 		fmt.Println(err)
 		return
 	}
-	fmt.Println(read.Spec.From.Tenant, read.Spec.To[0].ResourceNames, read.Accepted()) // it counts unless the server says that it refuses it
+	// it counts unless the server says that it refuses it
+	fmt.Println(read.Spec.From.Tenant, read.Spec.To[0].ResourceNames, read.Accepted())
 	// Output:
 	// acme [prices] true
 }
@@ -67,14 +68,18 @@ func ExampleTenantQuota() {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuota{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota},
 		ObjectMeta: metav1.ObjectMeta{Name: "acme"},
-		Spec:       v1alpha1.TenantQuotaSpec{Tenant: "acme", Hard: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100")}},
-		Status:     v1alpha1.TenantQuotaStatus{Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("7")}},
+		Spec: v1alpha1.TenantQuotaSpec{
+			Tenant: "acme",
+			Hard:   corev1.ResourceList{corev1.ResourcePods: resource.MustParse("100")},
+		},
+		Status: v1alpha1.TenantQuotaStatus{Used: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("7")}},
 	})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	stored, err := client(&unstructured.Unstructured{Object: content}).Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(context.Background(), "acme", metav1.GetOptions{})
+	stored, err := client(&unstructured.Unstructured{Object: content}).
+		Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(context.Background(), "acme", metav1.GetOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

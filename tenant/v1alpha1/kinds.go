@@ -26,7 +26,10 @@ const (
 
 // ResourceNames returns all of them.
 func ResourceNames() []string {
-	return []string{ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants, ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants}
+	return []string{
+		ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants, ResourceTenantMembers, ResourceTenantQuotas,
+		ResourceTenants,
+	}
 }
 
 // Resource returns one of them with its group and version.

@@ -51,10 +51,12 @@ type NamespaceTemplateSpec struct {
 // by a Tenant, which holds whom they are given to.
 func TemplateKinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
 	return map[schema.GroupVersionKind]schema.GroupVersionResource{
-		corev1.SchemeGroupVersion.WithKind("ConfigMap"):           corev1.SchemeGroupVersion.WithResource("configmaps"),
-		corev1.SchemeGroupVersion.WithKind("LimitRange"):          corev1.SchemeGroupVersion.WithResource("limitranges"),
-		corev1.SchemeGroupVersion.WithKind("ResourceQuota"):       corev1.SchemeGroupVersion.WithResource("resourcequotas"),
-		networkingv1.SchemeGroupVersion.WithKind("NetworkPolicy"): networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+		corev1.SchemeGroupVersion.WithKind("ConfigMap"):     corev1.SchemeGroupVersion.WithResource("configmaps"),
+		corev1.SchemeGroupVersion.WithKind("LimitRange"):    corev1.SchemeGroupVersion.WithResource("limitranges"),
+		corev1.SchemeGroupVersion.WithKind("ResourceQuota"): corev1.SchemeGroupVersion.WithResource("resourcequotas"),
+		networkingv1.SchemeGroupVersion.WithKind(
+			"NetworkPolicy",
+		): networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
 	}
 }
 
@@ -156,7 +158,8 @@ func (t *NamespaceTemplate) Render(id tenant.ID, namespace string) ([]TemplateOb
 	}
 	text, err := json.Marshal(out)
 	if err == nil && len(text) > maxRendered {
-		err = fmt.Errorf("spec.objects: they may be %d bytes together with the longest names, and are %d", maxRendered, len(text))
+		err = fmt.Errorf("spec.objects: they may be %d bytes together with the longest names, and are %d",
+			maxRendered, len(text))
 	}
 	return out, err
 }
@@ -166,7 +169,9 @@ func render(content map[string]any, replace *strings.Replacer) (out TemplateObje
 	u := &unstructured.Unstructured{Object: content}
 	resource, known := TemplateKinds()[u.GroupVersionKind()]
 	if !known {
-		return out, fmt.Errorf("%q of %q is none of the kinds that a template may hold: ConfigMap, LimitRange and ResourceQuota of v1, NetworkPolicy of networking.k8s.io/v1", u.GetKind(), u.GetAPIVersion())
+		return out, fmt.Errorf("%q of %q is none of the kinds that a template may hold: ConfigMap, "+
+			"LimitRange and ResourceQuota of v1, NetworkPolicy of networking.k8s.io/v1",
+			u.GetKind(), u.GetAPIVersion())
 	}
 	if content, _ = replaced(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {
 		return out, errors.New("is no object")

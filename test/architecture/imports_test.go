@@ -56,7 +56,9 @@ type layer struct {
 
 // layers returns the layers from the bottom to the top. The first that holds a package applies.
 func layers() []layer {
-	shared := []string{"internal/budget", "internal/listinformer", "internal/reload", "internal/reviews", "internal/yamlfile"}
+	shared := []string{
+		"internal/budget", "internal/listinformer", "internal/reload", "internal/reviews", "internal/yamlfile",
+	}
 	kinds := []string{"tenant", "tenant/v1alpha1"}
 	library := append([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, append(kinds, shared...)...)
 	engine := append([]string{"internal/stack"}, library...)
@@ -75,7 +77,10 @@ func layers() []layer {
 		{"authn", []string{"tenant", "internal/reload"}},
 		{"authz", []string{"tenant", "internal/budget"}},
 		{"plugins", []string{"tenant"}},
-		{"cluster", append([]string{"authn/serviceaccount", "authz", "plugins", "config/v1alpha1"}, append(kinds, shared...)...)},
+		{
+			"cluster",
+			append([]string{"authn/serviceaccount", "authz", "plugins", "config/v1alpha1"}, append(kinds, shared...)...),
+		},
 		{"internal/stack", library},
 		{"deploy", nil},
 		{"internal/serving", engine},
@@ -142,7 +147,8 @@ func TestImports(t *testing.T) {
 func TestPartsAreIndependent(t *testing.T) {
 	for pkg, list := range goList(t, ".", imports) {
 		for _, imported := range list {
-			if under(pkg, "authn") && pkg != module+"/authn" && under(imported, "authn") && !strings.Contains(imported, "/internal/") {
+			if under(pkg, "authn") && pkg != module+"/authn" && under(imported, "authn") &&
+				!strings.Contains(imported, "/internal/") {
 				t.Errorf("source %s imports %s", pkg, imported)
 			}
 			if under(pkg, "cluster") && pkg != module+"/cluster" && imported == module+"/cluster" {
@@ -208,7 +214,10 @@ func TestTheLibrarysModule(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"k8s.io/kubernetes ", "go.etcd.io/", "replace", "tool ", "sigs.k8s.io/controller-runtime", "k8s.io/apiextensions-apiserver"} {
+	for _, word := range []string{
+		"k8s.io/kubernetes ", "go.etcd.io/", "replace", "tool ", "sigs.k8s.io/controller-runtime",
+		"k8s.io/apiextensions-apiserver",
+	} {
 		if strings.Contains(string(data), word) {
 			t.Errorf("go.mod contains %q", word)
 		}

@@ -29,7 +29,9 @@ const (
 // runLists measures a list over all namespaces by a tenant that owns 1 % of 100,000 objects, beside the
 // same list with the selector given by hand to upstream's server. Both run at the same time and are
 // asked in turn.
-func runLists(ctx context.Context, out io.Writer, dir string, etcd *etcdProcess, servers []server, lists int) (err error) {
+func runLists(
+	ctx context.Context, out io.Writer, dir string, etcd *etcdProcess, servers []server, lists int,
+) (err error) {
 	times := map[string][]float64{}
 	ask := map[string]func() error{}
 	for _, s := range servers {
@@ -129,7 +131,10 @@ func seed(ctx context.Context, admin *kubernetes.Clientset) error {
 		}
 		for k := range objectsOfTenant {
 			group.Go(func() error {
-				o := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", k), Labels: labels}, Data: map[string]string{"key": "value"}}
+				o := &corev1.ConfigMap{
+					ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("object-%d", k), Labels: labels},
+					Data:       map[string]string{"key": "value"},
+				}
 				_, err := admin.CoreV1().ConfigMaps(ns.Name).Create(ctx, o, metav1.CreateOptions{})
 				return err
 			})
@@ -139,14 +144,17 @@ func seed(ctx context.Context, admin *kubernetes.Clientset) error {
 		return err
 	}
 	return admin.RbacV1().RESTClient().Post().Resource("clusterrolebindings").Body([]byte(
-		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"acme"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
-			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"tenant:acme"}]}`)).SetHeader("Content-Type", "application/json").Do(context.WithoutCancel(ctx)).Error()
+		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding","metadata":{"name":"acme"},`+
+			`"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},`+
+			`"subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"tenant:acme"}]}`)).
+		SetHeader("Content-Type", "application/json").Do(context.WithoutCancel(ctx)).Error()
 }
 
 // awaitList waits until the rights and the sweep let the list through, and warms the server.
 func awaitList(ctx context.Context, list func() error) error {
 	var err error
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(time.Second) {
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline) &&
+		ctx.Err() == nil; time.Sleep(time.Second) {
 		if err = list(); err == nil {
 			break
 		}

@@ -61,7 +61,11 @@ func run(ctx context.Context, out io.Writer, bin string, rounds, requests, lists
 
 	servers := []server{
 		{vanilla, filepath.Join(bin, "vanilla-kube-apiserver"), nil},
-		{"kubetenant", filepath.Join(bin, "kube-apiserver"), []string{"--tenancy-config=" + filepath.Join(dir, "tenancy.yaml")}},
+		{
+			"kubetenant",
+			filepath.Join(bin, "kube-apiserver"),
+			[]string{"--tenancy-config=" + filepath.Join(dir, "tenancy.yaml")},
+		},
 	}
 	samples := map[string][]sample{}
 	for round := range rounds + min(1, rounds) {
@@ -111,10 +115,15 @@ func (s server) measure(ctx context.Context, dir string, etcd *etcdProcess, requ
 		return nil, err
 	}
 	for name, do := range map[string]func(int) error{
-		"get a ConfigMap":   func(int) error { _, err := maps.Get(ctx, "bench", metav1.GetOptions{}); return err },
-		"list 4 Namespaces": func(int) error { _, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{}); return err },
+		"get a ConfigMap": func(int) error { _, err := maps.Get(ctx, "bench", metav1.GetOptions{}); return err },
+		"list 4 Namespaces": func(int) error {
+			_, err := client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+			return err
+		},
 		"update a ConfigMap": func(i int) error {
-			_, err := maps.Update(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Data: map[string]string{"i": strconv.Itoa(i)}}, metav1.UpdateOptions{})
+			_, err := maps.Update(ctx,
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bench"}, Data: map[string]string{"i": strconv.Itoa(i)}},
+				metav1.UpdateOptions{})
 			return err
 		},
 	} {
@@ -150,7 +159,8 @@ func medianOf(n int, do func(int) error) (float64, error) {
 func report(out io.Writer, samples map[string][]sample, requests int) error {
 	table := tabwriter.NewWriter(out, 0, 4, 2, ' ', 0)
 	runs := len(samples[vanilla])
-	_, _ = fmt.Fprintf(table, "%d runs of each server, %d requests of a kind\tVANILLA\tKUBETENANT\tRATIO\t95%% INTERVAL\n", runs, requests)
+	_, _ = fmt.Fprintf(table, "%d runs of each server, %d requests of a kind\tVANILLA\tKUBETENANT\tRATIO\t95%% INTERVAL\n",
+		runs, requests)
 	for _, name := range []string{"get a ConfigMap", "list 4 Namespaces", "update a ConfigMap", "start to ready"} {
 		var theirs, own, ratio []float64
 		for i := range runs {
@@ -159,7 +169,8 @@ func report(out io.Writer, samples map[string][]sample, requests int) error {
 			ratio = append(ratio, own[i]/theirs[i])
 		}
 		low, high := interval(ratio)
-		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%.3f\t%.3f to %.3f\n", name, show(middle(theirs)), show(middle(own)), middle(ratio), low, high)
+		_, _ = fmt.Fprintf(table, "%s\t%s\t%s\t%.3f\t%.3f to %.3f\n",
+			name, show(middle(theirs)), show(middle(own)), middle(ratio), low, high)
 	}
 	return table.Flush()
 }

@@ -75,10 +75,12 @@ func (s server) start(ctx context.Context, dir string, etcd *etcdProcess) (*proc
 	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
 	cmd := exec.Command(s.binary, append([]string{ // #nosec G204 -- the caller names the binaries it built
 		"--etcd-servers=" + etcd.socket, "--etcd-prefix=/" + s.name,
-		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none", "--secure-port=" + strconv.Itoa(port),
+		"--bind-address=127.0.0.1", "--advertise-address=127.0.0.1", "--endpoint-reconciler-type=none",
+		"--secure-port=" + strconv.Itoa(port),
 		"--tls-cert-file=" + pki("kube-apiserver.crt"), "--tls-private-key-file=" + pki("kube-apiserver.key"),
 		"--client-ca-file=" + pki("ca.crt"), "--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + pki("service-account.key"), "--service-account-signing-key-file=" + pki("service-account.key"),
+		"--service-account-key-file=" + pki("service-account.key"),
+		"--service-account-signing-key-file=" + pki("service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/24", "--authorization-mode=Node,RBAC",
 	}, s.args...)...)
 	p := &process{cmd: cmd, kubeconfig: filepath.Join(dir, s.name+".kubeconfig")}

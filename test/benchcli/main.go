@@ -66,7 +66,8 @@ func run(ctx context.Context, bin string) (err error) {
 	if err := fill(ctx, server.Kubeconfig("admin")); err != nil {
 		return err
 	}
-	fmt.Printf("%d tenants, %d namespaces, %d bindings, made in %s\n\n", tenants, tenants*perTenant, tenants*perTenant*perSpace, time.Since(began).Round(time.Second))
+	fmt.Printf("%d tenants, %d namespaces, %d bindings, made in %s\n\n",
+		tenants, tenants*perTenant, tenants*perTenant*perSpace, time.Since(began).Round(time.Second))
 	fmt.Printf("%-70s %8s %8s %8s\n", "command", "median", "worst", "memory")
 	name := fmt.Sprintf("t%d", halfwayOut)
 	for _, c := range [][]string{
@@ -110,7 +111,9 @@ func fill(ctx context.Context, kubeconfig string) error {
 // space makes one namespace with its bindings: half to users, the others to groups and service accounts.
 func space(ctx context.Context, k kubernetes.Interface, of string, n int) error {
 	ns := fmt.Sprintf("%s--%d", of, n)
-	if _, err := k.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{tenant.Label: of}}}, metav1.CreateOptions{}); err != nil {
+	if _, err := k.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns, Labels: map[string]string{tenant.Label: of}}},
+		metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for i := range perSpace {

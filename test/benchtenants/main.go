@@ -69,7 +69,8 @@ func (b *bench) run(ctx context.Context, bin string) (err error) {
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	start := func(more ...string) error {
-		b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, append([]string{"--workload-controllers=false"}, more...)...)
+		b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir,
+			append([]string{"--workload-controllers=false"}, more...)...)
 		if err == nil {
 			err = b.connect()
 		}
@@ -98,7 +99,9 @@ func (b *bench) run(ctx context.Context, bin string) (err error) {
 	if err := b.change(ctx, "a template into", b.nameTemplate); err != nil {
 		return err
 	}
-	if err := b.change(ctx, "a change of that template in", func(ctx context.Context) error { return b.template(ctx, "b") }); err != nil {
+	if err := b.change(ctx, "a change of that template in", func(ctx context.Context) error {
+		return b.template(ctx, "b")
+	}); err != nil {
 		return err
 	}
 	return b.restarts(ctx, start)
@@ -134,7 +137,9 @@ func (b *bench) first(ctx context.Context) error {
 		return err
 	}
 	filled := time.Since(began)
-	if err := b.await(ctx, b.tenants*perTenant, func(ns *corev1.Namespace) bool { return ns.Annotations[tenant.PreparedAnnotation] != "" }); err != nil {
+	if err := b.await(ctx, b.tenants*perTenant, func(ns *corev1.Namespace) bool {
+		return ns.Annotations[tenant.PreparedAnnotation] != ""
+	}); err != nil {
 		return err
 	}
 	fmt.Printf("%d tenants with %d namespaces, made in %s, ", b.tenants, b.tenants*perTenant, filled.Round(time.Second))
@@ -148,9 +153,15 @@ func (b *bench) tenant(ctx context.Context, t int) error {
 		"apiVersion": v1alpha1.GroupVersion,
 		"kind":       v1alpha1.KindTenant,
 		"metadata":   map[string]any{"name": name},
-		"spec":       map[string]any{"id": name, "admins": []any{map[string]any{"kind": "User", "name": "a-" + name}, map[string]any{"kind": "User", "name": "b-" + name}}},
+		"spec": map[string]any{
+			"id": name,
+			"admins": []any{
+				map[string]any{"kind": "User", "name": "a-" + name}, map[string]any{"kind": "User", "name": "b-" + name},
+			},
+		},
 	}}
-	if _, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+	if _, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(ctx,
+		u, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	for n := range perTenant {
@@ -162,7 +173,9 @@ func (b *bench) tenant(ctx context.Context, t int) error {
 }
 
 func (b *bench) namespace(ctx context.Context, name, of string) error {
-	_, err := b.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: of}}}, metav1.CreateOptions{})
+	_, err := b.kube.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: of}}},
+		metav1.CreateOptions{})
 	return err
 }
 
@@ -173,14 +186,16 @@ func (b *bench) tellWrites(ctx context.Context, began time.Time, before float64)
 	if err != nil {
 		return err
 	}
-	fmt.Printf("all prepared after %s: %.0f writes, %.0f a second\n", took.Round(time.Second), after-before, (after-before)/took.Seconds())
+	fmt.Printf("all prepared after %s: %.0f writes, %.0f a second\n",
+		took.Round(time.Second), after-before, (after-before)/took.Seconds())
 	return nil
 }
 
 // await waits until so many namespaces have something.
 func (b *bench) await(ctx context.Context, n int, has func(*corev1.Namespace) bool) error {
 	for {
-		list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label, ResourceVersion: "0"})
+		list, err := b.kube.CoreV1().Namespaces().List(ctx,
+			metav1.ListOptions{LabelSelector: tenant.Label, ResourceVersion: "0"})
 		if err != nil {
 			return err
 		}

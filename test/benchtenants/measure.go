@@ -32,7 +32,8 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	watched := factory.Core().V1().Namespaces().Informer()
 	if _, err := watched.AddEventHandler(cache.ResourceEventHandlerFuncs{UpdateFunc: func(was, is any) {
 		before, now := was.(*corev1.Namespace), is.(*corev1.Namespace)
-		if strings.Contains(now.Name, busy) && before.Annotations[tenant.PreparedAnnotation] == "" && now.Annotations[tenant.PreparedAnnotation] != "" {
+		if strings.Contains(now.Name, busy) && before.Annotations[tenant.PreparedAnnotation] == "" &&
+			now.Annotations[tenant.PreparedAnnotation] != "" {
 			prepared <- now.Name
 		}
 	}}); err != nil {
@@ -65,7 +66,8 @@ func (b *bench) latencies(ctx context.Context, what string) error {
 	}
 	slices.Sort(took)
 	fmt.Printf("%s: p50 %s, p99 %s, worst %s, from its creation to the annotation seen by a watch\n", what,
-		took[probes/2].Round(time.Millisecond), took[probes*99/100].Round(time.Millisecond), took[probes-1].Round(time.Millisecond))
+		took[probes/2].Round(time.Millisecond), took[probes*99/100].Round(time.Millisecond),
+		took[probes-1].Round(time.Millisecond))
 	return nil
 }
 
@@ -75,7 +77,8 @@ func (b *bench) each(ctx context.Context, patch string) error {
 	all.SetLimit(parallel)
 	for i := range b.changed {
 		all.Go(func() error {
-			_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
+			_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx,
+				fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
 			return err
 		})
 	}
@@ -102,10 +105,20 @@ func (b *bench) template(ctx context.Context, value string) error {
 			"apiVersion": "networking.k8s.io/v1",
 			"kind":       "NetworkPolicy",
 			"metadata":   map[string]any{"name": "own", "labels": map[string]any{"v": value}},
-			"spec":       map[string]any{"podSelector": map[string]any{}, "ingress": []any{map[string]any{"from": []any{map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{tenant.Label: "${tenant}"}}}}}}},
+			"spec": map[string]any{
+				"podSelector": map[string]any{},
+				"ingress": []any{
+					map[string]any{
+						"from": []any{
+							map[string]any{"namespaceSelector": map[string]any{"matchLabels": map[string]any{tenant.Label: "${tenant}"}}},
+						},
+					},
+				},
+			},
 		}}},
 	}}
-	_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)).Apply(ctx, "std", u, metav1.ApplyOptions{FieldManager: "bench", Force: true})
+	_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)).Apply(ctx, "std", u,
+		metav1.ApplyOptions{FieldManager: "bench", Force: true})
 	return err
 }
 
@@ -183,7 +196,8 @@ func (b *bench) restarts(ctx context.Context, start func(more ...string) error) 
 			written++
 		}
 	}
-	fmt.Printf("a restart: ready after %s, a namespace prepared after %s, %d of %d objects written\n", ready.Round(100*time.Millisecond), works.Round(100*time.Millisecond), written, len(before))
+	fmt.Printf("a restart: ready after %s, a namespace prepared after %s, %d of %d objects written\n",
+		ready.Round(100*time.Millisecond), works.Round(100*time.Millisecond), written, len(before))
 	with, err := b.cost(ctx)
 	if err != nil {
 		return err
@@ -220,7 +234,8 @@ func (b *bench) versions(ctx context.Context) (map[string]string, error) {
 	for i := range bindings.Items {
 		out[bindings.Items[i].Namespace+"/"+bindings.Items[i].Name] = bindings.Items[i].ResourceVersion
 	}
-	policies, err := b.kube.NetworkingV1().NetworkPolicies("").List(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+	policies, err := b.kube.NetworkingV1().NetworkPolicies("").List(ctx,
+		metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 	if err != nil {
 		return nil, err
 	}
@@ -255,12 +270,15 @@ func (b *bench) written(ctx context.Context) (float64, error) {
 		case "namespaces":
 			return labels["verb"] == "PATCH"
 		}
-		return labels["resource"] == v1alpha1.ResourceTenants && labels["subresource"] == "status" && labels["verb"] == "PATCH"
+		return labels["resource"] == v1alpha1.ResourceTenants && labels["subresource"] == "status" &&
+			labels["verb"] == "PATCH"
 	})
 }
 
 // metric returns the sum of what the server counts.
-func (b *bench) metric(ctx context.Context, is func(name string, labels map[string]string) bool) (sum float64, err error) {
+func (b *bench) metric(
+	ctx context.Context, is func(name string, labels map[string]string) bool,
+) (sum float64, err error) {
 	text, err := b.kube.RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
 	if err != nil {
 		return 0, err

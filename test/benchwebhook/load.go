@@ -20,23 +20,39 @@ const token = "a-token-of-alice-that-is-remembered"
 type request struct{ name, path, body string }
 
 func requests() []request {
-	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"acme--web","labels":{"app":"web"},"annotations":{"note":"` + strings.Repeat("x", 1500) + `"}},` +
-		`"spec":{"containers":[{"name":"c","image":"example.com/web:1","env":[` + strings.TrimSuffix(strings.Repeat(`{"name":"A","value":"some value"},`, 12), ",") + `],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}}}],"serviceAccountName":"default"}}`
+	pod := `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"acme--web","labels":{"app":"web"},` +
+		`"annotations":{"note":"` + strings.Repeat("x", 1500) + `"}},` +
+		`"spec":{"containers":[{"name":"c","image":"example.com/web:1","env":[` +
+		strings.TrimSuffix(strings.Repeat(`{"name":"A","value":"some value"},`, 12), ",") +
+		`],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}}}],"serviceAccountName":"default"}}`
 	const alice = `\"groups\":[\"dev\",\"tenant:acme\",\"system:authenticated\"]}"`
 	mutated := strings.NewReplacer(`"app":"web"`, `"app":"web","kubetenant.dev/tenant":"acme"`,
-		`"annotations":{`, `"annotations":{"kubetenant.dev/creator":"{\"user\":\"alice\",\"uid\":\"u1\",\"tenant\":\"acme\",`+alice+`,"yunikorn.apache.org/user.info":"{\"user\":\"alice\",`+alice+`,`).Replace(pod)
+		`"annotations":{`, `"annotations":{"kubetenant.dev/creator":"{\"user\":\"alice\",\"uid\":\"u1\",\"tenant\":\"acme\",`+
+			alice+`,"yunikorn.apache.org/user.info":"{\"user\":\"alice\",`+alice+`,`).Replace(pod)
 	review := func(object string) string {
-		return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","kind":{"group":"","version":"v1","kind":"Pod"},` +
-			`"resource":{"group":"","version":"v1","resource":"pods"},"requestKind":{"group":"","version":"v1","kind":"Pod"},"requestResource":{"group":"","version":"v1","resource":"pods"},` +
-			`"name":"p","namespace":"acme--web","operation":"CREATE","userInfo":{"username":"alice","uid":"u1","groups":["dev","tenant:acme","system:authenticated"],"extra":{"kubetenant.dev/tenant":["acme"]}},` +
-			`"object":` + object + `,"oldObject":null,"dryRun":false,"options":{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}}}`
+		return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1",` +
+			`"request":{"uid":"705ab4f5-6393-11e8-b7cc-42010a800002","kind":{"group":"","version":"v1","kind":"Pod"},` +
+			`"resource":{"group":"","version":"v1","resource":"pods"},"requestKind":{"group":"","version":"v1","kind":"Pod"},` +
+			`"requestResource":{"group":"","version":"v1","resource":"pods"},` +
+			`"name":"p","namespace":"acme--web","operation":"CREATE","userInfo":{"username":"alice","uid":"u1",` +
+			`"groups":["dev","tenant:acme","system:authenticated"],"extra":{"kubetenant.dev/tenant":["acme"]}},` +
+			`"object":` + object +
+			`,"oldObject":null,"dryRun":false,"options":{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}}}`
 	}
-	const access = `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},"spec":{"resourceAttributes":{"namespace":"acme--web","verb":"get","version":"v1","resource":"pods","name":"p"},` +
-		`"user":"alice","groups":["dev","tenant:acme","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=ab12"],"kubetenant.dev/source":["tokens"],"kubetenant.dev/tenant":["acme"]},"uid":"u1"},"status":{"allowed":false}}`
+	const access = `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","metadata":{},` +
+		`"spec":{"resourceAttributes":{"namespace":"acme--web","verb":"get","version":"v1","resource":"pods","name":"p"},` +
+		`"user":"alice","groups":["dev","tenant:acme","system:authenticated"],` +
+		`"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=ab12"],"kubetenant.dev/source":["tokens"],` +
+		`"kubetenant.dev/tenant":["acme"]},"uid":"u1"},"status":{"allowed":false}}`
 	return []request{
 		{"SubjectAccessReview", "/authorize", access},
 		{"SubjectAccessReview, foreign", "/authorize", strings.Replace(access, "acme--web", "globex--web", 1)},
-		{"TokenReview, remembered", "/authenticate", `{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","metadata":{},"spec":{"token":"` + token + `","audiences":["https://kubernetes.default.svc"]},"status":{"user":{}}}`},
+		{
+			"TokenReview, remembered",
+			"/authenticate",
+			`{"kind":"TokenReview","apiVersion":"authentication.k8s.io/v1","metadata":{},"spec":{"token":"` + token +
+				`","audiences":["https://kubernetes.default.svc"]},"status":{"user":{}}}`,
+		},
 		{"mutate, a pod of 2.4 KB", "/admit/mutate", review(pod)},
 		{"validate, the same mutated", "/admit/validate", review(mutated)},
 	}
@@ -75,7 +91,8 @@ func compare(ctx context.Context, nothing, service *target, only string) error {
 		if err != nil {
 			return err
 		}
-		fmt.Printf("%-32s %12v %12v %8.2f %12.0f %14v\n", r.name, b.cpu, o.cpu, float64(o.cpu)/float64(b.cpu), o.perSecond, half.p99)
+		fmt.Printf("%-32s %12v %12v %8.2f %12.0f %14v\n",
+			r.name, b.cpu, o.cpu, float64(o.cpu)/float64(b.cpu), o.perSecond, half.p99)
 	}
 	return nil
 }

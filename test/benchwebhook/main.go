@@ -86,7 +86,8 @@ func run(ctx context.Context, bin, only string) error {
 	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte(token+",alice,u1,dev,,acme\n"), 0o600); err != nil {
 		return err
 	}
-	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir, "--workload-controllers=false", "--webhook")
+	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), dir,
+		"--workload-controllers=false", "--webhook")
 	if err != nil {
 		return err
 	}
@@ -120,8 +121,10 @@ func run(ctx context.Context, bin, only string) error {
 // serve is a replica that answers whoever asks: h2load shows no certificate, to neither target.
 func serve(bin string, s *localserver.Server, address string) *exec.Cmd {
 	pki := filepath.Join(s.Dir, "pki")
-	return exec.Command(filepath.Join(bin, "kubetenant-webhook"), "serve", "--config", filepath.Join(s.Dir, "tenancy.yaml"), // #nosec G204 -- the built command
-		"--kubeconfig", s.Kubeconfig("kubetenant-webhook"), "--listen", address, "--metrics-listen", side(address), "--insecure-any-client",
+	return exec.Command(filepath.Join(bin, "kubetenant-webhook"), "serve", "--config",
+		filepath.Join(s.Dir, "tenancy.yaml"), // #nosec G204 -- the built command
+		"--kubeconfig", s.Kubeconfig("kubetenant-webhook"), "--listen", address, "--metrics-listen", side(address),
+		"--insecure-any-client",
 		"--tls-cert-file", filepath.Join(pki, "webhook.crt"), "--tls-private-key-file", filepath.Join(pki, "webhook.key"))
 }
 

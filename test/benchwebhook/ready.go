@@ -45,7 +45,9 @@ func makeTenants(ctx context.Context, s *localserver.Server) error {
 		return err
 	}
 	for _, name := range []string{"acme", "globex"} {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}}}
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}},
+		}
 		if _, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -67,7 +69,9 @@ func startToReady(ctx context.Context, bin string, s *localserver.Server) error 
 	}
 	if err := each(ctx, manyNamespaces, func(ctx context.Context, i int) error {
 		id := fmt.Sprintf("t%d", i/10)
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s--%d", id, i%10), Labels: map[string]string{tenant.Label: id}}}
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("%s--%d", id, i%10), Labels: map[string]string{tenant.Label: id}},
+		}
 		_, err := client.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{})
 		return err
 	}); err != nil {
@@ -110,7 +114,8 @@ func startToReady(ctx context.Context, bin string, s *localserver.Server) error 
 			fmt.Print(line)
 		}
 	}
-	fmt.Printf("ready after %v with %d namespaces and %d bindings\n", after.Round(10*time.Millisecond), manyNamespaces, manyBindings)
+	fmt.Printf("ready after %v with %d namespaces and %d bindings\n",
+		after.Round(10*time.Millisecond), manyNamespaces, manyBindings)
 	return nil
 }
 

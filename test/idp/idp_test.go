@@ -38,14 +38,17 @@ func tools(t *testing.T) string {
 func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 	t.Helper()
 	path := filepath.Join(dir, "tenancy.yaml")
-	if err := os.WriteFile(path, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+config), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+config),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := configv1alpha1.Load(path); err != nil {
 		t.Fatal(err)
 	}
 	s, err := kubetenant.Open(t.Context(), path, kubetenant.Server{
-		Cluster: kubetenant.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil)},
+		Cluster: kubetenant.Cluster{
+			Owners: authz.NewOwners(corelisters.NewNamespaceLister(cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)).Get, nil),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +59,10 @@ func stack(t *testing.T, dir, config string) *kubetenant.Stack {
 // ask presents a token as a request to a server does.
 func ask(t *testing.T, s *kubetenant.Stack, token string) (user.Info, error) {
 	t.Helper()
-	req := (&http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}, URL: &url.URL{}}).WithContext(t.Context())
+	req := (&http.Request{
+		Header: http.Header{"Authorization": {"Bearer " + token}},
+		URL:    &url.URL{},
+	}).WithContext(t.Context())
 	resp, ok, err := s.Authenticator.AuthenticateRequest(req)
 	switch {
 	case err != nil:
@@ -69,7 +75,8 @@ func ask(t *testing.T, s *kubetenant.Stack, token string) (user.Info, error) {
 
 func refused(t *testing.T, s *kubetenant.Stack, what, token, want string) {
 	t.Helper()
-	if u, err := ask(t, s, token); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), token) {
+	if u, err := ask(t, s, token); err == nil || !strings.Contains(err.Error(), want) ||
+		strings.Contains(err.Error(), token) {
 		t.Errorf("%s: %+v, %v; want %q", what, u, err, want)
 	}
 }
@@ -82,7 +89,8 @@ func accepted(t *testing.T, s *kubetenant.Stack, what, token, name, id string, g
 		return
 	}
 	got, err := tenant.Of(u)
-	if err != nil || u.GetName() != name || got.String() != id || !slices.Equal(u.GetGroups(), append(groups, "tenant:"+id, "system:authenticated")) {
+	if err != nil || u.GetName() != name || got.String() != id ||
+		!slices.Equal(u.GetGroups(), append(groups, "tenant:"+id, "system:authenticated")) {
 		t.Errorf("%s: %+v, %v", what, u, err)
 	}
 }
@@ -172,7 +180,8 @@ authentication:
 	accepted(t, s, "alice of acme", acme, "alice", "acme", groups...)
 	accepted(t, s, "alice of globex", globex, "alice", "globex", groups...)
 	accepted(t, s, "a mapped domain", get("My Domain", idp.Project("web", "My Domain")), "alice", "my-domain", groups...)
-	refused(t, s, "a domain that is no tenant", get("Other Domain", idp.Project("web", "Other Domain")), keystone.ErrDomain.Error())
+	refused(t, s, "a domain that is no tenant", get("Other Domain", idp.Project("web", "Other Domain")),
+		keystone.ErrDomain.Error())
 	refused(t, s, "a domain named system", get("system", idp.Project("web", "system")), "may not mint")
 	u, err := ask(t, s, acme)
 	if err != nil {
@@ -189,7 +198,8 @@ authentication:
 			t.Errorf("extra %s = %q, want %q", key, got, want)
 		}
 	}
-	if u.GetUID() != domains["acme"].User || !strings.HasPrefix(u.GetExtra()[user.CredentialIDKey][0], "KEYSTONEAUDITID=") {
+	if u.GetUID() != domains["acme"].User ||
+		!strings.HasPrefix(u.GetExtra()[user.CredentialIDKey][0], "KEYSTONEAUDITID=") {
 		t.Errorf("identity %+v", u)
 	}
 
@@ -201,11 +211,14 @@ authentication:
 	}
 	refused(t, s, "an unscoped token", get("acme", nil), keystone.ErrUnscoped.Error())
 	must(k.Assign(ctx, "/domains/"+domains["acme"].ID, domains["acme"].User, "reader"))
-	refused(t, s, "a domain-scoped token", get("acme", map[string]any{"domain": map[string]any{"name": "acme"}}), keystone.ErrDomainScope.Error())
+	refused(t, s, "a domain-scoped token", get("acme", map[string]any{"domain": map[string]any{"name": "acme"}}),
+		keystone.ErrDomainScope.Error())
 	must(k.Assign(ctx, "/system", domains["acme"].User, "reader"))
-	refused(t, s, "a system-scoped token", get("acme", map[string]any{"system": map[string]any{"all": true}}), keystone.ErrSystemScope.Error())
+	refused(t, s, "a system-scoped token", get("acme", map[string]any{"system": map[string]any{"all": true}}),
+		keystone.ErrSystemScope.Error())
 	must(k.Assign(ctx, "/projects/"+domains["globex"].Project, domains["acme"].User, "member"))
-	refused(t, s, "a project of another domain", get("acme", idp.Project("web", "globex")), keystone.ErrForeignProject.Error())
+	refused(t, s, "a project of another domain", get("acme", idp.Project("web", "globex")),
+		keystone.ErrForeignProject.Error())
 	refused(t, s, "a token that Keystone never issued", "gAAAAAB"+strings.Repeat("x", 100), keystone.ErrUnknown.Error())
 
 	credentials(t, s, k, domains, acme, groups)
@@ -215,14 +228,22 @@ authentication:
 }
 
 // credentials: application credentials count unless they have access rules.
-func credentials(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, token string, groups []string) {
+func credentials(
+	t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[string]idp.Domain, token string, groups []string,
+) {
 	ctx := t.Context()
 	for _, c := range []struct {
 		what map[string]any
 		want string
 	}{
 		{map[string]any{"name": "plain"}, ""},
-		{map[string]any{"name": "limited", "access_rules": []any{map[string]any{"path": "/v2.0/metrics", "method": "GET", "service": "monitoring"}}}, keystone.ErrAccessRules.Error()},
+		{
+			map[string]any{
+				"name":         "limited",
+				"access_rules": []any{map[string]any{"path": "/v2.0/metrics", "method": "GET", "service": "monitoring"}},
+			},
+			keystone.ErrAccessRules.Error(),
+		},
 	} {
 		id, secret, err := k.MakeCredential(ctx, token, domains["acme"].User, c.what)
 		if err != nil {
@@ -286,7 +307,8 @@ func disabled(t *testing.T, s *kubetenant.Stack, k *idp.Keystone, domains map[st
 	ctx := t.Context()
 	enable := func(enabled bool) {
 		t.Helper()
-		if err := k.Do(ctx, "", http.MethodPatch, "/domains/"+domains["globex"].ID, map[string]any{"domain": map[string]any{"enabled": enabled}}, nil); err != nil {
+		if err := k.Do(ctx, "", http.MethodPatch, "/domains/"+domains["globex"].ID,
+			map[string]any{"domain": map[string]any{"enabled": enabled}}, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

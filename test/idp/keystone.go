@@ -84,17 +84,20 @@ func StartKeystone(ctx context.Context, dir string) (*Keystone, error) {
 			"--bootstrap-public-url", k.URL, "--bootstrap-internal-url", k.URL, "--bootstrap-admin-url", k.URL,
 		},
 	} {
-		if err := run(ctx, env, "/usr/bin/keystone-manage", append([]string{"--config-file", config}, args...)...); err != nil {
+		if err := run(ctx, env, "/usr/bin/keystone-manage",
+			append([]string{"--config-file", config}, args...)...); err != nil {
 			return nil, err
 		}
 	}
 	// With the journal beside the database readers do not wait for the one writer.
 	if err := run(ctx, env, "/usr/bin/python3", "-c",
-		"import sqlite3,sys; sqlite3.connect(sys.argv[1]).execute('pragma journal_mode=WAL')", filepath.Join(dir, "keystone.db")); err != nil {
+		"import sqlite3,sys; sqlite3.connect(sys.argv[1]).execute('pragma journal_mode=WAL')",
+		filepath.Join(dir, "keystone.db")); err != nil {
 		return nil, err
 	}
 	// #nosec G204 -- of the distribution
-	cmd := exec.Command("/usr/bin/uwsgi_python3", "--http-socket", "127.0.0.1:"+port, "--master", "--die-on-term", "--need-app",
+	cmd := exec.Command("/usr/bin/uwsgi_python3", "--http-socket", "127.0.0.1:"+port, "--master", "--die-on-term",
+		"--need-app",
 		"--processes", "1", "--wsgi-file", "/usr/bin/keystone-wsgi-public", "--buffer-size", "65535")
 	cmd.Env = append(os.Environ(), env...)
 	if k.process, err = start(cmd, filepath.Join(dir, "keystone.log"), func(string) {}); err != nil {
@@ -140,10 +143,11 @@ func (k *Keystone) tokenFor(ctx context.Context, identity, scope any) (string, e
 
 // CredentialToken returns a token of an application credential.
 func (k *Keystone) CredentialToken(ctx context.Context, id, secret string) (string, error) {
-	header, err := k.do(ctx, "", http.MethodPost, "/auth/tokens", map[string]any{"auth": map[string]any{"identity": map[string]any{
-		"methods":                []string{"application_credential"},
-		"application_credential": map[string]any{"id": id, "secret": secret},
-	}}}, nil)
+	header, err := k.do(ctx, "", http.MethodPost, "/auth/tokens",
+		map[string]any{"auth": map[string]any{"identity": map[string]any{
+			"methods":                []string{"application_credential"},
+			"application_credential": map[string]any{"id": id, "secret": secret},
+		}}}, nil)
 	return header.Get("X-Subject-Token"), err
 }
 
@@ -235,7 +239,8 @@ func (k *Keystone) MakeDomain(ctx context.Context, name string) (Domain, error) 
 	var errs [4]error
 	d.ID, errs[0] = k.Make(ctx, "/domains", "domain", map[string]any{"name": name})
 	d.Project, errs[1] = k.Make(ctx, "/projects", "project", map[string]any{"name": "web", "domain_id": d.ID})
-	d.User, errs[2] = k.Make(ctx, "/users", "user", map[string]any{"name": "alice", "domain_id": d.ID, "password": AdminPassword})
+	d.User, errs[2] = k.Make(ctx, "/users", "user",
+		map[string]any{"name": "alice", "domain_id": d.ID, "password": AdminPassword})
 	errs[3] = k.Assign(ctx, "/projects/"+d.Project, d.User, "member")
 	return d, errors.Join(errs[:]...)
 }
@@ -252,17 +257,24 @@ func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
 // MakeValidator makes the user with which a server validates tokens, who has the least rights that
 // suffice, and returns a clouds.yaml for it with the cloud "kube".
 func (k *Keystone) MakeValidator(ctx context.Context) ([]byte, error) {
-	id, err := k.Make(ctx, "/users", "user", map[string]any{"name": "kube-apiserver", "domain_id": "default", "password": AdminPassword})
+	id, err := k.Make(ctx, "/users", "user",
+		map[string]any{"name": "kube-apiserver", "domain_id": "default", "password": AdminPassword})
 	if err == nil {
 		err = k.Assign(ctx, "/system", id, "reader")
 	}
-	return fmt.Appendf(nil, "clouds:\n  kube:\n    auth: { username: kube-apiserver, user_domain_name: Default, password: %s, system_scope: all }\n", AdminPassword), err
+	return fmt.Appendf(nil,
+		"clouds:\n  kube:\n    auth: { username: kube-apiserver, user_domain_name: Default, password: %s, "+
+			"system_scope: all }\n",
+		AdminPassword), err
 }
 
 // MakeCredential makes an application credential as a user with a project-scoped token.
-func (k *Keystone) MakeCredential(ctx context.Context, token, userID string, what map[string]any) (id, secret string, err error) {
+func (k *Keystone) MakeCredential(
+	ctx context.Context, token, userID string, what map[string]any,
+) (id, secret string, err error) {
 	var out made
-	err = k.Do(ctx, token, http.MethodPost, "/users/"+userID+"/application_credentials", map[string]any{"application_credential": what}, &out)
+	err = k.Do(ctx, token, http.MethodPost, "/users/"+userID+"/application_credentials",
+		map[string]any{"application_credential": what}, &out)
 	return out["application_credential"].ID, out["application_credential"].Secret, err
 }
 
@@ -273,7 +285,8 @@ func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	id, err := k.Make(ctx, "/users", "user", map[string]any{"name": "kube-service", "domain_id": "default", "password": AdminPassword})
+	id, err := k.Make(ctx, "/users", "user",
+		map[string]any{"name": "kube-service", "domain_id": "default", "password": AdminPassword})
 	if err != nil {
 		return nil, err
 	}
@@ -290,5 +303,8 @@ func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	credential, secret, err := k.MakeCredential(ctx, token, id, map[string]any{"name": "kube"})
-	return fmt.Appendf(nil, "clouds:\n  kube:\n    auth_type: v3applicationcredential\n    auth: { application_credential_id: %s, application_credential_secret: %s }\n", credential, secret), err
+	return fmt.Appendf(nil,
+		"clouds:\n  kube:\n    auth_type: v3applicationcredential\n"+
+			"    auth: { application_credential_id: %s, application_credential_secret: %s }\n",
+		credential, secret), err
 }

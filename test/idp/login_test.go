@@ -52,7 +52,9 @@ authentication:
   - name: corp
     tenants: [acme]
     oidc:
-      jwt: { issuer: { url: "`+provider.Issuer+`", certificateAuthority: "`+strings.ReplaceAll(string(provider.CA), "\n", `\n`)+`", audiences: [kubectl] }, claimMappings: { username: { claim: sub, prefix: "" } } }
+      jwt: { issuer: { url: "`+provider.Issuer+`", certificateAuthority: "`+
+		strings.ReplaceAll(string(provider.CA), "\n", `\n`)+
+		`", audiences: [kubectl] }, claimMappings: { username: { claim: sub, prefix: "" } } }
       tenant: { claim: org }
 `)
 	accepted(t, s, "a login", token.Token, "alice@acme", "acme")
@@ -92,7 +94,8 @@ func TestLoginAtKeystone(t *testing.T) {
 	s := stack(t, dir, `
 authentication:
   sources:
-  - { name: openstack, tenants: ["*"], groupsPrefix: "keystone:", keystone: { authURL: "`+k.URL+`", cloud: kube, cloudsFile: clouds.yaml } }
+  - { name: openstack, tenants: ["*"], groupsPrefix: "keystone:", keystone: { authURL: "`+k.URL+
+		`", cloud: kube, cloudsFile: clouds.yaml } }
 `)
 	environment := map[string]string{
 		"OS_AUTH_URL":            k.URL,
@@ -124,7 +127,12 @@ authentication:
 	if err != nil {
 		t.Fatal(err)
 	}
-	accepted(t, s, "an application credential", get(map[string]string{"OS_AUTH_URL": k.URL, "OS_APPLICATION_CREDENTIAL_ID": id, "OS_APPLICATION_CREDENTIAL_SECRET": secret}).Token, "alice", "acme", groups...)
+	accepted(t, s, "an application credential",
+		get(map[string]string{
+			"OS_AUTH_URL":                      k.URL,
+			"OS_APPLICATION_CREDENTIAL_ID":     id,
+			"OS_APPLICATION_CREDENTIAL_SECRET": secret,
+		}).Token, "alice", "acme", groups...)
 	environment["OS_PASSWORD"] = "wrong"
 	who := &login.Keystone{Now: time.Now, Environment: func(name string) string { return environment[name] }}
 	if err := who.Read(); err != nil {

@@ -41,7 +41,10 @@ func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error
 	}
 	pool := x509.NewCertPool()
 	pool.AppendCertsFromPEM(o.CA)
-	o.client = &http.Client{Timeout: time.Minute, Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}}}
+	o.client = &http.Client{
+		Timeout:   time.Minute,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}},
+	}
 	// Packages are looked for beside the script.
 	installed := filepath.Join(tools, "provider.mjs")
 	if err := run(ctx, nil, "cp", script, installed); err != nil {
@@ -160,7 +163,9 @@ func (o *OpenID) walk(ctx context.Context, address, account string) (*http.Respo
 	return nil, errors.Join(errors.New("log in: no code"), err)
 }
 
-func (o *OpenID) send(ctx context.Context, browser *http.Client, method, address string, form url.Values) (*http.Response, error) {
+func (o *OpenID) send(
+	ctx context.Context, browser *http.Client, method, address string, form url.Values,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, address, strings.NewReader(form.Encode()))
 	if err != nil {
 		return nil, err
@@ -177,7 +182,11 @@ func (o *OpenID) redeem(ctx context.Context, client, location string) (string, e
 	if err != nil {
 		return "", err
 	}
-	form := url.Values{"grant_type": {"authorization_code"}, "code": {callback.Query().Get("code")}, "redirect_uri": {redirectURI}}
+	form := url.Values{
+		"grant_type":   {"authorization_code"},
+		"code":         {callback.Query().Get("code")},
+		"redirect_uri": {redirectURI},
+	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, o.Issuer+"/token", strings.NewReader(form.Encode()))
 	if err != nil {
 		return "", err

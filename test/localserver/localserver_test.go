@@ -12,7 +12,8 @@ import (
 func fake(t *testing.T, before, after string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "server")
-	script := "#!/bin/sh\n" + before + "\necho ready after 1s\necho server https://127.0.0.1:1\necho Stop it with Ctrl-C\n" + after + "\n"
+	script := "#!/bin/sh\n" + before +
+		"\necho ready after 1s\necho server https://127.0.0.1:1\necho Stop it with Ctrl-C\n" + after + "\n"
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil { // #nosec G306 -- it is run
 		t.Fatal(err)
 	}

@@ -57,7 +57,9 @@ func NewProvider() *Provider {
 			"id_token_signing_alg_values_supported": []string{"ES256"},
 		})
 	})
-	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) { answer(w, map[string]any{"keys": []any{p.key.JWK()}}) })
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, map[string]any{"keys": []any{p.key.JWK()}})
+	})
 	mux.HandleFunc("/auth", p.authorize)
 	mux.HandleFunc("/device", func(w http.ResponseWriter, _ *http.Request) {
 		answer(w, map[string]any{
@@ -161,12 +163,14 @@ func NewKeystone(status func() int) *httptest.Server {
 				} `json:"identity"`
 			} `json:"auth"`
 		}
-		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v3/auth/tokens" || len(in.Auth.Identity.Methods) != 1 {
+		if err := json.NewDecoder(r.Body).Decode(&in); err != nil || r.URL.Path != "/v3/auth/tokens" ||
+			len(in.Auth.Identity.Methods) != 1 {
 			http.Error(w, "no login", http.StatusBadRequest)
 			return
 		}
 		w.Header().Set("X-Subject-Token", "gAAAA-"+in.Auth.Identity.Methods[0])
 		w.WriteHeader(status())
-		_, _ = fmt.Fprintf(w, `{"token": {"expires_at": %q}, "error": {"message": "CANARY"}}`, time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z"))
+		_, _ = fmt.Fprintf(w, `{"token": {"expires_at": %q}, "error": {"message": "CANARY"}}`,
+			time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z"))
 	}))
 }

@@ -95,7 +95,8 @@ type Count struct {
 
 // Log logs how many records of the file at path belong to the system tenant.
 func (c Count) Log(ctx context.Context, path string) {
-	klog.FromContext(ctx).Info("Loaded a credential file", "path", path, "records", c.Records, "systemTenantRecords", c.System)
+	klog.FromContext(ctx).Info("Loaded a credential file", "path", path, "records", c.Records,
+		"systemTenantRecords", c.System)
 }
 
 // Read calls each with the records of data in order, and counts them. It stops with an [*Error] at the first record

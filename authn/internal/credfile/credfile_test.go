@@ -24,18 +24,23 @@ func rules() credfile.Rules {
 func read(data string, r credfile.Rules) ([]string, error) {
 	var out []string
 	_, err := credfile.Read([]byte(data), r, func(rec credfile.Record) error {
-		out = append(out, strings.Join([]string{rec.Secret, rec.Name, rec.UID, strings.Join(rec.Kin.Groups, "+"), rec.Kin.Tenant.String()}, " "))
+		out = append(out, strings.Join([]string{
+			rec.Secret, rec.Name, rec.UID, strings.Join(rec.Kin.Groups, "+"), rec.Kin.Tenant.String(),
+		}, " "))
 		return nil
 	})
 	return out, err
 }
 
 func TestReadRecords(t *testing.T) {
-	got, err := read("s,u,1\ns,u,2,g\ns,u,3,\"g,h\",x\ns,u,4,,a\ns,u,5,g,,a\ns,u,6,\"\",x,,a\n,u,7\n\"s\ns\",u,8,,a\n", rules())
+	got, err := read("s,u,1\ns,u,2,g\ns,u,3,\"g,h\",x\ns,u,4,,a\ns,u,5,g,,a\ns,u,6,\"\",x,,a\n,u,7\n\"s\ns\",u,8,,a\n",
+		rules())
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"s u 1  system", "s u 2 g system", "s u 3 g+h system", "s u 4  a", "s u 5 g a", "s u 6  a", "s\ns u 8  a"}
+	want := []string{
+		"s u 1  system", "s u 2 g system", "s u 3 g+h system", "s u 4  a", "s u 5 g a", "s u 6  a", "s\ns u 8  a",
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
@@ -69,7 +74,8 @@ func TestReadSaysWhatIsRefused(t *testing.T) {
 	refused := errors.New("refused")
 	for err, field := range map[error]int{refused: 0, credfile.AboutUser(refused): 1} {
 		var at *credfile.Error
-		if _, got := credfile.Read([]byte("s,u,1\n"), rules(), func(credfile.Record) error { return err }); !errors.As(got, &at) || at.Line != 1 || at.Field != field {
+		if _, got := credfile.Read([]byte("s,u,1\n"), rules(), func(credfile.Record) error { return err }); !errors.As(got,
+			&at) || at.Line != 1 || at.Field != field {
 			t.Errorf("%v; want line 1, field %d", got, field)
 		}
 	}
@@ -121,7 +127,8 @@ func TestMixedFiles(t *testing.T) {
 			r.Default, _ = tenant.Parse(byDefault)
 			r.AllowMixed = false
 			_, err := read(data, r)
-			if (err == nil) != (want == "") || err != nil && !strings.HasPrefix(err.Error(), want+": no tenant, although another") {
+			if (err == nil) != (want == "") ||
+				err != nil && !strings.HasPrefix(err.Error(), want+": no tenant, although another") {
 				t.Errorf("%q, default %s: %v; want %q", data, byDefault, err, want)
 			}
 		}
@@ -138,7 +145,10 @@ func TestCount(t *testing.T) {
 
 // FuzzRead: no input panics or is quoted in an error, and every record that is read is complete.
 func FuzzRead(f *testing.F) {
-	for _, s := range []string{"s,u,1\n", "s,u,1,g,,a\n", "s,u,1,\"g,h\",x,,a\n", ",u,1\n", "\"", "s,u,1,,,a", "\xff,u,1\n", "s,u,1\ns,v,2,,a\n", "SECRETSECRET,u,1,,\n"} {
+	for _, s := range []string{
+		"s,u,1\n", "s,u,1,g,,a\n", "s,u,1,\"g,h\",x,,a\n", ",u,1\n", "\"", "s,u,1,,,a", "\xff,u,1\n", "s,u,1\ns,v,2,,a\n",
+		"SECRETSECRET,u,1,,\n",
+	} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, data string) {

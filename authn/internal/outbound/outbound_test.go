@@ -41,10 +41,13 @@ func TestCapped(t *testing.T) {
 		handler http.HandlerFunc
 		want    error
 	}{
-		"as large as allowed":      {flood(outbound.MaxBytes), nil},
-		"a byte more":              {flood(outbound.MaxBytes + 1), outbound.ErrTooLarge},
-		"a gigabyte":               {flood(1 << 30), outbound.ErrTooLarge},
-		"a gigabyte, as announced": {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1073741824") }, outbound.ErrTooLarge},
+		"as large as allowed": {flood(outbound.MaxBytes), nil},
+		"a byte more":         {flood(outbound.MaxBytes + 1), outbound.ErrTooLarge},
+		"a gigabyte":          {flood(1 << 30), outbound.ErrTooLarge},
+		"a gigabyte, as announced": {
+			func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Content-Length", "1073741824") },
+			outbound.ErrTooLarge,
+		},
 	} {
 		server := httptest.NewServer(c.handler)
 		_, data, err := get(t, outbound.Capped(http.DefaultTransport), server.URL)
@@ -110,7 +113,8 @@ func TestGate(t *testing.T) {
 func FuzzDecode(f *testing.F) {
 	for _, seed := range []string{
 		`{"status":{"authenticated":true}}`, `{"status":{"authenticated":false,"Authenticated":true}}`,
-		`{"status":{"authenticated":false},"status":{"authenticated":true}}`, `{"status":{"authenticated":true}}{}`, `{"extra":{"k":["a"],"k":["b"]}}`,
+		`{"status":{"authenticated":false},"status":{"authenticated":true}}`, `{"status":{"authenticated":true}}{}`,
+		`{"extra":{"k":["a"],"k":["b"]}}`,
 	} {
 		f.Add(seed)
 	}

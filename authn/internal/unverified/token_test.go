@@ -24,33 +24,51 @@ func TestRead(t *testing.T) {
 		issuer string
 		err    error
 	}{
-		"opaque":                              {"gAAAAABkZXZlbG9w", false, "", nil},
-		"a bootstrap token":                   {"abcdef.0123456789abcdef", false, "", nil},
-		"two dots and no header":              {"a.b.c", false, "", nil},
-		"an issuer":                           {jwt(`{"iss":"i","sub":"s"}`), true, "i", nil},
-		"a payload behind no header":          {"x." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x", true, "i", nil},
-		"a header behind much white space":    {base64.RawURLEncoding.EncodeToString([]byte("        {\"alg\":\"x\"}")) + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x", true, "i", nil},
-		"the older form of Google's issuer":   {jwt(`{"iss":"accounts.google.com"}`), true, "https://accounts.google.com", nil},
-		"no issuer":                           {jwt(`{"sub":"s"}`), true, "", nil},
-		"an issuer of another type":           {jwt(`{"iss":["i"]}`), true, "", nil},
-		"an encrypted token":                  {jwt(`{"iss":"i"}`) + ".x.y", true, "i", nil},
-		"a duplicate issuer":                  {jwt(`{"iss":"i","iss":"j"}`), true, "j", unverified.ErrDuplicate},
-		"a duplicate before the issuer":       {jwt(`{"a":1,"a":2,"iss":"i"}`), true, "i", unverified.ErrDuplicate},
-		"an issuer in another case":           {jwt(`{"iss":"i","ISS":"j"}`), true, "i", unverified.ErrDuplicate},
-		"an issuer folded by Unicode":         {jwt(`{"iss":"i","i\u017fs":"j"}`), true, "i", unverified.ErrDuplicate},
-		"another claim in two cases":          {jwt(`{"iss":"i","Groups":1,"groups":2}`), true, "i", nil},
-		"a duplicate below":                   {jwt(`{"iss":"i","kubernetes.io":{"pod":{"uid":"1","uid":"2"}}}`), true, "i", unverified.ErrDuplicate},
-		"a duplicate in an array":             {jwt(`{"iss":"i","x":[{"a":1,"a":1}]}`), true, "i", unverified.ErrDuplicate},
-		"an escaped duplicate":                {jwt(`{"iss":"i","\u0069ss":"j"}`), true, "j", unverified.ErrDuplicate},
-		"one name in two objects":             {jwt(`{"iss":"i","a":{"n":1},"b":{"n":1}}`), true, "i", nil},
-		"an issuer of an object below":        {jwt(`{"iss":"i","a":{"iss":"j"}}`), true, "i", nil},
-		"no issuer but of an object below":    {jwt(`{"a":{"iss":"j"}}`), true, "", nil},
-		"no JSON":                             {jwt(`{"iss":`), true, "", unverified.ErrMalformed},
-		"two documents":                       {jwt(`{"iss":"i"}{}`), true, "", unverified.ErrMalformed},
-		"an array":                            {jwt(`["iss"]`), true, "", unverified.ErrMalformed},
-		"no base64":                           {"eyJhbGciOiJub25lIn0.!!!.x", true, "", unverified.ErrMalformed},
-		"nested without an end":               {jwt(`{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`), true, "", unverified.ErrMalformed},
-		"a header that begins with a newline": {base64.RawURLEncoding.EncodeToString([]byte("\n {\"alg\":\"x\"}")) + "." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x", true, "i", nil},
+		"opaque":                 {"gAAAAABkZXZlbG9w", false, "", nil},
+		"a bootstrap token":      {"abcdef.0123456789abcdef", false, "", nil},
+		"two dots and no header": {"a.b.c", false, "", nil},
+		"an issuer":              {jwt(`{"iss":"i","sub":"s"}`), true, "i", nil},
+		"a payload behind no header": {
+			"x." + base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x", true, "i", nil,
+		},
+		"a header behind much white space": {
+			base64.RawURLEncoding.EncodeToString([]byte("        {\"alg\":\"x\"}")) + "." +
+				base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x",
+			true,
+			"i",
+			nil,
+		},
+		"the older form of Google's issuer": {jwt(`{"iss":"accounts.google.com"}`), true, "https://accounts.google.com", nil},
+		"no issuer":                         {jwt(`{"sub":"s"}`), true, "", nil},
+		"an issuer of another type":         {jwt(`{"iss":["i"]}`), true, "", nil},
+		"an encrypted token":                {jwt(`{"iss":"i"}`) + ".x.y", true, "i", nil},
+		"a duplicate issuer":                {jwt(`{"iss":"i","iss":"j"}`), true, "j", unverified.ErrDuplicate},
+		"a duplicate before the issuer":     {jwt(`{"a":1,"a":2,"iss":"i"}`), true, "i", unverified.ErrDuplicate},
+		"an issuer in another case":         {jwt(`{"iss":"i","ISS":"j"}`), true, "i", unverified.ErrDuplicate},
+		"an issuer folded by Unicode":       {jwt(`{"iss":"i","i\u017fs":"j"}`), true, "i", unverified.ErrDuplicate},
+		"another claim in two cases":        {jwt(`{"iss":"i","Groups":1,"groups":2}`), true, "i", nil},
+		"a duplicate below": {
+			jwt(`{"iss":"i","kubernetes.io":{"pod":{"uid":"1","uid":"2"}}}`), true, "i", unverified.ErrDuplicate,
+		},
+		"a duplicate in an array":          {jwt(`{"iss":"i","x":[{"a":1,"a":1}]}`), true, "i", unverified.ErrDuplicate},
+		"an escaped duplicate":             {jwt(`{"iss":"i","\u0069ss":"j"}`), true, "j", unverified.ErrDuplicate},
+		"one name in two objects":          {jwt(`{"iss":"i","a":{"n":1},"b":{"n":1}}`), true, "i", nil},
+		"an issuer of an object below":     {jwt(`{"iss":"i","a":{"iss":"j"}}`), true, "i", nil},
+		"no issuer but of an object below": {jwt(`{"a":{"iss":"j"}}`), true, "", nil},
+		"no JSON":                          {jwt(`{"iss":`), true, "", unverified.ErrMalformed},
+		"two documents":                    {jwt(`{"iss":"i"}{}`), true, "", unverified.ErrMalformed},
+		"an array":                         {jwt(`["iss"]`), true, "", unverified.ErrMalformed},
+		"no base64":                        {"eyJhbGciOiJub25lIn0.!!!.x", true, "", unverified.ErrMalformed},
+		"nested without an end": {
+			jwt(`{"a":` + strings.Repeat("[", 200) + strings.Repeat("]", 200) + `}`), true, "", unverified.ErrMalformed,
+		},
+		"a header that begins with a newline": {
+			base64.RawURLEncoding.EncodeToString([]byte("\n {\"alg\":\"x\"}")) + "." +
+				base64.RawURLEncoding.EncodeToString([]byte(`{"iss":"i"}`)) + ".x",
+			true,
+			"i",
+			nil,
+		},
 	} {
 		got, err := unverified.Read(c.token)
 		if got.JWT != c.jwt || got.Issuer != c.issuer || !errors.Is(err, c.err) {
@@ -73,7 +91,8 @@ func TestReadTimes(t *testing.T) {
 	}
 	for _, bad := range []string{`"1700000000"`, "1e300", "null", "true", "[1]", "{}"} {
 		for _, claim := range []string{"exp", "iat", "nbf"} {
-			if got, err := unverified.Read(jwt(`{"` + claim + `":` + bad + `,"iss":"i"}`)); !errors.Is(err, unverified.ErrMalformed) || got.Issuer != "i" {
+			if got, err := unverified.Read(jwt(`{"` + claim + `":` + bad + `,"iss":"i"}`)); !errors.Is(err,
+				unverified.ErrMalformed) || got.Issuer != "i" {
 				t.Errorf("%s %s: %+v, %v", claim, bad, got, err)
 			}
 		}
@@ -117,7 +136,9 @@ func TestReadManyMembers(t *testing.T) {
 
 // FuzzRead: never panics; what it reads without an error is what encoding/json reads.
 func FuzzRead(f *testing.F) {
-	for _, payload := range []string{`{"iss":"i","exp":1,"jti":"x"}`, `{"a":[{"b":{}}],"iss":"i"}`, `{"iss":"i","iss":"j"}`, `[]`, ``} {
+	for _, payload := range []string{
+		`{"iss":"i","exp":1,"jti":"x"}`, `{"a":[{"b":{}}],"iss":"i"}`, `{"iss":"i","iss":"j"}`, `[]`, ``,
+	} {
 		f.Add(payload)
 	}
 	f.Fuzz(func(t *testing.T, payload string) {
@@ -125,7 +146,8 @@ func FuzzRead(f *testing.F) {
 		if !got.JWT {
 			t.Fatal("not recognised by its form")
 		}
-		if _, err := unverified.Read(payload); err != nil && !errors.Is(err, unverified.ErrMalformed) && !errors.Is(err, unverified.ErrDuplicate) {
+		if _, err := unverified.Read(payload); err != nil && !errors.Is(err, unverified.ErrMalformed) &&
+			!errors.Is(err, unverified.ErrDuplicate) {
 			t.Fatal(err)
 		}
 		if err != nil {

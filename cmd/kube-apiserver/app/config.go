@@ -55,11 +55,13 @@ import (
 
 // errHandlerChain says that our filters would be dropped: with both gates the server replaces its
 // handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
-var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the handler chain and with it tenancy: switch one off")
+var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the " +
+	"handler chain and with it tenancy: switch one off")
 
 var (
 	errNotSynced      = errors.New("not all CustomResourceDefinitions are known yet")
-	errKindsNotSynced = errors.New("quotas, grants and Tenants are not known yet: if that lasts, the log says why our definitions are not in place")
+	errKindsNotSynced = errors.New("quotas, grants and Tenants are not known yet: if that lasts, " +
+		"the log says why our definitions are not in place")
 )
 
 // GenericConfig is the generic configuration of a server, and what is made with it.
@@ -73,7 +75,9 @@ type GenericConfig struct {
 
 // BuildGenericConfig builds the generic configuration as upstream's server does, and puts tenancy into it. It must be
 // handed to admission and copied into the three servers afterwards, as [NewConfig] does.
-func BuildGenericConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*GenericConfig, error) {
+func BuildGenericConfig(
+	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
+) (*GenericConfig, error) {
 	taken := notTaken
 	if tenancyConfig != "" {
 		taken = takeRBAC(opts.Authorization)
@@ -115,18 +119,22 @@ func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		return nil, err
 	}
 	opts = built.Options
-	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, built.Generic, built.Informer, built.Storage)
+	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, built.Generic,
+		built.Informer, built.Storage)
 	if err != nil {
 		return nil, err
 	}
 	plane := kube.ControlPlane
-	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic, plane.VersionedInformers, initializers,
+	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic, plane.VersionedInformers,
+		initializers,
 		opts.CompletedOptions, opts.MasterCount, resolver, webhook.NewDefaultAuthenticationInfoResolverWrapper(
-			plane.ProxyTransport, plane.Generic.EgressSelector, plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider))
+			plane.ProxyTransport, plane.Generic.EgressSelector, plane.Generic.LoopbackClientConfig,
+			plane.Generic.TracerProvider))
 	if err != nil {
 		return nil, err
 	}
-	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions, plane.VersionedInformers,
+	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions,
+		plane.VersionedInformers,
 		resolver, plane.ProxyTransport, plane.PeerProxy, initializers)
 	if err != nil {
 		return nil, err
@@ -156,7 +164,14 @@ func checkHandlerChain() error {
 }
 
 // addTenancy opens the stack, and puts it in place of what the generic configuration has.
-func addTenancy(ctx context.Context, opts options.CompletedOptions, path string, generic *genericapiserver.Config, versioned informers.SharedInformerFactory, lent *lentRBAC) (*kubetenant.Stack, error) {
+func addTenancy(
+	ctx context.Context,
+	opts options.CompletedOptions,
+	path string,
+	generic *genericapiserver.Config,
+	versioned informers.SharedInformerFactory,
+	lent *lentRBAC,
+) (*kubetenant.Stack, error) {
 	if err := checkHandlerChain(); err != nil {
 		return nil, err
 	}
@@ -173,7 +188,9 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 		return nil, err
 	}
 	policies := versioned.Admissionregistration().V1()
-	selectors, err := cluster.NewNamespaceSelectors(append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)...)
+	selectors, err := cluster.NewNamespaceSelectors(
+		append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)...,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -190,15 +207,20 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 			TokenObjects:          tokenObjects(clients.Typed, versioned),
 			LegacyTokenUsed:       cluster.LegacyTokenUsed(clients.Typed),
 		},
-		Authorization: kubetenant.Authorization{Authorizer: generic.Authorization.Authorizer, RuleResolver: generic.RuleResolver, RBAC: lent.RBAC},
-		Cluster:       clusterOf(known, selectors, versioned),
-		Register:      register,
+		Authorization: kubetenant.Authorization{
+			Authorizer:   generic.Authorization.Authorizer,
+			RuleResolver: generic.RuleResolver,
+			RBAC:         lent.RBAC,
+		},
+		Cluster:  clusterOf(known, selectors, versioned),
+		Register: register,
 	})
 	if err != nil {
 		return nil, err
 	}
 	if lent.RBAC == nil {
-		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations "+tenant.ScopeAnnotation+" and "+tenant.ExpiresAnnotation, "modes", opts.Authorization.Modes)
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations "+
+			tenant.ScopeAnnotation+" and "+tenant.ExpiresAnnotation, "modes", opts.Authorization.Modes)
 	}
 	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return nil, err
@@ -212,7 +234,9 @@ func addTenancy(ctx context.Context, opts options.CompletedOptions, path string,
 }
 
 // clusterOf returns what the stack knows about the cluster.
-func clusterOf(known *cluster.Cluster, selectors *cluster.NamespaceSelectors, versioned informers.SharedInformerFactory) kubetenant.Cluster {
+func clusterOf(
+	known *cluster.Cluster, selectors *cluster.NamespaceSelectors, versioned informers.SharedInformerFactory,
+) kubetenant.Cluster {
 	return kubetenant.Cluster{
 		Owners:             known.Owners,
 		CustomScope:        known.CRDs.Of,
@@ -269,7 +293,9 @@ func register(m metrics.Registerable) error {
 
 // addClusterHooks starts with the server what follows its cluster and writes into it, and makes it ready when
 // that is known.
-func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool) error {
+func addClusterHooks(
+	generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool,
+) error {
 	manager, err := cluster.NewManager(generic.LoopbackClientConfig, user.SystemPrivilegedGroup)
 	if err != nil {
 		return err
@@ -277,7 +303,8 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 	kinds := &kindsInstalled{}
 	run := func(ctx context.Context) {
 		// These act on what the informers say: that must be all.
-		if !cache.WaitForCacheSync(ctx.Done(), known.NamespacesSynced) || rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), rbacSynced) {
+		if !cache.WaitForCacheSync(ctx.Done(), known.NamespacesSynced) ||
+			rbacSynced != nil && !cache.WaitForCacheSync(ctx.Done(), rbacSynced) {
 			return
 		}
 		go func() {
@@ -285,7 +312,8 @@ func addClusterHooks(generic *genericapiserver.Config, known *cluster.Cluster, s
 				klog.FromContext(ctx).Error(err, "Older objects are not labelled")
 			}
 		}()
-		go known.Tenants.Run(ctx) // as soon as they are defined, by whomever: until then nobody is closed, and then everybody until they are read
+		// as soon as they are defined, by whomever: until then nobody is closed, and then everybody until they are read
+		go known.Tenants.Run(ctx)
 		if !kinds.install(ctx, known.Dynamic) {
 			return
 		}
@@ -354,13 +382,17 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 
 // lead does while this server leads what one at a time may: quotas are counted (of several, one that is behind would take
 // what another saw for gone), tenants' namespaces given what their Tenants say, and tenants ended whose Tenants are deleted.
-func lead(ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack) {
+func lead(
+	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack,
+) {
 	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.DerivesRights) }
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}, known.CountQuotas, provision, retire, report); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Another server leads: it counts quotas, prepares namespaces and ends tenants", "err", err)
+		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"},
+			known.CountQuotas, provision, retire, report); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Another server leads: it counts quotas, prepares namespaces and ends tenants",
+				"err", err)
 		}
 	}, time.Second)
 }
@@ -379,16 +411,20 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 		if err != nil {
 			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
 		}
-		k.refused.Store(err != nil && (apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > refusedAfter))
+		k.refused.Store(err != nil &&
+			(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > refusedAfter))
 		return err == nil, nil
 	}) == nil
 }
 
 // tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator
 // does.
-func tokenObjects(client kubernetes.Interface, versioned informers.SharedInformerFactory) serviceaccount.ServiceAccountTokenGetter {
+func tokenObjects(
+	client kubernetes.Interface, versioned informers.SharedInformerFactory,
+) serviceaccount.ServiceAccountTokenGetter {
 	core, admission := versioned.Core().V1(), versioned.Admissionregistration().V1()
-	return tokengetter.NewGetterFromClient(client, core.Secrets().Lister(), core.ServiceAccounts().Lister(), core.Pods().Lister(), core.Nodes().Lister(),
+	return tokengetter.NewGetterFromClient(client, core.Secrets().Lister(), core.ServiceAccounts().Lister(),
+		core.Pods().Lister(), core.Nodes().Lister(),
 		admission.ValidatingWebhookConfigurations().Lister(), admission.MutatingWebhookConfigurations().Lister())
 }
 

@@ -70,6 +70,7 @@ func lendRBAC(versioned informers.SharedInformerFactory) (*lentRBAC, error) {
 	}
 	upstream := rbac.New(
 		&rbac.RoleGetter{Lister: all.Roles().Lister()}, &rbac.RoleBindingLister{Lister: all.RoleBindings().Lister()},
-		&rbac.ClusterRoleGetter{Lister: all.ClusterRoles().Lister()}, &rbac.ClusterRoleBindingLister{Lister: all.ClusterRoleBindings().Lister()})
+		&rbac.ClusterRoleGetter{Lister: all.ClusterRoles().Lister()},
+		&rbac.ClusterRoleBindingLister{Lister: all.ClusterRoleBindings().Lister()})
 	return &lentRBAC{&kubetenant.RBAC{Index: index, Upstream: upstream, UpstreamRules: upstream}, synced}, nil
 }

@@ -24,15 +24,22 @@ func TestTakeRBAC(t *testing.T) {
 		{[]string{"AlwaysAllow"}, []string{"AlwaysAllow"}, "", notTaken},
 		{nil, nil, "authorization.yaml", notTaken},
 	} {
-		authorization := &options.BuiltInAuthorizationOptions{Modes: slices.Clone(c.modes), AuthorizationConfigurationFile: c.config}
+		authorization := &options.BuiltInAuthorizationOptions{
+			Modes:                          slices.Clone(c.modes),
+			AuthorizationConfigurationFile: c.config,
+		}
 		if got := takeRBAC(authorization); got != c.want || !slices.Equal(authorization.Modes, c.left) {
 			t.Errorf("%v: %v, left %v", c.modes, got, authorization.Modes)
 		}
 	}
 	server := authorizer.AuthorizerFunc(nil)
 	alone := takenLast.others(server)
-	for groups, want := range map[string]authorizer.Decision{user.SystemPrivilegedGroup: authorizer.DecisionAllow, "dev": authorizer.DecisionNoOpinion} {
-		d, reason, err := alone.Authorize(t.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{groups}}})
+	for groups, want := range map[string]authorizer.Decision{
+		user.SystemPrivilegedGroup: authorizer.DecisionAllow,
+		"dev":                      authorizer.DecisionNoOpinion,
+	} {
+		d, reason, err := alone.Authorize(t.Context(),
+			authorizer.AttributesRecord{User: &user.DefaultInfo{Groups: []string{groups}}})
 		if d != want || reason != "" || err != nil {
 			t.Errorf("%s: %v, %q, %v", groups, d, reason, err)
 		}

@@ -20,7 +20,9 @@ import (
 // A token of a namespace that is nobody's (an error that wraps [tenant.ErrInvalid]) carries no tenant: no
 // caller comes of it here, but it may be meant for another audience. Where the owner cannot be told
 // there is no token.
-func New(next serviceaccount.TokenGenerator, of func(ctx context.Context, namespace string) (tenant.ID, error)) serviceaccount.TokenGenerator {
+func New(
+	next serviceaccount.TokenGenerator, of func(ctx context.Context, namespace string) (tenant.ID, error),
+) serviceaccount.TokenGenerator {
 	return &issuer{next, of}
 }
 

@@ -40,11 +40,15 @@ func (everything) GetSecret(context.Context, string, string) (*corev1.Secret, er
 
 func (everything) GetNode(context.Context, string) (*corev1.Node, error) { return &corev1.Node{}, nil }
 
-func (everything) GetValidatingWebhookConfiguration(context.Context, string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+func (everything) GetValidatingWebhookConfiguration(
+	context.Context, string,
+) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	return nil, errors.New("none")
 }
 
-func (everything) GetMutatingWebhookConfiguration(context.Context, string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+func (everything) GetMutatingWebhookConfiguration(
+	context.Context, string,
+) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	return nil, errors.New("none")
 }
 
@@ -64,7 +68,8 @@ func TestIssuer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs := serviceaccount.JWTTokenAuthenticator([]string{iss}, getter, []string{iss}, serviceaccount.NewValidator(everything{}))
+	theirs := serviceaccount.JWTTokenAuthenticator([]string{iss}, getter, []string{iss},
+		serviceaccount.NewValidator(everything{}))
 	down := errors.New("down")
 	owners := map[string]error{"a--web": nil, "nobodys": fmt.Errorf("%w: nobody's", tenant.ErrInvalid), "unknown": down}
 	i := issuer.New(next, func(_ context.Context, namespace string) (tenant.ID, error) {
@@ -75,8 +80,11 @@ func TestIssuer(t *testing.T) {
 	})
 	for namespace, ownerErr := range owners {
 		// A Pod's token of an hour carries the time after which to warn of it, a number.
-		public, private, err := serviceaccount.Claims(core.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"}},
-			&core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}}, nil, nil, nil, nil, 31536000, 3607, []string{iss}, nil)
+		public, private, err := serviceaccount.Claims(core.ServiceAccount{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "robot", UID: "u"},
+		},
+			&core.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", UID: "p"}}, nil, nil, nil, nil, 31536000, 3607,
+			[]string{iss}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -59,10 +59,14 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	}
 	factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
 	core := factory.Core().V1()
-	namespaces := namespace.NewNamespaceController(ctx, client, meta, client.Discovery().ServerPreferredNamespacedResources,
+	namespaces := namespace.NewNamespaceController(ctx, client, meta,
+		client.Discovery().ServerPreferredNamespacedResources,
 		core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
-	accounts, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx), core.ServiceAccounts(), core.Namespaces(), client,
-		serviceaccountcontroller.ServiceAccountsControllerOptions{ServiceAccounts: []corev1.ServiceAccount{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}}})
+	accounts, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx), core.ServiceAccounts(),
+		core.Namespaces(), client,
+		serviceaccountcontroller.ServiceAccountsControllerOptions{
+			ServiceAccounts: []corev1.ServiceAccount{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}},
+		})
 	if err != nil {
 		return err
 	}
@@ -70,7 +74,8 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	if err != nil {
 		return err
 	}
-	signing, err := signer.NewKubeAPIServerClientCSRSigningController(ctx, client, factory.Certificates().V1().CertificateSigningRequests(), certificate, key, certificateValidity)
+	signing, err := signer.NewKubeAPIServerClientCSRSigningController(ctx, client,
+		factory.Certificates().V1().CertificateSigningRequests(), certificate, key, certificateValidity)
 	if err != nil {
 		return err
 	}

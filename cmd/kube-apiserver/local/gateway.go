@@ -75,7 +75,8 @@ func (c *cluster) openGateway() error {
 	if err := listener.Close(); err != nil { // the process cannot be handed it
 		return err
 	}
-	return c.ca.issueFiles(filepath.Join(c.dir, "pki"), "gateway", pkix.Name{CommonName: gatewayBinary}, x509.ExtKeyUsageServerAuth)
+	return c.ca.issueFiles(filepath.Join(c.dir, "pki"), "gateway", pkix.Name{CommonName: gatewayBinary},
+		x509.ExtKeyUsageServerAuth)
 }
 
 var errNoGateway = errors.New("the configuration has no section gateway with as many clusters as --clusters says")
@@ -89,8 +90,10 @@ func (s *shape) startFurther(ctx context.Context) error {
 	}
 	for n := 1; n < s.o.Clusters; n++ {
 		name := furtherName(n)
-		server, err := localserver.Start(ctx, self, filepath.Join(s.dir, name), "--admission-only", "--tenant=", "--tenancy-config="+s.o.TenancyConfig,
-			"--workload-controllers="+strconv.FormatBool(s.o.Workloads), "--unsafe-no-fsync="+strconv.FormatBool(s.o.UnsafeNoFsync))
+		server, err := localserver.Start(ctx, self, filepath.Join(s.dir, name), "--admission-only", "--tenant=",
+			"--tenancy-config="+s.o.TenancyConfig,
+			"--workload-controllers="+strconv.FormatBool(s.o.Workloads),
+			"--unsafe-no-fsync="+strconv.FormatBool(s.o.UnsafeNoFsync))
 		if err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
@@ -137,7 +140,10 @@ func addPath(path, cluster string) error {
 	there := into.Clusters[who.Cluster].DeepCopy()
 	there.Server += "/clusters/" + cluster
 	into.Clusters[who.Cluster+"-"+cluster] = there
-	into.Contexts[into.CurrentContext+"@"+cluster] = &clientcmdapi.Context{Cluster: who.Cluster + "-" + cluster, AuthInfo: who.AuthInfo}
+	into.Contexts[into.CurrentContext+"@"+cluster] = &clientcmdapi.Context{
+		Cluster:  who.Cluster + "-" + cluster,
+		AuthInfo: who.AuthInfo,
+	}
 	return clientcmd.WriteToFile(*into, path)
 }
 
@@ -199,8 +205,10 @@ func (s *shape) startGateway(ctx context.Context) error {
 		return err
 	}
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
-	if err := s.run(gatewayBinary, gatewayBinary+".log", nil, "serve", "--config="+s.o.TenancyConfig, "--listen="+strings.TrimPrefix(s.gateway, "https://"),
-		"--metrics-listen="+side, "--tls-cert-file="+pki("gateway.crt"), "--tls-private-key-file="+pki("gateway.key")); err != nil {
+	if err := s.run(gatewayBinary, gatewayBinary+".log", nil, "serve", "--config="+s.o.TenancyConfig,
+		"--listen="+strings.TrimPrefix(s.gateway, "https://"),
+		"--metrics-listen="+side, "--tls-cert-file="+pki("gateway.crt"),
+		"--tls-private-key-file="+pki("gateway.key")); err != nil {
 		return err
 	}
 	return s.await(ctx, gatewayBinary, func(ctx context.Context) error { return knowsCluster(ctx, side) })
@@ -225,7 +233,8 @@ func knowsCluster(ctx context.Context, side string) error {
 		return fmt.Errorf("%s says nothing of its cluster", side)
 	}
 	for line := range strings.Lines(string(text)) {
-		if strings.HasPrefix(line, "kubetenant_gateway_cluster_current{") && !strings.HasSuffix(strings.TrimSpace(line), " 1") {
+		if strings.HasPrefix(line, "kubetenant_gateway_cluster_current{") &&
+			!strings.HasSuffix(strings.TrimSpace(line), " 1") {
 			return errors.New("what it follows of the cluster is not known yet")
 		}
 	}

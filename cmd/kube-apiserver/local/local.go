@@ -81,18 +81,29 @@ Flags behind -- are given to kube-apiserver.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Dir, "dir", "", "directory that holds everything (required)")
-	f.IntVar(&o.Port, "port", 0, "port on the loopback address; 0 takes the one used before in the same directory, or a free one")
-	f.StringVar(&o.TenancyConfig, "tenancy-config", "", "TenancyConfiguration to use instead of DIR/tenancy.yaml, which is written where it is missing")
-	f.BoolVar(&o.Tenancy, "tenancy", true, "false runs upstream's server on the same data, to compare or to prepare objects")
+	f.IntVar(&o.Port, "port", 0,
+		"port on the loopback address; 0 takes the one used before in the same directory, or a free one")
+	f.StringVar(&o.TenancyConfig, "tenancy-config", "",
+		"TenancyConfiguration to use instead of DIR/tenancy.yaml, which is written where it is missing")
+	f.BoolVar(&o.Tenancy, "tenancy", true,
+		"false runs upstream's server on the same data, to compare or to prepare objects")
 	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
-	f.BoolVar(&o.Workloads, "workload-controllers", true, "run the controllers of Deployments, ReplicaSets, Jobs and CronJobs, and the garbage collector; nothing runs the pods")
-	f.BoolVar(&o.Webhook, "webhook", false, "run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
-	f.BoolVar(&o.Gateway, "gateway", false, "run upstream's unmodified kube-apiserver without any flag for tenants, and the gateway before it")
-	f.IntVar(&o.Clusters, "clusters", 1, "with --gateway: clusters behind it, whose servers start one after the other; the first is at its root too")
-	f.BoolVar(&o.AdmissionOnly, "admission-only", false, "run upstream's unmodified kube-apiserver, which asks the webhook service for admission alone, as behind a gateway that runs elsewhere")
-	f.IntVar(&o.Replicas, "replicas", 1, "with --webhook or --gateway: replicas of the service, to which connections are spread as a Service would")
-	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"}, "with --webhook or --gateway: the server's own authorizers")
-	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false, "etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
+	f.BoolVar(&o.Workloads, "workload-controllers", true, "run the controllers of Deployments, ReplicaSets, "+
+		"Jobs and CronJobs, and the garbage collector; nothing runs the pods")
+	f.BoolVar(&o.Webhook, "webhook", false,
+		"run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
+	f.BoolVar(&o.Gateway, "gateway", false,
+		"run upstream's unmodified kube-apiserver without any flag for tenants, and the gateway before it")
+	f.IntVar(&o.Clusters, "clusters", 1,
+		"with --gateway: clusters behind it, whose servers start one after the other; the first is at its root too")
+	f.BoolVar(&o.AdmissionOnly, "admission-only", false, "run upstream's unmodified kube-apiserver, "+
+		"which asks the webhook service for admission alone, as behind a gateway that runs elsewhere")
+	f.IntVar(&o.Replicas, "replicas", 1,
+		"with --webhook or --gateway: replicas of the service, to which connections are spread as a Service would")
+	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"},
+		"with --webhook or --gateway: the server's own authorizers")
+	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false,
+		"etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
 	_ = cmd.MarkFlagRequired("dir")
 	verflag.AddFlags(f)
 	return cmd
@@ -203,7 +214,8 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	if _, err := openKey(filepath.Join(pki, "service-account.key")); err != nil {
 		return nil, err
 	}
-	if err := c.ca.issueFiles(pki, "kube-apiserver", pkix.Name{CommonName: "kube-apiserver"}, x509.ExtKeyUsageServerAuth); err != nil {
+	if err := c.ca.issueFiles(pki, "kube-apiserver", pkix.Name{CommonName: "kube-apiserver"},
+		x509.ExtKeyUsageServerAuth); err != nil {
 		return nil, err
 	}
 	if o.TenancyConfig == "" {
@@ -235,7 +247,11 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 		}
 	}
 	for _, name := range o.Tenants {
-		subject := pkix.Name{CommonName: "admin", Organization: []string{"tenant:" + name}, OrganizationalUnit: []string{"admins"}}
+		subject := pkix.Name{
+			CommonName:         "admin",
+			Organization:       []string{"tenant:" + name},
+			OrganizationalUnit: []string{"admins"},
+		}
 		if err := c.addKubeconfig(name, "admin of tenant "+name, subject); err != nil {
 			return nil, err
 		}
@@ -326,7 +342,8 @@ func ServerFlags(dir, etcdURL string) []string {
 		"--requestheader-username-headers=X-Remote-User", "--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-uid-headers=X-Remote-Uid", "--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file=" + pki("service-account.key"), "--service-account-signing-key-file=" + pki("service-account.key"),
+		"--service-account-key-file=" + pki("service-account.key"),
+		"--service-account-signing-key-file=" + pki("service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/24",
 	}
 }
@@ -369,7 +386,8 @@ func lock(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		owner, _ := io.ReadAll(io.LimitReader(f, 32))
 		_ = f.Close()
-		return nil, fmt.Errorf("%s is in use by another server (process %s): stop it first or name another directory", dir, strings.TrimSpace(string(owner)))
+		return nil, fmt.Errorf("%s is in use by another server (process %s): stop it first or name another directory",
+			dir, strings.TrimSpace(string(owner)))
 	}
 	err = errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())+"\n"))
 	return func() { _ = f.Close() }, err

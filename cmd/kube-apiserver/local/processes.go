@@ -40,7 +40,8 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("%w (make build builds it)", err)
 	}
-	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600) // #nosec G304 -- in the operator's directory
+	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND,
+		0o600) // #nosec G304 -- in the operator's directory
 	if err != nil {
 		return err
 	}
@@ -100,16 +101,17 @@ func (s *shape) stop(within time.Duration) error {
 // await asks until check says nothing more, or a process ends.
 func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true, func(ctx context.Context) (bool, error) {
-		select {
-		case e := <-s.ended:
-			s.forget(e)
-			return false, e.err
-		default:
-		}
-		last = check(ctx)
-		return last == nil, nil
-	})
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true,
+		func(ctx context.Context) (bool, error) {
+			select {
+			case e := <-s.ended:
+				s.forget(e)
+				return false, e.err
+			default:
+			}
+			last = check(ctx)
+			return last == nil, nil
+		})
 	if err != nil && last != nil && wait.Interrupted(err) {
 		return fmt.Errorf("%s is not ready: %w", what, last)
 	}
@@ -146,7 +148,8 @@ func (s *shape) apply(ctx context.Context, data []byte) error {
 		if u.GetNamespace() != "" {
 			resource = objects.Resource(mapping.Resource).Namespace(u.GetNamespace())
 		}
-		if _, err := resource.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
+		if _, err := resource.Apply(ctx, u.GetName(), u,
+			metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
 			return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}
@@ -158,7 +161,8 @@ func (s *shape) kubeconfig(name string) string { return filepath.Join(s.dir, nam
 func (s *shape) writeToken(ctx context.Context, client kubernetes.Interface, account string) error {
 	seconds := int64(tokenLifetime / time.Second)
 	request, err := client.CoreV1().ServiceAccounts(webhookNamespace).CreateToken(ctx, account,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("make a token of %s: %w", account, err)
 	}

@@ -210,11 +210,13 @@ func (s *shape) start(ctx context.Context) error {
 	if err := s.listener.Close(); err != nil {
 		return err
 	}
-	own, environment := strings.Fields(string(files["control-plane/flags.txt"])), strings.Fields(string(files["control-plane/environment.txt"]))
+	own, environment := strings.Fields(string(files["control-plane/flags.txt"])),
+		strings.Fields(string(files["control-plane/environment.txt"]))
 	if s.o.AdmissionOnly { // nobody configures the server
 		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
 	}
-	args := slices.Concat(ServerFlags(s.dir, s.etcdURL), []string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, own, s.flags)
+	args := slices.Concat(ServerFlags(s.dir, s.etcdURL),
+		[]string{"--secure-port=" + strconv.Itoa(s.listener.Addr().(*net.TCPAddr).Port)}, own, s.flags)
 	if err := s.run(vanillaBinary, "kube-apiserver.log", environment, args...); err != nil {
 		return err
 	}
@@ -228,7 +230,9 @@ func (s *shape) start(ctx context.Context) error {
 	if err := startControllers(ctx, s.admin, filepath.Join(s.dir, "pki")); err != nil {
 		return err
 	}
-	first := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), func(name string) bool { return !strings.HasPrefix(name, "crds/") })
+	first := slices.DeleteFunc(slices.Sorted(maps.Keys(files)), func(name string) bool {
+		return !strings.HasPrefix(name, "crds/")
+	})
 	for _, name := range append(first, "cluster/00-namespace.yaml", "cluster/accounts.yaml", "cluster/flowcontrol.yaml") {
 		if err := s.apply(ctx, files[name]); err != nil {
 			return err
@@ -277,9 +281,12 @@ func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) er
 // awaitPolicies waits until kube-apiserver holds the policies, the last of which refuses the tenant label
 // outside tenant space, whoever asks. It answers before the webhooks that validate.
 func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
-	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}}}
+	probe := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}},
+	}
 	return s.await(ctx, "the policies", func(ctx context.Context) error {
-		_, err := client.CoreV1().ConfigMaps(webhookNamespace).Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := client.CoreV1().ConfigMaps(webhookNamespace).Create(ctx, probe,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
 			return errors.New("a probe passed")
 		}
@@ -311,7 +318,8 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 // startService starts the service and its controller, each as its own service account.
 func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
 	// What the controller before said is not to be taken for the next one's, nor the webhooks at another address for others.
-	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx,
+		state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
@@ -329,13 +337,15 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 		if err := s.run(webhookBinary, name+".log", nil, append([]string{
 			"serve", "--config=" + s.o.TenancyConfig,
 			"--kubeconfig=" + s.kubeconfig("kubetenant-webhook"), "--namespace=" + webhookNamespace,
-			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key"),
+			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"),
+			"--tls-private-key-file=" + pki("webhook.key"),
 		}, clients...)...); err != nil {
 			return err
 		}
 	}
 	if err := s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
-		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace, "--metrics-listen=127.0.0.1:0"); err != nil {
+		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
+		"--metrics-listen=127.0.0.1:0"); err != nil {
 		return err
 	}
 	return s.await(ctx, "kubetenant-webhook", func(ctx context.Context) error {
@@ -351,10 +361,12 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 // generate writes what kube-apiserver is configured with, and returns it and the objects of the cluster.
 func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
-	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"}, x509.ExtKeyUsageServerAuth); err != nil {
+	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"},
+		x509.ExtKeyUsageServerAuth); err != nil {
 		return nil, err
 	}
-	if err := s.ca.issueFiles(pki, "webhook-client", pkix.Name{CommonName: clientName}, x509.ExtKeyUsageClientAuth); err != nil {
+	if err := s.ca.issueFiles(pki, "webhook-client", pkix.Name{CommonName: clientName},
+		x509.ExtKeyUsageClientAuth); err != nil {
 		return nil, err
 	}
 	if s.balancer, err = newBalancer(ctx, s.o.Replicas); err != nil {

@@ -48,11 +48,13 @@ func startWorkloads(ctx context.Context, config *rest.Config) error {
 	}
 	factory := informers.NewSharedInformerFactory(shared, 10*time.Minute)
 	pods, replicaSets, jobs := factory.Core().V1().Pods(), factory.Apps().V1().ReplicaSets(), factory.Batch().V1().Jobs()
-	deployments, err := deployment.NewDeploymentController(ctx, factory.Apps().V1().Deployments(), replicaSets, pods, client("deployment-controller"))
+	deployments, err := deployment.NewDeploymentController(ctx, factory.Apps().V1().Deployments(), replicaSets, pods,
+		client("deployment-controller"))
 	if err != nil {
 		return err
 	}
-	sets := replicaset.NewReplicaSetController(ctx, replicaSets, pods, client("replicaset-controller"), replicaset.BurstReplicas)
+	sets := replicaset.NewReplicaSetController(ctx, replicaSets, pods, client("replicaset-controller"),
+		replicaset.BurstReplicas)
 	runs, err := job.NewController(ctx, client("job-controller"), pods, jobs, nil, nil)
 	if err != nil {
 		return err

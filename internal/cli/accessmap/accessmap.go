@@ -31,12 +31,23 @@ type Group struct {
 // groups are the columns of a namespace.
 func groups() []Group {
 	return []Group{
-		{"workloads", []string{"pods", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "pods/exec"}},
+		{
+			"workloads",
+			[]string{
+				"pods", "deployments.apps", "statefulsets.apps", "daemonsets.apps", "jobs.batch", "cronjobs.batch", "pods/exec",
+			},
+		},
 		{"secrets", []string{"secrets"}},
 		{"configuration", []string{"configmaps", "resourcequotas", "limitranges"}},
 		{"network", []string{"services", "ingresses.networking.k8s.io", "networkpolicies.networking.k8s.io"}},
 		{"storage", []string{"persistentvolumeclaims"}},
-		{"access", []string{"roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "serviceaccounts", "serviceaccounts/token", "accessgrants.kubetenant.dev"}},
+		{
+			"access",
+			[]string{
+				"roles.rbac.authorization.k8s.io", "rolebindings.rbac.authorization.k8s.io", "serviceaccounts",
+				"serviceaccounts/token", "accessgrants.kubetenant.dev",
+			},
+		},
 	}
 }
 
@@ -96,7 +107,9 @@ type Map struct {
 }
 
 // New decides the cells of a cluster under a configuration. decided is told how many identities are done.
-func New(ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int)) (*Map, error) {
+func New(
+	ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int),
+) (*Map, error) {
 	p = p.Under(config)
 	stack, err := simulator.New(ctx, config, p, nil, nil)
 	if err != nil {
@@ -114,7 +127,9 @@ func New(ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Sett
 			m.Namespaces = append(m.Namespaces, Namespace{name, id.String()})
 		}
 	}
-	slices.SortFunc(m.Namespaces, func(a, b Namespace) int { return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(m.Namespaces, func(a, b Namespace) int {
+		return cmp.Or(cmp.Compare(a.Owner, b.Owner), cmp.Compare(a.Name, b.Name))
+	})
 	places := map[string]int{}
 	for i, ns := range m.Namespaces {
 		places[ns.Name] = i
@@ -259,7 +274,9 @@ func (r *row) caller(of, namespace string) user.Info {
 }
 
 // tenantsOf returns the tenants of whom a subject of a binding may be, as far as it can matter.
-func tenantsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject) []string {
+func tenantsOf(
+	ctx context.Context, stack *stack.Stack, p *simulator.Snapshot, namespace string, s privileges.Subject,
+) []string {
 	candidates, anybodys := s.Candidates(ctx, stack, p, namespace)
 	var all []string
 	for _, id := range candidates {
@@ -302,7 +319,9 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 }
 
 // decide returns the most that a caller may with resources of a group, and the server's reason; "" for nothing.
-func decide(ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group) (access, reason string) {
+func decide(
+	ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group,
+) (access, reason string) {
 	if namespace == AllNamespaces {
 		namespace = ""
 	}
@@ -311,7 +330,8 @@ func decide(ctx context.Context, stack *stack.Stack, u user.Info, namespace stri
 		verbs  []string
 	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
 		for _, a := range attributesOf(u, namespace, names, g, kind.verbs) {
-			if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil && decision == authorizer.DecisionAllow {
+			if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil &&
+				decision == authorizer.DecisionAllow {
 				return kind.access, reason
 			}
 		}
@@ -320,7 +340,9 @@ func decide(ctx context.Context, stack *stack.Stack, u user.Info, namespace stri
 }
 
 // attributesOf are the requests by which it is seen whether somebody may do a thing.
-func attributesOf(u user.Info, namespace string, names []string, g *Group, verbs []string) (all []authorizer.Attributes) {
+func attributesOf(
+	u user.Info, namespace string, names []string, g *Group, verbs []string,
+) (all []authorizer.Attributes) {
 	for _, text := range g.Resources {
 		name, group, _ := strings.Cut(text, ".")
 		name, subresource, _ := strings.Cut(name, "/")

@@ -53,7 +53,9 @@ func TestAllServiceAccounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	snapshot.Roles[simulator.Key{Name: "all"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}}
+	snapshot.Roles[simulator.Key{Name: "all"}] = &simulator.Role{
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
+	}
 	snapshot.Bindings = []*simulator.Binding{{
 		Name:     "all",
 		RoleRef:  rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"},
@@ -82,7 +84,8 @@ func TestCells(t *testing.T) {
 	var got []string
 	for _, c := range m.Cells {
 		i, n := m.Identities[c.Identity], m.Namespaces[c.Namespace]
-		got = append(got, strings.Join([]string{i.Kind, i.Name, i.Tenant, n.Name, m.Groups[c.Group].Name, c.Access, c.Why}, " "))
+		got = append(got,
+			strings.Join([]string{i.Kind, i.Name, i.Tenant, n.Name, m.Groups[c.Group].Name, c.Access, c.Why}, " "))
 	}
 	for _, want := range []string{
 		"User alice acme acme--web workloads write own",
@@ -102,7 +105,8 @@ func TestCells(t *testing.T) {
 		switch {
 		case strings.HasPrefix(cell, "User alice acme globex--shop"), // bound there, and held back
 			strings.Contains(cell, "expired"),
-			strings.HasPrefix(cell, "ServiceAccount globex--shop/foreign globex acme--web"): // a binding in another tenant's namespace
+			// a binding in another tenant's namespace
+			strings.HasPrefix(cell, "ServiceAccount globex--shop/foreign globex acme--web"):
 			t.Errorf("cell %q", cell)
 		}
 	}
@@ -140,7 +144,8 @@ func TestInBrowser(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	out, err := exec.CommandContext(ctx, filepath.Join(tools, "node_modules", ".bin", "node"), installed, chromium, path).CombinedOutput()
+	out, err := exec.CommandContext(ctx, filepath.Join(tools, "node_modules", ".bin", "node"), installed,
+		chromium, path).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "passed") {
 		t.Errorf("%v\n%s", err, out)
 	}

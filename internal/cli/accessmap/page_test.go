@@ -40,7 +40,10 @@ func TestHostileNames(t *testing.T) {
 		return before + after
 	}
 	want := page("alice")
-	for _, name := range []string{"<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "<!--<script>", `"'&\`, "{{.}}", "\u2028</SCRIPT >", "${alert(1)}`"} {
+	for _, name := range []string{
+		"<img src=x onerror=alert(1)>", "</script><script>alert(1)</script>", "<!--<script>", `"'&\`, "{{.}}",
+		"\u2028</SCRIPT >", "${alert(1)}`",
+	} {
 		if got := page(name); got != want {
 			t.Errorf("%q is in the markup:\n%s", name, cmp.Diff(want, got))
 		}
@@ -53,7 +56,8 @@ func TestHostileCluster(t *testing.T) {
 	if err := (&accessmap.Map{Cluster: "</title><script>alert(1)</script>"}).WriteHTML(&out); err != nil {
 		t.Fatal(err)
 	}
-	if text := out.String(); strings.Contains(text, "<script>alert") || strings.Count(text, "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;") != 2 {
+	if text := out.String(); strings.Contains(text, "<script>alert") ||
+		strings.Count(text, "&lt;/title&gt;&lt;script&gt;alert(1)&lt;/script&gt;") != 2 {
 		t.Errorf("%s", text)
 	}
 }

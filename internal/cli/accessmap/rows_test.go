@@ -58,7 +58,9 @@ func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []st
 	var got []string
 	for _, c := range m.Cells {
 		i := m.Identities[c.Identity]
-		got = append(got, strings.Join([]string{i.Kind, i.Name, i.Tenant, m.Namespaces[c.Namespace].Name, m.Groups[c.Group].Name, c.Access, c.Why}, " "))
+		got = append(got, strings.Join([]string{
+			i.Kind, i.Name, i.Tenant, m.Namespaces[c.Namespace].Name, m.Groups[c.Group].Name, c.Access, c.Why,
+		}, " "))
 	}
 	return m, got
 }
@@ -82,19 +84,24 @@ func TestGroups(t *testing.T) {
 		role *simulator.Role
 		want []string
 	}{
-		"to list deployments":       {may("list", "apps", "deployments"), []string{"workloads read"}},
-		"to run in pods":            {may("create", "", "pods/exec"), []string{"workloads write"}},
-		"to run in anything":        {may("create", "", "*/exec"), []string{"workloads write"}},
-		"to delete secrets":         {may("delete", "", "secrets"), []string{"secrets write"}},
-		"to watch limits":           {may("watch", "", "limitranges"), []string{"configuration read"}},
-		"to patch ingresses":        {may("patch", "networking.k8s.io", "ingresses"), []string{"network write"}},
-		"to update claims":          {may("update", "", "persistentvolumeclaims"), []string{"storage write"}},
-		"to make tokens":            {may("create", "", "serviceaccounts/token"), []string{"access write"}},
-		"to make grants":            {may("create", "kubetenant.dev", "accessgrants"), []string{"access write"}},
-		"to get one secret":         {may("get", "", "secrets", "s"), []string{"secrets read"}},
-		"to do what is no column":   {may("get", "example.com", "widgets"), nil},
-		"to get of another group":   {may("get", "extensions", "deployments"), nil},
-		"to do everything to all":   {may("*", "*", "*"), []string{"workloads write", "secrets write", "configuration write", "network write", "storage write", "access write"}},
+		"to list deployments":     {may("list", "apps", "deployments"), []string{"workloads read"}},
+		"to run in pods":          {may("create", "", "pods/exec"), []string{"workloads write"}},
+		"to run in anything":      {may("create", "", "*/exec"), []string{"workloads write"}},
+		"to delete secrets":       {may("delete", "", "secrets"), []string{"secrets write"}},
+		"to watch limits":         {may("watch", "", "limitranges"), []string{"configuration read"}},
+		"to patch ingresses":      {may("patch", "networking.k8s.io", "ingresses"), []string{"network write"}},
+		"to update claims":        {may("update", "", "persistentvolumeclaims"), []string{"storage write"}},
+		"to make tokens":          {may("create", "", "serviceaccounts/token"), []string{"access write"}},
+		"to make grants":          {may("create", "kubetenant.dev", "accessgrants"), []string{"access write"}},
+		"to get one secret":       {may("get", "", "secrets", "s"), []string{"secrets read"}},
+		"to do what is no column": {may("get", "example.com", "widgets"), nil},
+		"to get of another group": {may("get", "extensions", "deployments"), nil},
+		"to do everything to all": {
+			may("*", "*", "*"),
+			[]string{
+				"workloads write", "secrets write", "configuration write", "network write", "storage write", "access write",
+			},
+		},
 		"a verb that is none of it": {may("bind", "rbac.authorization.k8s.io", "roles"), nil},
 	} {
 		_, got := cellsOf(t, func(p *simulator.Snapshot) { bind(p, "acme--web", "alice", c.role) })
@@ -125,13 +132,20 @@ func TestRows(t *testing.T) {
 	for _, n := range m.Namespaces {
 		columns = append(columns, n.Owner+" "+n.Name)
 	}
-	if diff := cmp.Diff([]string{"acme Group tenant:acme", "acme User alice", "acme User eve", "acme User zoe", "globex Group tenant:globex", "globex User alice"}, rows); diff != "" {
+	if diff := cmp.Diff([]string{
+		"acme Group tenant:acme", "acme User alice", "acme User eve", "acme User zoe", "globex Group tenant:globex",
+		"globex User alice",
+	}, rows); diff != "" {
 		t.Errorf("rows (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"acme acme--web", "globex globex--shop", "system *", "system kube-system"}, columns); diff != "" {
+	if diff := cmp.Diff([]string{"acme acme--web", "globex globex--shop", "system *", "system kube-system"},
+		columns); diff != "" {
 		t.Errorf("columns (-want +got):\n%s", diff)
 	}
-	if want := []string{"User alice acme acme--web secrets read own", "User zoe acme acme--web secrets read own", "User alice globex globex--shop secrets read own"}; !slices.Equal(cells, want) {
+	if want := []string{
+		"User alice acme acme--web secrets read own", "User zoe acme acme--web secrets read own",
+		"User alice globex globex--shop secrets read own",
+	}; !slices.Equal(cells, want) {
 		t.Errorf("cells %v, want %v", cells, want)
 	}
 }
@@ -158,10 +172,13 @@ func TestGrantsByName(t *testing.T) {
 			}})
 		}
 	})
-	if want := []string{"User alice acme globex--shop secrets read grant", "User alice acme globex--shop configuration read grant"}; !slices.Equal(cells, want) {
+	if want := []string{
+		"User alice acme globex--shop secrets read grant", "User alice acme globex--shop configuration read grant",
+	}; !slices.Equal(cells, want) {
 		t.Errorf("cells %v, want %v", cells, want)
 	}
-	if len(m.Reasons) != 1 || !strings.Contains(m.Reasons[0], "AccessGrant globex--shop/one") || !strings.Contains(m.Reasons[0], "AccessGrant globex--shop/two") {
+	if len(m.Reasons) != 1 || !strings.Contains(m.Reasons[0], "AccessGrant globex--shop/one") ||
+		!strings.Contains(m.Reasons[0], "AccessGrant globex--shop/two") {
 		t.Errorf("reasons %q", m.Reasons)
 	}
 }

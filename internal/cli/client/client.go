@@ -44,7 +44,8 @@ func NewFlags() *Flags {
 // AddFlags adds the flags to a command and all beneath it, with what completes them.
 func (f *Flags) AddFlags(cmd *cobra.Command) {
 	f.ConfigFlags.AddFlags(cmd.PersistentFlags())
-	cmd.PersistentFlags().StringSliceVar(&f.contexts, "context", nil, "context of the kubeconfig to use; of commands about privileges several, comma-separated, one after the other")
+	cmd.PersistentFlags().StringSliceVar(&f.contexts, "context", nil,
+		"context of the kubeconfig to use; of commands about privileges several, comma-separated, one after the other")
 	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
 }

@@ -41,11 +41,21 @@ func TestExplain(t *testing.T) {
 		config *rest.Config
 		want   string
 	}{
-		"no server":           {&rest.Config{Host: "https://" + closed.Addr().String()}, "nothing answers at"},
-		"no such name":        {&rest.Config{Host: "https://nowhere.invalid:6443"}, "nowhere.invalid cannot be resolved"},
-		"another authority":   {&rest.Config{Host: server.URL}, "an authority that the kubeconfig does not name"},
-		"no answer":           {&rest.Config{Host: server.URL, Timeout: 50 * time.Millisecond, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "does not answer in time"},
-		"a token that is old": {&rest.Config{Host: server.URL, BearerToken: "a-secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}, "credential"},
+		"no server":         {&rest.Config{Host: "https://" + closed.Addr().String()}, "nothing answers at"},
+		"no such name":      {&rest.Config{Host: "https://nowhere.invalid:6443"}, "nowhere.invalid cannot be resolved"},
+		"another authority": {&rest.Config{Host: server.URL}, "an authority that the kubeconfig does not name"},
+		"no answer": {
+			&rest.Config{
+				Host:            server.URL,
+				Timeout:         50 * time.Millisecond,
+				TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+			},
+			"does not answer in time",
+		},
+		"a token that is old": {
+			&rest.Config{Host: server.URL, BearerToken: "a-secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
+			"credential",
+		},
 	} {
 		c.config.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil } // whatever this machine's environment says
 		k, err := kubernetes.NewForConfig(c.config)
@@ -57,7 +67,8 @@ func TestExplain(t *testing.T) {
 			t.Fatalf("%s: an answer", name)
 		}
 		got := (&client.Cluster{Config: c.config}).Explain(cause)
-		if text := got.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") || strings.Contains(text, "a-secret") || !errors.Is(got, cause) {
+		if text := got.Error(); !strings.Contains(text, c.want) || strings.Contains(text, "\n") ||
+			strings.Contains(text, "a-secret") || !errors.Is(got, cause) {
 			t.Errorf("%s: %q, want %q, of %v", name, text, c.want, cause)
 		}
 	}
@@ -98,7 +109,8 @@ func TestNames(t *testing.T) {
 	if id, err := client.ParseTenant("--tenant", "acme"); err != nil || id.String() != "acme" {
 		t.Error(id, err)
 	}
-	if _, err := client.ParseTenant("--tenant", "SYSTEM"); !errors.Is(err, tenant.ErrInvalid) || !strings.Contains(err.Error(), "--tenant") {
+	if _, err := client.ParseTenant("--tenant", "SYSTEM"); !errors.Is(err, tenant.ErrInvalid) ||
+		!strings.Contains(err.Error(), "--tenant") {
 		t.Error(err)
 	}
 }

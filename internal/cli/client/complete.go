@@ -108,7 +108,9 @@ func (f *Flags) completeSubjects(cmd *cobra.Command, prefix, kind string) ([]str
 	})
 }
 
-func (f *Flags) complete(cmd *cobra.Command, prefix string, from func(context.Context, kubernetes.Interface, func(string)) error) ([]string, cobra.ShellCompDirective) {
+func (f *Flags) complete(
+	cmd *cobra.Command, prefix string, from func(context.Context, kubernetes.Interface, func(string)) error,
+) ([]string, cobra.ShellCompDirective) {
 	all, err := f.Clusters()
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveError

@@ -33,7 +33,8 @@ func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *
 
 // two is a kubeconfig of two clusters, of which server is the current one's.
 func two(server string) string {
-	return `{apiVersion: v1, kind: Config, current-context: east, clusters: [{name: e, cluster: {server: "` + server + `"}}, {name: w, cluster: {server: "https://west.example.com"}}],
+	return `{apiVersion: v1, kind: Config, current-context: east, clusters: [{name: e, cluster: {server: "` + server +
+		`"}}, {name: w, cluster: {server: "https://west.example.com"}}],
 contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {name: east, context: {cluster: e, user: u}}], users: [{name: u, user: {token: t}}]}`
 }
 
@@ -45,16 +46,30 @@ func TestClusters(t *testing.T) {
 		args       []string
 		want       string // "<name> <server> <host> <namespace>" of each, or a part of the error
 	}{
-		"the current one":      {two(east), nil, "east e https://east.example.com default"},
-		"another":              {two(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
-		"both":                 {two(east), []string{"--context", "west,east"}, "west w https://west.example.com acme--web, east e https://east.example.com default"},
-		"one twice":            {two(east), []string{"--context", "west,west"}, `--context names "west" twice`},
-		"one that is not":      {two(east), []string{"--context", "west,north"}, `no context "north" in the kubeconfig: it has east, west`},
-		"none is current":      {strings.Replace(two(east), "current-context: east, ", "", 1), nil, "no current context: choose one with --context (east, west)"},
-		"nothing":              {"", nil, "no kubeconfig: name one with --kubeconfig or $KUBECONFIG"},
-		"a server by its flag": {"", []string{"--server", "https://direct.example.com"}, "https://direct.example.com https://direct.example.com https://direct.example.com default"},
-		"a namespace":          {two(east), []string{"-n", "web"}, "east e https://east.example.com web"},
-		"not a kubeconfig":     {"a: [", nil, "yaml"},
+		"the current one": {two(east), nil, "east e https://east.example.com default"},
+		"another":         {two(east), []string{"--context", "west"}, "west w https://west.example.com acme--web"},
+		"both": {
+			two(east),
+			[]string{"--context", "west,east"},
+			"west w https://west.example.com acme--web, east e https://east.example.com default",
+		},
+		"one twice": {two(east), []string{"--context", "west,west"}, `--context names "west" twice`},
+		"one that is not": {
+			two(east), []string{"--context", "west,north"}, `no context "north" in the kubeconfig: it has east, west`,
+		},
+		"none is current": {
+			strings.Replace(two(east), "current-context: east, ", "", 1),
+			nil,
+			"no current context: choose one with --context (east, west)",
+		},
+		"nothing": {"", nil, "no kubeconfig: name one with --kubeconfig or $KUBECONFIG"},
+		"a server by its flag": {
+			"",
+			[]string{"--server", "https://direct.example.com"},
+			"https://direct.example.com https://direct.example.com https://direct.example.com default",
+		},
+		"a namespace":      {two(east), []string{"-n", "web"}, "east e https://east.example.com web"},
+		"not a kubeconfig": {"a: [", nil, "yaml"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f, _ := clusters(t, c.kubeconfig, c.args...)
@@ -86,7 +101,8 @@ func TestCluster(t *testing.T) {
 	if err != nil || c.Name != "west" || c.Config.UserAgent != "kubectl-tenant" || c.Config.QPS >= 0 {
 		t.Errorf("one: %+v, %v", c, err)
 	}
-	if !client.Changed(cmd.Flags(), "context") || client.Changed(cmd.Flags(), "namespace") || client.Changed(cmd.Flags(), "none") {
+	if !client.Changed(cmd.Flags(), "context") || client.Changed(cmd.Flags(), "namespace") ||
+		client.Changed(cmd.Flags(), "none") {
 		t.Error("what was given is not told from what was not")
 	}
 }
@@ -100,7 +116,8 @@ func TestMapperOfItsContext(t *testing.T) {
 		_, _ = w.Write([]byte("{}"))
 	})
 	west := answering(t, func(http.ResponseWriter, *http.Request) { t.Error("the other cluster was asked") })
-	f, _ := clusters(t, strings.Replace(two(east.Host), "https://west.example.com", west.Host, 1), "--context", "east,west", "--cache-dir", t.TempDir())
+	f, _ := clusters(t, strings.Replace(two(east.Host), "https://west.example.com", west.Host, 1), "--context",
+		"east,west", "--cache-dir", t.TempDir())
 	all, err := f.Clusters()
 	if err != nil {
 		t.Fatal(err)
@@ -120,12 +137,18 @@ func TestMapperOfItsContext(t *testing.T) {
 func TestComplete(t *testing.T) {
 	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		text := map[string]string{
-			"/api/v1/namespaces":                                     `{"kind":"NamespaceList","apiVersion":"v1","items":[{"metadata":{"name":"b","labels":{"kubetenant.dev/tenant":"two"}}},{"metadata":{"name":"ab","labels":{"kubetenant.dev/tenant":"one"}}},{"metadata":{"name":"aa","labels":{"kubetenant.dev/tenant":"one"}}}]}`,
-			"/apis/rbac.authorization.k8s.io/v1/clusterroles":        `{"kind":"ClusterRoleList","apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"view"}},{"metadata":{"name":"edit"}}]}`,
+			"/api/v1/namespaces": `{"kind":"NamespaceList","apiVersion":"v1",` +
+				`"items":[{"metadata":{"name":"b","labels":{"kubetenant.dev/tenant":"two"}}},` +
+				`{"metadata":{"name":"ab","labels":{"kubetenant.dev/tenant":"one"}}},{"metadata":{"name":"aa",` +
+				`"labels":{"kubetenant.dev/tenant":"one"}}}]}`,
+			"/apis/rbac.authorization.k8s.io/v1/clusterroles": `{"kind":"ClusterRoleList",` +
+				`"apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"view"}},{"metadata":{"name":"edit"}}]}`,
 			"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings": bindings("ClusterRole", "User", "alice", "Group", "dev"),
-			"/apis/rbac.authorization.k8s.io/v1/rolebindings":        bindings("Role", "User", "bob", "User", "alice", "ServiceAccount", "robot"),
+			"/apis/rbac.authorization.k8s.io/v1/rolebindings": bindings("Role", "User", "bob", "User", "alice",
+				"ServiceAccount", "robot"),
 		}[r.URL.Path]
-		if selector := r.URL.Query().Get("labelSelector"); selector != "" && selector != "kubetenant.dev/tenant" || r.URL.Query().Get("limit") == "" {
+		if selector := r.URL.Query().Get("labelSelector"); selector != "" && selector != "kubetenant.dev/tenant" ||
+			r.URL.Query().Get("limit") == "" {
 			t.Errorf("asked %s", r.URL)
 		}
 		w.Header().Set("Content-Type", "application/json")
@@ -144,7 +167,8 @@ func TestComplete(t *testing.T) {
 		"groups":     {f.CompleteGroups, "", []string{"dev"}},
 		"roles":      {f.CompleteRoles, "v", []string{"view"}},
 	} {
-		if got, said := c.complete(cmd, nil, c.prefix); !slices.Equal(got, c.want) || said != cobra.ShellCompDirectiveNoFileComp {
+		if got, said := c.complete(cmd, nil, c.prefix); !slices.Equal(got, c.want) ||
+			said != cobra.ShellCompDirectiveNoFileComp {
 			t.Errorf("%s: %q, %d; want %q", name, got, said, c.want)
 		}
 	}
@@ -165,5 +189,7 @@ func bindings(of string, subjects ...string) string {
 	for pair := range slices.Chunk(subjects, 2) {
 		all = append(all, `{"kind":"`+pair[0]+`","name":"`+pair[1]+`"}`)
 	}
-	return `{"kind":"` + of + `BindingList","apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"b"},"subjects":[` + strings.Join(all, ",") + `]}]}`
+	return `{"kind":"` + of +
+		`BindingList","apiVersion":"rbac.authorization.k8s.io/v1","items":[{"metadata":{"name":"b"},"subjects":[` +
+		strings.Join(all, ",") + `]}]}`
 }

@@ -37,9 +37,17 @@ func (c *Cluster) Explain(err error) error {
 	case errors.As(err, &dns):
 		return &explained{fmt.Sprintf("%s cannot be resolved: check the server's address in the kubeconfig", dns.Name), err}
 	case errors.As(err, &unknown):
-		return &explained{fmt.Sprintf("the certificate of %s is signed by an authority that the kubeconfig does not name: check certificate-authority", host), err}
+		return &explained{
+			fmt.Sprintf("the certificate of %s is signed by an authority that the kubeconfig does not name: "+
+				"check certificate-authority",
+				host),
+			err,
+		}
 	case errors.As(err, &named):
-		return &explained{fmt.Sprintf("the certificate of %s is for another name: check the server's address or set --tls-server-name", host), err}
+		return &explained{
+			fmt.Sprintf("the certificate of %s is for another name: check the server's address or set --tls-server-name", host),
+			err,
+		}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &transport) && transport.Timeout():
 		return &explained{fmt.Sprintf("%s does not answer in time: try again, or with a longer --request-timeout", host), err}
 	case errors.As(err, &transport):
@@ -62,9 +70,11 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 // unauthorized says why a server may have refused a credential: an expired certificate can be seen here.
 func (c *Cluster) unauthorized() string {
 	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
-		return fmt.Sprintf("the client certificate expired at %s: make a new one (kubectl tenant gen-kubeconfig)", until.UTC().Format(time.RFC3339))
+		return fmt.Sprintf("the client certificate expired at %s: make a new one (kubectl tenant gen-kubeconfig)",
+			until.UTC().Format(time.RFC3339))
 	}
-	return "the server does not accept the credential: it has expired, is revoked or is another cluster's; log in again or use another kubeconfig"
+	return "the server does not accept the credential: it has expired, is revoked or is another cluster's; " +
+		"log in again or use another kubeconfig"
 }
 
 // CertificateExpiry returns when the client certificate of a configuration ends; false where there is none.

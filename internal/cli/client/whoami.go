@@ -64,7 +64,8 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	if err != nil {
 		return nil, err
 	}
-	review, err := k.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := k.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, apierrors.NewMethodNotSupported(authenticationv1.Resource("selfsubjectreviews"), "create")
 	}

@@ -49,7 +49,9 @@ func taking(t *testing.T, user string, code int, namespace string) *rest.Config 
 			return
 		}
 		w.WriteHeader(http.StatusCreated)
-		_, _ = w.Write([]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":` + user + `}}`))
+		_, _ = w.Write(
+			[]byte(`{"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":` + user + `}}`),
+		)
 	})
 }
 
@@ -57,7 +59,8 @@ func taking(t *testing.T, user string, code int, namespace string) *rest.Config 
 // has put into an extra is enough where the namespace may not be read.
 func TestWhoAmITenant(t *testing.T) {
 	const robot = `{"username":"system:serviceaccount:acme--web:robot","groups":["system:serviceaccounts"]`
-	const owned = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"acme--web","labels":{"kubetenant.dev/tenant":"acme"}}}`
+	const owned = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"acme--web",` +
+		`"labels":{"kubetenant.dev/tenant":"acme"}}}`
 	const forbidden = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`
 	for name, c := range map[string]struct {
 		user      string
@@ -66,15 +69,30 @@ func TestWhoAmITenant(t *testing.T) {
 		tenant    string
 		because   string
 	}{
-		"an extra":              {`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme"]}}`, 0, "", "acme", "the extra kubetenant.dev/tenant"},
-		"a certificate's group": {`{"username":"alice","groups":["tenant:acme"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"]}}`, 0, "", "acme", "the one group tenant:<id> of a certificate"},
-		"that group otherwise":  {`{"username":"alice","groups":["tenant:acme"]}`, 0, "", "", "none: "},
-		"nothing":               {`{"username":"alice"}`, 0, "", "", "none: "},
-		"two extras":            {`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme","globex"]}}`, 0, "", "", "none: "},
-		"a system name":         {`{"username":"admin","groups":["system:masters"]}`, 0, "", "system", "a name of the system tenant"},
-		"an account":            {robot + "}", 200, owned, "acme", "the owner of the service account's namespace"},
-		"a hidden namespace":    {robot + "}", 403, forbidden, "", "not known: the namespace of the service account may not be read"},
-		"that the server read":  {robot + `,"extra":{"kubetenant.dev/tenant":["acme"]}}`, 403, forbidden, "acme", "the extra kubetenant.dev/tenant"},
+		"an extra": {
+			`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme"]}}`, 0, "", "acme", "the extra kubetenant.dev/tenant",
+		},
+		"a certificate's group": {
+			`{"username":"alice","groups":["tenant:acme"],` +
+				`"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"]}}`,
+			0,
+			"",
+			"acme",
+			"the one group tenant:<id> of a certificate",
+		},
+		"that group otherwise": {`{"username":"alice","groups":["tenant:acme"]}`, 0, "", "", "none: "},
+		"nothing":              {`{"username":"alice"}`, 0, "", "", "none: "},
+		"two extras": {
+			`{"username":"alice","extra":{"kubetenant.dev/tenant":["acme","globex"]}}`, 0, "", "", "none: ",
+		},
+		"a system name": {`{"username":"admin","groups":["system:masters"]}`, 0, "", "system", "a name of the system tenant"},
+		"an account":    {robot + "}", 200, owned, "acme", "the owner of the service account's namespace"},
+		"a hidden namespace": {
+			robot + "}", 403, forbidden, "", "not known: the namespace of the service account may not be read",
+		},
+		"that the server read": {
+			robot + `,"extra":{"kubetenant.dev/tenant":["acme"]}}`, 403, forbidden, "acme", "the extra kubetenant.dev/tenant",
+		},
 		"a namespace is broken": {robot + "}", 200, strings.Replace(owned, `"acme"`, `"NO/"`, 1), "", "none: "},
 	} {
 		i, err := (&client.Cluster{Config: taking(t, c.user, c.code, c.namespace)}).WhoAmI(t.Context())
@@ -91,7 +109,8 @@ func TestWhoAmIExpires(t *testing.T) {
 	}
 	ends := time.Date(2031, 2, 3, 4, 5, 6, 0, time.UTC)
 	const alice = `{"username":"alice","extra":{"kubetenant.dev/tenant":["acme"],"kubetenant.dev/source":["idp"]}}`
-	byCertificate := strings.Replace(alice, `"extra":{`, `"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"],`, 1)
+	byCertificate := strings.Replace(alice, `"extra":{`,
+		`"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=00"],`, 1)
 	for name, c := range map[string]struct {
 		user, token string
 		change      func(*rest.Config)
@@ -102,9 +121,16 @@ func TestWhoAmIExpires(t *testing.T) {
 		"an opaque token":        {alice, "sesame", nil, "the token is opaque"},
 		"one that looks alike":   {alice, "a.!.c", nil, "the token is opaque"},
 		"an end that is none":    {alice, jwt(`{"exp":"soon"}`), nil, "the token is opaque"},
-		"a certificate":          {byCertificate, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, ends.Format(time.RFC3339)},
-		"a token before it":      {alice, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, "1970-01-01T00:00:01Z"},
-		"nothing":                {alice, "", nil, "no credential was sent that has one"},
+		"a certificate": {
+			byCertificate,
+			jwt(`{"exp":1}`),
+			func(c *rest.Config) { c.CertData = certificate(t, ends) },
+			ends.Format(time.RFC3339),
+		},
+		"a token before it": {
+			alice, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, "1970-01-01T00:00:01Z",
+		},
+		"nothing": {alice, "", nil, "no credential was sent that has one"},
 	} {
 		config := taking(t, c.user, 0, "")
 		config.BearerToken = c.token
@@ -129,7 +155,10 @@ func TestWhoAmIExpires(t *testing.T) {
 
 // TestWhoAmIOfOldServers: a server that has no such review is told from one where something is not found.
 func TestWhoAmIOfOldServers(t *testing.T) {
-	for code, is := range map[int]func(error) bool{http.StatusNotFound: apierrors.IsMethodNotSupported, http.StatusForbidden: apierrors.IsForbidden} {
+	for code, is := range map[int]func(error) bool{
+		http.StatusNotFound:  apierrors.IsMethodNotSupported,
+		http.StatusForbidden: apierrors.IsForbidden,
+	} {
 		c := &client.Cluster{Config: answering(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) })}
 		if i, err := c.WhoAmI(t.Context()); i != nil || !is(err) {
 			t.Errorf("%d: %v, %v", code, i, err)
@@ -163,13 +192,18 @@ func TestExpiredCertificate(t *testing.T) {
 	if err := os.WriteFile(file, certificate(t, time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	const expired, refused = "the client certificate expired at 2020-01-02T03:04:05Z", "the server does not accept the credential"
+	const expired, refused = "the client certificate expired at 2020-01-02T03:04:05Z",
+		"the server does not accept the credential"
 	for want, config := range map[string]*rest.Config{
 		expired:          {TLSClientConfig: rest.TLSClientConfig{CertFile: file}},
 		refused + ": it": {TLSClientConfig: rest.TLSClientConfig{CertData: certificate(t, time.Now().Add(time.Hour))}},
-		refused:          {TLSClientConfig: rest.TLSClientConfig{CertFile: file + ".none"}, ExecProvider: &clientcmdapi.ExecConfig{Command: "x"}},
+		refused: {
+			TLSClientConfig: rest.TLSClientConfig{CertFile: file + ".none"},
+			ExecProvider:    &clientcmdapi.ExecConfig{Command: "x"},
+		},
 	} {
-		if err := (&client.Cluster{Config: config}).Explain(apierrors.NewUnauthorized("no")); !strings.HasPrefix(err.Error(), want) || !apierrors.IsUnauthorized(err) {
+		if err := (&client.Cluster{Config: config}).Explain(apierrors.NewUnauthorized("no")); !strings.HasPrefix(err.Error(),
+			want) || !apierrors.IsUnauthorized(err) {
 			t.Errorf("%v; want %q", err, want)
 		}
 	}
@@ -190,12 +224,16 @@ func TestTenantURL(t *testing.T) {
 		of      tenant.ID
 		want    string
 	}{
-		"it has paths":        {serves, "", acme, "/tenants/acme"},
-		"a path already":      {serves, "/tenants/globex", acme, "/tenants/acme"},
-		"behind another path": {func(http.ResponseWriter, *http.Request) {}, "/k8s/tenants/globex/", acme, "/k8s/tenants/acme"},
-		"it has none":         {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "/", acme, ""},
-		"it is refused":       {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "", acme, ""},
-		"the system tenant":   {func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }, "/tenants/globex", tenant.System(), ""},
+		"it has paths":   {serves, "", acme, "/tenants/acme"},
+		"a path already": {serves, "/tenants/globex", acme, "/tenants/acme"},
+		"behind another path": {
+			func(http.ResponseWriter, *http.Request) {}, "/k8s/tenants/globex/", acme, "/k8s/tenants/acme",
+		},
+		"it has none":   {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNotFound) }, "/", acme, ""},
+		"it is refused": {func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }, "", acme, ""},
+		"the system tenant": {
+			func(http.ResponseWriter, *http.Request) { t.Error("it was asked") }, "/tenants/globex", tenant.System(), "",
+		},
 	} {
 		config := answering(t, c.handler)
 		base := config.Host
@@ -206,7 +244,8 @@ func TestTenantURL(t *testing.T) {
 	}
 	away := httptest.NewServer(nil)
 	away.Close()
-	if got, err := (&client.Cluster{Config: &rest.Config{Host: away.URL}}).TenantURL(t.Context(), acme); err == nil || got != "" {
+	if got, err := (&client.Cluster{Config: &rest.Config{Host: away.URL}}).TenantURL(t.Context(), acme); err == nil ||
+		got != "" {
 		t.Errorf("a server that is away: %q, %v", got, err)
 	}
 }

@@ -32,7 +32,8 @@ type fake struct {
 }
 
 func status(code int, reason, message string) string {
-	return fmt.Sprintf(`%d {"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`, code, code, reason, message)
+	return fmt.Sprintf(`%d {"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":%q}`,
+		code, code, reason, message)
 }
 
 func reviewed(status string) string {
@@ -40,7 +41,8 @@ func reviewed(status string) string {
 }
 
 func published(settings string) string {
-	return fmt.Sprintf(`200 {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kubetenant-configuration"},"data":{"hash":"abc","tenancy.yaml":%q}}`,
+	return fmt.Sprintf(`200 {"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"kubetenant-configuration"},`+
+		`"data":{"hash":"abc","tenancy.yaml":%q}}`,
 		`{"apiVersion":"kubetenant.dev/v1alpha1","kind":"TenancyConfiguration",`+settings+`}`)
 }
 
@@ -112,9 +114,13 @@ func gateway(root bool) func(http.Handler) http.Handler {
 var (
 	denied    = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant cannot be told"}`)
 	undecided = reviewed(`{"allowed":false}`)
-	forbidden = status(http.StatusForbidden, "Forbidden", `subjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create resource "subjectaccessreviews" in API group "authorization.k8s.io" at the cluster scope`)
-	refused   = status(http.StatusForbidden, "Forbidden", `admission webhook "namespaces.validating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is forbidden: `+namespace.BadLabel+" (TenantNamespace, admission.namespace)")
-	created   = `201 {"kind":"Namespace","apiVersion":"v1"}`
+	forbidden = status(http.StatusForbidden, "Forbidden",
+		`subjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create resource "subjectaccessreviews" `+
+			`in API group "authorization.k8s.io" at the cluster scope`)
+	refused = status(http.StatusForbidden, "Forbidden",
+		`admission webhook "namespaces.validating.kubetenant.dev" denied the request: namespaces "kubetenant-probe" is `+
+			`forbidden: `+namespace.BadLabel+" (TenantNamespace, admission.namespace)")
+	created = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
 // TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of servers whose answers
@@ -128,40 +134,154 @@ func TestDetect(t *testing.T) {
 		direct bool
 		err    string
 	}{
-		"compiled in":                           {fake: fake{around: tenantPaths}, mode: installation.CompiledIn},
-		"compiled in, at a tenant's path":       {fake: fake{around: tenantPaths}, path: "/tenants/acme", mode: installation.CompiledIn},
-		"compiled in, the credential is old":    {fake: fake{around: tenantPaths, other: status(401, "Unauthorized", "Unauthorized"), review: status(401, "Unauthorized", "Unauthorized")}, mode: installation.CompiledIn},
-		"gateway with a root cluster":           {fake: fake{around: gateway(true)}, mode: installation.Gateway},
-		"gateway without a root cluster":        {fake: fake{around: gateway(false)}, mode: installation.Gateway},
-		"gateway, at a cluster":                 {fake: fake{around: gateway(false)}, path: "/clusters/eu1", mode: installation.Gateway},
-		"gateway, at a tenant's path":           {fake: fake{around: gateway(false)}, path: "/clusters/eu1/tenants/acme", mode: installation.Gateway},
-		"gateway, at its views":                 {fake: fake{around: gateway(false)}, path: "/gateway", mode: installation.Gateway},
-		"webhook, as the admin":                 {fake: fake{review: denied}, mode: installation.Webhook},
-		"webhook, as a tenant's caller":         {fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: "+string(authz.ReasonReview), 1)}, mode: installation.Webhook},
-		"webhook, as a system reader's token":   {fake: fake{review: forbidden, self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"bob","extra":{"kubetenant.dev/source":["tokens"]}}}}`}, mode: installation.Webhook},
-		"webhook of another release":            {fake: fake{review: reviewed(`{"denied":true,"reason":"tenant subject: in other words"}`)}, mode: installation.Webhook},
-		"another release, a tenant's caller":    {fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: tenant boundary: in other words", 1)}, mode: installation.Webhook},
-		"a reason that does not deny":           {fake: fake{review: reviewed(`{"reason":"tenant subject: the caller has no tenant"}`), dryRun: created}, err: none},
-		"webhook, as another reader":            {fake: fake{review: forbidden, self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1","status":{"userInfo":{"username":"bob"}}}`}, err: unknown + "you may not create subjectaccessreviews"},
-		"webhook in mode Shadow":                {fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Shadow"}`)}, mode: installation.Webhook},
-		"webhook without its authorizer":        {fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Enforce"}`)}, err: unknown + "the admission webhooks of kubetenant answer, but its authorizer"},
-		"webhooks of an unknown mode":           {fake: fake{review: undecided, dryRun: refused}, err: unknown + "the admission webhooks of kubetenant answer, and the configuration"},
-		"a cluster behind a gateway":            {fake: fake{review: undecided, dryRun: refused, published: published(`"gateway":{"clusters":[{"name":"eu1","tenants":["*"],"reader":{"kubeConfigFile":"/r"},"impersonator":{"kubeConfigFile":"/i"}}]}`)}, mode: installation.Gateway, direct: true},
-		"webhook service is down":               {fake: fake{review: reviewed(`{"allowed":false,"denied":true,"evaluationError":"connection refused"}`)}, err: unknown + "an authorizer of the server fails: connection refused"},
-		"admission webhooks are down":           {fake: fake{review: undecided, dryRun: status(500, "InternalError", "failed calling webhook")}, err: unknown + "a dry run of a Namespace"},
-		"upstream":                              {fake: fake{review: undecided, dryRun: created}, err: none},
-		"upstream with what kubetenant left":    {fake: fake{review: undecided, dryRun: created, published: published(`"authorization":{"mode":"Enforce"}`)}, err: none},
-		"upstream with a policy of kubetenant":  {fake: fake{review: undecided, dryRun: status(403, "Forbidden", `namespaces "kubetenant-probe" is forbidden: ValidatingAdmissionPolicy 'namespace.kubetenant.dev' denied request: `+namespace.BadLabel), published: published(`"authorization":{"mode":"Shadow"}`)}, err: unknown + "a dry run of a Namespace"},
-		"another project's webhook":             {fake: fake{review: undecided, dryRun: strings.Replace(refused, "namespaces.validating.kubetenant.dev", "policy.example.com", 1), published: published(`"authorization":{"mode":"Shadow"}`)}, err: unknown + "a dry run of a Namespace"},
-		"a server that allows all":              {fake: fake{review: reviewed(`{"allowed":true,"reason":"tenant subject: the caller has no tenant"}`), dryRun: created}, err: none},
-		"another project's reasons":             {fake: fake{review: reviewed(`{"allowed":false,"denied":true,"reason":"tenant acme may not"}`), dryRun: created}, err: none},
-		"another project's tenant paths":        {fake: fake{review: undecided, dryRun: created, other: status(400, "BadRequest", "bad tenant")}, err: none},
-		"a page for every path":                 {fake: fake{review: "200 <html>", other: "200 <html>"}, err: unknown},
-		"the message, but not as a status":      {fake: fake{review: undecided, dryRun: created, other: "400 " + authz.MalformedTenantPath}, err: none},
-		"the message, with another code":        {fake: fake{review: undecided, dryRun: created, other: status(404, "NotFound", authz.MalformedTenantPath)}, err: none},
-		"no reviews":                            {fake: fake{}, err: unknown + "the server has no subjectaccessreviews"},
-		"an old credential":                     {fake: fake{review: status(401, "Unauthorized", "Unauthorized"), other: status(401, "Unauthorized", "Unauthorized")}, err: unknown + "Unauthorized"},
-		"a user with the words in its own name": {fake: fake{review: strings.Replace(forbidden, "bob", "tenant boundary: reviews of others are not open to tenants", 1)}, err: unknown + "you may not create"},
+		"compiled in": {fake: fake{around: tenantPaths}, mode: installation.CompiledIn},
+		"compiled in, at a tenant's path": {
+			fake: fake{around: tenantPaths},
+			path: "/tenants/acme",
+			mode: installation.CompiledIn,
+		},
+		"compiled in, the credential is old": {
+			fake: fake{
+				around: tenantPaths,
+				other:  status(401, "Unauthorized", "Unauthorized"),
+				review: status(401, "Unauthorized", "Unauthorized"),
+			},
+			mode: installation.CompiledIn,
+		},
+		"gateway with a root cluster":    {fake: fake{around: gateway(true)}, mode: installation.Gateway},
+		"gateway without a root cluster": {fake: fake{around: gateway(false)}, mode: installation.Gateway},
+		"gateway, at a cluster": {
+			fake: fake{around: gateway(false)},
+			path: "/clusters/eu1",
+			mode: installation.Gateway,
+		},
+		"gateway, at a tenant's path": {
+			fake: fake{around: gateway(false)},
+			path: "/clusters/eu1/tenants/acme",
+			mode: installation.Gateway,
+		},
+		"gateway, at its views": {fake: fake{around: gateway(false)}, path: "/gateway", mode: installation.Gateway},
+		"webhook, as the admin": {fake: fake{review: denied}, mode: installation.Webhook},
+		"webhook, as a tenant's caller": {
+			fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: "+string(authz.ReasonReview), 1)},
+			mode: installation.Webhook,
+		},
+		"webhook, as a system reader's token": {
+			fake: fake{
+				review: forbidden,
+				self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1",` +
+					`"status":{"userInfo":{"username":"bob","extra":{"kubetenant.dev/source":["tokens"]}}}}`,
+			},
+			mode: installation.Webhook,
+		},
+		"webhook of another release": {
+			fake: fake{review: reviewed(`{"denied":true,"reason":"tenant subject: in other words"}`)},
+			mode: installation.Webhook,
+		},
+		"another release, a tenant's caller": {
+			fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: tenant boundary: in other words", 1)},
+			mode: installation.Webhook,
+		},
+		"a reason that does not deny": {
+			fake: fake{review: reviewed(`{"reason":"tenant subject: the caller has no tenant"}`), dryRun: created},
+			err:  none,
+		},
+		"webhook, as another reader": {
+			fake: fake{
+				review: forbidden,
+				self: `201 {"kind":"SelfSubjectReview","apiVersion":"authentication.k8s.io/v1",` +
+					`"status":{"userInfo":{"username":"bob"}}}`,
+			},
+			err: unknown + "you may not create subjectaccessreviews",
+		},
+		"webhook in mode Shadow": {
+			fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Shadow"}`)},
+			mode: installation.Webhook,
+		},
+		"webhook without its authorizer": {
+			fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Enforce"}`)},
+			err:  unknown + "the admission webhooks of kubetenant answer, but its authorizer",
+		},
+		"webhooks of an unknown mode": {
+			fake: fake{review: undecided, dryRun: refused},
+			err:  unknown + "the admission webhooks of kubetenant answer, and the configuration",
+		},
+		"a cluster behind a gateway": {
+			fake: fake{
+				review: undecided,
+				dryRun: refused,
+				published: published(`"gateway":{"clusters":[{"name":"eu1","tenants":["*"],"reader":{"kubeConfigFile":"/r"},` +
+					`"impersonator":{"kubeConfigFile":"/i"}}]}`),
+			},
+			mode:   installation.Gateway,
+			direct: true,
+		},
+		"webhook service is down": {
+			fake: fake{review: reviewed(`{"allowed":false,"denied":true,"evaluationError":"connection refused"}`)},
+			err:  unknown + "an authorizer of the server fails: connection refused",
+		},
+		"admission webhooks are down": {
+			fake: fake{review: undecided, dryRun: status(500, "InternalError", "failed calling webhook")},
+			err:  unknown + "a dry run of a Namespace",
+		},
+		"upstream": {fake: fake{review: undecided, dryRun: created}, err: none},
+		"upstream with what kubetenant left": {
+			fake: fake{review: undecided, dryRun: created, published: published(`"authorization":{"mode":"Enforce"}`)},
+			err:  none,
+		},
+		"upstream with a policy of kubetenant": {
+			fake: fake{
+				review: undecided,
+				dryRun: status(403, "Forbidden",
+					`namespaces "kubetenant-probe" is forbidden: ValidatingAdmissionPolicy 'namespace.kubetenant.dev' denied `+
+						`request: `+namespace.BadLabel),
+				published: published(`"authorization":{"mode":"Shadow"}`),
+			},
+			err: unknown + "a dry run of a Namespace",
+		},
+		"another project's webhook": {
+			fake: fake{
+				review:    undecided,
+				dryRun:    strings.Replace(refused, "namespaces.validating.kubetenant.dev", "policy.example.com", 1),
+				published: published(`"authorization":{"mode":"Shadow"}`),
+			},
+			err: unknown + "a dry run of a Namespace",
+		},
+		"a server that allows all": {
+			fake: fake{
+				review: reviewed(`{"allowed":true,"reason":"tenant subject: the caller has no tenant"}`),
+				dryRun: created,
+			},
+			err: none,
+		},
+		"another project's reasons": {
+			fake: fake{review: reviewed(`{"allowed":false,"denied":true,"reason":"tenant acme may not"}`), dryRun: created},
+			err:  none,
+		},
+		"another project's tenant paths": {
+			fake: fake{review: undecided, dryRun: created, other: status(400, "BadRequest", "bad tenant")},
+			err:  none,
+		},
+		"a page for every path": {fake: fake{review: "200 <html>", other: "200 <html>"}, err: unknown},
+		"the message, but not as a status": {
+			fake: fake{review: undecided, dryRun: created, other: "400 " + authz.MalformedTenantPath},
+			err:  none,
+		},
+		"the message, with another code": {
+			fake: fake{review: undecided, dryRun: created, other: status(404, "NotFound", authz.MalformedTenantPath)},
+			err:  none,
+		},
+		"no reviews": {fake: fake{}, err: unknown + "the server has no subjectaccessreviews"},
+		"an old credential": {
+			fake: fake{review: status(401, "Unauthorized", "Unauthorized"), other: status(401, "Unauthorized", "Unauthorized")},
+			err:  unknown + "Unauthorized",
+		},
+		"a user with the words in its own name": {
+			fake: fake{
+				review: strings.Replace(forbidden, "bob", "tenant boundary: reviews of others are not open to tenants", 1),
+			},
+			err: unknown + "you may not create",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			config := c.start(t)
@@ -177,7 +297,8 @@ func TestDetect(t *testing.T) {
 			if got != nil || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("got %+v, %v; want %q", got, err, c.err)
 			}
-			if errors.Is(err, installation.ErrNotInstalled) != strings.HasPrefix(c.err, none) || errors.As(err, &undetermined) == strings.HasPrefix(c.err, none) {
+			if errors.Is(err, installation.ErrNotInstalled) != strings.HasPrefix(c.err, none) ||
+				errors.As(err, &undetermined) == strings.HasPrefix(c.err, none) {
 				t.Errorf("the wrong kind of error: %v", err)
 			}
 		})
@@ -190,8 +311,16 @@ func TestDetectUnreachable(t *testing.T) {
 	defer hanging.Close()
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	for name, host := range map[string]string{"it hangs": hanging.URL, "it is gone": gone.URL, "it has no name": "https://nowhere.invalid:6443"} {
-		config := &rest.Config{Host: host, Timeout: 50 * time.Millisecond, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
+	for name, host := range map[string]string{
+		"it hangs":       hanging.URL,
+		"it is gone":     gone.URL,
+		"it has no name": "https://nowhere.invalid:6443",
+	} {
+		config := &rest.Config{
+			Host:    host,
+			Timeout: 50 * time.Millisecond,
+			Proxy:   func(*http.Request) (*url.URL, error) { return nil, nil },
+		}
 		got, err := installation.Detect(t.Context(), config)
 		undetermined := &installation.UndeterminedError{}
 		if got != nil || !errors.As(err, &undetermined) || errors.Is(err, installation.ErrNotInstalled) {
@@ -202,11 +331,16 @@ func TestDetectUnreachable(t *testing.T) {
 
 // TestDetectFollowsNoRedirect requires that the credential reaches no other server.
 func TestDetectFollowsNoRedirect(t *testing.T) {
-	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("followed to %s", r.URL) }))
+	other := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("followed to %s", r.URL)
+	}))
 	defer other.Close()
-	config := fake{around: func(http.Handler) http.Handler { return http.RedirectHandler(other.URL, http.StatusTemporaryRedirect) }}.start(t)
+	config := fake{
+		around: func(http.Handler) http.Handler { return http.RedirectHandler(other.URL, http.StatusTemporaryRedirect) },
+	}.start(t)
 	config.BearerToken = "secret"
-	if got, err := installation.Detect(t.Context(), config); got != nil || err == nil || strings.Contains(err.Error(), "secret") {
+	if got, err := installation.Detect(t.Context(), config); got != nil || err == nil ||
+		strings.Contains(err.Error(), "secret") {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -254,7 +388,8 @@ func TestPublished(t *testing.T) {
 // TestPublishedByATenant requires that a configuration is not read in a namespace that has the label of a tenant.
 func TestPublishedByATenant(t *testing.T) {
 	labeled := func(id string) string {
-		return `200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"` + id + `"}}}`
+		return `200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"` + id +
+			`"}}}`
 	}
 	for name, c := range map[string]struct {
 		owner   string
@@ -267,7 +402,8 @@ func TestPublishedByATenant(t *testing.T) {
 		"the Namespace is not served": {status(500, "InternalError", "no"), true},
 		"the Namespace is forbidden":  {forbidden, false},
 	} {
-		found, err := installation.Detect(t.Context(), fake{around: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
+		found, err := installation.Detect(t.Context(),
+			fake{around: tenantPaths, owner: c.owner, published: published(`"authorization":{"mode":"Enforce"}`)}.start(t))
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
@@ -285,9 +421,19 @@ func TestDerivesRights(t *testing.T) {
 		fake
 		want, fails bool
 	}{
-		"compiled in":          {fake: fake{around: tenantPaths, published: indexed}, want: true},
-		"another evaluator":    {fake: fake{around: tenantPaths, published: published(`"authorization":{"mode":"Enforce","rbac":{"evaluator":"Upstream"}}`)}},
-		"shadow":               {fake: fake{around: tenantPaths, published: published(`"authorization":{"mode":"Shadow","rbac":{"evaluator":"Indexed"}}`)}},
+		"compiled in": {fake: fake{around: tenantPaths, published: indexed}, want: true},
+		"another evaluator": {
+			fake: fake{
+				around:    tenantPaths,
+				published: published(`"authorization":{"mode":"Enforce","rbac":{"evaluator":"Upstream"}}`),
+			},
+		},
+		"shadow": {
+			fake: fake{
+				around:    tenantPaths,
+				published: published(`"authorization":{"mode":"Shadow","rbac":{"evaluator":"Indexed"}}`),
+			},
+		},
 		"nothing is published": {fake: fake{around: tenantPaths}, fails: true},
 		"not a configuration":  {fake: fake{around: tenantPaths, published: published(`"x":1`)}, fails: true},
 		"webhook":              {fake: fake{review: denied, published: indexed}},

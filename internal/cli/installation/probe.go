@@ -102,13 +102,16 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 	published, err := cluster.PublishedConfiguration(ctx, p.kube, WebhookNamespace)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, and the configuration that says of which deployment mode they are cannot be read: %w", err)
+		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, and the configuration that says of which "+
+			"deployment mode they are cannot be read: %w",
+			err)
 	case published.Settings.Gateway != nil:
 		return &Installation{Mode: Gateway, Direct: true}, nil
 	case published.Settings.Authorization.Mode == configv1alpha1.ModeShadow:
 		return &Installation{Mode: Webhook}, nil
 	}
-	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests and its configuration has no gateway: see --authorization-config in docs/webhook.md")
+	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests " +
+		"and its configuration has no gateway: see --authorization-config in docs/webhook.md")
 }
 
 // addresses returns the server's address without a tenant path, and the address of the gateway that it may be behind.
@@ -151,12 +154,14 @@ func (p *probe) rejects(ctx context.Context, address, message string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	return response.StatusCode == http.StatusBadRequest && json.Unmarshal(body, &status) == nil && status.Message == message, nil
+	return response.StatusCode == http.StatusBadRequest && json.Unmarshal(body, &status) == nil &&
+		status.Message == message, nil
 }
 
 var (
 	errNoSuchAPI    = errors.New("the server has no subjectaccessreviews of authorization.k8s.io/v1")
-	errMayNotReview = errors.New("you may not create subjectaccessreviews, and nothing else here tells it: use the kubeconfig of a cluster admin")
+	errMayNotReview = errors.New("you may not create subjectaccessreviews, and nothing else here tells it: " +
+		"use the kubeconfig of a cluster admin")
 )
 
 // reasonForm matches a reason of the boundary at the end of a message. Other releases use other words after the same
@@ -167,16 +172,17 @@ var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|sta
 // every configuration, except in mode Shadow. A tenant's caller gets the reason in the 403 response to the review
 // itself.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
-	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:  probeName,
-		Extra: map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {probeName + "-a", probeName + "-b"}},
-		ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Verb:      "get",
-			Resource:  "pods",
-			Namespace: metav1.NamespaceDefault,
-			Name:      probeName,
-		},
-	}}, metav1.CreateOptions{})
+	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx,
+		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:  probeName,
+			Extra: map[string]authorizationv1.ExtraValue{tenant.ExtraKey: {probeName + "-a", probeName + "-b"}},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Verb:      "get",
+				Resource:  "pods",
+				Namespace: metav1.NamespaceDefault,
+				Name:      probeName,
+			},
+		}}, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsForbidden(err) && reasonForm.MatchString(err.Error()):
 		return true, nil
@@ -199,17 +205,21 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 // serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only its sources set the
 // extra.
 func (p *probe) serviceAuthenticates(ctx context.Context) bool {
-	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
 // webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the webhook's name from the chart.
-var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied the request: `)
+var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied ` +
+	`the request: `)
 
 // admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a Namespace with a reserved
 // tenant.
 func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
-	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{tenant.Label: "all"}}}
+	object := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{tenant.Label: "all"}},
+	}
 	_, err := p.kube.CoreV1().Namespaces().Create(ctx, object, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	switch {
 	case err == nil:

@@ -29,7 +29,8 @@ import (
 // quotas is a client of TenantQuotas.
 func quotas(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}, objects...)
+		map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"},
+		objects...)
 }
 
 func quota(name, of string, labels map[string]any) *unstructured.Unstructured {
@@ -84,7 +85,8 @@ func TestRemove(t *testing.T) {
 		left = append(left, q.GetName())
 	}
 	slices.Sort(left)
-	if want := []string{"a--shop", "acme", "b", "b--isolation", "kubetenant-isolation-a-admin"}; !slices.Equal(left, want) || len(roles.Items) > 0 {
+	if want := []string{"a--shop", "acme", "b", "b--isolation", "kubetenant-isolation-a-admin"}; !slices.Equal(left,
+		want) || len(roles.Items) > 0 {
 		t.Errorf("left %v and %d roles; want %v", left, len(roles.Items), want)
 	}
 	if err := w.remove(t.Context()); err != nil {
@@ -111,10 +113,13 @@ func TestLeftovers(t *testing.T) {
 		names = append(names, l.tenants[0]+" "+l.tenants[1])
 	}
 	slices.Sort(names)
-	if want := []string{"verify-a-aaaaaa verify-b-aaaaaa", "verify-a-bbbbbb verify-b-bbbbbb", "verify-a-cccccc verify-b-cccccc"}; !slices.Equal(names, want) {
+	if want := []string{
+		"verify-a-aaaaaa verify-b-aaaaaa", "verify-a-bbbbbb verify-b-bbbbbb", "verify-a-cccccc verify-b-cccccc",
+	}; !slices.Equal(names, want) {
 		t.Errorf("found %v; want %v", names, want)
 	}
-	if run := Throwaway(); throwaway.FindStringSubmatch(run[0]) == nil || secondTenant+run[0][len(firstTenant):] != run[1] {
+	if run := Throwaway(); throwaway.FindStringSubmatch(run[0]) == nil ||
+		secondTenant+run[0][len(firstTenant):] != run[1] {
 		t.Errorf("the tenants %v are not found again", run)
 	}
 }
@@ -158,7 +163,8 @@ func (s *store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writes = append(s.writes, "DELETE "+r.URL.Path[:strings.LastIndex(r.URL.Path, "/")])
 		delete(s.objects, r.URL.Path)
 		_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Success"}`))
-	case strings.HasSuffix(r.URL.Path, "/namespaces"), strings.HasSuffix(r.URL.Path, "/clusterroles"), strings.HasSuffix(r.URL.Path, "/clusterrolebindings"):
+	case strings.HasSuffix(r.URL.Path, "/namespaces"), strings.HasSuffix(r.URL.Path, "/clusterroles"),
+		strings.HasSuffix(r.URL.Path, "/clusterrolebindings"):
 		items := []any{}
 		for path, object := range s.objects {
 			if strings.HasPrefix(path, r.URL.Path+"/") && strings.Count(path, "/") == strings.Count(r.URL.Path, "/")+1 {
@@ -206,7 +212,8 @@ func TestRunCleansUp(t *testing.T) {
 				return false
 			}
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden","message":"is forbidden"}`))
+			_, _ = w.Write([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":403,"reason":"Forbidden",` +
+				`"message":"is forbidden"}`))
 			return true
 		}
 	}
@@ -216,7 +223,12 @@ func TestRunCleansUp(t *testing.T) {
 		wrote  bool
 		err    string
 	}{
-		"no role may be created": {"b", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return refuse(roles) }, false, "is forbidden"},
+		"no role may be created": {
+			"b",
+			func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return refuse(roles) },
+			false,
+			"is forbidden",
+		},
 		"no namespace may be created": {"b", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool {
 			return refuse(namespaces)
 		}, true, "is forbidden"},
@@ -238,7 +250,9 @@ func TestRunCleansUp(t *testing.T) {
 				return err == nil && connection.Close() == nil
 			}
 		}, true, ""},
-		"no tenant": {"NO/", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return nil }, false, `tenant "NO/"`},
+		"no tenant": {
+			"NO/", func(context.CancelFunc) func(http.ResponseWriter, *http.Request) bool { return nil }, false, `tenant "NO/"`,
+		},
 	} {
 		ctx, stop := context.WithCancel(t.Context())
 		s := &store{objects: map[string]map[string]any{}, create: c.create(stop)}
@@ -299,7 +313,8 @@ func TestEmptyServer(t *testing.T) {
 		_, _ = w.Write([]byte("{}"))
 	}))
 	defer server.Close()
-	report, err := Run(t.Context(), Options{Admin: &rest.Config{Host: server.URL}, Tenants: Throwaway(), Mode: installation.CompiledIn})
+	report, err := Run(t.Context(),
+		Options{Admin: &rest.Config{Host: server.URL}, Tenants: Throwaway(), Mode: installation.CompiledIn})
 	if report != nil || err == nil || !strings.Contains(err.Error(), "does not list configmaps") || len(writes) > 0 {
 		t.Errorf("%v, %v, wrote %q", report, err, writes)
 	}

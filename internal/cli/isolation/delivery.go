@@ -22,7 +22,8 @@ import (
 var forms = []string{
 	"application/json", "application/yaml", "application/vnd.kubernetes.protobuf", "application/cbor",
 	"application/json;as=Table;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=Table;v=v1;g=meta.k8s.io",
-	"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io", "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	"application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
+	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 }
 
 // tryDelivery looks for the canaries of both tenants in lists and watches, in every encoding: the own
@@ -115,7 +116,8 @@ func (m *matrix) tryWatch(ctx context.Context, c *caller, path string) error {
 	w, parent := m.world, ctx
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	lines, err := c.watch(ctx, query(w.ownOnly(c, path), "watch", "true", "allowWatchBookmarks", "true", "sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan"))
+	lines, err := c.watch(ctx, query(w.ownOnly(c, path), "watch", "true", "allowWatchBookmarks", "true",
+		"sendInitialEvents", "true", "resourceVersionMatch", "NotOlderThan"))
 	if err != nil {
 		return m.unanswered(parent, c, spaceAll, "watch "+path, err)
 	}
@@ -141,7 +143,8 @@ func (w *world) touch(ctx context.Context, path, namespace, name string) error {
 	if path == "/api/v1/secrets" {
 		_, err = w.admin.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
 	} else {
-		_, err = w.admin.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
+		_, err = w.admin.CoreV1().ConfigMaps(namespace).Create(ctx,
+			&corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
 	}
 	return err
 }

@@ -125,7 +125,8 @@ func (f *feed) serve(passes func(name string) bool, last string) http.HandlerFun
 func (f *feed) admin() *fake.Clientset {
 	k := fake.NewClientset()
 	k.PrependReactor("create", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		if object, err := meta.Accessor(a.(clienttesting.CreateAction).GetObject()); err == nil && a.GetResource().Resource != "namespaces" {
+		if object, err := meta.Accessor(a.(clienttesting.CreateAction).GetObject()); err == nil &&
+			a.GetResource().Resource != "namespaces" {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			for _, watch := range f.watches {
@@ -147,7 +148,11 @@ func TestWatchesDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
 		want   [6]int
-	}{"own": {ownOnes, [6]int{Limited: 1}}, "both": {allOnes, [6]int{Leaked: 1}}, "nothing": {noOnes, [6]int{Untested: 1}}} {
+	}{
+		"own":     {ownOnes, [6]int{Limited: 1}},
+		"both":    {allOnes, [6]int{Leaked: 1}},
+		"nothing": {noOnes, [6]int{Untested: 1}},
+	} {
 		for _, path := range []string{"/api/v1/configmaps", "/api/v1/secrets"} {
 			f := &feed{}
 			m, caller := testMatrix(t, f.serve(c.passes, "canary-of-a"))
@@ -161,7 +166,8 @@ func TestWatchesDeliver(t *testing.T) {
 		}
 	}
 	m, caller := testMatrix(t, always(http.StatusForbidden, deniedText))
-	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 || !strings.Contains(m.report.Findings[0].Example, "403") {
+	if err := m.tryWatch(t.Context(), caller, "/api/v1/secrets"); err != nil || m.report.found(Untested) != 1 ||
+		!strings.Contains(m.report.Findings[0].Example, "403") {
 		t.Errorf("a watch that is refused: %v, %+v", err, m.report.Findings)
 	}
 }
@@ -180,7 +186,8 @@ func TestRecreation(t *testing.T) {
 	} {
 		f := &feed{}
 		m, user := testMatrix(t, f.serve(c.passes, "canary-of-a-reborn"))
-		m.world.admin, m.world.objects, m.world.mode, m.world.callers = f.admin(), quotas(), c.mode, []*caller{user, {name: callerNobody, own: -1}}
+		m.world.admin, m.world.objects, m.world.mode, m.world.callers = f.admin(), quotas(), c.mode,
+			[]*caller{user, {name: callerNobody, own: -1}}
 		if err := m.tryRecreation(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
@@ -194,7 +201,8 @@ func TestRecreation(t *testing.T) {
 		if err := m.world.remove(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if all, err := m.world.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil || len(all.Items) > 0 {
+		if all, err := m.world.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{}); err != nil ||
+			len(all.Items) > 0 {
 			t.Errorf("%s: %d namespaces are left, %v", name, len(all.Items), err)
 		}
 	}

@@ -19,21 +19,86 @@ type held struct {
 // namespace, and a Pod would run), and owners that block the
 // deletion of what all share.
 var writesHeld = []held{
-	{"", "services", `{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"port":80}]}}`, http.MethodPatch, `{"status":{"conditions":[{"type":"held","status":"True","reason":"Probe","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`},
-	{"", "resourcequotas", `{"apiVersion":"v1","kind":"ResourceQuota","spec":{"hard":{"count/leases.coordination.k8s.io":"100"}}}`, http.MethodPatch, `{"status":{"hard":{"pods":"9"}}}`},
-	{"apps", "deployments", `{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":0,` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"replicas":1}}`},
-	{"apps", "statefulsets", `{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":0,"serviceName":"s",` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"currentRevision":"mine"}}`},
-	{"apps", "replicasets", `{"apiVersion":"apps/v1","kind":"ReplicaSet","spec":{"replicas":0,` + selectorAndTemplate + `}}`, http.MethodPatch, `{"status":{"replicas":1}}`},
-	{"batch", "cronjobs", `{"apiVersion":"batch/v1","kind":"CronJob","spec":{"schedule":"0 0 1 1 *","suspend":true,"jobTemplate":{"spec":` + jobTemplate + `}}}`, http.MethodPatch, `{"status":{"lastScheduleTime":"2026-01-01T00:00:00Z"}}`},
-	{"batch", "jobs", `{"apiVersion":"batch/v1","kind":"Job","spec":{"suspend":true,` + jobTemplate[1:] + `}`, http.MethodPatch, `{"status":{"active":1}}`},
-	{"policy", "poddisruptionbudgets", `{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{"app":"none"}}}}`, http.MethodPatch, `{"status":{"disruptionsAllowed":9}}`},
-	{"", "configmaps", "", http.MethodPost, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","ownerReferences":[{"apiVersion":"v1","kind":"Node","name":"n","uid":"1","blockOwnerDeletion":true}]}}`},
-	{"", "secrets", "", http.MethodPost, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"held","ownerReferences":[{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","name":"n","uid":"1","blockOwnerDeletion":true}]}}`},
+	{
+		"",
+		"services",
+		`{"apiVersion":"v1","kind":"Service","spec":{"ports":[{"port":80}]}}`,
+		http.MethodPatch,
+		`{"status":{"conditions":[{"type":"held","status":"True","reason":"Probe","message":"",` +
+			`"lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`,
+	},
+	{
+		"",
+		"resourcequotas",
+		`{"apiVersion":"v1","kind":"ResourceQuota","spec":{"hard":{"count/leases.coordination.k8s.io":"100"}}}`,
+		http.MethodPatch,
+		`{"status":{"hard":{"pods":"9"}}}`,
+	},
+	{
+		"apps",
+		"deployments",
+		`{"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":0,` + selectorAndTemplate + `}}`,
+		http.MethodPatch,
+		`{"status":{"replicas":1}}`,
+	},
+	{
+		"apps",
+		"statefulsets",
+		`{"apiVersion":"apps/v1","kind":"StatefulSet","spec":{"replicas":0,"serviceName":"s",` + selectorAndTemplate + `}}`,
+		http.MethodPatch,
+		`{"status":{"currentRevision":"mine"}}`,
+	},
+	{
+		"apps",
+		"replicasets",
+		`{"apiVersion":"apps/v1","kind":"ReplicaSet","spec":{"replicas":0,` + selectorAndTemplate + `}}`,
+		http.MethodPatch,
+		`{"status":{"replicas":1}}`,
+	},
+	{
+		"batch",
+		"cronjobs",
+		`{"apiVersion":"batch/v1","kind":"CronJob","spec":{"schedule":"0 0 1 1 *","suspend":true,"jobTemplate":{"spec":` +
+			jobTemplate + `}}}`,
+		http.MethodPatch,
+		`{"status":{"lastScheduleTime":"2026-01-01T00:00:00Z"}}`,
+	},
+	{
+		"batch",
+		"jobs",
+		`{"apiVersion":"batch/v1","kind":"Job","spec":{"suspend":true,` + jobTemplate[1:] + `}`,
+		http.MethodPatch,
+		`{"status":{"active":1}}`,
+	},
+	{
+		"policy",
+		"poddisruptionbudgets",
+		`{"apiVersion":"policy/v1","kind":"PodDisruptionBudget","spec":{"selector":{"matchLabels":{"app":"none"}}}}`,
+		http.MethodPatch,
+		`{"status":{"disruptionsAllowed":9}}`,
+	},
+	{
+		"",
+		"configmaps",
+		"",
+		http.MethodPost,
+		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"held","ownerReferences":[{"apiVersion":"v1",` +
+			`"kind":"Node","name":"n","uid":"1","blockOwnerDeletion":true}]}}`,
+	},
+	{
+		"",
+		"secrets",
+		"",
+		http.MethodPost,
+		`{"apiVersion":"v1","kind":"Secret","metadata":{"name":"held","ownerReferences":[{"apiVersion":"storage.k8s.io/v1",` +
+			`"kind":"StorageClass","name":"n","uid":"1","blockOwnerDeletion":true}]}}`,
+	},
 }
 
 const (
-	selectorAndTemplate = `"selector":{"matchLabels":{"app":"none"}},"template":{"metadata":{"labels":{"app":"none"}},"spec":{"containers":[{"name":"c","image":"i"}]}}`
-	jobTemplate         = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
+	selectorAndTemplate = `"selector":{"matchLabels":{"app":"none"}},"template":{"metadata":{"labels":{"app":"none"}},` +
+		`"spec":{"containers":[{"name":"c","image":"i"}]}}`
+	jobTemplate = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 )
 
 // tryHeld sends what admission must refuse to each caller of the first tenant. The objects go with the namespace.

@@ -41,19 +41,24 @@ func TestHeld(t *testing.T) {
 		if err := m.tryHeld(t.Context(), served); err != nil {
 			t.Fatal(err)
 		}
-		if got := counts(m); got != want || m.report.found(Leaked) != want[Leaked] || m.report.found(Untested) != m.report.Total(Untested) {
+		if got := counts(m); got != want || m.report.found(Leaked) != want[Leaked] ||
+			m.report.found(Untested) != m.report.Total(Untested) {
 			t.Errorf("%d: %v, %v; want %v", code, got, m.report.Findings, want)
 		}
 		if want := []string{"POST /apis/apps/v1/namespaces/a--isolation/deployments"}; !slices.Equal(made, want) {
 			t.Errorf("made %v; want %v", made, want)
 		}
-		if want := []string{"PATCH /apis/apps/v1/namespaces/a--isolation/deployments/held-2/status application/merge-patch+json", "POST /api/v1/namespaces/a--isolation/secrets application/json"}; !slices.Equal(tried, want) {
+		if want := []string{
+			"PATCH /apis/apps/v1/namespaces/a--isolation/deployments/held-2/status application/merge-patch+json",
+			"POST /api/v1/namespaces/a--isolation/secrets application/json",
+		}; !slices.Equal(tried, want) {
 			t.Errorf("tried %v; want %v", tried, want)
 		}
 	}
 	m, user := testMatrix(t, always(http.StatusConflict, status("it exists")))
 	m.Admin, m.world.callers = &rest.Config{Host: user.url}, []*caller{user}
-	if err := m.tryHeld(t.Context(), served[:1]); err != nil || m.report.found(Untested) != 1 || !strings.Contains(m.report.Findings[0].What, "could not be created (409)") {
+	if err := m.tryHeld(t.Context(), served[:1]); err != nil || m.report.found(Untested) != 1 ||
+		!strings.Contains(m.report.Findings[0].What, "could not be created (409)") {
 		t.Errorf("an object that cannot be created: %v, %v", err, m.report.Findings)
 	}
 }

@@ -14,12 +14,15 @@ import (
 )
 
 const (
-	foreignObject = `{"kind":"List","type":"ADDED","object":{"metadata":{"namespace":"b--isolation","name":"x"}},"items":[{"metadata":{"namespace":"b--isolation","name":"x"}}]}`
-	deniedText    = `{"kind":"Status","message":"x is forbidden: User \"u\" cannot get resource \"x\" in API group \"\" at the cluster scope: tenant boundary: not in a namespace of the caller's tenant"}`
+	foreignObject = `{"kind":"List","type":"ADDED","object":{"metadata":{"namespace":"b--isolation","name":"x"}},` +
+		`"items":[{"metadata":{"namespace":"b--isolation","name":"x"}}]}`
+	deniedText = `{"kind":"Status","message":"x is forbidden: User \"u\" cannot get resource \"x\" in API group \"\" ` +
+		`at the cluster scope: tenant boundary: not in a namespace of the caller's tenant"}`
 )
 
 // refusedText is a refusal by an admission plugin of kubetenant.
-const refusedText = `{"kind":"Status","message":"namespaces \"b--new\" is forbidden: the label kubetenant.dev/tenant may name the caller's own tenant only"}`
+const refusedText = `{"kind":"Status","message":"namespaces \"b--new\" is forbidden: the label kubetenant.dev/tenant ` +
+	`may name the caller's own tenant only"}`
 
 // outcomeOf returns the outcome that a judge gives to an answer.
 func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outcome {
@@ -71,8 +74,10 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 					t.Errorf("%s, of tenant %d: %s %s (own %t) is a leak: %t", name, own, p.method, p.path, p.own, leaked)
 				}
 			}
-			if own < 0 && m.report.Total(Passed) > 0 || m.report.found(Leaked) != m.report.Total(Leaked) || m.report.Total(Untested) > 0 {
-				t.Errorf("%s, of tenant %d: %d passed, %d problems of %d leaks", name, own, m.report.Total(Passed), m.report.found(Leaked), m.report.Total(Leaked))
+			if own < 0 && m.report.Total(Passed) > 0 || m.report.found(Leaked) != m.report.Total(Leaked) ||
+				m.report.Total(Untested) > 0 {
+				t.Errorf("%s, of tenant %d: %d passed, %d problems of %d leaks",
+					name, own, m.report.Total(Passed), m.report.found(Leaked), m.report.Total(Leaked))
 			}
 		}
 	}
@@ -91,7 +96,8 @@ func TestEveryRefusalCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if m.report.Total(Refused) != own || m.report.Total(Leaked)+m.report.Total(Passed)+m.report.Total(Limited) > 0 || m.report.found(Refused) != own || m.report.Total(Untested) > 0 || m.report.Total(Denied) == 0 {
+		if m.report.Total(Refused) != own || m.report.Total(Leaked)+m.report.Total(Passed)+m.report.Total(Limited) > 0 ||
+			m.report.found(Refused) != own || m.report.Total(Untested) > 0 || m.report.Total(Denied) == 0 {
 			t.Errorf("%s: %d own, report %+v", name, own, m.report)
 		}
 		if wants := name == "a resource" || name == "a subresource" || name == "namespaces"; wants != (own > 0) {
@@ -134,7 +140,13 @@ func TestSpaces(t *testing.T) {
 		}
 	}
 	m.world.mode = installation.Webhook
-	rules := resource{schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"}, "selfsubjectrulesreviews", "", false, []string{"create"}}
+	rules := resource{
+		schema.GroupVersion{Group: "authorization.k8s.io", Version: "v1"},
+		"selfsubjectrulesreviews",
+		"",
+		false,
+		[]string{"create"},
+	}
 	if m.probes(c, rules)[0].own {
 		t.Error("a webhook must let through a review that it cannot limit")
 	}
@@ -160,7 +172,9 @@ func TestForeignNamespaceIsWritten(t *testing.T) {
 		if p.space == spaceOwn && p.method == http.MethodDelete {
 			t.Error("the own namespace's end is tried")
 		}
-		if p.method == http.MethodPost && (!bytes.Contains(p.body, []byte(`"b--new"`)) || outcomeOf(p.limited, http.StatusForbidden, refusedText) != Denied || outcomeOf(p.limited, http.StatusCreated, "{}") != Leaked) {
+		if p.method == http.MethodPost &&
+			(!bytes.Contains(p.body, []byte(`"b--new"`)) || outcomeOf(p.limited, http.StatusForbidden, refusedText) != Denied ||
+				outcomeOf(p.limited, http.StatusCreated, "{}") != Leaked) {
 			t.Errorf("a creation of another's: %s", p.body)
 		}
 	}
@@ -172,12 +186,16 @@ func TestImpersonation(t *testing.T) {
 	r := resource{schema.GroupVersion{Version: "v1"}, "configmaps", "", true, []string{"create"}}
 	seen := map[string]bool{}
 	for _, p := range m.impersonationProbes(c, r) {
-		seen[fmt.Sprint(p.header["Impersonate-User"], p.header["Impersonate-Group"], p.header["Impersonate-Extra-Kubetenant.dev%2ftenant"])] = true
+		seen[fmt.Sprint(p.header["Impersonate-User"], p.header["Impersonate-Group"],
+			p.header["Impersonate-Extra-Kubetenant.dev%2ftenant"])] = true
 		if !strings.Contains(p.path, "/b--isolation/") || p.header.Get("Content-Type") == "" || p.review != nil {
 			t.Errorf("%s %s as %v", p.method, p.path, p.header)
 		}
 	}
-	for _, as := range []string{"[alice] [system:masters] []", "[alice] [tenant:b] []", "[alice] [] [b]", "[system:serviceaccount:b--isolation:robot] [] []", "[system:node:n1] [system:nodes] []"} {
+	for _, as := range []string{
+		"[alice] [system:masters] []", "[alice] [tenant:b] []", "[alice] [] [b]",
+		"[system:serviceaccount:b--isolation:robot] [] []", "[system:node:n1] [system:nodes] []",
+	} {
 		if !seen[as] {
 			t.Errorf("nobody is impersonated as %s: %v", as, seen)
 		}
@@ -206,7 +224,10 @@ func TestPaths(t *testing.T) {
 		prefix, _, _ := strings.Cut(p.path, "/namespaces/")
 		seen[prefix] = true
 	}
-	for _, prefix := range []string{"/tenants/a/apis/apps/v1", "/tenants/b/apis/apps/v1", "/tenants/all/apis/apps/v1", "/tenants/system/apis/apps/v1", "/apis/apps/v1/tenants/b"} {
+	for _, prefix := range []string{
+		"/tenants/a/apis/apps/v1", "/tenants/b/apis/apps/v1", "/tenants/all/apis/apps/v1", "/tenants/system/apis/apps/v1",
+		"/apis/apps/v1/tenants/b",
+	} {
 		if !seen[prefix] {
 			t.Errorf("no path begins with %s: %v", prefix, seen)
 		}
@@ -226,7 +247,8 @@ func TestAnsweredTwice(t *testing.T) {
 	if !m.report.OK() || len(m.answers[c]) != 1 {
 		t.Errorf("findings %v, answers %v", m.report.Findings, m.answers[c])
 	}
-	if m.record(c, of("v1"), denied); m.report.found(Contradicted) != 1 || !strings.Contains(m.report.Findings[0].What, "answered in two ways") {
+	if m.record(c, of("v1"), denied); m.report.found(Contradicted) != 1 ||
+		!strings.Contains(m.report.Findings[0].What, "answered in two ways") {
 		t.Errorf("findings %v", m.report.Findings)
 	}
 }

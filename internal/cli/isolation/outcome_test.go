@@ -13,12 +13,14 @@ import (
 
 // status is the body of a Status with a message.
 func status(message string) string {
-	return `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"` + strings.ReplaceAll(message, `"`, `\"`) + `"}`
+	return `{"kind":"Status","apiVersion":"v1","status":"Failure","message":"` + strings.ReplaceAll(message, `"`, `\"`) +
+		`"}`
 }
 
 const (
-	authorizers = `pods "x" is forbidden: User "u" cannot get resource "pods" in API group "" in the namespace "b--isolation"`
-	boundary    = authorizers + `: tenant boundary: not in a namespace of the caller's tenant`
+	authorizers = `pods "x" is forbidden: User "u" cannot get resource "pods" in API group "" in the namespace ` +
+		`"b--isolation"`
+	boundary = authorizers + `: tenant boundary: not in a namespace of the caller's tenant`
 )
 
 // TestOutcomes: an answer is a leak or a denial only if it shows what the boundary decided.
@@ -31,40 +33,80 @@ func TestOutcomes(t *testing.T) {
 		want   Outcome
 		why    string
 	}{
-		"denied":                                {403, status(boundary), false, 0, Denied, ""},
-		"denied on a path":                      {403, status(`forbidden: User "u" cannot get path "/x": tenant boundary: path is not open to tenants`), false, 0, Denied, ""},
-		"denied, in another release's words":    {403, status(authorizers + ": tenant boundary: other words; add -l x=y"), false, 0, Denied, ""},
-		"tenantless, may not be impersonated":   {403, status(`users "n" is forbidden: User "admin" cannot impersonate resource "users" in API group "" at the cluster scope`), false, -1, Denied, ""},
-		"denied by RBAC":                        {403, status(authorizers), false, 0, Untested, "another authorizer denied"},
-		"denied by RBAC, for a reason":          {403, status(authorizers + ": RBAC: role not found"), false, 0, Untested, "another authorizer denied"},
-		"anonymous, not authenticated":          {401, status("Unauthorized"), false, -1, Denied, ""},
-		"a tenant's, not authenticated":         {401, status("Unauthorized"), false, 0, Untested, "did not accept the caller's credential"},
-		"read":                                  {200, `{}`, false, 0, Leaked, ""},
-		"not found":                             {404, status("not found"), false, 0, Leaked, ""},
-		"conflict":                              {409, status("it exists"), false, 0, Leaked, ""},
-		"invalid":                               {422, status("invalid"), false, 0, Leaked, ""},
-		"not supported":                         {405, status("no such method"), false, 0, Untested, "405"},
-		"throttled":                             {429, status("too many requests"), false, 0, Untested, "429"},
-		"a server's error":                      {500, status("failed"), false, 0, Untested, "the server failed (500)"},
-		"a gateway's error":                     {502, `bad gateway`, false, 0, Untested, "the server failed (502)"},
-		"not available":                         {503, ``, false, 0, Untested, "the server failed (503)"},
-		"a Service without Pods":                {503, status(`no endpoints available for service "probe"`), false, 0, Leaked, ""},
-		"timeout":                               {504, status("timeout"), false, 0, Untested, "the server failed (504)"},
-		"redirected":                            {302, ``, false, 0, Untested, "redirected the request (302)"},
-		"a firewall's 403":                      {403, `<html>User "u" cannot get resource "pods"</html>`, false, 0, Untested, "403 without a Status"},
-		"a proxy's 404":                         {404, `404 page not found`, false, 0, Untested, "404 without a Status"},
-		"refused by admission":                  {403, status(`configmaps "x" is forbidden: the label names the namespace's owner`), false, 0, Leaked, ""},
-		"refused by a webhook in these words":   {403, status(`admission webhook "x.example" denied the request: ` + boundary), false, 0, Leaked, ""},
-		"refused by admission in these words":   {403, status(`configmaps "x" is forbidden: you cannot set this: User "u" cannot get resource "x"`), false, 0, Leaked, ""},
-		"own":                                   {200, `{}`, true, 0, Passed, ""},
-		"own, not found":                        {404, status("not found"), true, 0, Passed, ""},
-		"own, refused by admission":             {403, status(`daemonsets "x" is forbidden: a tenant may not create this`), true, 0, Passed, ""},
-		"own, denied":                           {403, status(authorizers), true, 0, Refused, ""},
-		"own, denied by the boundary":           {403, status(boundary), true, 0, Refused, ""},
-		"own, not authenticated":                {401, status("Unauthorized"), true, 0, Untested, "did not accept the caller's credential"},
-		"own, a server's error":                 {500, status("failed"), true, 0, Untested, "the server failed (500)"},
-		"own, a firewall's 403":                 {403, `no`, true, 0, Untested, "403 without a Status"},
-		"own, without an endpoint of a Service": {503, status(`no endpoints available for service "probe"`), true, 0, Passed, ""},
+		"denied": {403, status(boundary), false, 0, Denied, ""},
+		"denied on a path": {
+			403,
+			status(`forbidden: User "u" cannot get path "/x": tenant boundary: path is not open to tenants`),
+			false,
+			0,
+			Denied,
+			"",
+		},
+		"denied, in another release's words": {
+			403, status(authorizers + ": tenant boundary: other words; add -l x=y"), false, 0, Denied, "",
+		},
+		"tenantless, may not be impersonated": {
+			403,
+			status(`users "n" is forbidden: User "admin" cannot impersonate resource "users" in API group "" at the ` +
+				`cluster scope`),
+			false,
+			-1,
+			Denied,
+			"",
+		},
+		"denied by RBAC": {403, status(authorizers), false, 0, Untested, "another authorizer denied"},
+		"denied by RBAC, for a reason": {
+			403, status(authorizers + ": RBAC: role not found"), false, 0, Untested, "another authorizer denied",
+		},
+		"anonymous, not authenticated": {401, status("Unauthorized"), false, -1, Denied, ""},
+		"a tenant's, not authenticated": {
+			401, status("Unauthorized"), false, 0, Untested, "did not accept the caller's credential",
+		},
+		"read":                   {200, `{}`, false, 0, Leaked, ""},
+		"not found":              {404, status("not found"), false, 0, Leaked, ""},
+		"conflict":               {409, status("it exists"), false, 0, Leaked, ""},
+		"invalid":                {422, status("invalid"), false, 0, Leaked, ""},
+		"not supported":          {405, status("no such method"), false, 0, Untested, "405"},
+		"throttled":              {429, status("too many requests"), false, 0, Untested, "429"},
+		"a server's error":       {500, status("failed"), false, 0, Untested, "the server failed (500)"},
+		"a gateway's error":      {502, `bad gateway`, false, 0, Untested, "the server failed (502)"},
+		"not available":          {503, ``, false, 0, Untested, "the server failed (503)"},
+		"a Service without Pods": {503, status(`no endpoints available for service "probe"`), false, 0, Leaked, ""},
+		"timeout":                {504, status("timeout"), false, 0, Untested, "the server failed (504)"},
+		"redirected":             {302, ``, false, 0, Untested, "redirected the request (302)"},
+		"a firewall's 403": {
+			403, `<html>User "u" cannot get resource "pods"</html>`, false, 0, Untested, "403 without a Status",
+		},
+		"a proxy's 404": {404, `404 page not found`, false, 0, Untested, "404 without a Status"},
+		"refused by admission": {
+			403, status(`configmaps "x" is forbidden: the label names the namespace's owner`), false, 0, Leaked, "",
+		},
+		"refused by a webhook in these words": {
+			403, status(`admission webhook "x.example" denied the request: ` + boundary), false, 0, Leaked, "",
+		},
+		"refused by admission in these words": {
+			403,
+			status(`configmaps "x" is forbidden: you cannot set this: User "u" cannot get resource "x"`),
+			false,
+			0,
+			Leaked,
+			"",
+		},
+		"own":            {200, `{}`, true, 0, Passed, ""},
+		"own, not found": {404, status("not found"), true, 0, Passed, ""},
+		"own, refused by admission": {
+			403, status(`daemonsets "x" is forbidden: a tenant may not create this`), true, 0, Passed, "",
+		},
+		"own, denied":                 {403, status(authorizers), true, 0, Refused, ""},
+		"own, denied by the boundary": {403, status(boundary), true, 0, Refused, ""},
+		"own, not authenticated": {
+			401, status("Unauthorized"), true, 0, Untested, "did not accept the caller's credential",
+		},
+		"own, a server's error": {500, status("failed"), true, 0, Untested, "the server failed (500)"},
+		"own, a firewall's 403": {403, `no`, true, 0, Untested, "403 without a Status"},
+		"own, without an endpoint of a Service": {
+			503, status(`no endpoints available for service "probe"`), true, 0, Passed, "",
+		},
 	} {
 		m, caller := testMatrix(t, always(c.code, c.body))
 		caller.own = c.tenant
@@ -82,12 +124,14 @@ func TestOutcomes(t *testing.T) {
 		if len(m.report.Findings) > 0 {
 			why = m.report.Findings[0].What
 		}
-		if m.report.Total(c.want) != 1 || m.report.OK() != (c.want != Leaked && c.want != Refused) || !strings.Contains(why, c.why) {
+		if m.report.Total(c.want) != 1 || m.report.OK() != (c.want != Leaked && c.want != Refused) ||
+			!strings.Contains(why, c.why) {
 			t.Errorf("%s: %+v, %q; want %s, %q", name, m.report.Cells[0], why, c.want, c.why)
 		}
 		var table strings.Builder
 		m.report.Write(&table)
-		if strings.Contains(table.String(), "LEAKED:") != (c.want == Leaked) || strings.Contains(table.String(), "NOT TESTED:") != (c.want == Untested) {
+		if strings.Contains(table.String(), "LEAKED:") != (c.want == Leaked) ||
+			strings.Contains(table.String(), "NOT TESTED:") != (c.want == Untested) {
 			t.Errorf("%s: %s", name, &table)
 		}
 	}
@@ -98,15 +142,23 @@ func TestOnlyOwn(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	for body, want := range map[string][2]Outcome{ // of a list, of a watch
 		`{"items":[]}`: {Limited, Limited},
-		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}}]}`:                                                       {Limited, Limited},
-		`{"items":[{"metadata":{"name":"a--isolation"}}]}`:                                                                       {Limited, Limited},
-		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}},{"metadata":{"name":"x","namespace":"b--isolation"}}]}`:  {Leaked, Leaked},
-		`{"items":[{"metadata":{"name":"kube-system"}}]}`:                                                                        {Leaked, Leaked},
-		`{"type":"ADDED","object":{"metadata":{"namespace":"a--isolation"}}}{"type":"BOOKMARK","object":{"metadata":{}}}`:        {Limited, Limited},
-		`{"type":"ADDED","object":{"metadata":{"namespace":"a--isolation"}}}{"type":"ADDED","object":{"metadata":{"name":"n"}}}`: {Leaked, Leaked},
-		`{"type":"ERROR","object":{"kind":"Status","code":410}}`:                                                                 {Limited, Limited},
-		`{"type":"ERROR","object":{"kind":"Status","code":500}}`:                                                                 {Untested, Untested},
-		`{}{"type":"ADDED","object":{"metadata":{"name":"n"}}}`:                                                                  {Leaked, Leaked},
+		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}}]}`: {Limited, Limited},
+		`{"items":[{"metadata":{"name":"a--isolation"}}]}`:                 {Limited, Limited},
+		`{"items":[{"metadata":{"name":"x","namespace":"a--isolation"}},` +
+			`{"metadata":{"name":"x","namespace":"b--isolation"}}]}`: {
+			Leaked, Leaked,
+		},
+		`{"items":[{"metadata":{"name":"kube-system"}}]}`: {Leaked, Leaked},
+		`{"type":"ADDED","object":{"metadata":{"namespace":"a--isolation"}}}{"type":"BOOKMARK","object":{"metadata":{}}}`: {
+			Limited, Limited,
+		},
+		`{"type":"ADDED","object":{"metadata":{"namespace":"a--isolation"}}}{` +
+			`"type":"ADDED","object":{"metadata":{"name":"n"}}}`: {
+			Leaked, Leaked,
+		},
+		`{"type":"ERROR","object":{"kind":"Status","code":410}}`: {Limited, Limited},
+		`{"type":"ERROR","object":{"kind":"Status","code":500}}`: {Untested, Untested},
+		`{}{"type":"ADDED","object":{"metadata":{"name":"n"}}}`:  {Leaked, Leaked},
 		`not JSON`: {Untested, Untested},
 		`{}`:       {Untested, Untested},
 		``:         {Untested, Limited},
@@ -149,7 +201,8 @@ func TestContinuations(t *testing.T) {
 // TestTruncated: an answer that was not read to its end shows nothing.
 func TestTruncated(t *testing.T) {
 	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}
-	if got, why := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested || why != untestedTruncated {
+	if got, why := p.judge(&caller{}, answer{code: http.StatusOK, truncated: true}); got != Untested ||
+		why != untestedTruncated {
 		t.Errorf("%s, %q", got, why)
 	}
 }
@@ -182,12 +235,23 @@ func TestHeldByAdmission(t *testing.T) {
 		body string
 		want Outcome
 	}{
-		"by a plugin":                    {403, refusedText, Denied},
-		"by kubetenant's webhook":        {403, status(`admission webhook "validate.kubetenant.dev" denied the request: no`), Denied},
-		"by kubetenant's policy":         {403, status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'status.kubetenant.dev' with binding 'b' denied request: no`), Denied},
-		"by another webhook":             {403, status(`admission webhook "validation.gatekeeper.sh" denied the request: no`), Untested},
-		"by a webhook of another name":   {403, status(`admission webhook "kubetenant.dev.example" denied the request: no`), Untested},
-		"by another policy":              {403, status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no`), Untested},
+		"by a plugin": {403, refusedText, Denied},
+		"by kubetenant's webhook": {
+			403, status(`admission webhook "validate.kubetenant.dev" denied the request: no`), Denied,
+		},
+		"by kubetenant's policy": {
+			403,
+			status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'status.kubetenant.dev' with binding 'b' denied ` +
+				`request: no`),
+			Denied,
+		},
+		"by another webhook": {403, status(`admission webhook "validation.gatekeeper.sh" denied the request: no`), Untested},
+		"by a webhook of another name": {
+			403, status(`admission webhook "kubetenant.dev.example" denied the request: no`), Untested,
+		},
+		"by another policy": {
+			403, status(`pods "x" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no`), Untested,
+		},
 		"by an authorizer":               {403, status(boundary), Untested},
 		"by a firewall":                  {403, `no`, Untested},
 		"before admission, not found":    {404, status("not found"), Untested},
@@ -290,7 +354,8 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 		m, caller := testMatrix(t, always(c.code, c.body))
 		caller.own = c.own
 		ok, err := caller.may(t.Context(), &authorizationv1.ResourceAttributes{})
-		if ok != (name == "allowed") || (err != nil) != (c.want != "") || err != nil && !strings.Contains(err.Error(), c.want) {
+		if ok != (name == "allowed") || (err != nil) != (c.want != "") ||
+			err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %t, %v; want %q", name, ok, err, c.want)
 		}
 		m.Parallel, m.answers[caller] = 1, map[question]bool{{Verb: "get", Resource: "pods"}: false}

@@ -26,7 +26,9 @@ const (
 )
 
 // spaces are they in the table's order, callers the callers.
-var spaces = []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers, spaceHeld}
+var spaces = []string{
+	spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceCluster, spaceAll, spacePath, spaceOthers, spaceHeld,
+}
 
 var callers = []string{callerUser, callerAccount, callerNobody, callerAnonymous}
 
@@ -60,7 +62,10 @@ const name = "probe"
 var contentTypes = map[string][]string{
 	"create": {"application/json"},
 	"update": {"application/json"},
-	"patch":  {"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json", "application/apply-patch+yaml"},
+	"patch": {
+		"application/json-patch+json", "application/merge-patch+json", "application/strategic-merge-patch+json",
+		"application/apply-patch+yaml",
+	},
 }
 
 // probes returns all requests of a caller about a resource.
@@ -76,7 +81,11 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 			all = append(all, p)
 		}
 	}
-	for space, ns := range map[string]string{spaceForeign: w.namespace(1), spaceSystem: systemNamespace, spaceMissing: missingNamespace} {
+	for space, ns := range map[string]string{
+		spaceForeign: w.namespace(1),
+		spaceSystem:  systemNamespace,
+		spaceMissing: missingNamespace,
+	} {
 		all = append(all, r.requests(ns, space)...)
 	}
 	all = append(all, m.acrossProbes(c, r)...)
@@ -228,7 +237,10 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 		case r.subresource != "":
 		case verb == "list":
 			add(http.MethodGet, collection, attributes(verb))
-			for _, selector := range []string{tenant.Label + "=" + foreign, tenant.Label + " in (" + foreign + ")", "!" + tenant.Label, tenant.Label, tenant.Label + "!=x", "a=b"} {
+			for _, selector := range []string{
+				tenant.Label + "=" + foreign, tenant.Label + " in (" + foreign + ")", "!" + tenant.Label, tenant.Label,
+				tenant.Label + "!=x", "a=b",
+			} {
 				add(http.MethodGet, query(collection, "labelSelector", selector), nil)
 			}
 			add(http.MethodGet, query(collection, "labelSelector", "", "labelSelector", tenant.Label+"="+foreign), nil)
@@ -237,7 +249,8 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 			add(http.MethodGet, query(collection, "continue", "anything"), nil)
 			add(http.MethodGet, query(collection, "limit", "1"), nil)
 			if c.own >= 0 {
-				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", tenant.Label+"="+w.tenants[c.own].String()), nil)
+				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", tenant.Label+"="+w.tenants[c.own].String()),
+					nil)
 			}
 			add(http.MethodGet, query(collection, "resourceVersion", "0"), nil)
 		case verb == "watch":
@@ -343,17 +356,21 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	var all []probe
 	for _, p := range r.requests("", spaceCluster) {
 		switch read := p.method == http.MethodGet; {
-		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook: // they are denied, since it cannot limit them
+		// they are denied, since it cannot limit them
+		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook:
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
 			p.limited = onlyAbout(m.world.tenants[c.own], "tenant", isWatch(p.path))
-		case c.own >= 0 && read && (r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
+		case c.own >= 0 && read &&
+			(r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
 			p.limited = onlyAbout(m.world.tenants[c.own], "id", isWatch(p.path))
-		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" && r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
+		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" &&
+			r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
 			// That a tenant says who its own members are, and nobody else's, admission holds.
 			other := m.world.tenants[1]
-			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`, v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
+			p.body = fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":{"name":%q},"spec":{"id":%q}}`,
+				v1alpha1.GroupVersion, v1alpha1.KindTenantMembers, other.ObjectName(), other)
 			p.review = nil
 			p.limited = heldByAdmission
 		}

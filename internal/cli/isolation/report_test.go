@@ -24,7 +24,8 @@ func TestFindingsAreGrouped(t *testing.T) {
 	m.report.Write(&b)
 	text := b.String()
 	for _, want := range []string{
-		"LEAKED: get kind11: 12 requests by tenant service account, tenant user in another tenant's, system, for example GET /11/0: 200\n",
+		"LEAKED: get kind11: 12 requests by tenant service account, tenant user in another tenant's, system, " +
+			"for example GET /11/0: 200\n",
 		"... and 4 more (-o json for all)\n",
 		"NOT ISOLATED: 78 leaked, 0 contradicted, 1 refused in the own space, 1 not tested, of 81 requests\n",
 	} {
@@ -32,7 +33,8 @@ func TestFindingsAreGrouped(t *testing.T) {
 			t.Errorf("not in the report: %s\n%s", want, text)
 		}
 	}
-	if n := strings.Count(text, "LEAKED: "); n != 10 || strings.Index(text, "get kind11") > strings.Index(text, "get kind10") {
+	if n := strings.Count(text, "LEAKED: "); n != 10 ||
+		strings.Index(text, "get kind11") > strings.Index(text, "get kind10") {
 		t.Errorf("%d groups:\n%s", n, text)
 	}
 	data, err := json.Marshal(&m.report)
@@ -42,7 +44,8 @@ func TestFindingsAreGrouped(t *testing.T) {
 	var all struct {
 		Findings []struct{ Outcome, What string }
 	}
-	if err := json.Unmarshal(data, &all); err != nil || len(all.Findings) != 14 || all.Findings[13].Outcome != "NOT TESTED" {
+	if err := json.Unmarshal(data, &all); err != nil || len(all.Findings) != 14 ||
+		all.Findings[13].Outcome != "NOT TESTED" {
 		t.Errorf("%v: %s", err, data)
 	}
 }
@@ -54,13 +57,19 @@ func TestVerdict(t *testing.T) {
 		want             string
 		isOK, isComplete bool
 	}{
-		"all denied":             {[]Outcome{Denied, Limited, Passed}, "isolated: 3 requests of 7 resources and subresources", true, true},
-		"one untested":           {[]Outcome{Denied, Passed, Untested}, "NOT PROVEN: nothing leaked, 1 not tested, of 3 requests", true, false},
-		"nothing":                {nil, "NOT PROVEN: nothing was tested", true, false},
-		"nothing denied":         {[]Outcome{Passed, Limited}, "NOT PROVEN: nothing was tested", true, false},
-		"everything denied":      {[]Outcome{Denied}, "NOT PROVEN: nothing was tested", true, false},
-		"a leak":                 {[]Outcome{Denied, Passed, Leaked}, "NOT ISOLATED: 1 leaked", false, true},
-		"an own request refused": {[]Outcome{Denied, Passed, Refused}, "NOT ISOLATED: 0 leaked, 0 contradicted, 1 refused", false, true},
+		"all denied": {
+			[]Outcome{Denied, Limited, Passed}, "isolated: 3 requests of 7 resources and subresources", true, true,
+		},
+		"one untested": {
+			[]Outcome{Denied, Passed, Untested}, "NOT PROVEN: nothing leaked, 1 not tested, of 3 requests", true, false,
+		},
+		"nothing":           {nil, "NOT PROVEN: nothing was tested", true, false},
+		"nothing denied":    {[]Outcome{Passed, Limited}, "NOT PROVEN: nothing was tested", true, false},
+		"everything denied": {[]Outcome{Denied}, "NOT PROVEN: nothing was tested", true, false},
+		"a leak":            {[]Outcome{Denied, Passed, Leaked}, "NOT ISOLATED: 1 leaked", false, true},
+		"an own request refused": {
+			[]Outcome{Denied, Passed, Refused}, "NOT ISOLATED: 0 leaked, 0 contradicted, 1 refused", false, true,
+		},
 	} {
 		m := &matrix{}
 		for _, o := range c.outcomes {

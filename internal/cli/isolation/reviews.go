@@ -70,7 +70,9 @@ func named(q *question) string {
 
 // may asks a self review. Who may not even ask may nothing.
 func (c *caller) may(ctx context.Context, a *authorizationv1.ResourceAttributes) (bool, error) {
-	review := authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a}}
+	review := authorizationv1.SelfSubjectAccessReview{
+		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: a},
+	}
 	err := c.review(ctx, "selfsubjectaccessreviews", "SelfSubjectAccessReview", &review)
 	return review.Status.Allowed, err
 }
@@ -88,7 +90,8 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	if data, err = json.Marshal(object); err != nil {
 		return err
 	}
-	a, err := c.send(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/"+resource, data, http.Header{"Content-Type": {"application/json"}})
+	a, err := c.send(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/"+resource, data,
+		http.Header{"Content-Type": {"application/json"}})
 	switch {
 	case err != nil:
 		return err
@@ -108,7 +111,9 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 
 // tryRules holds the rules that a caller is told of in a namespace against single questions.
 func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, served []resource) error {
-	review := authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+	review := authorizationv1.SelfSubjectRulesReview{
+		Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace},
+	}
 	if err := c.review(ctx, "selfsubjectrulesreviews", "SelfSubjectRulesReview", &review); err != nil {
 		return m.unreviewed(ctx, c, err)
 	}

@@ -17,7 +17,9 @@ import (
 )
 
 // reviewing answers self reviews: of requests with may, of rules by their namespace.
-func reviewing(t *testing.T, may func(authorizationv1.ResourceAttributes) bool, rules map[string][]authorizationv1.ResourceRule) http.HandlerFunc {
+func reviewing(
+	t *testing.T, may func(authorizationv1.ResourceAttributes) bool, rules map[string][]authorizationv1.ResourceRule,
+) http.HandlerFunc {
 	t.Helper()
 	return func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
@@ -63,27 +65,75 @@ func TestReviews(t *testing.T) {
 		mode     installation.Mode
 		want     string // one problem; "" for none
 	}{
-		"they agree":            {map[question]bool{foreign: false, {Verb: "get", Resource: "pods", Namespace: "a--isolation"}: true}, told("a--isolation", own), installation.CompiledIn, ""},
-		"let through all alike": {map[question]bool{foreign: true}, told("a--isolation", own), installation.CompiledIn, "the review says false, the request true"},
-		"told, but not so":      {map[question]bool{{Verb: "get", Resource: "pods", Namespace: "a--isolation"}: false}, told("a--isolation", own), installation.CompiledIn, "the review says true, the request false"},
-		"another's rules":       {nil, told("b--isolation", with("get", "", "nodes")), installation.CompiledIn, "1 request by tenant user, for example 1 rules in b--isolation"},
-		"none of its own":       {nil, nil, installation.CompiledIn, "no rules of the caller's own namespace"},
-		"none, of a webhook":    {nil, nil, installation.Webhook, ""},
-		"any verb":              {nil, told("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard"},
-		"any group":             {nil, told("a--isolation", with("get", "*", "pods")), installation.CompiledIn, "rules with a wildcard"},
-		"any resource":          {nil, told("a--isolation", with("get", "", "*")), installation.CompiledIn, "rules with a wildcard"},
-		"a right that is none":  {nil, told("a--isolation", with("delete", "", "pods")), installation.CompiledIn, "rules and self reviews: delete pods"},
-		"a subresource":         {nil, told("a--isolation", with("get", "", "pods/log")), installation.CompiledIn, "rules and self reviews: get pods/log"},
-		"a name":                {nil, told("a--isolation", with("get", "", "pods", "hidden")), installation.CompiledIn, "rules and self reviews: get pods"},
-		"what is in no place":   {nil, told("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
-		"as if it were in one":  {nil, told("a--isolation", with("get", "x.io", "nodes")), installation.CompiledIn, "rules and self reviews: get nodes.x.io"},
+		"they agree": {
+			map[question]bool{foreign: false, {Verb: "get", Resource: "pods", Namespace: "a--isolation"}: true},
+			told("a--isolation", own),
+			installation.CompiledIn,
+			"",
+		},
+		"let through all alike": {
+			map[question]bool{foreign: true},
+			told("a--isolation", own),
+			installation.CompiledIn,
+			"the review says false, the request true",
+		},
+		"told, but not so": {
+			map[question]bool{{Verb: "get", Resource: "pods", Namespace: "a--isolation"}: false},
+			told("a--isolation", own),
+			installation.CompiledIn,
+			"the review says true, the request false",
+		},
+		"another's rules": {
+			nil,
+			told("b--isolation", with("get", "", "nodes")),
+			installation.CompiledIn,
+			"1 request by tenant user, for example 1 rules in b--isolation",
+		},
+		"none of its own":    {nil, nil, installation.CompiledIn, "no rules of the caller's own namespace"},
+		"none, of a webhook": {nil, nil, installation.Webhook, ""},
+		"any verb": {
+			nil, told("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard",
+		},
+		"any group": {
+			nil, told("a--isolation", with("get", "*", "pods")), installation.CompiledIn, "rules with a wildcard",
+		},
+		"any resource": {nil, told("a--isolation", with("get", "", "*")), installation.CompiledIn, "rules with a wildcard"},
+		"a right that is none": {
+			nil,
+			told("a--isolation", with("delete", "", "pods")),
+			installation.CompiledIn,
+			"rules and self reviews: delete pods",
+		},
+		"a subresource": {
+			nil,
+			told("a--isolation", with("get", "", "pods/log")),
+			installation.CompiledIn,
+			"rules and self reviews: get pods/log",
+		},
+		"a name": {
+			nil,
+			told("a--isolation", with("get", "", "pods", "hidden")),
+			installation.CompiledIn,
+			"rules and self reviews: get pods",
+		},
+		"what is in no place": {nil, told("a--isolation", with("get", "", "nodes")), installation.CompiledIn, ""},
+		"as if it were in one": {
+			nil,
+			told("a--isolation", with("get", "x.io", "nodes")),
+			installation.CompiledIn,
+			"rules and self reviews: get nodes.x.io",
+		},
 	} {
 		may := func(a authorizationv1.ResourceAttributes) bool {
-			return a.Verb == "get" && a.Group == "" && a.Subresource == "" && a.Name == "" && (a.Resource == "pods" && a.Namespace == "a--isolation" || a.Resource == "nodes" && a.Namespace == "")
+			return a.Verb == "get" && a.Group == "" && a.Subresource == "" && a.Name == "" &&
+				(a.Resource == "pods" && a.Namespace == "a--isolation" || a.Resource == "nodes" && a.Namespace == "")
 		}
 		m, user := testMatrix(t, reviewing(t, may, c.rules))
 		m.Parallel, m.world.callers, m.world.mode, m.answers[user] = 2, []*caller{user}, c.mode, c.answered
-		served := []resource{{schema.GroupVersion{Version: "v1"}, "pods", "", true, allVerbs}, {schema.GroupVersion{Version: "v1"}, "nodes", "", false, allVerbs}}
+		served := []resource{
+			{schema.GroupVersion{Version: "v1"}, "pods", "", true, allVerbs},
+			{schema.GroupVersion{Version: "v1"}, "nodes", "", false, allVerbs},
+		}
 		if err := m.tryReviews(t.Context(), served); err != nil {
 			t.Fatal(err)
 		}
@@ -91,7 +141,8 @@ func TestReviews(t *testing.T) {
 		for _, f := range m.report.Findings {
 			found += f.String() + "\n"
 		}
-		if c.want == "" && found != "" || c.want != "" && (m.report.found(Contradicted) != 1 || !strings.Contains(found, c.want)) {
+		if c.want == "" && found != "" ||
+			c.want != "" && (m.report.found(Contradicted) != 1 || !strings.Contains(found, c.want)) {
 			t.Errorf("%s: findings %q; want %q", name, found, c.want)
 		}
 	}
@@ -101,11 +152,18 @@ func TestReviews(t *testing.T) {
 func TestDiscover(t *testing.T) {
 	k := fake.NewClientset()
 	k.Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", Namespaced: true, Verbs: []string{"get"}}, {Name: "pods/exec", Namespaced: true, Verbs: []string{"create"}}}},
+		{
+			GroupVersion: "v1",
+			APIResources: []metav1.APIResource{
+				{Name: "pods", Namespaced: true, Verbs: []string{"get"}},
+				{Name: "pods/exec", Namespaced: true, Verbs: []string{"create"}},
+			},
+		},
 		{GroupVersion: "apps/v1", APIResources: []metav1.APIResource{{Name: "deployments", Namespaced: true}}},
 	}
 	for _, name := range required {
-		k.Resources[0].APIResources = append(k.Resources[0].APIResources, metav1.APIResource{Name: name, Verbs: []string{"use"}})
+		k.Resources[0].APIResources = append(k.Resources[0].APIResources,
+			metav1.APIResource{Name: name, Verbs: []string{"use"}})
 	}
 	m, _ := testMatrix(t, nil)
 	all, err := m.discover(k)
@@ -123,7 +181,8 @@ func TestDiscover(t *testing.T) {
 		slices.Sort(names)
 		return strings.Join(names, "; ")
 	}
-	const pods, deployments = "/api/v1/pods  true [get]; /api/v1/pods exec true [create]", "/apis/apps/v1/deployments  true []"
+	const pods, deployments = "/api/v1/pods  true [get]; /api/v1/pods exec true [create]",
+		"/apis/apps/v1/deployments  true []"
 	for groups, want := range map[string]string{"": pods, "apps": deployments, "none": ""} {
 		if got := names(ofGroups(all, []string{groups})); got != want {
 			t.Errorf("of group %q: %s; want %s", groups, got, want)
@@ -140,7 +199,10 @@ func TestDiscover(t *testing.T) {
 // TestOwnOnly: behind a webhook a list over all namespaces says itself whose it is about; nothing else is changed.
 func TestOwnOnly(t *testing.T) {
 	m, c := testMatrix(t, nil)
-	for mode, want := range map[installation.Mode]string{installation.CompiledIn: "/api/v1/secrets", installation.Webhook: "/api/v1/secrets?labelSelector=kubetenant.dev%2Ftenant%3Da"} {
+	for mode, want := range map[installation.Mode]string{
+		installation.CompiledIn: "/api/v1/secrets",
+		installation.Webhook:    "/api/v1/secrets?labelSelector=kubetenant.dev%2Ftenant%3Da",
+	} {
 		m.world.mode = mode
 		if got := m.world.ownOnly(c, "/api/v1/secrets"); got != want {
 			t.Errorf("%s: %s; want %s", mode, got, want)

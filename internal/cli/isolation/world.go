@@ -161,7 +161,9 @@ func isWatch(path string) bool {
 	return strings.Contains(path, "watch=true") || strings.Contains(path, "/watch/")
 }
 
-func (c *caller) do(ctx context.Context, client *http.Client, method, path string, body []byte, header http.Header) (*http.Response, error) {
+func (c *caller) do(
+	ctx context.Context, client *http.Client, method, path string, body []byte, header http.Header,
+) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -231,8 +233,10 @@ func (w *world) makeRights(ctx context.Context) error {
 			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
 		}
 		for i, id := range w.tenants {
-			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} { // a webhook gives accounts no group
-				binding.Subjects = append(binding.Subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})
+			// a webhook gives accounts no group
+			for _, name := range []string{id.Group(), serviceaccount.MakeNamespaceGroupName(w.namespace(i))} {
+				binding.Subjects = append(binding.Subjects,
+					rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: name})
 			}
 		}
 		if _, err := w.admin.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil {
@@ -271,7 +275,8 @@ func (w *world) makeCanaries(ctx context.Context, namespace, name string) error 
 	core := w.admin.CoreV1()
 	_, configErr := core.ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: meta}, metav1.CreateOptions{})
 	_, secretErr := core.Secrets(namespace).Create(ctx, &corev1.Secret{ObjectMeta: meta}, metav1.CreateOptions{})
-	_, robotErr := core.ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: robot}}, metav1.CreateOptions{})
+	_, robotErr := core.ServiceAccounts(namespace).Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: robot}}, metav1.CreateOptions{})
 	return errors.Join(configErr, secretErr, robotErr)
 }
 
@@ -292,7 +297,8 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	}
 	lifetime := int64(3600)
 	token, err := w.admin.CoreV1().ServiceAccounts(w.namespace(0)).CreateToken(ctx, robot,
-		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime}}, metav1.CreateOptions{})
+		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &lifetime}},
+		metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -324,7 +330,9 @@ func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 		if c.own < 0 {
 			continue
 		}
-		for _, path := range []string{"/api/v1/namespaces/" + w.namespace(0) + "/configmaps", "/api/v1/configmaps", "/api/v1/secrets"} {
+		for _, path := range []string{
+			"/api/v1/namespaces/" + w.namespace(0) + "/configmaps", "/api/v1/configmaps", "/api/v1/secrets",
+		} {
 			err := eventually(ctx, func(ctx context.Context) error {
 				a, err := c.send(ctx, http.MethodGet, w.ownOnly(c, path), nil, nil)
 				switch {

@@ -57,16 +57,24 @@ var (
 	// ErrTooLong says that a request cannot ask for it: it counts seconds in 32 bits.
 	ErrTooLong  = errors.New("--expires is longer than a request may ask for (68 years)")
 	ErrDenied   = errors.New("the certificate was denied")
-	ErrNoSigner = errors.New("nothing signed the certificate in time: is the controller csrsigning of kube-controller-manager running, with --cluster-signing-cert-file?")
-	ErrWaiting  = errors.New("nobody approved the certificate in time")
+	ErrNoSigner = errors.New("nothing signed the certificate in time: is the controller csrsigning of " +
+		"kube-controller-manager running, with --cluster-signing-cert-file?")
+	ErrWaiting = errors.New("nobody approved the certificate in time")
 )
 
 // Subject is that of a new-format certificate: the tenant is the one O, groups are the OUs; or all of them are Os.
 func (r *Request) Subject() pkix.Name {
 	if r.AsOrganizations {
-		return pkix.Name{CommonName: r.User, Organization: append([]string{tenant.GroupPrefix + r.Tenant.String()}, r.Groups...)}
+		return pkix.Name{
+			CommonName:   r.User,
+			Organization: append([]string{tenant.GroupPrefix + r.Tenant.String()}, r.Groups...),
+		}
 	}
-	return pkix.Name{CommonName: r.User, Organization: []string{tenant.GroupPrefix + r.Tenant.String()}, OrganizationalUnit: r.Groups}
+	return pkix.Name{
+		CommonName:         r.User,
+		Organization:       []string{tenant.GroupPrefix + r.Tenant.String()},
+		OrganizationalUnit: r.Groups,
+	}
 }
 
 // Object returns the CertificateSigningRequest for a key.
@@ -77,7 +85,8 @@ func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSign
 	case r.Expiry > maximalExpiry:
 		return nil, ErrTooLong
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{Subject: r.Subject(), SignatureAlgorithm: x509.ECDSAWithSHA256}, key)
+	der, err := x509.CreateCertificateRequest(rand.Reader,
+		&x509.CertificateRequest{Subject: r.Subject(), SignatureAlgorithm: x509.ECDSAWithSHA256}, key)
 	if err != nil {
 		return nil, err
 	}
@@ -147,7 +156,9 @@ func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate
 }
 
 // approve approves a request if the caller may.
-func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv1.CertificateSigningRequest) (bool, error) {
+func approve(
+	ctx context.Context, k kubernetes.Interface, request *certificatesv1.CertificateSigningRequest,
+) (bool, error) {
 	const group = certificatesv1.GroupName
 	for _, needed := range []authorizationv1.ResourceAttributes{
 		{
@@ -164,7 +175,9 @@ func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv
 			Name:     certificatesv1.KubeAPIServerClientSignerName,
 		},
 	} {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &needed}}
+		review := &authorizationv1.SelfSubjectAccessReview{
+			Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &needed},
+		}
 		review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil || !review.Status.Allowed {
 			return false, err
@@ -176,7 +189,8 @@ func approve(ctx context.Context, k kubernetes.Interface, request *certificatesv
 		Reason:  "KubectlTenant",
 		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig",
 	})
-	_, err := k.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
+	_, err := k.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name,
+		request, metav1.UpdateOptions{})
 	return err == nil, err
 }
 

@@ -46,7 +46,8 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 		cluster.CertificateAuthorityData = data
 	}
 	// The tenant is part of both names: two tenants may each have an alice.
-	where := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@") // made with one that was made here
+	// made with one that was made here
+	where := e.Tenant.String() + "@" + strings.TrimPrefix(e.Cluster, e.Tenant.String()+"@")
 	who := e.User + "/" + where
 	if strings.HasSuffix(e.Server, "/tenants/"+e.Tenant.String()) {
 		where += "-tenant-path" // another server to clients
@@ -65,7 +66,8 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 var ErrExists = errors.New("the file exists: name another, or add to it with --merge")
 
 // ErrOther says that a name stands for another server in a kubeconfig.
-var ErrOther = errors.New("it is another server's (its address, its authority or how it is verified differs): write a file of its own with --out")
+var ErrOther = errors.New("it is another server's (its address, its authority or how it is verified differs): " +
+	"write a file of its own with --out")
 
 // Write writes a new file that only its owner may read. The error wraps [ErrExists] for one that is there.
 func Write(path string, c *clientcmdapi.Config) error {
@@ -133,7 +135,8 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 
 // isSame reports whether two entries lead to one server, known by the same.
 func isSame(a, b *clientcmdapi.Cluster) bool {
-	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) && a.CertificateAuthority == b.CertificateAuthority &&
+	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) &&
+		a.CertificateAuthority == b.CertificateAuthority &&
 		a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify && a.TLSServerName == b.TLSServerName
 }
 

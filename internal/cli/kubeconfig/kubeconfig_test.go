@@ -32,7 +32,8 @@ func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) 
 	k, left := fake.NewClientset(), 0
 	var stored *certificatesv1.CertificateSigningRequest
 	k.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: may}}, nil
+		return true,
+			&authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: may}}, nil
 	})
 	k.PrependReactor("create", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		stored = a.(clienttesting.CreateAction).GetObject().(*certificatesv1.CertificateSigningRequest).DeepCopy()
@@ -42,7 +43,8 @@ func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) 
 		return true, stored.DeepCopy(), nil
 	})
 	k.PrependReactor("update", "certificatesigningrequests", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		stored.Status.Conditions = append(stored.Status.Conditions, a.(clienttesting.UpdateAction).GetObject().(*certificatesv1.CertificateSigningRequest).Status.Conditions...)
+		stored.Status.Conditions = append(stored.Status.Conditions,
+			a.(clienttesting.UpdateAction).GetObject().(*certificatesv1.CertificateSigningRequest).Status.Conditions...)
 		return true, stored, nil
 	})
 	k.PrependReactor("get", "certificatesigningrequests", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -59,7 +61,8 @@ func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) 
 func TestSign(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) func(*certificatesv1.CertificateSigningRequest) {
 		return func(r *certificatesv1.CertificateSigningRequest) {
-			r.Status.Conditions = append(r.Status.Conditions, certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Message: "because"})
+			r.Status.Conditions = append(r.Status.Conditions,
+				certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Message: "because"})
 		}
 	}
 	for name, c := range map[string]struct {
@@ -67,7 +70,9 @@ func TestSign(t *testing.T) {
 		becomes func(*certificatesv1.CertificateSigningRequest)
 		want    error
 	}{
-		"signed":            {true, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("PEM") }, nil},
+		"signed": {
+			true, func(r *certificatesv1.CertificateSigningRequest) { r.Status.Certificate = []byte("PEM") }, nil,
+		},
 		"denied":            {false, condition(certificatesv1.CertificateDenied), kubeconfig.ErrDenied},
 		"failed":            {true, condition(certificatesv1.CertificateFailed), kubeconfig.ErrDenied},
 		"nobody approves":   {false, func(*certificatesv1.CertificateSigningRequest) {}, kubeconfig.ErrWaiting},
@@ -116,15 +121,18 @@ func TestRequest(t *testing.T) {
 	if err != nil || request.CheckSignature() != nil {
 		t.Fatal(err)
 	}
-	if got := request.Subject.ToRDNSequence().String(); got != "CN=alice,OU=dev+OU=ops,O=tenant:acme" || key.Curve.Params().Name != "P-256" {
+	if got := request.Subject.ToRDNSequence().String(); got != "CN=alice,OU=dev+OU=ops,O=tenant:acme" ||
+		key.Curve.Params().Name != "P-256" {
 		t.Errorf("subject %s of %s", got, key.Curve.Params().Name)
 	}
 	beside := *r
 	beside.AsOrganizations = true
-	if got := beside.Subject().ToRDNSequence().String(); got != "CN=alice,O=dev+O=ops+O=tenant:acme" && got != "CN=alice,O=tenant:acme+O=dev+O=ops" {
+	if got := beside.Subject().ToRDNSequence().String(); got != "CN=alice,O=dev+O=ops+O=tenant:acme" &&
+		got != "CN=alice,O=tenant:acme+O=dev+O=ops" {
 		t.Errorf("subject %s", got)
 	}
-	if *object.Spec.ExpirationSeconds != 86400 || object.Spec.SignerName != "kubernetes.io/kube-apiserver-client" || object.Name != "" {
+	if *object.Spec.ExpirationSeconds != 86400 || object.Spec.SignerName != "kubernetes.io/kube-apiserver-client" ||
+		object.Name != "" {
 		t.Errorf("%+v", object.Spec)
 	}
 	r.Expiry = time.Minute
@@ -206,7 +214,8 @@ func TestMerge(t *testing.T) {
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := kubeconfig.Merge(path, entry(t, "third")); err == nil || !strings.Contains(err.Error(), "remove "+path+".lock") {
+	if _, err := kubeconfig.Merge(path, entry(t, "third")); err == nil ||
+		!strings.Contains(err.Error(), "remove "+path+".lock") {
 		t.Errorf("a locked file = %v", err)
 	}
 	data, _ := os.ReadFile(path)

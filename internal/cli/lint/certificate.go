@@ -27,14 +27,27 @@ func certificate(data []byte) []Problem {
 	}
 	object := &certificatesv1.CertificateSigningRequest{}
 	if err := yaml.UnmarshalStrict(data, object); err != nil {
-		return []Problem{{Text: strings.ReplaceAll(err.Error(), "\n", "; "), Fix: "a CertificateSigningRequest of certificates.k8s.io/v1, or PEM"}}
+		return []Problem{
+			{
+				Text: strings.ReplaceAll(err.Error(), "\n", "; "),
+				Fix:  "a CertificateSigningRequest of certificates.k8s.io/v1, or PEM",
+			},
+		}
 	}
 	var found []Problem
 	if object.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
-		found = append(found, Problem{Line: line(data, "signerName"), Text: "spec.signerName is not that of clients' certificates", Fix: "write " + certificatesv1.KubeAPIServerClientSignerName})
+		found = append(found, Problem{
+			Line: line(data, "signerName"),
+			Text: "spec.signerName is not that of clients' certificates",
+			Fix:  "write " + certificatesv1.KubeAPIServerClientSignerName,
+		})
 	}
 	if !slices.Contains(object.Spec.Usages, certificatesv1.UsageClientAuth) {
-		found = append(found, Problem{Line: line(data, "usages"), Text: "spec.usages has no client auth", Fix: `write usages: ["digital signature", "client auth"]`})
+		found = append(found, Problem{
+			Line: line(data, "usages"),
+			Text: "spec.usages has no client auth",
+			Fix:  `write usages: ["digital signature", "client auth"]`,
+		})
 	}
 	if object.Spec.ExpirationSeconds == nil {
 		found = append(found, Problem{
@@ -47,7 +60,8 @@ func certificate(data []byte) []Problem {
 	at := line(data, "request")
 	block, _ = pem.Decode(object.Spec.Request)
 	if block == nil {
-		return append(found, Problem{Line: at, Text: "spec.request is no PEM", Fix: "write the base64 of the PEM file: base64 -w0 request.pem"})
+		return append(found,
+			Problem{Line: at, Text: "spec.request is no PEM", Fix: "write the base64 of the PEM file: base64 -w0 request.pem"})
 	}
 	return append(found, requested(block.Bytes, at)...)
 }
@@ -94,15 +108,20 @@ func requested(der []byte, at int) []Problem {
 	}
 	for _, o := range request.Subject.Organization {
 		if o == "system:masters" {
-			add(false, "the organization system:masters, which kube-apiserver refuses to sign", "leave it out: bind cluster-admin to a user or group of the system tenant instead")
+			add(false, "the organization system:masters, which kube-apiserver refuses to sign",
+				"leave it out: bind cluster-admin to a user or group of the system tenant instead")
 		}
 	}
-	id, groups, err := ours.TenantOf(request.Subject, ours.Options{SystemOrganizations: []string{"system:masters", "kubeadm:cluster-admins"}})
+	id, groups, err := ours.TenantOf(request.Subject,
+		ours.Options{SystemOrganizations: []string{"system:masters", "kubeadm:cluster-admins"}})
 	if err != nil {
 		add(false, err.Error(), "write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group")
 		return found
 	}
-	if err := tenant.DefaultLimits().Check(&user.DefaultInfo{Name: request.Subject.CommonName, Groups: groups}); err != nil {
+	if err := tenant.DefaultLimits().Check(&user.DefaultInfo{
+		Name:   request.Subject.CommonName,
+		Groups: groups,
+	}); err != nil {
 		add(false, err.Error(), credentialFix(err.Error()))
 	}
 	names, err := defaultNames()
@@ -113,7 +132,8 @@ func requested(der []byte, at int) []Problem {
 		add(false, err.Error(), "use names that do not begin with system:")
 	}
 	if len(request.Subject.Organization) != 1 || !strings.HasPrefix(request.Subject.Organization[0], "tenant:") {
-		add(true, fmt.Sprintf("the old format: it is tenant %s's because of its names", id), "write O=tenant:"+id.String()+", and groups as OU")
+		add(true, fmt.Sprintf("the old format: it is tenant %s's because of its names", id),
+			"write O=tenant:"+id.String()+", and groups as OU")
 	}
 	return found
 }

@@ -62,17 +62,65 @@ func TestSubjects(t *testing.T) {
 		subject pkix.Name
 		want    []string
 	}{
-		"good":                         {named("alice", "tenant:acme", "dev"), nil},
-		"nobody":                       {named("", "tenant:acme"), []string{"2:1: certificate without a common name | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group"}},
-		"no tenant":                    {named("alice", "dev"), []string{"2:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group"}},
-		"two tenants":                  {named("alice", "tenant:acme,tenant:globex"), []string{"2:1: certificate with a tenant organization beside another organization | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group"}},
-		"no tenant's name":             {named("alice", "tenant:a b"), []string{"2:1: certificate's tenant organization: invalid tenant: not a label value | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group"}},
-		"a reserved user":              {named("system:admin", "tenant:acme"), []string{`2:1: the user name "system:admin" is the system tenant's | use names that do not begin with system:`}},
-		"a reserved group":             {named("alice", "tenant:acme", "system:nodes"), []string{`2:1: the group "system:nodes" is the system tenant's | use names that do not begin with system:`}},
+		"good": {named("alice", "tenant:acme", "dev"), nil},
+		"nobody": {
+			named("", "tenant:acme"),
+			[]string{
+				"2:1: certificate without a common name | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for " +
+					"each group",
+			},
+		},
+		"no tenant": {
+			named("alice", "dev"),
+			[]string{
+				"2:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+			},
+		},
+		"two tenants": {
+			named("alice", "tenant:acme,tenant:globex"),
+			[]string{
+				"2:1: certificate with a tenant organization beside another organization | write the subject " +
+					"/CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+			},
+		},
+		"no tenant's name": {
+			named("alice", "tenant:a b"),
+			[]string{
+				"2:1: certificate's tenant organization: invalid tenant: not a label value | write the subject " +
+					"/CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+			},
+		},
+		"a reserved user": {
+			named("system:admin", "tenant:acme"),
+			[]string{`2:1: the user name "system:admin" is the system tenant's | use names that do not begin with system:`},
+		},
+		"a reserved group": {
+			named("alice", "tenant:acme", "system:nodes"),
+			[]string{`2:1: the group "system:nodes" is the system tenant's | use names that do not begin with system:`},
+		},
 		"reserved names of the system": {named("system:admin", "tenant:system", "system:nodes"), nil},
-		"the old format":               {named("tenant:acme:alice", "dev"), []string{"2:1: warning: the old format: it is tenant acme's because of its names | write O=tenant:acme, and groups as OU"}},
-		"masters":                      {named("admin", "system:masters"), []string{"2:1: the organization system:masters, which kube-apiserver refuses to sign | leave it out: bind cluster-admin to a user or group of the system tenant instead", "2:1: warning: the old format: it is tenant system's because of its names | write O=tenant:system, and groups as OU"}},
-		"names with white space":       {named("alice ", "tenant:acme"), []string{"2:1: a name begins or ends with white space, or holds an invisible character | write it without white space at its ends and without invisible characters"}},
+		"the old format": {
+			named("tenant:acme:alice", "dev"),
+			[]string{
+				"2:1: warning: the old format: it is tenant acme's because of its names | write O=tenant:acme, and groups as OU",
+			},
+		},
+		"masters": {
+			named("admin", "system:masters"),
+			[]string{
+				"2:1: the organization system:masters, which kube-apiserver refuses to sign | leave it out: " +
+					"bind cluster-admin to a user or group of the system tenant instead",
+				"2:1: warning: the old format: it is tenant system's because of its names | write O=tenant:system, " +
+					"and groups as OU",
+			},
+		},
+		"names with white space": {
+			named("alice ", "tenant:acme"),
+			[]string{
+				"2:1: a name begins or ends with white space, or holds an invisible character | write it without white space at " +
+					"its ends and without invisible characters",
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := found(t, file(t, "a.pem", "one line before\n"+string(request(t, key, c.subject, nil))), "")
@@ -95,11 +143,17 @@ func TestKeys(t *testing.T) {
 		breaks func([]byte)
 		want   []string
 	}{
-		"ECDSA":             {newKey(t, 0), nil, nil},
-		"Ed25519":           {edwards, nil, nil},
-		"RSA, long enough":  {newKey(t, 2048), nil, nil},
-		"RSA, too short":    {newKey(t, 1024), nil, []string{"1:1: an RSA key of 1024 bits | use ECDSA P-256, or at least 2048 bits"}},
-		"another signature": {newKey(t, 2048), func(der []byte) { der[len(der)-1] ^= 1 }, []string{"1:1: the request is not signed with its key | make it anew"}},
+		"ECDSA":            {newKey(t, 0), nil, nil},
+		"Ed25519":          {edwards, nil, nil},
+		"RSA, long enough": {newKey(t, 2048), nil, nil},
+		"RSA, too short": {
+			newKey(t, 1024), nil, []string{"1:1: an RSA key of 1024 bits | use ECDSA P-256, or at least 2048 bits"},
+		},
+		"another signature": {
+			newKey(t, 2048),
+			func(der []byte) { der[len(der)-1] ^= 1 },
+			[]string{"1:1: the request is not signed with its key | make it anew"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := found(t, file(t, "a.pem", string(request(t, c.key, named("alice", "tenant:acme"), c.breaks))), "")
@@ -112,23 +166,50 @@ func TestKeys(t *testing.T) {
 
 // TestSigningRequest: the object must ask for a client's certificate, and what its request lacks is said there.
 func TestSigningRequest(t *testing.T) {
-	const object = "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: { name: alice }\nspec:\n  signerName: %s\n  usages: [%s]\n%s  request: %s\n"
+	const object = "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: { name: alice }\n" +
+		"spec:\n  signerName: %s\n  usages: [%s]\n%s  request: %s\n"
 	inside := func(subject pkix.Name) string {
 		return base64.StdEncoding.EncodeToString(request(t, newKey(t, 0), subject, nil))
 	}
 	good := inside(named("alice", "tenant:acme"))
-	const signer, usages, expiry = "kubernetes.io/kube-apiserver-client", "digital signature, client auth", "  expirationSeconds: 86400\n"
+	const signer, usages, expiry = "kubernetes.io/kube-apiserver-client", "digital signature, client auth",
+		"  expirationSeconds: 86400\n"
 	hold(t, "", map[string]finding{
-		"good":            {fmt.Sprintf(object, signer, usages, expiry, good), nil},
-		"another signer":  {fmt.Sprintf(object, "example.com/other", usages, expiry, good), []string{"5:1: spec.signerName is not that of clients' certificates | write kubernetes.io/kube-apiserver-client"}},
-		"no client":       {fmt.Sprintf(object, signer, "server auth", expiry, good), []string{`6:1: spec.usages has no client auth | write usages: ["digital signature", "client auth"]`}},
-		"no expiry":       {fmt.Sprintf(object, signer, usages, "", good), []string{"4:1: warning: spec.expirationSeconds is not given: the signer may make it a year | write expirationSeconds: 86400"}},
-		"no PEM":          {fmt.Sprintf(object, signer, usages, expiry, "AAAA"), []string{"8:1: spec.request is no PEM | write the base64 of the PEM file: base64 -w0 request.pem"}},
-		"no tenant":       {fmt.Sprintf(object, signer, usages, expiry, inside(named("alice", ""))), []string{"8:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group"}},
-		"a field unknown": {fmt.Sprintf(object, signer, usages, "  groups: [dev]\n", good), []string{"4:1: warning: spec.expirationSeconds is not given: the signer may make it a year | write expirationSeconds: 86400"}},
+		"good": {fmt.Sprintf(object, signer, usages, expiry, good), nil},
+		"another signer": {
+			fmt.Sprintf(object, "example.com/other", usages, expiry, good),
+			[]string{"5:1: spec.signerName is not that of clients' certificates | write kubernetes.io/kube-apiserver-client"},
+		},
+		"no client": {
+			fmt.Sprintf(object, signer, "server auth", expiry, good),
+			[]string{`6:1: spec.usages has no client auth | write usages: ["digital signature", "client auth"]`},
+		},
+		"no expiry": {
+			fmt.Sprintf(object, signer, usages, "", good),
+			[]string{
+				"4:1: warning: spec.expirationSeconds is not given: the signer may make it a year | write expirationSeconds: 86400",
+			},
+		},
+		"no PEM": {
+			fmt.Sprintf(object, signer, usages, expiry, "AAAA"),
+			[]string{"8:1: spec.request is no PEM | write the base64 of the PEM file: base64 -w0 request.pem"},
+		},
+		"no tenant": {
+			fmt.Sprintf(object, signer, usages, expiry, inside(named("alice", ""))),
+			[]string{
+				"8:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+			},
+		},
+		"a field unknown": {
+			fmt.Sprintf(object, signer, usages, "  groups: [dev]\n", good),
+			[]string{
+				"4:1: warning: spec.expirationSeconds is not given: the signer may make it a year | write expirationSeconds: 86400",
+			},
+		},
 	})
 	broken := request(t, newKey(t, 0), named("alice", "tenant:acme"), func(der []byte) { der[0] = 0 })
-	if got := found(t, file(t, "a.pem", string(broken)), ""); len(got) != 1 || !strings.HasPrefix(got[0], "1:1: no certificate request: ") || !strings.Contains(got[0], "| make it anew: ") {
+	if got := found(t, file(t, "a.pem", string(broken)), ""); len(got) != 1 ||
+		!strings.HasPrefix(got[0], "1:1: no certificate request: ") || !strings.Contains(got[0], "| make it anew: ") {
 		t.Errorf("PEM that is no request: %v", got)
 	}
 	if got := found(t, file(t, "a", "neither\n"), lint.Certificate); len(got) != 1 || !strings.Contains(got[0], "or PEM") {

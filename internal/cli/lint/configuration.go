@@ -109,7 +109,10 @@ var yamlLine = regexp.MustCompile(`line (\d+)`)
 
 // syntax returns what a YAML parser says.
 func syntax(err error) Problem {
-	p := Problem{Text: strings.TrimPrefix(err.Error(), "yaml: "), Fix: "check the indentation, and that strings with : or # in them are in quotes"}
+	p := Problem{
+		Text: strings.TrimPrefix(err.Error(), "yaml: "),
+		Fix:  "check the indentation, and that strings with : or # in them are in quotes",
+	}
 	if m := yamlLine.FindStringSubmatch(p.Text); m != nil {
 		p.Line, _ = strconv.Atoi(m[1])
 	}

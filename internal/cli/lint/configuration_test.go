@@ -19,25 +19,76 @@ const (
 // TestConfiguration: each problem of a configuration stands at its field, or at what of its path is there.
 func TestConfiguration(t *testing.T) {
 	hold(t, lint.Config, map[string]finding{
-		"good":                   {header + "authorization: { mode: Shadow }\n", nil},
-		"no YAML":                {header + "a: b: c\n", []string{"3:1: line 3: mapping values are not allowed in this context | check the indentation, and that strings with : or # in them are in quotes"}},
-		"an unknown field":       {header + "authorization:\n  colour: red\n", []string{`4:3: unknown field "authorization.colour" | check the spelling: docs/configuration.md lists all fields`}},
-		"no value of those":      {header + "authorization: { mode: Perhaps }\n", []string{`3:18: authorization.mode: Unsupported value: "Perhaps": supported values: "Enforce", "Shadow" | write one of the values that are listed`}},
-		"a path that is missing": {header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - name: b\n    tokenFile: {}\n", []string{"7:5: authentication.sources[1].tokenFile.path: Required value | add it"}},
-		"a name twice":           {header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - { name: a, tokenFile: { path: u.csv } }\n", []string{`6:7: authentication.sources[1].name: Duplicate value: "a" | write it once`}},
-		"a key twice":            {header + "authorization: {}\nauthorization: {}\n", []string{`4:1: the key "authorization" stands there twice | write it once`}},
-		"a warning":              {header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n", []string{"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: patterns match whole names, and no name ends in a colon: append .* | "}},
-		"a source that is none":  {header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: /nowhere/a.csv } }\n  - { name: b, tokenFile: { path: /nowhere/b.csv } }\n", []string{`5:5: source "a": stat /nowhere/a.csv: no such file or directory | `, `6:5: source "b": stat /nowhere/b.csv: no such file or directory | `}},
+		"good": {header + "authorization: { mode: Shadow }\n", nil},
+		"no YAML": {
+			header + "a: b: c\n",
+			[]string{
+				"3:1: line 3: mapping values are not allowed in this context | check the indentation, and that strings with : " +
+					"or # in them are in quotes",
+			},
+		},
+		"an unknown field": {
+			header + "authorization:\n  colour: red\n",
+			[]string{`4:3: unknown field "authorization.colour" | check the spelling: docs/configuration.md lists all fields`},
+		},
+		"no value of those": {
+			header + "authorization: { mode: Perhaps }\n",
+			[]string{
+				`3:18: authorization.mode: Unsupported value: "Perhaps": supported values: "Enforce", ` +
+					`"Shadow" | write one of the values that are listed`,
+			},
+		},
+		"a path that is missing": {
+			header +
+				"authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - name: b\n    tokenFile: {}\n",
+			[]string{"7:5: authentication.sources[1].tokenFile.path: Required value | add it"},
+		},
+		"a name twice": {
+			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n" +
+				"  - { name: a, tokenFile: { path: u.csv } }\n",
+			[]string{`6:7: authentication.sources[1].name: Duplicate value: "a" | write it once`},
+		},
+		"a key twice": {
+			header + "authorization: {}\nauthorization: {}\n",
+			[]string{`4:1: the key "authorization" stands there twice | write it once`},
+		},
+		"a warning": {
+			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
+			[]string{
+				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: patterns match whole names, " +
+					"and no name ends in a colon: append .* | ",
+			},
+		},
+		"a source that is none": {
+			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: /nowhere/a.csv } }\n" +
+				"  - { name: b, tokenFile: { path: /nowhere/b.csv } }\n",
+			[]string{
+				`5:5: source "a": stat /nowhere/a.csv: no such file or directory | `,
+				`6:5: source "b": stat /nowhere/b.csv: no such file or directory | `,
+			},
+		},
 	})
 }
 
 // TestRevocation: as in a configuration.
 func TestRevocation(t *testing.T) {
 	hold(t, lint.Revocation, map[string]finding{
-		"good":             {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
-		"no YAML":          {revocations + "users: [\n", []string{"3:1: line 3: did not find expected node content | check the indentation, and that strings with : or # in them are in quotes"}},
-		"an unknown field": {revocations + "user: []\n", []string{`3:1: unknown field "user" | check the spelling: docs/configuration.md lists all fields`}},
-		"the system's":     {revocations + "tenants:\n- { name: acme }\n- { name: system }\n", []string{"5:5: tenants[1].name: Forbidden: nobody could undo it | "}},
+		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
+		"no YAML": {
+			revocations + "users: [\n",
+			[]string{
+				"3:1: line 3: did not find expected node content | check the indentation, and that strings with : " +
+					"or # in them are in quotes",
+			},
+		},
+		"an unknown field": {
+			revocations + "user: []\n",
+			[]string{`3:1: unknown field "user" | check the spelling: docs/configuration.md lists all fields`},
+		},
+		"the system's": {
+			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
+			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | "},
+		},
 	})
 }
 
@@ -84,7 +135,8 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 	want := []string{
 		`acme.csv:1:1: the user name "system:admin" is the system tenant's`,
-		"mixed.csv:2:10: no tenant, although another record of the file names one: name the tenant in each record, or set defaultTenant in the configuration",
+		"mixed.csv:2:10: no tenant, although another record of the file names one: name the tenant in each record, " +
+			"or set defaultTenant in the configuration",
 		"mixed.csv:2:10: warning: the record names no tenant: it is the system tenant's",
 		"none.csv:1:10: no tenant, and the file has no default tenant",
 		"passwords.csv:1:1: empty password",
@@ -101,7 +153,8 @@ authorization: { abac: { path: policy.jsonl } }
 // TestNamedAndMissing: what is only warned of in one file hides nothing of another.
 func TestNamedAndMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
-	text := header + "authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv } }\n  - { name: missing, tokenFile: { path: missing.csv } }\n"
+	text := header + "authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv } }\n" +
+		"  - { name: missing, tokenFile: { path: missing.csv } }\n"
 	for name, text := range map[string]string{"old.csv": "S1,alice,1\n", "tenancy.yaml": text} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -116,25 +169,34 @@ func TestNamedAndMissing(t *testing.T) {
 // TestKinds: what a file is is told from what is in it before its name, and an unknown kind is refused with those there are.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
-		"tokens":                 {"file", "S1,alice\n", "want at least"},
-		"passwords by the name":  {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
-		"a policy by the name":   {"file.jsonl", "nonsense\n", "JSON"},
-		"a policy by an object":  {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
-		"a policy that is none":  {"file", "{\n", "one whole JSON object"},
-		"JSON of a server":       {"file", `{"kind":"TenancyConfiguration"}`, "kind TenancyConfiguration"},
-		"a configuration":        {"file", header + "x: 1\n", "docs/configuration.md"},
-		"YAML of no kind":        {"file.yml", "x: 1\n", "kind TenancyConfiguration"},
-		"a revocation":           {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
-		"a signing request":      {"file.yaml", "kind: CertificateSigningRequest\n", "spec.signerName"},
-		"PEM":                    {"file.csv", "-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "no certificate request"},
-		"PEM of older tools":     {"file.csv", "-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n", "no certificate request"},
+		"tokens":                {"file", "S1,alice\n", "want at least"},
+		"passwords by the name": {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
+		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},
+		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
+		"a policy that is none": {"file", "{\n", "one whole JSON object"},
+		"JSON of a server":      {"file", `{"kind":"TenancyConfiguration"}`, "kind TenancyConfiguration"},
+		"a configuration":       {"file", header + "x: 1\n", "docs/configuration.md"},
+		"YAML of no kind":       {"file.yml", "x: 1\n", "kind TenancyConfiguration"},
+		"a revocation":          {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
+		"a signing request":     {"file.yaml", "kind: CertificateSigningRequest\n", "spec.signerName"},
+		"PEM": {
+			"file.csv",
+			"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+			"no certificate request",
+		},
+		"PEM of older tools": {
+			"file.csv",
+			"-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n",
+			"no certificate request",
+		},
 		"what is said over that": {"file.csv", "kind: CertificateSigningRequest\n", "spec.signerName"},
 	} {
 		if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {
 			t.Errorf("%s: %v, want %s", name, got, c.want)
 		}
 	}
-	if _, err := lint.File(t.Context(), file(t, "file", ""), "nothing"); err == nil || !strings.Contains(err.Error(), strings.Join(lint.Kinds(), ", ")) {
+	if _, err := lint.File(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
+		!strings.Contains(err.Error(), strings.Join(lint.Kinds(), ", ")) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 	if _, err := lint.File(t.Context(), filepath.Join(t.TempDir(), "missing"), lint.Tokens); !os.IsNotExist(err) {

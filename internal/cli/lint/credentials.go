@@ -20,7 +20,9 @@ import (
 
 // credentials returns the problems of a token or password file. It warns of a record without a tenant
 // unless the server refuses that record.
-func credentials(ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile) ([]Problem, error) {
+func credentials(
+	ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile,
+) ([]Problem, error) {
 	found, err := refused(ctx, data, kind, config)
 	if err != nil {
 		return nil, err
@@ -35,7 +37,9 @@ func credentials(ctx context.Context, data []byte, kind Kind, config *configv1al
 
 // refused returns the records that the server's readers refuse. The readers stop at the first problem, so refused
 // removes that record and reads the rest again.
-func refused(ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile) (found []Problem, err error) {
+func refused(
+	ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile,
+) (found []Problem, err error) {
 	dir, err := os.MkdirTemp("", "lint-")
 	if err != nil {
 		return nil, err
@@ -186,7 +190,10 @@ func credentialFix(text string) string {
 		{"two empty fields", "write the tenant behind the last comma"},
 		{"before a tenant", "leave the empty field out, or end the record with ,,TENANT"},
 		{"no default tenant", "end the record with ,,TENANT"},
-		{"another record of the file names one", "end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"},
+		{
+			"another record of the file names one",
+			"end the record with ,,TENANT, or with ,,system for a caller of the cluster's own",
+		},
 		{"earlier line", "remove one of the two records"},
 		{"is the system tenant's", "give another name, or ,,system"},
 		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},

@@ -33,7 +33,9 @@ const (
 
 // Kinds are all kinds.
 func Kinds() []string {
-	return []string{string(Tokens), string(Passwords), string(ABAC), string(Certificate), string(Config), string(Revocation)}
+	return []string{
+		string(Tokens), string(Passwords), string(ABAC), string(Certificate), string(Config), string(Revocation),
+	}
 }
 
 // Problem is one thing that is wrong. It never holds a token or a password.
@@ -110,9 +112,12 @@ func kindOf(path string, data []byte) Kind {
 		Kind string `yaml:"kind"`
 	}
 	switch {
-	case bytes.Contains(data, []byte("-----BEGIN CERTIFICATE REQUEST")), bytes.Contains(data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")):
+	case bytes.Contains(data, []byte("-----BEGIN CERTIFICATE REQUEST")),
+		bytes.Contains(data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")):
 		return Certificate
-	case filepath.Ext(path) == ".jsonl", json.Valid(first) && bytes.HasPrefix(first, []byte("{")) && !bytes.Contains(first, []byte(configv1alpha1.KindTenancyConfiguration)):
+	case filepath.Ext(path) == ".jsonl",
+		json.Valid(first) && bytes.HasPrefix(first, []byte("{")) &&
+			!bytes.Contains(first, []byte(configv1alpha1.KindTenancyConfiguration)):
 		return ABAC
 	case yaml.Unmarshal(data, &is) == nil && is.Kind == "CertificateSigningRequest":
 		return Certificate
@@ -148,5 +153,11 @@ func readable(path string) []Problem {
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
 		return nil
 	}
-	return []Problem{{Warning: true, Text: fmt.Sprintf("others may read the file (mode %04o)", info.Mode().Perm()), Fix: "chmod 600 " + path}}
+	return []Problem{
+		{
+			Warning: true,
+			Text:    fmt.Sprintf("others may read the file (mode %04o)", info.Mode().Perm()),
+			Fix:     "chmod 600 " + path,
+		},
+	}
 }

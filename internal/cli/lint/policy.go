@@ -78,7 +78,11 @@ func policyFix(text string) string {
 		{"space must be given", `add "space": the tenant whose objects the line is about, or "*"`},
 		{"tenant: ", `write a tenant's name, "system" or "*"`},
 		{"space: ", `write a tenant's name, "system" or "*"`},
-		{"unknown field", "check the spelling and the case: spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, nonResourcePath"},
+		{
+			"unknown field",
+			"check the spelling and the case: spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, " +
+				"nonResourcePath",
+		},
 		{"duplicate field", "write the key once"},
 		{"neither user nor group", `add "user" or "group"; "*" is everybody of the tenant`},
 		{"neither resource nor", `add "resource" or "nonResourcePath"; "*" is all`},

@@ -78,10 +78,15 @@ func TestKept(t *testing.T) {
 // TestPrint: what kubectl reads has its version, the token and when it ends, and nothing to get another with.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
-	if err := login.Print(&out, &login.Token{Token: "t", Refresh: "SECRET", Expires: time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC)}); err != nil {
+	if err := login.Print(&out, &login.Token{
+		Token:   "t",
+		Refresh: "SECRET",
+		Expires: time.Date(2026, time.January, 2, 3, 4, 5, 0, time.UTC),
+	}); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":false},"status":{"expirationTimestamp":"2026-01-02T03:04:05Z","token":"t"}}` + "\n"
+	want := `{"kind":"ExecCredential","apiVersion":"client.authentication.k8s.io/v1","spec":{"interactive":false},` +
+		`"status":{"expirationTimestamp":"2026-01-02T03:04:05Z","token":"t"}}` + "\n"
 	if out.String() != want {
 		t.Errorf("Print() = %s, want %s", out.String(), want)
 	}
@@ -94,7 +99,11 @@ func TestAuthority(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for file, want := range map[string]string{empty: "holds no certificate", empty + "x": "no such file", "": "certificate"} {
+	for file, want := range map[string]string{
+		empty:       "holds no certificate",
+		empty + "x": "no such file",
+		"":          "certificate",
+	} {
 		o := p.client()
 		o.CAFile = file
 		if _, err := o.Token(t.Context(), nil); err == nil || !strings.Contains(err.Error(), want) || p.Logins != 0 {
@@ -117,7 +126,9 @@ func TestKeys(t *testing.T) {
 	if other := key("https://a", "c", "groups", "email"); !slices.Equal(one, other) {
 		t.Errorf("Key() = %q and %q", one, other)
 	}
-	for _, other := range [][]string{key("https://b", "c", "email", "groups"), key("https://a", "d", "email", "groups"), key("https://a", "c", "email")} {
+	for _, other := range [][]string{
+		key("https://b", "c", "email", "groups"), key("https://a", "d", "email", "groups"), key("https://a", "c", "email"),
+	} {
 		if slices.Equal(one, other) || slices.Contains(other, "SECRET") {
 			t.Errorf("Key() = %q and %q", one, other)
 		}
@@ -190,7 +201,8 @@ func TestKeystoneKeys(t *testing.T) {
 		seen[got] = name
 	}
 	credential := []string{"OS_APPLICATION_CREDENTIAL_ID", "c", "OS_APPLICATION_CREDENTIAL_SECRET", "SECRET"}
-	if one, other := key(credential...), key(append(credential, "OS_USERNAME", "bob", "OS_PROJECT_NAME", "db")...); one != other {
+	if one, other := key(credential...),
+		key(append(credential, "OS_USERNAME", "bob", "OS_PROJECT_NAME", "db")...); one != other {
 		t.Errorf("one credential: %s and %s", one, other)
 	}
 }
@@ -203,7 +215,8 @@ func TestKeystoneAnswers(t *testing.T) {
 	if err := k.Read(); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := k.Token(t.Context(), nil); err == nil || got != nil || !strings.HasSuffix(err.Error(), "/v3: it answers 403") || strings.Contains(err.Error(), "CANARY") {
+	if got, err := k.Token(t.Context(), nil); err == nil || got != nil ||
+		!strings.HasSuffix(err.Error(), "/v3: it answers 403") || strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("Token() = %v, %v", got, err)
 	}
 }

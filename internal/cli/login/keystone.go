@@ -29,7 +29,8 @@ type Keystone struct {
 }
 
 // ErrNoCloud says that nothing names a Keystone.
-var ErrNoCloud = errors.New("no Keystone is named: set OS_CLOUD and have a clouds.yaml, or source an openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
+var ErrNoCloud = errors.New("no Keystone is named: set OS_CLOUD and have a clouds.yaml, " +
+	"or source an openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
 
 // Read reads who logs in where. The error may wrap [ErrNoCloud]; it holds no secret.
 func (k *Keystone) Read() error {
@@ -105,10 +106,15 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 		o.Username, o.UserID, o.Password, o.DomainName, o.DomainID = "", "", "", "", ""
 		return o
 	}
-	if id, name := first("OS_PROJECT_ID"), first("OS_PROJECT_NAME"); o.ApplicationCredentialSecret == "" && (id != "" || name != "") {
+	if id, name := first("OS_PROJECT_ID"), first("OS_PROJECT_NAME"); o.ApplicationCredentialSecret == "" &&
+		(id != "" || name != "") {
 		o.Scope = &gophercloud.AuthScope{ProjectID: id}
 		if id == "" {
-			o.Scope = &gophercloud.AuthScope{ProjectName: name, DomainName: first("OS_PROJECT_DOMAIN_NAME"), DomainID: first("OS_PROJECT_DOMAIN_ID")}
+			o.Scope = &gophercloud.AuthScope{
+				ProjectName: name,
+				DomainName:  first("OS_PROJECT_DOMAIN_NAME"),
+				DomainID:    first("OS_PROJECT_DOMAIN_ID"),
+			}
 		}
 	}
 	return o

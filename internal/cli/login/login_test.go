@@ -64,11 +64,15 @@ func TestLogin(t *testing.T) {
 	p := newProvider(t)
 	c := &login.Cache{Dir: filepath.Join(t.TempDir(), "cache")}
 	o := p.client()
-	first, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	first, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
+		return o.Token(t.Context(), kept)
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	again, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
+		return o.Token(t.Context(), kept)
+	})
 	if err != nil || *again != *first || p.Logins != 1 {
 		t.Errorf("the second time = %v, %v, %d logins; want the token that is kept", again == first, err, p.Logins)
 	}
@@ -78,7 +82,10 @@ func TestLogin(t *testing.T) {
 			t.Errorf("%s: %v, %v; others may read it", f, info.Mode(), err)
 		}
 	}
-	for _, key := range [][]string{(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(), (&login.OpenID{Issuer: "https://other", ClientID: logintest.ClientID}).Key()} {
+	for _, key := range [][]string{
+		(&login.OpenID{Issuer: p.URL, ClientID: "other"}).Key(),
+		(&login.OpenID{Issuer: "https://other", ClientID: logintest.ClientID}).Key(),
+	} {
 		if _, err := c.With(t.Context(), key, func(kept *login.Token) (*login.Token, error) {
 			if kept != nil {
 				t.Error("the token of another client")
@@ -98,7 +105,9 @@ func TestKeyring(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir(), Keyring: true}
 	o := p.client()
 	for range 2 {
-		if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
+		if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
+			return o.Token(t.Context(), kept)
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -119,7 +128,9 @@ func TestKeyring(t *testing.T) {
 		t.Error("no error")
 	}
 	keyring.MockInitWithError(errors.New("no Secret Service"))
-	_, err = c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) })
+	_, err = c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
+		return o.Token(t.Context(), kept)
+	})
 	if err == nil || !strings.Contains(err.Error(), "the keyring: no Secret Service") {
 		t.Errorf("%v", err)
 	}
@@ -133,7 +144,9 @@ func TestOneLoginForMany(t *testing.T) {
 	for range 8 {
 		all.Go(func() {
 			o := p.client()
-			if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) { return o.Token(t.Context(), kept) }); err != nil {
+			if _, err := c.With(t.Context(), o.Key(), func(kept *login.Token) (*login.Token, error) {
+				return o.Token(t.Context(), kept)
+			}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -185,8 +198,10 @@ func TestRefused(t *testing.T) {
 		"another audience":    {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
 		"a token of the past": {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
 		"an error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
-		"nobody comes":        {func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time"},
-		"another issuer":      {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "ask the provider"},
+		"nobody comes": {
+			func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time",
+		},
+		"another issuer": {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "ask the provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProvider(t)
@@ -216,7 +231,9 @@ func TestForgedCallback(t *testing.T) {
 		if host := strings.TrimPrefix(back, "http://"); !strings.HasPrefix(host, "127.0.0.1:") {
 			t.Errorf("redirect to %s, want the loopback address", back)
 		}
-		for _, forged := range []string{"?code=theirs", "?code=theirs&state=", "?code=theirs&state=guess", "?error=access_denied&state=guess"} {
+		for _, forged := range []string{
+			"?code=theirs", "?code=theirs&state=", "?code=theirs&state=guess", "?error=access_denied&state=guess",
+		} {
 			req, err := http.NewRequestWithContext(ctx, http.MethodGet, back+forged, http.NoBody)
 			if err != nil {
 				return err
@@ -283,7 +300,8 @@ func TestDirectoryOfOthers(t *testing.T) {
 	if err := os.Chmod(dir, 0o777); err != nil { // #nosec G302 -- that is the point
 		t.Fatal(err)
 	}
-	if _, err := (&login.Cache{Dir: dir}).With(t.Context(), []string{"k"}, nil); err == nil || !strings.Contains(err.Error(), "others may write") {
+	if _, err := (&login.Cache{Dir: dir}).With(t.Context(), []string{"k"}, nil); err == nil ||
+		!strings.Contains(err.Error(), "others may write") {
 		t.Errorf("With() = %v", err)
 	}
 }
@@ -294,7 +312,9 @@ func TestKeystone(t *testing.T) {
 	server := logintest.NewKeystone(func() int { logins++; return status })
 	defer server.Close()
 	file := filepath.Join(t.TempDir(), "clouds.yaml")
-	text := fmt.Sprintf("clouds:\n  kube:\n    auth: { auth_url: %q, application_credential_id: id, application_credential_secret: SECRET }\n    auth_type: v3applicationcredential\n", server.URL+"/v3")
+	text := fmt.Sprintf("clouds:\n  kube:\n    auth: { auth_url: %q, application_credential_id: id, "+
+		"application_credential_secret: SECRET }\n    auth_type: v3applicationcredential\n",
+		server.URL+"/v3")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -327,7 +347,8 @@ func TestKeystone(t *testing.T) {
 			t.Errorf("%s: the token that is kept = %v, %v", name, again, err)
 		}
 		status = http.StatusUnauthorized
-		if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") || strings.Contains(err.Error(), "CANARY") ||
+		if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") ||
+			strings.Contains(err.Error(), "CANARY") ||
 			!strings.Contains(err.Error(), "does not accept the credential") {
 			t.Errorf("%s: refused = %v", name, err)
 		}

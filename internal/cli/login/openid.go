@@ -81,7 +81,8 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 		ClientID:     o.ClientID,
 		ClientSecret: o.Secret,
 		Endpoint:     provider.Endpoint(),
-		Scopes:       append([]string{oidc.ScopeOpenID}, slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...),
+		Scopes: append([]string{oidc.ScopeOpenID},
+			slices.DeleteFunc(slices.Clone(o.Scopes), func(s string) bool { return s == oidc.ScopeOpenID })...),
 	}
 	verifier := provider.Verifier(&oidc.Config{ClientID: o.ClientID, Now: o.Now})
 	if kept != nil && kept.Refresh != "" {
@@ -119,10 +120,13 @@ func (o *OpenID) httpClient() (*http.Client, error) {
 }
 
 // refresh returns a new token; nil if the provider does not take the refresh token any more.
-func (o *OpenID) refresh(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier, token string) (*Token, error) {
+func (o *OpenID) refresh(
+	ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier, token string,
+) (*Token, error) {
 	answer, err := config.TokenSource(ctx, &oauth2.Token{RefreshToken: token}).Token()
 	var refused *oauth2.RetrieveError
-	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError {
+	if errors.As(err, &refused) && refused.Response != nil &&
+		refused.Response.StatusCode < http.StatusInternalServerError {
 		return nil, nil // log in again
 	}
 	if err != nil {
@@ -136,7 +140,9 @@ func (o *OpenID) refresh(ctx context.Context, config *oauth2.Config, verifier *o
 }
 
 // verified returns the ID token of an answer once it is verified, with a nonce if one was sent.
-func (o *OpenID) verified(ctx context.Context, verifier *oidc.IDTokenVerifier, answer *oauth2.Token, nonce string) (*Token, error) {
+func (o *OpenID) verified(
+	ctx context.Context, verifier *oidc.IDTokenVerifier, answer *oauth2.Token, nonce string,
+) (*Token, error) {
 	raw, _ := answer.Extra("id_token").(string)
 	if raw == "" {
 		return nil, ErrNoToken

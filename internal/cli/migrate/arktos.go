@@ -89,10 +89,12 @@ func (r *Result) writeCredentials(records []credential, file, kind string) error
 	}
 	w.Flush()
 	if omitted > 0 {
-		r.Next = append(r.Next, fmt.Sprintf("check the records of %s that end with ,,system: %d of them named no tenant in Arktos", file, omitted))
+		r.Next = append(r.Next,
+			fmt.Sprintf("check the records of %s that end with ,,system: %d of them named no tenant in Arktos", file, omitted))
 	}
 	r.Files[file] = out.String()
-	r.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: %s, %s: { path: %s, defaultTenant: \"\" } }\n",
+	r.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+
+		"authentication:\n  sources:\n  - { name: %s, %s: { path: %s, defaultTenant: \"\" } }\n",
 		strings.TrimSuffix(file, ".csv"), kind, file)
 	return w.Error()
 }
@@ -127,7 +129,9 @@ func arktosRecord(fields []string) ([]string, string) {
 	if n > 3 {
 		groups = fields[3]
 	}
-	if slices.ContainsFunc(strings.Split(groups, ","), func(group string) bool { return group != "" && !tenant.IsWellFormed(group) }) {
+	if slices.ContainsFunc(strings.Split(groups, ","), func(group string) bool {
+		return group != "" && !tenant.IsWellFormed(group)
+	}) {
 		return nil, fmt.Sprintf("field 4: %v", tenant.ErrForm)
 	}
 	if groups != "" {
@@ -147,7 +151,8 @@ func withoutReserved(fields *[]string, id string) (removed []string) {
 	}
 	var kept []string
 	for group := range strings.SplitSeq(f[3], ",") {
-		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) || group == "kubeadm:cluster-admins" {
+		if strings.HasPrefix(group, "system:") || strings.HasPrefix(group, tenant.GroupPrefix) ||
+			group == "kubeadm:cluster-admins" {
 			removed = append(removed, group)
 		} else {
 			kept = append(kept, group)
@@ -192,7 +197,8 @@ func arktosPolicy(data []byte) (*Result, error) {
 		out.Write(append(encoded, '\n'))
 	}
 	result.Files["policy.jsonl"] = out.String()
-	result.Files["tenancy.yaml"] = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization:\n  abac: { path: policy.jsonl }\n"
+	result.Files["tenancy.yaml"] = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization:\n" +
+		"  abac: { path: policy.jsonl }\n"
 	return result, nil
 }
 
@@ -213,7 +219,8 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 			}
 		}
 		if _, given := spec["apiGroup"]; given {
-			return nil, "apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, kind and spec"
+			return nil,
+				"apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, kind and spec"
 		}
 		for _, key := range []string{"resource", "namespace"} {
 			if _, given := spec[key]; !given {
@@ -236,7 +243,9 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		return nil, "it is about every tenant: a line for each tenant and its own space is what it can have meant"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
-		why = joined(why, `it applied to every caller and now applies only to callers of the system tenant; write "tenant" and "space" for others`)
+		why = joined(why,
+			`it applied to every caller and now applies only to callers of the system tenant; write "tenant" and "space" `+
+				`for others`)
 	}
 	if named && id != tenant.System().String() {
 		spec["tenant"], spec["space"] = id, id

@@ -44,18 +44,44 @@ func TestArktosTokens(t *testing.T) {
 		"no tenant, with groups":      {"S1,alice,1,\"dev,ops\"\n", "S1,alice,1,\"dev,ops\",,system\n", nil},
 		"the system's":                {"S1,alice,1,dev,,system\n", "S1,alice,1,dev,,system\n", nil},
 		"the system's, in its groups": {"S1,alice,1,system:masters\n", "S1,alice,1,system:masters,,system\n", nil},
-		"fields behind the groups":    {"S1,alice,1,dev,acme\n", "", []string{"line 1: fields behind the groups, and no tenant: it was the system tenant's there, and perhaps another was meant"}},
-		"too few fields":              {"S1,alice\n", "", []string{"line 1: 2 fields"}},
-		"no secret":                   {",alice,1\n", "", []string{"line 1: no secret: Arktos skipped it"}},
-		"no user":                     {"S1,,1\n", "", []string{"line 1: no user"}},
-		"no uid, of four":             {"S1,alice,,acme\n", "", []string{"line 1: no uid: Arktos read the field behind it as the tenant, and perhaps a group was meant"}},
-		"no uid":                      {"S1,alice,\n", "", []string{"line 1: no uid"}},
-		"no tenant's name":            {"S1,alice,1,,all\n", "", []string{"line 1: the tenant: invalid tenant: reserved name"}},
-		"some groups of the system":   {"\nS1,alice,1,\"dev,system:nodes,tenant:globex,ops\",,acme\n", "S1,alice,1,\"dev,ops\",,acme\n", []string{"line 2: the groups system:nodes, tenant:globex, which are the system tenant's"}},
-		"only groups of the system":   {"S1,alice,1,kubeadm:cluster-admins,,acme\n", "S1,alice,1,,acme\n", []string{"line 1: the groups kubeadm:cluster-admins, which are the system tenant's"}},
-		"fields that are not read":    {"S1,alice,1,dev,x,y,,acme\n", "S1,alice,1,dev,,acme\n", []string{"line 1: the fields between the groups and the tenant: Arktos did not read them"}},
-		"the last of a token counts":  {"S1,alice,1\nS2,bob,2\nS1,carol,3\n", "S2,bob,2,,system\nS1,carol,3,,system\n", []string{"line 1: line 3 says the same with something else, and counted"}},
-		"a user with two tokens":      {"S1,alice,1\nS2,alice,1\n", "S1,alice,1,,system\nS2,alice,1,,system\n", nil},
+		"fields behind the groups": {
+			"S1,alice,1,dev,acme\n",
+			"",
+			[]string{
+				"line 1: fields behind the groups, and no tenant: it was the system tenant's there, and perhaps another was meant",
+			},
+		},
+		"too few fields": {"S1,alice\n", "", []string{"line 1: 2 fields"}},
+		"no secret":      {",alice,1\n", "", []string{"line 1: no secret: Arktos skipped it"}},
+		"no user":        {"S1,,1\n", "", []string{"line 1: no user"}},
+		"no uid, of four": {
+			"S1,alice,,acme\n",
+			"",
+			[]string{"line 1: no uid: Arktos read the field behind it as the tenant, and perhaps a group was meant"},
+		},
+		"no uid":           {"S1,alice,\n", "", []string{"line 1: no uid"}},
+		"no tenant's name": {"S1,alice,1,,all\n", "", []string{"line 1: the tenant: invalid tenant: reserved name"}},
+		"some groups of the system": {
+			"\nS1,alice,1,\"dev,system:nodes,tenant:globex,ops\",,acme\n",
+			"S1,alice,1,\"dev,ops\",,acme\n",
+			[]string{"line 2: the groups system:nodes, tenant:globex, which are the system tenant's"},
+		},
+		"only groups of the system": {
+			"S1,alice,1,kubeadm:cluster-admins,,acme\n",
+			"S1,alice,1,,acme\n",
+			[]string{"line 1: the groups kubeadm:cluster-admins, which are the system tenant's"},
+		},
+		"fields that are not read": {
+			"S1,alice,1,dev,x,y,,acme\n",
+			"S1,alice,1,dev,,acme\n",
+			[]string{"line 1: the fields between the groups and the tenant: Arktos did not read them"},
+		},
+		"the last of a token counts": {
+			"S1,alice,1\nS2,bob,2\nS1,carol,3\n",
+			"S2,bob,2,,system\nS1,carol,3,,system\n",
+			[]string{"line 1: line 3 says the same with something else, and counted"},
+		},
+		"a user with two tokens": {"S1,alice,1\nS2,alice,1\n", "S1,alice,1,,system\nS2,alice,1,,system\n", nil},
 	} {
 		r := converted(t, "arktos-tokens", c.text)
 		same(t, name+": tokens.csv", c.want, r.Files["tokens.csv"])
@@ -79,9 +105,11 @@ authentication:
 // TestArktosOmissions: an omitted tenant became the system tenant in Arktos, so each such record is to be checked.
 func TestArktosOmissions(t *testing.T) {
 	for text, want := range map[string][]string{
-		"S1,alice,1,,acme\nS2,bob,2,,system\n":         nil,
-		"S1,alice,1\nS2,bob,2,dev\nS3,carol,3,,acme\n": {"check the records of tokens.csv that end with ,,system: 2 of them named no tenant in Arktos"},
-		"S1,alice,1\nS1,alice,1,,acme\n":               nil,
+		"S1,alice,1,,acme\nS2,bob,2,,system\n": nil,
+		"S1,alice,1\nS2,bob,2,dev\nS3,carol,3,,acme\n": {
+			"check the records of tokens.csv that end with ,,system: 2 of them named no tenant in Arktos",
+		},
+		"S1,alice,1\nS1,alice,1,,acme\n": nil,
 	} {
 		same(t, text, want, converted(t, "arktos-tokens", text).Next)
 	}
@@ -103,30 +131,90 @@ func TestArktosPolicy(t *testing.T) {
 	spec := func(text string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"
 	}
-	everybody := []string{`line 1: it applied to every caller and now applies only to callers of the system tenant; write "tenant" and "space" for others`}
-	every := []string{"line 1: it is about every tenant: a line for each tenant and its own space is what it can have meant"}
+	everybody := []string{
+		`line 1: it applied to every caller and now applies only to callers of the system tenant; write "tenant" and ` +
+			`"space" for others`,
+	}
+	every := []string{
+		"line 1: it is about every tenant: a line for each tenant and its own space is what it can have meant",
+	}
 	for name, c := range map[string]conversion{
-		"a tenant":                 {spec(`"resource":"pods","tenant":"acme","user":"bob"`), spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`), nil},
-		"a tenant in the name":     {spec(`"resource":"pods","user":"acme:bob"`), spec(`"resource":"pods","space":"acme","tenant":"acme","user":"acme:bob"`), nil},
-		"a tenant in both":         {spec(`"resource":"pods","tenant":"globex","user":"acme:bob"`), spec(`"resource":"pods","space":"globex","tenant":"globex","user":"acme:bob"`), nil},
-		"fields beside the spec":   {`{"apiVersion":"x","kind":"Policy","readonly":true,"spec":{"resource":"pods","tenant":"acme","user":"bob"}}`, spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`), []string{`line 1: "readonly": Arktos did not read it`}},
-		"groups in the older form": {`{"user":"bob","tenant":"acme","apiGroup":"apps"}`, "", []string{"line 1: apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, kind and spec"}},
-		"a space of another":       {spec(`"resource":"pods","space":"globex","tenant":"acme","user":"bob"`), spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`), []string{"line 1: spec.space: Arktos did not read it"}},
-		"a space of the system's":  {spec(`"resource":"pods","space":"globex","user":"bob"`), spec(`"resource":"pods","user":"bob"`), []string{"line 1: spec.space: Arktos did not read it"}},
-		"the system's by a field":  {spec(`"resource":"pods","tenant":"system","user":"bob"`), spec(`"resource":"pods","user":"bob"`), nil},
-		"the system's by a prefix": {spec(`"resource":"pods","user":"system:admin"`), spec(`"resource":"pods","user":"system:admin"`), nil},
-		"the older form":           {`{"user":"bob","tenant":"acme","readonly":true}`, spec(`"apiGroup":"*","namespace":"*","readonly":true,"resource":"*","space":"acme","tenant":"acme","user":"bob"`), nil},
-		"the older form's limits":  {`{"user":"bob","namespace":"web","resource":"pods"}`, spec(`"apiGroup":"*","namespace":"web","resource":"pods","user":"bob"`), nil},
-		"every user":               {spec(`"resource":"pods","user":"*"`), spec(`"resource":"pods","user":"*"`), everybody},
-		"every group":              {spec(`"group":"*","resource":"pods"`), spec(`"group":"*","resource":"pods"`), everybody},
-		"all who are known":        {spec(`"group":"system:authenticated","resource":"pods"`), spec(`"group":"system:authenticated","resource":"pods"`), everybody},
-		"everybody of a tenant":    {spec(`"resource":"pods","tenant":"acme","user":"*"`), spec(`"resource":"pods","space":"acme","tenant":"acme","user":"*"`), nil},
+		"a tenant": {
+			spec(`"resource":"pods","tenant":"acme","user":"bob"`),
+			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
+			nil,
+		},
+		"a tenant in the name": {
+			spec(`"resource":"pods","user":"acme:bob"`),
+			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"acme:bob"`),
+			nil,
+		},
+		"a tenant in both": {
+			spec(`"resource":"pods","tenant":"globex","user":"acme:bob"`),
+			spec(`"resource":"pods","space":"globex","tenant":"globex","user":"acme:bob"`),
+			nil,
+		},
+		"fields beside the spec": {
+			`{"apiVersion":"x","kind":"Policy","readonly":true,"spec":{"resource":"pods","tenant":"acme","user":"bob"}}`,
+			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
+			[]string{`line 1: "readonly": Arktos did not read it`},
+		},
+		"groups in the older form": {
+			`{"user":"bob","tenant":"acme","apiGroup":"apps"}`,
+			"",
+			[]string{
+				"line 1: apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, " +
+					"kind and spec",
+			},
+		},
+		"a space of another": {
+			spec(`"resource":"pods","space":"globex","tenant":"acme","user":"bob"`),
+			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
+			[]string{"line 1: spec.space: Arktos did not read it"},
+		},
+		"a space of the system's": {
+			spec(`"resource":"pods","space":"globex","user":"bob"`),
+			spec(`"resource":"pods","user":"bob"`),
+			[]string{"line 1: spec.space: Arktos did not read it"},
+		},
+		"the system's by a field": {
+			spec(`"resource":"pods","tenant":"system","user":"bob"`), spec(`"resource":"pods","user":"bob"`), nil,
+		},
+		"the system's by a prefix": {
+			spec(`"resource":"pods","user":"system:admin"`), spec(`"resource":"pods","user":"system:admin"`), nil,
+		},
+		"the older form": {
+			`{"user":"bob","tenant":"acme","readonly":true}`,
+			spec(`"apiGroup":"*","namespace":"*","readonly":true,"resource":"*","space":"acme","tenant":"acme","user":"bob"`),
+			nil,
+		},
+		"the older form's limits": {
+			`{"user":"bob","namespace":"web","resource":"pods"}`,
+			spec(`"apiGroup":"*","namespace":"web","resource":"pods","user":"bob"`),
+			nil,
+		},
+		"every user":  {spec(`"resource":"pods","user":"*"`), spec(`"resource":"pods","user":"*"`), everybody},
+		"every group": {spec(`"group":"*","resource":"pods"`), spec(`"group":"*","resource":"pods"`), everybody},
+		"all who are known": {
+			spec(`"group":"system:authenticated","resource":"pods"`),
+			spec(`"group":"system:authenticated","resource":"pods"`),
+			everybody,
+		},
+		"everybody of a tenant": {
+			spec(`"resource":"pods","tenant":"acme","user":"*"`),
+			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"*"`),
+			nil,
+		},
 		"every tenant":             {spec(`"resource":"pods","tenant":"*","user":"bob"`), "", every},
 		"every tenant in the name": {spec(`"resource":"pods","user":"*:bob"`), "", every},
 		"every tenant beside one":  {spec(`"resource":"pods","tenant":"acme","user":"*:bob"`), "", every},
 		"nobody":                   {spec(`"resource":"pods"`), "", []string{"line 1: spec: neither user nor group"}},
 		"no object":                {"# comment\n\n[]\n", "", []string{"line 3: not a JSON object"}},
-		"no tenant's name":         {spec(`"resource":"pods","tenant":"a b","user":"bob"`), "", []string{"line 1: tenant: invalid tenant: not a label value"}},
+		"no tenant's name": {
+			spec(`"resource":"pods","tenant":"a b","user":"bob"`),
+			"",
+			[]string{"line 1: tenant: invalid tenant: not a label value"},
+		},
 	} {
 		r := converted(t, "arktos-policy", c.text)
 		same(t, name+": policy.jsonl", c.want, r.Files["policy.jsonl"])

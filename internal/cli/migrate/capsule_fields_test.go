@@ -187,13 +187,17 @@ func checkFiles(t *testing.T, files map[string]string) {
 func FuzzCapsule(f *testing.F) {
 	for _, spec := range []string{
 		`{ owners: [ { kind: User, name: alice, x: y } ], namespaceOptions: { quota: 70000 } }`,
-		`{ additionalRoleBindings: [ { clusterRoleName: a/b, subjects: [ { kind: ServiceAccount, name: x, namespace: a } ] } ] }`,
-		`{ resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "-1" } }, { hard: { pods: "${tenant}" } }, { scopes: [ Terminating ] } ] } }`,
-		`{ networkPolicies: { items: [ { podSelector: { matchExpressions: [ { key: capsule.clastix.io/tenant, operator: Exists } ] } } ] } }`,
+		`{ additionalRoleBindings: [ { clusterRoleName: a/b, subjects: [ { kind: ServiceAccount, name: x, ` +
+			`namespace: a } ] } ] }`,
+		`{ resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "-1" } }, { hard: { pods: "${tenant}" } }, ` +
+			`{ scopes: [ Terminating ] } ] } }`,
+		`{ networkPolicies: { items: [ { podSelector: { matchExpressions: [ { key: capsule.clastix.io/tenant, ` +
+			`operator: Exists } ] } } ] } }`,
 		`{ storageClasses: { allowed: [ "{tenant}", "*", "" ] }, imagePullPolicies: [ Never, "" ], nodeSelector: { a: b } }`,
 		`{ owners: {}, cordoned: "true", limitRanges: [], "a.b": { "c[0]": 1 } }`,
 	} {
-		f.Add("apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: { name: oil }\nstatus: { namespaces: [ a ] }\nspec: " + spec + "\n")
+		f.Add("apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: { name: oil }\n" +
+			"status: { namespaces: [ a ] }\nspec: " + spec + "\n")
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		r, err := migrate.From()["capsule"]([]byte(text), migrate.Options{})
@@ -202,7 +206,8 @@ func FuzzCapsule(f *testing.F) {
 		}
 		checkFiles(t, r.Files)
 		one := map[string]any{}
-		if strings.Contains(text, "\n---") || yaml.Unmarshal([]byte(text), &one) != nil || one["kind"] != "Tenant" || len(text) > 1000 {
+		if strings.Contains(text, "\n---") || yaml.Unmarshal([]byte(text), &one) != nil || one["kind"] != "Tenant" ||
+			len(text) > 1000 {
 			return
 		}
 		checkLeaves(t, []byte(text))
@@ -216,7 +221,24 @@ func TestCapsuleRandomFields(t *testing.T) {
 		t.Fatal(err)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	values := []any{nil, "", "oil", "system", "x y", "*", "${tenant}", true, false, 0.0, -1.0, 1e12, []any{}, []any{"a", 1.0, nil}, map[string]any{}, map[string]any{"name": "x", "kind": "User", "a/b": "c"}}
+	values := []any{
+		nil,
+		"",
+		"oil",
+		"system",
+		"x y",
+		"*",
+		"${tenant}",
+		true,
+		false,
+		0.0,
+		-1.0,
+		1e12,
+		[]any{},
+		[]any{"a", 1.0, nil},
+		map[string]any{},
+		map[string]any{"name": "x", "kind": "User", "a/b": "c"},
+	}
 	for range rounds {
 		document := map[string]any{}
 		if err := yaml.Unmarshal(every, &document); err != nil {

@@ -60,38 +60,138 @@ const (
 
 // TestCapsuleTenant: a Tenant gives what the Capsule Tenant gave, and no more.
 func TestCapsuleTenant(t *testing.T) {
-	const alice, dev = `{apiGroup:rbac.authorization.k8s.io,kind:User,name:alice}`, `{apiGroup:rbac.authorization.k8s.io,kind:Group,name:dev}`
+	const alice, dev = `{apiGroup:rbac.authorization.k8s.io,kind:User,name:alice}`,
+		`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:dev}`
 	for name, c := range map[string]struct {
 		spec, want string
 		left       []string
 	}{
-		"an owner is an admin":                  {`owners: [ { kind: User, name: alice } ]`, `{admins:[` + alice + `]}`, nil},
-		"an admin that may not delete is bound": {`owners: [ { kind: User, name: alice, clusterRoles: [ admin ] } ]`, `{bindings:[{clusterRole:admin,subjects:[` + alice + `]}]}`, []string{makesNone}},
-		"other roles are bound": {
-			`owners: [ { kind: User, name: alice, clusterRoles: [ view, capsule-namespace-deleter ] } ]`, `{bindings:[{clusterRole:view,subjects:[` + alice + `]}]}`,
-			[]string{"spec.owners[0].clusterRoles[1]: only spec.admins may create and delete namespaces of a tenant; name the owner there if it may be an admin", makesNone},
+		"an owner is an admin": {`owners: [ { kind: User, name: alice } ]`, `{admins:[` + alice + `]}`, nil},
+		"an admin that may not delete is bound": {
+			`owners: [ { kind: User, name: alice, clusterRoles: [ admin ] } ]`,
+			`{bindings:[{clusterRole:admin,subjects:[` + alice + `]}]}`,
+			[]string{makesNone},
 		},
-		"roles besides admin are bound":    {`owners: [ { kind: User, name: alice, clusterRoles: [ admin, capsule-namespace-deleter, edit ] } ]`, `{admins:[` + alice + `],bindings:[{clusterRole:edit,subjects:[` + alice + `]}]}`, nil},
-		"no roles give nothing":            {`owners: [ { kind: User, name: alice, clusterRoles: [] } ]`, `{}`, []string{makesNone}},
-		"bindings of a role are merged":    {`additionalRoleBindings: [ { clusterRoleName: view, subjects: [ { kind: Group, name: dev } ] }, { clusterRoleName: view, subjects: [ { kind: User, name: alice }, { kind: Group, name: dev } ] } ]`, `{bindings:[{clusterRole:view,subjects:[` + dev + `,` + alice + `]}]}`, nil},
-		"an invalid role":                  {`additionalRoleBindings: [ { clusterRoleName: a/b, subjects: [ { kind: Group, name: dev } ] } ]`, `{}`, []string{"spec.additionalRoleBindings[0].subjects[0]: the name of the ClusterRole is not valid; correct it", "spec.additionalRoleBindings[0].clusterRoleName: no subject of it is carried over; see there"}},
-		"the smaller quota applies":        {`resourceQuotas: { items: [ { hard: { pods: "2", services: "1" } }, { hard: { pods: 10 } }, { hard: { pods: "1" } } ] }`, `{quota:{pods:1,services:1}}`, nil},
-		"a quota of some Pods":             {`resourceQuotas: { items: [ { hard: { pods: "1" }, scopes: [ BestEffort ] } ] }`, `{}`, []string{"spec.resourceQuotas.items[0]: a limit of some Pods only applies to a namespace; use a ResourceQuota in a NamespaceTemplate"}},
-		"no deletion":                      {`preventDeletion: true`, `{}`, nil},
-		"cordoned":                         {`cordoned: true`, `{access:ReadOnly}`, nil},
-		"not cordoned":                     {`cordoned: false, preventDeletion: false`, `{}`, nil},
-		"namespaces":                       {`namespaceOptions: { quota: 3, additionalMetadata: { labels: { cost: "4" } } }`, `{namespaces:{labels:{cost:4},max:3}}`, nil},
-		"pod security has a field":         {`namespaceOptions: { additionalMetadataList: [ { labels: { pod-security.kubernetes.io/enforce: restricted } } ] }`, `{namespaces:{podSecurity:restricted}}`, nil},
-		"no number of namespaces":          {`namespaceOptions: { quota: 70000 }`, `{}`, []string{"spec.namespaceOptions.quota: a Tenant limits its namespaces to a number from 0 to 10000; set spec.namespaces.max"}},
-		"a reserved label":                 {`namespaceOptions: { additionalMetadata: { labels: { kubetenant.dev/tenant: gas } } }`, `{}`, []string{`spec.namespaceOptions.additionalMetadata.labels["kubetenant.dev/tenant"]: the label is reserved, or of no use without Capsule; leave it out`}},
-		"a template in a label":            {`namespaceOptions: { additionalMetadata: { labels: { a: "{{ tenant.name }}" } } }`, `{}`, []string{`spec.namespaceOptions.additionalMetadata.labels.a: it is not a valid label; Capsule's templates are not supported; set spec.namespaces.labels`}},
-		"a prefix":                         {`forceTenantPrefix: true`, `{namespaces:{prefix:Required}}`, []string{`spec.forceTenantPrefix: new namespaces must begin with "oil--" instead of "oil-"; existing ones keep their names, and the condition Ready reports OtherNames`}},
-		"no prefix":                        {`forceTenantPrefix: false`, `{}`, []string{"spec.forceTenantPrefix: a Tenant cannot allow other names than the configuration does; set admission.namespace.namespacePrefix to None if tenants may choose names"}},
-		"a field of another form":          {`owners: { kind: User }, cordoned: "true"`, `{}`, []string{"spec.cordoned: the migration does not know this field, or not with such a value; look up what it does and set it up by hand", "spec.owners.kind: the migration does not know this field, or not with such a value; look up what it does and set it up by hand"}},
-		"keys that look like another path": {`"owners[0].name": alice, "cordoned.x": { y: true }`, `{}`, []string{`spec["cordoned.x"]: the migration does not know this field, or not with such a value; look up what it does and set it up by hand`, `spec["owners[0].name"]: the migration does not know this field, or not with such a value; look up what it does and set it up by hand`}},
+		"other roles are bound": {
+			`owners: [ { kind: User, name: alice, clusterRoles: [ view, capsule-namespace-deleter ] } ]`,
+			`{bindings:[{clusterRole:view,subjects:[` + alice + `]}]}`,
+			[]string{
+				"spec.owners[0].clusterRoles[1]: only spec.admins may create and delete namespaces of a tenant; " +
+					"name the owner there if it may be an admin", makesNone,
+			},
+		},
+		"roles besides admin are bound": {
+			`owners: [ { kind: User, name: alice, clusterRoles: [ admin, capsule-namespace-deleter, edit ] } ]`,
+			`{admins:[` + alice + `],bindings:[{clusterRole:edit,subjects:[` + alice + `]}]}`,
+			nil,
+		},
+		"no roles give nothing": {`owners: [ { kind: User, name: alice, clusterRoles: [] } ]`, `{}`, []string{makesNone}},
+		"bindings of a role are merged": {
+			`additionalRoleBindings: [ { clusterRoleName: view, subjects: [ { kind: Group, name: dev } ] }, ` +
+				`{ clusterRoleName: view, subjects: [ { kind: User, name: alice }, { kind: Group, name: dev } ] } ]`,
+			`{bindings:[{clusterRole:view,subjects:[` + dev + `,` + alice + `]}]}`,
+			nil,
+		},
+		"an invalid role": {
+			`additionalRoleBindings: [ { clusterRoleName: a/b, subjects: [ { kind: Group, name: dev } ] } ]`,
+			`{}`,
+			[]string{
+				"spec.additionalRoleBindings[0].subjects[0]: the name of the ClusterRole is not valid; correct it",
+				"spec.additionalRoleBindings[0].clusterRoleName: no subject of it is carried over; see there",
+			},
+		},
+		"the smaller quota applies": {
+			`resourceQuotas: { items: [ { hard: { pods: "2", services: "1" } }, { hard: { pods: 10 } }, ` +
+				`{ hard: { pods: "1" } } ] }`,
+			`{quota:{pods:1,services:1}}`,
+			nil,
+		},
+		"a quota of some Pods": {
+			`resourceQuotas: { items: [ { hard: { pods: "1" }, scopes: [ BestEffort ] } ] }`,
+			`{}`,
+			[]string{
+				"spec.resourceQuotas.items[0]: a limit of some Pods only applies to a namespace; " +
+					"use a ResourceQuota in a NamespaceTemplate",
+			},
+		},
+		"no deletion":  {`preventDeletion: true`, `{}`, nil},
+		"cordoned":     {`cordoned: true`, `{access:ReadOnly}`, nil},
+		"not cordoned": {`cordoned: false, preventDeletion: false`, `{}`, nil},
+		"namespaces": {
+			`namespaceOptions: { quota: 3, additionalMetadata: { labels: { cost: "4" } } }`,
+			`{namespaces:{labels:{cost:4},max:3}}`,
+			nil,
+		},
+		"pod security has a field": {
+			`namespaceOptions: { additionalMetadataList: [ { labels: { pod-security.kubernetes.io/enforce: restricted } } ] }`,
+			`{namespaces:{podSecurity:restricted}}`,
+			nil,
+		},
+		"no number of namespaces": {
+			`namespaceOptions: { quota: 70000 }`,
+			`{}`,
+			[]string{
+				"spec.namespaceOptions.quota: a Tenant limits its namespaces to a number from 0 to 10000; set spec.namespaces.max",
+			},
+		},
+		"a reserved label": {
+			`namespaceOptions: { additionalMetadata: { labels: { kubetenant.dev/tenant: gas } } }`,
+			`{}`,
+			[]string{
+				`spec.namespaceOptions.additionalMetadata.labels["kubetenant.dev/tenant"]: the label is reserved, ` +
+					`or of no use without Capsule; leave it out`,
+			},
+		},
+		"a template in a label": {
+			`namespaceOptions: { additionalMetadata: { labels: { a: "{{ tenant.name }}" } } }`,
+			`{}`,
+			[]string{
+				`spec.namespaceOptions.additionalMetadata.labels.a: it is not a valid label; Capsule's templates are not ` +
+					`supported; set spec.namespaces.labels`,
+			},
+		},
+		"a prefix": {
+			`forceTenantPrefix: true`,
+			`{namespaces:{prefix:Required}}`,
+			[]string{
+				`spec.forceTenantPrefix: new namespaces must begin with "oil--" instead of "oil-"; existing ones keep their ` +
+					`names, and the condition Ready reports OtherNames`,
+			},
+		},
+		"no prefix": {
+			`forceTenantPrefix: false`,
+			`{}`,
+			[]string{
+				"spec.forceTenantPrefix: a Tenant cannot allow other names than the configuration does; " +
+					"set admission.namespace.namespacePrefix to None if tenants may choose names",
+			},
+		},
+		"a field of another form": {
+			`owners: { kind: User }, cordoned: "true"`,
+			`{}`,
+			[]string{
+				"spec.cordoned: the migration does not know this field, or not with such a value; " +
+					"look up what it does and set it up by hand",
+				"spec.owners.kind: the migration does not know this field, or not with such a value; " +
+					"look up what it does and set it up by hand",
+			},
+		},
+		"keys that look like another path": {
+			`"owners[0].name": alice, "cordoned.x": { y: true }`,
+			`{}`,
+			[]string{
+				`spec["cordoned.x"]: the migration does not know this field, or not with such a value; look up what it does and ` +
+					`set it up by hand`,
+				`spec["owners[0].name"]: the migration does not know this field, or not with such a value; look up what it does ` +
+					`and set it up by hand`,
+			},
+		},
 	} {
 		r := converted(t, "capsule", oil(c.spec))
-		same(t, name, strings.NewReplacer("namespaces:{}", "", ",}", "}").Replace(c.want), strings.NewReplacer(",namespaces:{}", "", "namespaces:{},", "", "namespaces:{}", "").Replace(specOf(t, r.Files[tenantsFile])))
+		same(t, name, strings.NewReplacer("namespaces:{}", "", ",}", "}").Replace(c.want),
+			strings.NewReplacer(",namespaces:{}", "", "namespaces:{},", "", "namespaces:{}", "").Replace(
+				specOf(t, r.Files[tenantsFile]),
+			))
 		same(t, name+": left", oilReports(c.left...), r.Left)
 		checkFiles(t, r.Files)
 	}
@@ -100,25 +200,70 @@ func TestCapsuleTenant(t *testing.T) {
 // TestCapsuleSubjects: subjects that a tenant may not bind are refused with a reason; service accounts of the tenant are
 // bound after the adoption, since the server refuses them before.
 func TestCapsuleSubjects(t *testing.T) {
-	const foreign = ` is not known to be the tenant's, and a tenant gives no role to a service account of another namespace; use an account of the tenant`
+	const foreign = ` is not known to be the tenant's, and a tenant gives no role to a service account of another ` +
+		`namespace; use an account of the tenant`
 	for name, c := range map[string]struct{ subject, why, adopted string }{
-		"an account of the tenant":           {`{ kind: ServiceAccount, name: "system:serviceaccount:a:robot" }`, "", `{kind:ServiceAccount,name:robot,namespace:a}`},
-		"an account by its user name":        {`{ kind: User, name: "system:serviceaccount:b:robot" }`, "", `{kind:ServiceAccount,name:robot,namespace:b}`},
-		"the accounts of a namespace":        {`{ kind: Group, name: "system:serviceaccounts:a" }`, "", `{apiGroup:rbac.authorization.k8s.io,kind:Group,name:system:serviceaccounts:a}`},
-		"an account of another namespace":    {`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, "namespace ci" + foreign, ""},
-		"an account of the cluster":          {`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, "namespace kube-system" + foreign, ""},
-		"no account":                         {`{ kind: ServiceAccount, name: robot }`, "the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it", ""},
-		"accounts of another namespace":      {`{ kind: Group, name: "system:serviceaccounts:ci" }`, "the service accounts are not those of a namespace of the tenant; use accounts of the tenant", ""},
-		"all accounts":                       {`{ kind: Group, name: "system:serviceaccounts" }`, "the group is reserved; name a group of the tenant", ""},
-		"all callers":                        {`{ kind: Group, name: "system:authenticated" }`, "the group is reserved; name a group of the tenant", ""},
-		"the cluster's admins":               {`{ kind: Group, name: "kubeadm:cluster-admins" }`, "the group is reserved; name a group of the tenant", ""},
-		"callers of another tenant":          {`{ kind: Group, name: "tenant:gas" }`, "the group is reserved; name a group of the tenant", ""},
-		"Capsule's users":                    {`{ kind: Group, name: capsule.clastix.io }`, "the group holds Capsule's users of all tenants; name a group of the tenant", ""},
-		"Capsule's users, by the other name": {`{ kind: Group, name: projectcapsule.dev }`, "the group holds Capsule's users of all tenants; name a group of the tenant", ""},
-		"a user of the cluster":              {`{ kind: User, name: "system:kube-scheduler" }`, "the user name is reserved for the cluster; name a user of the tenant", ""},
-		"white space":                        {`{ kind: User, name: " alice" }`, "the name is not valid; correct it", ""},
-		"no name":                            {`{ kind: User }`, "the name is not valid; correct it", ""},
-		"another kind":                       {`{ kind: Robot, name: x }`, "the subject is not a user, a group or a service account; correct it", ""},
+		"an account of the tenant": {
+			`{ kind: ServiceAccount, name: "system:serviceaccount:a:robot" }`,
+			"",
+			`{kind:ServiceAccount,name:robot,namespace:a}`,
+		},
+		"an account by its user name": {
+			`{ kind: User, name: "system:serviceaccount:b:robot" }`, "", `{kind:ServiceAccount,name:robot,namespace:b}`,
+		},
+		"the accounts of a namespace": {
+			`{ kind: Group, name: "system:serviceaccounts:a" }`,
+			"",
+			`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:system:serviceaccounts:a}`,
+		},
+		"an account of another namespace": {
+			`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, "namespace ci" + foreign, "",
+		},
+		"an account of the cluster": {
+			`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, "namespace kube-system" + foreign, "",
+		},
+		"no account": {
+			`{ kind: ServiceAccount, name: robot }`,
+			"the name is not that of a service account (system:serviceaccount:<namespace>:<name>); correct it",
+			"",
+		},
+		"accounts of another namespace": {
+			`{ kind: Group, name: "system:serviceaccounts:ci" }`,
+			"the service accounts are not those of a namespace of the tenant; use accounts of the tenant",
+			"",
+		},
+		"all accounts": {
+			`{ kind: Group, name: "system:serviceaccounts" }`, "the group is reserved; name a group of the tenant", "",
+		},
+		"all callers": {
+			`{ kind: Group, name: "system:authenticated" }`, "the group is reserved; name a group of the tenant", "",
+		},
+		"the cluster's admins": {
+			`{ kind: Group, name: "kubeadm:cluster-admins" }`, "the group is reserved; name a group of the tenant", "",
+		},
+		"callers of another tenant": {
+			`{ kind: Group, name: "tenant:gas" }`, "the group is reserved; name a group of the tenant", "",
+		},
+		"Capsule's users": {
+			`{ kind: Group, name: capsule.clastix.io }`,
+			"the group holds Capsule's users of all tenants; name a group of the tenant",
+			"",
+		},
+		"Capsule's users, by the other name": {
+			`{ kind: Group, name: projectcapsule.dev }`,
+			"the group holds Capsule's users of all tenants; name a group of the tenant",
+			"",
+		},
+		"a user of the cluster": {
+			`{ kind: User, name: "system:kube-scheduler" }`,
+			"the user name is reserved for the cluster; name a user of the tenant",
+			"",
+		},
+		"white space": {`{ kind: User, name: " alice" }`, "the name is not valid; correct it", ""},
+		"no name":     {`{ kind: User }`, "the name is not valid; correct it", ""},
+		"another kind": {
+			`{ kind: Robot, name: x }`, "the subject is not a user, a group or a service account; correct it", "",
+		},
 	} {
 		r := converted(t, "capsule", oil(`owners: [ `+c.subject+` ]`))
 		var left []string
@@ -129,7 +274,8 @@ func TestCapsuleSubjects(t *testing.T) {
 		if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "admins") || strings.Contains(tenants, "bindings") {
 			t.Errorf("%s: the Tenant gives a role before the adoption:\n%s", name, tenants)
 		}
-		if adopted, is := r.Files[adoptedFile]; is != (c.adopted != "") || is && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
+		if adopted, is := r.Files[adoptedFile]; is != (c.adopted != "") ||
+			is && !strings.Contains(specOf(t, adopted), "admins:["+c.adopted+"]") {
 			t.Errorf("%s: after the adoption: %s", name, adopted)
 		}
 		if apply := "kubectl apply -f after-adoption/"; slices.Contains(r.Next, apply) != (c.adopted != "") {
@@ -140,10 +286,12 @@ func TestCapsuleSubjects(t *testing.T) {
 
 // TestCapsuleRoleAnnotations: owners of v1beta1 have the roles that annotations name, so that they are not made admins.
 func TestCapsuleRoleAnnotations(t *testing.T) {
-	text := strings.NewReplacer("v1beta2", "v1beta1", "name: oil", "name: oil, annotations: { clusterrolenames.capsule.clastix.io/user.alice: view }, labels: { capsule.clastix.io/cordon: enabled }").
+	text := strings.NewReplacer("v1beta2", "v1beta1", "name: oil", "name: oil, annotations: "+
+		"{ clusterrolenames.capsule.clastix.io/user.alice: view }, labels: { capsule.clastix.io/cordon: enabled }").
 		Replace(oil(`owners: [ { kind: User, name: alice } ]`))
 	r := converted(t, "capsule", text)
-	if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "alice") || !strings.Contains(tenants, "access: ReadOnly") {
+	if tenants := r.Files[tenantsFile]; strings.Contains(tenants, "alice") ||
+		!strings.Contains(tenants, "access: ReadOnly") {
 		t.Errorf("the Tenant:\n%s", tenants)
 	}
 	if !slices.ContainsFunc(r.Left, func(line string) bool {
@@ -170,9 +318,11 @@ func objectsOf(t *testing.T, text string) (all []string) {
 // TestCapsuleTemplate: the objects that Capsule created in each namespace are in a template that the Tenant names, with
 // the tenant's label instead of Capsule's. An object is carried over as a whole or not at all.
 func TestCapsuleTemplate(t *testing.T) {
-	const untranslated = " cannot be translated and selects nothing without Capsule; correct the selector in cluster/1-namespacetemplates.yaml"
+	const untranslated = " cannot be translated and selects nothing without Capsule; " +
+		"correct the selector in cluster/1-namespacetemplates.yaml"
 	from := func(selector string) string {
-		return `networkPolicies: { items: [ { podSelector: {}, ingress: [ { from: [ { namespaceSelector: ` + selector + ` } ] } ] } ] }`
+		return `networkPolicies: { items: [ { podSelector: {}, ingress: [ { from: [ { namespaceSelector: ` + selector +
+			` } ] } ] } ] }`
 	}
 	policy := func(selector string) string {
 		return `tenant-network-0 {ingress:[{from:[{namespaceSelector:` + selector + `}]}],podSelector:{}}`
@@ -182,20 +332,83 @@ func TestCapsuleTemplate(t *testing.T) {
 		spec       string
 		want, left []string
 	}{
-		"limits":               {`limitRanges: { items: [ { limits: [ { type: Pod } ] } ] }`, []string{`tenant-limits-0 {limits:[{type:Pod}]}`}, nil},
-		"quotas of namespaces": {`resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "1" } }, { hard: { pods: "2" }, scopes: [ BestEffort ] } ] }`, []string{`tenant-quota-0 {hard:{pods:1}}`, `tenant-quota-1 {hard:{pods:2},scopes:[BestEffort]}`}, nil},
-		"the tenant's label":   {from(`{ matchLabels: { capsule.clastix.io/tenant: oil } }`), []string{policy(`{matchLabels:{kubetenant.dev/tenant:oil}}`)}, nil},
-		"the other label":      {from(`{ matchLabels: { projectcapsule.dev/tenant: oil, a: b } }`), []string{policy(`{matchLabels:{a:b,kubetenant.dev/tenant:oil}}`)}, nil},
-		"an expression":        {from(`{ matchExpressions: [ { key: capsule.clastix.io/tenant, operator: In, values: [ oil, gas ] } ] }`), []string{policy(`{matchExpressions:[{key:kubetenant.dev/tenant,operator:In,values:[oil,gas]}]}`)}, nil},
-		"any tenant":           {from(`{ matchExpressions: [ { key: capsule.clastix.io/tenant, operator: Exists } ] }`), []string{policy(`{matchExpressions:[{key:kubetenant.dev/tenant,operator:Exists},{key:kubetenant.dev/tenant,operator:NotIn,values:[system]}]}`)}, nil},
-		"pods of a tenant":     {`networkPolicies: { items: [ { podSelector: { matchLabels: { capsule.clastix.io/tenant: oil } } } ] }`, []string{`tenant-network-0 {podSelector:{matchLabels:{kubetenant.dev/tenant:oil}}}`}, nil},
-		"the system tenant":    {from(`{ matchLabels: { capsule.clastix.io/tenant: system } }`), []string{policy(`{matchLabels:{capsule.clastix.io/tenant:system}}`)}, []string{at + `matchLabels: the label "capsule.clastix.io/tenant"` + untranslated}},
-		"two labels":           {from(`{ matchLabels: { capsule.clastix.io/tenant: oil, projectcapsule.dev/tenant: gas } }`), []string{policy(`{matchLabels:{kubetenant.dev/tenant:oil,projectcapsule.dev/tenant:gas}}`)}, []string{at + `matchLabels: the label "projectcapsule.dev/tenant"` + untranslated}},
-		"another label":        {from(`{ matchExpressions: [ { key: capsule.clastix.io/x, operator: Exists } ] }`), []string{policy(`{matchExpressions:[{key:capsule.clastix.io/x,operator:Exists}]}`)}, []string{at + `matchExpressions: the label "capsule.clastix.io/x"` + untranslated}},
-		"an unknown field":     {`networkPolicies: { items: [ { podSelector: {}, audit: x } ] }`, nil, []string{`spec.networkPolicies.items[0]: it is not a valid NetworkPolicy (unknown field "spec.audit"); write it into a NamespaceTemplate by hand`}},
-		"a placeholder":        {`networkPolicies: { items: [ { podSelector: { matchLabels: { a: "${tenant}" } } } ] }`, nil, []string{"spec.networkPolicies.items[0]: ${tenant} and ${namespace} would be replaced; write the NetworkPolicy by hand"}},
-		"a negative limit":     {`resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "-1" } } ] }`, nil, []string{"spec.resourceQuotas.items[0]: a limit is negative; correct it"}},
-		"another scope":        {`resourceQuotas: { scope: Cluster, items: [ { hard: { pods: "1" } } ] }`, nil, []string{"spec.resourceQuotas: the scope must be Tenant or Namespace; correct it"}},
+		"limits": {
+			`limitRanges: { items: [ { limits: [ { type: Pod } ] } ] }`, []string{`tenant-limits-0 {limits:[{type:Pod}]}`}, nil,
+		},
+		"quotas of namespaces": {
+			`resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "1" } }, { hard: { pods: "2" }, ` +
+				`scopes: [ BestEffort ] } ] }`,
+			[]string{`tenant-quota-0 {hard:{pods:1}}`, `tenant-quota-1 {hard:{pods:2},scopes:[BestEffort]}`},
+			nil,
+		},
+		"the tenant's label": {
+			from(`{ matchLabels: { capsule.clastix.io/tenant: oil } }`),
+			[]string{policy(`{matchLabels:{kubetenant.dev/tenant:oil}}`)},
+			nil,
+		},
+		"the other label": {
+			from(`{ matchLabels: { projectcapsule.dev/tenant: oil, a: b } }`),
+			[]string{policy(`{matchLabels:{a:b,kubetenant.dev/tenant:oil}}`)},
+			nil,
+		},
+		"an expression": {
+			from(`{ matchExpressions: [ { key: capsule.clastix.io/tenant, operator: In, values: [ oil, gas ] } ] }`),
+			[]string{policy(`{matchExpressions:[{key:kubetenant.dev/tenant,operator:In,values:[oil,gas]}]}`)},
+			nil,
+		},
+		"any tenant": {
+			from(`{ matchExpressions: [ { key: capsule.clastix.io/tenant, operator: Exists } ] }`),
+			[]string{
+				policy(`{matchExpressions:[{key:kubetenant.dev/tenant,operator:Exists},{key:kubetenant.dev/tenant,operator:NotIn,` +
+					`values:[system]}]}`),
+			},
+			nil,
+		},
+		"pods of a tenant": {
+			`networkPolicies: { items: [ { podSelector: { matchLabels: { capsule.clastix.io/tenant: oil } } } ] }`,
+			[]string{`tenant-network-0 {podSelector:{matchLabels:{kubetenant.dev/tenant:oil}}}`},
+			nil,
+		},
+		"the system tenant": {
+			from(`{ matchLabels: { capsule.clastix.io/tenant: system } }`),
+			[]string{policy(`{matchLabels:{capsule.clastix.io/tenant:system}}`)},
+			[]string{at + `matchLabels: the label "capsule.clastix.io/tenant"` + untranslated},
+		},
+		"two labels": {
+			from(`{ matchLabels: { capsule.clastix.io/tenant: oil, projectcapsule.dev/tenant: gas } }`),
+			[]string{policy(`{matchLabels:{kubetenant.dev/tenant:oil,projectcapsule.dev/tenant:gas}}`)},
+			[]string{at + `matchLabels: the label "projectcapsule.dev/tenant"` + untranslated},
+		},
+		"another label": {
+			from(`{ matchExpressions: [ { key: capsule.clastix.io/x, operator: Exists } ] }`),
+			[]string{policy(`{matchExpressions:[{key:capsule.clastix.io/x,operator:Exists}]}`)},
+			[]string{at + `matchExpressions: the label "capsule.clastix.io/x"` + untranslated},
+		},
+		"an unknown field": {
+			`networkPolicies: { items: [ { podSelector: {}, audit: x } ] }`,
+			nil,
+			[]string{
+				`spec.networkPolicies.items[0]: it is not a valid NetworkPolicy (unknown field "spec.audit"); write it into a ` +
+					`NamespaceTemplate by hand`,
+			},
+		},
+		"a placeholder": {
+			`networkPolicies: { items: [ { podSelector: { matchLabels: { a: "${tenant}" } } } ] }`,
+			nil,
+			[]string{
+				"spec.networkPolicies.items[0]: ${tenant} and ${namespace} would be replaced; write the NetworkPolicy by hand",
+			},
+		},
+		"a negative limit": {
+			`resourceQuotas: { scope: Namespace, items: [ { hard: { pods: "-1" } } ] }`,
+			nil,
+			[]string{"spec.resourceQuotas.items[0]: a limit is negative; correct it"},
+		},
+		"another scope": {
+			`resourceQuotas: { scope: Cluster, items: [ { hard: { pods: "1" } } ] }`,
+			nil,
+			[]string{"spec.resourceQuotas: the scope must be Tenant or Namespace; correct it"},
+		},
 	} {
 		r := converted(t, "capsule", oil(c.spec))
 		text, is := r.Files[templatesFile]
@@ -214,11 +427,13 @@ func TestCapsuleTemplate(t *testing.T) {
 
 // TestCapsuleManyObjects: a template holds as many objects as its definition allows; the others are reported.
 func TestCapsuleManyObjects(t *testing.T) {
-	r := converted(t, "capsule", oil(`limitRanges: { items: [ `+strings.Repeat(`{ limits: [ { type: Pod } ] }, `, 33)+` ] }`))
+	r := converted(t, "capsule",
+		oil(`limitRanges: { items: [ `+strings.Repeat(`{ limits: [ { type: Pod } ] }, `, 33)+` ] }`))
 	if n := len(objectsOf(t, r.Files[templatesFile])); n != 32 {
 		t.Errorf("%d objects", n)
 	}
-	same(t, "left", oilReports("spec.limitRanges.items[32]: a NamespaceTemplate holds at most 32 objects; write another one"), r.Left)
+	same(t, "left",
+		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate holds at most 32 objects; write another one"), r.Left)
 }
 
 // TestCapsuleAdmission: limits of what objects may use become rules of the tenant. A name that a rule cannot express is
@@ -229,23 +444,89 @@ func TestCapsuleAdmission(t *testing.T) {
 		spec, want string
 		left       []string
 	}{
-		"node selector":    {`nodeSelector: { pool: oil }`, `placement.defaults {nodeSelector:{pool:oil}}`, nil},
-		"priority classes": {`priorityClasses: { allowed: [ high ] }`, `placement.priorityClassName {allowed:[high],policy:AllowListed}`, nil},
-		"a default":        {`priorityClasses: { allowed: [ high ], default: low }`, `placement.priorityClassName {allowed:[high,low],policy:AllowListed}`, []string{"spec.priorityClasses.default: the name is allowed, but not set on objects that name none; use a mutating admission policy"}},
-		"runtime classes":  {`runtimeClasses: { allowedRegex: "^kata" }`, `placement.runtimeClassName {policy:Forbid}`, []string{"spec.runtimeClasses.allowedRegex" + unsupported}},
-		"storage classes":  {`storageClasses: { allowed: [ slow, fast, slow ] }`, `policy.storageClasses {allowed:[fast,slow],policy:AllowListed}`, nil},
-		"an empty list":    {`storageClasses: {}`, `policy.storageClasses {policy:Forbid}`, nil},
-		"a selector":       {`storageClasses: { matchExpressions: [ { key: tier, operator: Exists } ] }`, `policy.storageClasses {policy:Forbid}`, []string{"spec.storageClasses.matchExpressions: classes are not selected by labels; list the names that it selects"}},
-		"registries":       {`containerRegistries: { allowed: [ Quay.io/oil, nginx ] }`, `policy.imageRegistries {allowed:[quay.io/oil],policy:AllowListed}`, []string{`spec.containerRegistries.allowed[1]: "nginx" is not allowed, since it ` + configv1alpha1.PolicyEntryProblem("imageRegistries", "nginx") + "; correct it"}},
-		"a placeholder":    {`containerRegistries: { allowed: [ "quay.io/{tenant}" ] }`, `policy.imageRegistries {policy:Forbid}`, []string{"spec.containerRegistries.allowed[0]: {tenant} would be replaced by the name of the tenant; write the name"}},
-		"pull policies":    {`imagePullPolicies: [ Always ]`, `policy.imagePullPolicies {allowed:[Always],policy:AllowListed}`, nil},
-		"ingress classes":  {`ingressOptions: { allowWildcardHostnames: true, allowedClasses: { allowed: [ public ] } }`, `policy.ingressClasses {allowed:[public],policy:AllowListed}`, nil},
-		"hosts":            {`ingressOptions: { allowedHostnames: { allowed: [ oil.example.com, "*.oil.example.com" ] } }`, `policy.hosts {allowed:[oil.example.com],policy:AllowListed}`, []string{"spec.ingressOptions.allowedHostnames.allowed[1]: *.oil.example.com is one host in Capsule, and all hosts below it here; list them"}},
-		"wildcards":        {`ingressOptions: {}`, "", []string{"spec.ingressOptions.allowWildcardHostnames: hosts with a wildcard, which Capsule refuses, are allowed; list the tenant's hosts in admission.policy.hosts"}},
-		"gateway classes":  {`gatewayOptions: { allowedClasses: { allowed: [ shared ] } }`, `policy.gatewayClasses {allowed:[shared],policy:AllowListed}`, nil},
-		"services":         {`serviceOptions: { allowedServices: { nodePort: false, externalName: true } }`, `policy.serviceTypes {allowed:[LoadBalancer,ExternalName],policy:AllowListed}`, nil},
-		"no services":      {`serviceOptions: { allowedServices: { nodePort: false, externalName: false, loadBalancer: false } }`, `policy.serviceTypes {policy:Forbid}`, nil},
-		"all services":     {`serviceOptions: { allowedServices: { nodePort: true } }`, "", nil},
+		"node selector": {`nodeSelector: { pool: oil }`, `placement.defaults {nodeSelector:{pool:oil}}`, nil},
+		"priority classes": {
+			`priorityClasses: { allowed: [ high ] }`, `placement.priorityClassName {allowed:[high],policy:AllowListed}`, nil,
+		},
+		"a default": {
+			`priorityClasses: { allowed: [ high ], default: low }`,
+			`placement.priorityClassName {allowed:[high,low],policy:AllowListed}`,
+			[]string{
+				"spec.priorityClasses.default: the name is allowed, but not set on objects that name none; " +
+					"use a mutating admission policy",
+			},
+		},
+		"runtime classes": {
+			`runtimeClasses: { allowedRegex: "^kata" }`,
+			`placement.runtimeClassName {policy:Forbid}`,
+			[]string{"spec.runtimeClasses.allowedRegex" + unsupported},
+		},
+		"storage classes": {
+			`storageClasses: { allowed: [ slow, fast, slow ] }`,
+			`policy.storageClasses {allowed:[fast,slow],policy:AllowListed}`,
+			nil,
+		},
+		"an empty list": {`storageClasses: {}`, `policy.storageClasses {policy:Forbid}`, nil},
+		"a selector": {
+			`storageClasses: { matchExpressions: [ { key: tier, operator: Exists } ] }`,
+			`policy.storageClasses {policy:Forbid}`,
+			[]string{"spec.storageClasses.matchExpressions: classes are not selected by labels; list the names that it selects"},
+		},
+		"registries": {
+			`containerRegistries: { allowed: [ Quay.io/oil, nginx ] }`,
+			`policy.imageRegistries {allowed:[quay.io/oil],policy:AllowListed}`,
+			[]string{
+				`spec.containerRegistries.allowed[1]: "nginx" is not allowed, since it ` +
+					configv1alpha1.PolicyEntryProblem("imageRegistries", "nginx") + "; correct it",
+			},
+		},
+		"a placeholder": {
+			`containerRegistries: { allowed: [ "quay.io/{tenant}" ] }`,
+			`policy.imageRegistries {policy:Forbid}`,
+			[]string{
+				"spec.containerRegistries.allowed[0]: {tenant} would be replaced by the name of the tenant; write the name",
+			},
+		},
+		"pull policies": {
+			`imagePullPolicies: [ Always ]`, `policy.imagePullPolicies {allowed:[Always],policy:AllowListed}`, nil,
+		},
+		"ingress classes": {
+			`ingressOptions: { allowWildcardHostnames: true, allowedClasses: { allowed: [ public ] } }`,
+			`policy.ingressClasses {allowed:[public],policy:AllowListed}`,
+			nil,
+		},
+		"hosts": {
+			`ingressOptions: { allowedHostnames: { allowed: [ oil.example.com, "*.oil.example.com" ] } }`,
+			`policy.hosts {allowed:[oil.example.com],policy:AllowListed}`,
+			[]string{
+				"spec.ingressOptions.allowedHostnames.allowed[1]: *.oil.example.com is one host in Capsule, " +
+					"and all hosts below it here; list them",
+			},
+		},
+		"wildcards": {
+			`ingressOptions: {}`,
+			"",
+			[]string{
+				"spec.ingressOptions.allowWildcardHostnames: hosts with a wildcard, which Capsule refuses, are allowed; " +
+					"list the tenant's hosts in admission.policy.hosts",
+			},
+		},
+		"gateway classes": {
+			`gatewayOptions: { allowedClasses: { allowed: [ shared ] } }`,
+			`policy.gatewayClasses {allowed:[shared],policy:AllowListed}`,
+			nil,
+		},
+		"services": {
+			`serviceOptions: { allowedServices: { nodePort: false, externalName: true } }`,
+			`policy.serviceTypes {allowed:[LoadBalancer,ExternalName],policy:AllowListed}`,
+			nil,
+		},
+		"no services": {
+			`serviceOptions: { allowedServices: { nodePort: false, externalName: false, loadBalancer: false } }`,
+			`policy.serviceTypes {policy:Forbid}`,
+			nil,
+		},
+		"all services": {`serviceOptions: { allowedServices: { nodePort: true } }`, "", nil},
 	} {
 		text := oil(c.spec)
 		if strings.Contains(c.spec, "ingressOptions") {
@@ -255,7 +536,8 @@ func TestCapsuleAdmission(t *testing.T) {
 		checkFiles(t, r.Files)
 		same(t, name, c.want, settingsOf(t, r.Files[configFile]))
 		same(t, name+": left", oilReports(c.left...), r.Left)
-		validate, add := "kubectl tenant validate -f configuration/tenancy.yaml", "add the section admission of configuration/tenancy.yaml to the configuration of the server"
+		validate, add := "kubectl tenant validate -f configuration/tenancy.yaml",
+			"add the section admission of configuration/tenancy.yaml to the configuration of the server"
 		if slices.Contains(r.Next, validate) != (c.want != "") || slices.Contains(r.Next, add) != (c.want != "") {
 			t.Errorf("%s: next %q", name, r.Next)
 		}
@@ -287,70 +569,114 @@ func settingsOf(t *testing.T, file string) string {
 
 // TestCapsuleNamespaces: a namespace is adopted if the Tenant's status, its label or its owner names one tenant for it.
 func TestCapsuleNamespaces(t *testing.T) {
-	const none = "tenant oil: no namespaces are known: get the Tenant from the cluster with its status, or add its Namespaces to the file"
+	const none = "tenant oil: no namespaces are known: get the Tenant from the cluster with its status, " +
+		"or add its Namespaces to the file"
 	tenantOf := func(name, status string) string {
-		return "{ apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: " + name + " }, spec: { owners: [ { kind: User, name: alice } ], ingressOptions: { allowWildcardHostnames: true } }, status: {" + status + "} }\n"
+		return "{ apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: " + name +
+			" }, spec: { owners: [ { kind: User, name: alice } ], ingressOptions: { allowWildcardHostnames: true } }, " +
+			"status: {" + status + "} }\n"
 	}
 	namespace := func(name, metadata string) string {
-		return "---\n{ apiVersion: v1, kind: Namespace, metadata: { name: " + name + metadata + " }, spec: { finalizers: [ kubernetes ] } }\n"
+		return "---\n{ apiVersion: v1, kind: Namespace, metadata: { name: " + name + metadata +
+			" }, spec: { finalizers: [ kubernetes ] } }\n"
 	}
 	const owner = ", ownerReferences: [ { apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, name: oil, uid: x } ]"
 	for name, c := range map[string]struct {
 		text, want string
 		left       []string
 	}{
-		"by the status":      {tenantOf("oil", "namespaces: [ b, a ]"), "a b", nil},
-		"by the spaces":      {tenantOf("oil", "spaces: [ { name: a } ], namespaces: [ a ]"), "a", nil},
-		"by the label":       {tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"), "a", nil},
-		"by the owner":       {tenantOf("oil", "") + namespace("a", owner), "a", nil},
-		"by all":             {tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"+owner), "a", nil},
-		"by none":            {tenantOf("oil", ""), "", []string{none}},
-		"of another project": {tenantOf("oil", "") + namespace("a", ", ownerReferences: [ { apiVersion: example.com/v1, kind: Tenant, name: oil } ]"), "", []string{"object 2 (Namespace a): it belongs to no Tenant of Capsule; leave it out, or give it to a tenant by kubectl tenant adopt", none}},
+		"by the status": {tenantOf("oil", "namespaces: [ b, a ]"), "a b", nil},
+		"by the spaces": {tenantOf("oil", "spaces: [ { name: a } ], namespaces: [ a ]"), "a", nil},
+		"by the label":  {tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"), "a", nil},
+		"by the owner":  {tenantOf("oil", "") + namespace("a", owner), "a", nil},
+		"by all": {
+			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { capsule.clastix.io/tenant: oil }"+owner),
+			"a",
+			nil,
+		},
+		"by none": {tenantOf("oil", ""), "", []string{none}},
+		"of another project": {
+			tenantOf("oil",
+				"") + namespace("a", ", ownerReferences: [ { apiVersion: example.com/v1, kind: Tenant, name: oil } ]"),
+			"",
+			[]string{
+				"object 2 (Namespace a): it belongs to no Tenant of Capsule; leave it out, " +
+					"or give it to a tenant by kubectl tenant adopt", none,
+			},
+		},
 		"of two tenants": {
 			tenantOf("oil", "namespaces: [ a, b ]") + "---\n" + tenantOf("gas", "namespaces: [ b, c ]"),
 			"a c",
 			[]string{
-				"tenant oil: status.namespaces[1]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
-				"tenant gas: status.namespaces[0]: namespace b is not adopted: the file names the tenants oil and gas for it; correct the Namespace in the cluster",
+				"tenant oil: status.namespaces[1]: namespace b is not adopted: the file names the tenants oil and gas for it; " +
+					"correct the Namespace in the cluster",
+				"tenant gas: status.namespaces[0]: namespace b is not adopted: the file names the tenants oil and gas for it; " +
+					"correct the Namespace in the cluster",
 			},
 		},
 		"with a forged label": {
 			tenantOf("oil", "") + namespace("a", ", labels: { capsule.clastix.io/tenant: gas }"+owner),
 			"",
 			[]string{
-				`object 2 (Namespace a): metadata.labels["capsule.clastix.io/tenant"]: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`,
-				`object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: the file names the tenants gas and oil for it; correct the Namespace in the cluster`, none,
+				`object 2 (Namespace a): metadata.labels["capsule.clastix.io/tenant"]: namespace a is not adopted: the file ` +
+					`names the tenants gas and oil for it; correct the Namespace in the cluster`,
+				`object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: the file names the ` +
+					`tenants gas and oil for it; correct the Namespace in the cluster`, none,
 			},
 		},
 		"of a tenant elsewhere": {
-			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"), "a",
-			[]string{`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant is not carried over; migrate that tenant first`},
+			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"),
+			"a",
+			[]string{
+				`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant is ` +
+					`not carried over; migrate that tenant first`,
+			},
 		},
 		"of the cluster": {
 			tenantOf("oil", "namespaces: [ kube-system, default, kube-x, capsule-system ]"),
 			"",
 			[]string{
-				"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it belongs to the cluster; no tenant may have it",
-				"tenant oil: status.namespaces[1]: namespace default is not adopted: it belongs to the cluster; no tenant may have it",
-				"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it belongs to the cluster; no tenant may have it",
-				"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; no tenant may have it", none,
+				"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it belongs to the cluster; " +
+					"no tenant may have it",
+				"tenant oil: status.namespaces[1]: namespace default is not adopted: it belongs to the cluster; " +
+					"no tenant may have it",
+				"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it belongs to the cluster; " +
+					"no tenant may have it",
+				"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; " +
+					"no tenant may have it", none,
 			},
 		},
 		"already a tenant's": {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("a", ", labels: { kubetenant.dev/tenant: gas }"+owner),
 			"",
 			[]string{
-				"tenant oil: status.namespaces[0]: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant",
-				"object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: its label kubetenant.dev/tenant already names another tenant", none,
+				"tenant oil: status.namespaces[0]: namespace a is not adopted: its label kubetenant.dev/tenant already names " +
+					"another tenant",
+				"object 2 (Namespace a): metadata.ownerReferences[0].name: namespace a is not adopted: " +
+					"its label kubetenant.dev/tenant already names another tenant", none,
 			},
 		},
-		"a command": {tenantOf("oil", `namespaces: [ "a; rm -rf x" ]`), "", []string{"tenant oil: status.namespaces[0]: namespace a; rm -rf x is not adopted: this is not a name of a namespace", none}},
-		"cordoned":  {tenantOf("oil", "") + namespace("a", `, labels: { projectcapsule.dev/cordoned: "true" }`+owner), "a", []string{`object 2 (Namespace a): metadata.labels["projectcapsule.dev/cordoned"]: a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly`}},
+		"a command": {
+			tenantOf("oil", `namespaces: [ "a; rm -rf x" ]`),
+			"",
+			[]string{
+				"tenant oil: status.namespaces[0]: namespace a; rm -rf x is not adopted: this is not a name of a namespace", none,
+			},
+		},
+		"cordoned": {
+			tenantOf("oil", "") + namespace("a", `, labels: { projectcapsule.dev/cordoned: "true" }`+owner),
+			"a",
+			[]string{
+				`object 2 (Namespace a): metadata.labels["projectcapsule.dev/cordoned"]: a single namespace cannot be cordoned; ` +
+					`set spec.access of the Tenant to ReadOnly`,
+			},
+		},
 	} {
 		r := converted(t, "capsule", c.text)
 		var adopted []string
 		for _, step := range r.Next {
-			if command, is := strings.CutPrefix(step, "kubectl tenant adopt "); is && !strings.HasSuffix(command, "--dry-run=server") {
+			if command, is := strings.CutPrefix(step, "kubectl tenant adopt "); is &&
+				!strings.HasSuffix(command, "--dry-run=server") {
 				names, _, _ := strings.Cut(command, " --tenant")
 				adopted = append(adopted, names)
 			}
@@ -365,7 +691,8 @@ func TestCapsuleNamespaces(t *testing.T) {
 
 // TestCapsuleNext: the steps are complete and in an order in which each of them works.
 func TestCapsuleNext(t *testing.T) {
-	r, err := migrate.From()["capsule"]([]byte(oil(`nodeSelector: { pool: oil }, owners: [ { kind: ServiceAccount, name: "system:serviceaccount:a:robot" } ]`)), migrate.Options{Dir: "my out"})
+	r, err := migrate.From()["capsule"]([]byte(oil(`nodeSelector: { pool: oil }, `+
+		`owners: [ { kind: ServiceAccount, name: "system:serviceaccount:a:robot" } ]`)), migrate.Options{Dir: "my out"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +706,8 @@ func TestCapsuleNext(t *testing.T) {
 		"kubectl apply -f 'my out/after-adoption'/",
 		`kubectl patch namespace a --type=merge -p '{"metadata":{"ownerReferences":null}}'`,
 		`kubectl patch namespace b --type=merge -p '{"metadata":{"ownerReferences":null}}'`,
-		"delete Capsule's Tenants and definitions only after that: a namespace that a Tenant of Capsule still owns is deleted with it",
+		"delete Capsule's Tenants and definitions only after that: a namespace that a Tenant of Capsule still owns is " +
+			"deleted with it",
 	}, r.Next)
 }
 
@@ -392,19 +720,25 @@ func TestCapsuleFiles(t *testing.T) {
 		"- { apiVersion: example.com/v1, kind: Tenant, metadata: { name: x } }\n" +
 		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: system } }\n" +
 		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: All } }\n" +
-		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: two }, status: { namespaces: [ d ] } }\n" +
+		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: two }, status: { namespaces: " +
+		"[ d ] } }\n" +
 		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: two } }\n" +
-		"- { apiVersion: capsule.clastix.io/v1beta2, kind: GlobalTenantResource, metadata: { name: all }, spec: { resyncPeriod: 60s, resources: [ { rawItems: [ {} ] } ] } }\n" +
-		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Future, metadata: { name: x, labels: { a: b } }, spec: { a: 1 }, data: 2 }\n"
-	r := converted(t, "capsule", oil("nodeSelector: { pool: oil }")+"---\n"+strings.ReplaceAll(list, "%s", "c")+"--- \n# nothing\n---\n")
+		"- { apiVersion: capsule.clastix.io/v1beta2, kind: GlobalTenantResource, metadata: { name: all }, spec: " +
+		"{ resyncPeriod: 60s, resources: [ { rawItems: [ {} ] } ] } }\n" +
+		"- { apiVersion: capsule.clastix.io/v1beta2, kind: Future, metadata: { name: x, labels: { a: b } }, spec: { a: " +
+		"1 }, data: 2 }\n"
+	r := converted(t, "capsule",
+		oil("nodeSelector: { pool: oil }")+"---\n"+strings.ReplaceAll(list, "%s", "c")+"--- \n# nothing\n---\n")
 	const unknown = "the whole object: the migration does not know the kind "
 	same(t, "left", []string{
 		"object 3 (ConfigMap x): " + unknown + "ConfigMap of v1; set it up by hand",
 		"object 4 (Tenant x): " + unknown + "Tenant of example.com/v1; set it up by hand",
-		"object 9 (GlobalTenantResource all): the whole object: name a NamespaceTemplate in spec.namespaces.templates of each Tenant that needs the objects",
+		"object 9 (GlobalTenantResource all): the whole object: name a NamespaceTemplate in spec.namespaces.templates of " +
+			"each Tenant that needs the objects",
 		"object 10 (Future x): " + unknown + "Future of capsule.clastix.io/v1beta2; set it up by hand",
 		"tenant system: the whole Tenant: system is the cluster's own tenant; create the tenant under another name",
-		"tenant All: the whole Tenant: metadata.name is not a valid tenant ID (invalid tenant: reserved name); create the tenant under another name",
+		"tenant All: the whole Tenant: metadata.name is not a valid tenant ID (invalid tenant: reserved name); " +
+			"create the tenant under another name",
 		"tenant two: the whole Tenant: the file holds 2 Tenants of this name; keep one of them",
 		"tenant two: the whole Tenant: the file holds 2 Tenants of this name; keep one of them",
 	}, r.Left)
@@ -421,7 +755,8 @@ func TestCapsuleFiles(t *testing.T) {
 		"":                                     "it holds no Tenant of capsule.clastix.io",
 		"apiVersion: v1\nkind: ConfigMap\n":    "it holds no Tenant of capsule.clastix.io",
 	} {
-		if _, err := migrate.From()["capsule"]([]byte(text), migrate.Options{}); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := migrate.From()["capsule"]([]byte(text), migrate.Options{}); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}

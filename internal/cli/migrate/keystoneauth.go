@@ -70,9 +70,11 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result.Files["rbac.yaml"] = text
 	file := quoted(o.Dir, "rbac.yaml")
 	result.Next = []string{
-		"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every tenant, including the system tenant",
+		"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every " +
+			"tenant, including the system tenant",
 		"kubectl apply -f " + file + "; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
-		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, and less than it was",
+		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, " +
+			"and less than it was",
 	}
 	return result, err
 }
@@ -196,7 +198,9 @@ func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs
 }
 
 // rule adds a rule, unless it is about everything but something: RBAC cannot say that.
-func (k *keystone) rule(rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string) {
+func (k *keystone) rule(
+	rules map[string][]rbacv1.PolicyRule, namespace string, resources, verbs []string, group string,
+) {
 	namespaces := list(namespace)
 	for _, text := range slices.Concat([]string{namespace}, namespaces, resources) {
 		if strings.HasPrefix(text, "!") {
@@ -250,7 +254,8 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	case wanted == nil:
 		return nil
 	case len(groups) > 0:
-		k.result.left(k.where, "the groups %s: k8s-keystone-auth's groups are projects' ids, which no group here has", strings.Join(groups, ", "))
+		k.result.left(k.where, "the groups %s: k8s-keystone-auth's groups are projects' ids, which no group here has",
+			strings.Join(groups, ", "))
 		return nil
 	case slices.Contains(slices.Concat(users, projects, roles), "*"):
 		k.result.left(k.where, `"*": whom it is about must be named`)
@@ -307,7 +312,8 @@ func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 			k.result.left(k.where, "users.%s, which was not read there: it reads users.roles and users.projects", key)
 			return nil
 		case key == "roles" && len(p.Users[key]) > 1:
-			k.result.left(k.where, "the roles %s: one had to have all of them, and RBAC has no \"both\"", strings.Join(p.Users[key], ", "))
+			k.result.left(k.where, "the roles %s: one had to have all of them, and RBAC has no \"both\"",
+				strings.Join(p.Users[key], ", "))
 			return nil
 		}
 		wanted[strings.TrimSuffix(key, "s")] = p.Users[key]

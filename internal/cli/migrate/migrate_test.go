@@ -19,11 +19,15 @@ import (
 // group that is the system tenant's is given to anybody else.
 func FuzzFrom(f *testing.F) {
 	for _, seed := range []string{
-		"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,", `{"user":"acme:alice"}`,
-		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"*","resource":"*","tenant":"a"}}`,
+		"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,",
+		`{"user":"acme:alice"}`,
+		`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"*","resource":"*",` +
+			`"tenant":"a"}}`,
 		`[{"users":{"projects":["p"],"roles":["r"]},"resource_permissions":{"*/['a','b']":["*"],"!x/y":["get"]}}]`,
-		`[{"resource":{"verbs":["*"],"resources":["*"],"namespace":"n"},"match":[{"type":"user","values":["system:admin"]}]}]`,
-		"apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: {name: oil}\nspec: {owners: [{kind: ServiceAccount, name: x}]}\nstatus: {namespaces: [a]}\n",
+		`[{"resource":{"verbs":["*"],"resources":["*"],"namespace":"n"},"match":[{"type":"user",` +
+			`"values":["system:admin"]}]}]`,
+		"apiVersion: capsule.clastix.io/v1beta2\nkind: Tenant\nmetadata: {name: oil}\n" +
+			"spec: {owners: [{kind: ServiceAccount, name: x}]}\nstatus: {namespaces: [a]}\n",
 	} {
 		f.Add(seed)
 	}
@@ -34,7 +38,9 @@ func FuzzFrom(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			if said := strings.Join(r.Left, "\n"); strings.HasPrefix(data, "SECRETSECRET") && strings.HasPrefix(kind, "arktos-tok") && strings.Contains(said, "SECRETSECRET") && strings.Count(data, "SECRETSECRET") == 1 {
+			if said := strings.Join(r.Left, "\n"); strings.HasPrefix(data, "SECRETSECRET") &&
+				strings.HasPrefix(kind, "arktos-tok") && strings.Contains(said, "SECRETSECRET") &&
+				strings.Count(data, "SECRETSECRET") == 1 {
 				t.Errorf("%s tells the secret: %s", kind, said)
 			}
 			check(t, dir, r.Files)
@@ -62,7 +68,8 @@ func check(t *testing.T, dir string, files map[string]string) {
 		case "tokens.csv":
 			_, err = tokenfile.Open(context.Background(), path, tokenfile.Options{Check: refuse})
 		case "passwords.csv":
-			if bytes.Contains([]byte(text), []byte(":")) || bytes.Contains([]byte(text), []byte("$2")) || strings.Contains(text, "@") {
+			if bytes.Contains([]byte(text), []byte(":")) || bytes.Contains([]byte(text), []byte("$2")) ||
+				strings.Contains(text, "@") {
 				continue // a file of its own rules, which lint tells
 			}
 			_, err = basicauth.Open(context.Background(), path, basicauth.Options{Check: refuse})

@@ -88,12 +88,14 @@ func list() *output.List {
 // TestList: a list in every format that kubectl has for one; one line for a row whatever names hold.
 func TestList(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                            "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",
-		"--no-headers":                "web\\nX\\tY   acme\nr           <none>\nr           <none>\n",
-		"-owide":                      "NAME        OWNER    WHY\nweb\\nX\\tY   acme     <b>\nr           <none>   <none>\nr           <none>   <none>\n",
-		"-oname":                      "user/web\\nX\\tY\nrobot.example.com/r\n",
-		"-oyaml":                      "apiVersion: v1\nitems:\n- name: web\n  owners:\n  - acme\n- name: r\n- name: r\nkind: List\n",
-		"-ojsonpath={.items[*].name}": "web r r",
+		"":             "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",
+		"--no-headers": "web\\nX\\tY   acme\nr           <none>\nr           <none>\n",
+		"-owide": "NAME        OWNER    WHY\nweb\\nX\\tY   acme     <b>\nr           <none>   <none>\n" +
+			"r           <none>   <none>\n",
+		"-oname": "user/web\\nX\\tY\nrobot.example.com/r\n",
+		"-oyaml": "apiVersion: v1\nitems:\n- name: web\n  owners:\n  - acme\n- name: r\n- name: r\n" +
+			"kind: List\n",
+		"-ojsonpath={.items[*].name}":                    "web r r",
 		"-ogo-template={{range.items}}{{.name}};{{end}}": "web;r;r;",
 		"-ocustom-columns=WHO:.name,WHOSE:{.owners}":     "WHO   WHOSE\nweb   [acme]\nr     <none>\nr     <none>\n",
 	} {
@@ -148,7 +150,8 @@ func TestFormatRefused(t *testing.T) {
 			t.Errorf("%s: %v, want %s", args, err, want)
 		}
 	}
-	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil || !strings.HasPrefix(err.Error(), "-o name: want html, json") {
+	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil ||
+		!strings.HasPrefix(err.Error(), "-o name: want html, json") {
 		t.Errorf("a value has a name: %v", err)
 	}
 }
@@ -160,7 +163,8 @@ func TestNarrow(t *testing.T) {
 	if err := s.Table(list(), printers.PrintOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if want := "Name:    web\\nX\\tY\nOwner:   acme\n\nName:    r\nOwner:   <none>\n\nName:    r\nOwner:   <none>\n"; b.String() != want {
+	if want := "Name:    web\\nX\\tY\nOwner:   acme\n\nName:    r\nOwner:   <none>\n\nName:    r\n" +
+		"Owner:   <none>\n"; b.String() != want {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 	b.Reset()

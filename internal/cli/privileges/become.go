@@ -68,9 +68,11 @@ func (q Action) of(name string) Action {
 func pathsToAccount(namespace, account string) []Path {
 	paths := []Path{
 		path("impersonate", on("impersonate", "", "serviceaccounts", namespace).of(account)),
-		path("impersonate (constrained)", on("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", namespace).of(account)),
+		path("impersonate (constrained)",
+			on("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", namespace).of(account)),
 		path("a token of it", on("create", "", "serviceaccounts/token", namespace).of(account)),
-		path("make a token Secret of it, and read it", on("create", "", "secrets", namespace), on("get", "", "secrets", namespace)),
+		path("make a token Secret of it, and read it", on("create", "", "secrets", namespace),
+			on("get", "", "secrets", namespace)),
 	}
 	each := func(text string, verbs []string, group, full, namespace string) {
 		for _, verb := range verbs {
@@ -105,10 +107,12 @@ func pathsToUser(name string) []Path {
 		path("impersonate (constrained)", on("impersonate:user-info", "authentication.k8s.io", "users", "").of(name)),
 	}
 	for _, verb := range []string{"update", "patch"} {
-		paths = append(paths, path("approve a certificate for it", on(verb, group, "certificatesigningrequests/approval", ""), signer("approve")))
+		paths = append(paths,
+			path("approve a certificate for it", on(verb, group, "certificatesigningrequests/approval", ""), signer("approve")))
 	}
 	for _, verb := range []string{"update", "patch"} {
-		paths = append(paths, path("sign a certificate for it", on(verb, group, "certificatesigningrequests/status", ""), signer("sign")))
+		paths = append(paths,
+			path("sign a certificate for it", on(verb, group, "certificatesigningrequests/status", ""), signer("sign")))
 	}
 	return paths
 }
@@ -138,7 +142,8 @@ func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.
 			if q := path.All[0]; strings.HasPrefix(path.Name, "a pod") {
 				a.Path += " (" + strings.TrimSuffix(q.Resource+"."+q.APIGroup, ".") + ")"
 			}
-			a.Across = !owner.IsZero() && slices.ContainsFunc(a.Tenants, func(t string) bool { return t != owner.String() && t != AnyTenant })
+			a.Across = !owner.IsZero() &&
+				slices.ContainsFunc(a.Tenants, func(t string) bool { return t != owner.String() && t != AnyTenant })
 			all = append(all, a)
 		}
 	}

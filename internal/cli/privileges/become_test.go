@@ -79,26 +79,61 @@ func TestBecomeAccount(t *testing.T) {
 		rules     []rbacv1.PolicyRule
 		want      []string
 	}{
-		"impersonation":        {"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts")}, []string{"impersonate: eve"}},
-		"of its name":          {"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts", "robot")}, []string{"impersonate: eve"}},
+		"impersonation": {
+			"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts")}, []string{"impersonate: eve"},
+		},
+		"of its name": {
+			"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts", "robot")}, []string{"impersonate: eve"},
+		},
 		"of another":           {"acme--web", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts", "other")}, nil},
 		"in another namespace": {"globex--shop", []rbacv1.PolicyRule{rule("impersonate", "", "serviceaccounts")}, nil},
-		"constrained":          {"acme--web", []rbacv1.PolicyRule{rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts")}, []string{"impersonate (constrained): eve"}},
-		"a token":              {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, []string{"a token of it: eve"}},
-		"the account itself":   {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts")}, nil},
-		"a Secret's creation":  {"acme--web", []rbacv1.PolicyRule{rule("create", "", "secrets")}, nil},
-		"a Secret's reading":   {"acme--web", []rbacv1.PolicyRule{rule("get", "", "secrets")}, []string{"read a token Secret of it, if there is one: eve"}},
-		"both":                 {"acme--web", []rbacv1.PolicyRule{rule("get", "", "secrets"), rule("create", "", "secrets")}, []string{"make a token Secret of it, and read it: eve", "read a token Secret of it, if there is one: eve"}},
-		"exec by get":          {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods/exec")}, []string{"exec into its pods: eve"}},
-		"ephemeral containers": {"acme--web", []rbacv1.PolicyRule{rule("patch", "", "pods/ephemeralcontainers")}, []string{"debug its pods: eve"}},
-		"deployments":          {"acme--web", []rbacv1.PolicyRule{rule("update", "apps", "deployments")}, []string{"a pod that runs as it (deployments.apps): eve"}},
-		"pods":                 {"acme--web", []rbacv1.PolicyRule{rule("create", "", "pods")}, []string{"a pod that runs as it (pods): eve"}},
-		"bind":                 {"acme--web", []rbacv1.PolicyRule{rule("bind", "rbac.authorization.k8s.io", "roles")}, []string{"bind what it may do: eve"}},
-		"escalate":             {"acme--web", []rbacv1.PolicyRule{rule("escalate", "rbac.authorization.k8s.io", "roles")}, []string{"widen its roles: eve"}},
-		"reading pods":         {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
+		"constrained": {
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts")},
+			[]string{"impersonate (constrained): eve"},
+		},
+		"a token": {
+			"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, []string{"a token of it: eve"},
+		},
+		"the account itself":  {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts")}, nil},
+		"a Secret's creation": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "secrets")}, nil},
+		"a Secret's reading": {
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("get", "", "secrets")},
+			[]string{"read a token Secret of it, if there is one: eve"},
+		},
+		"both": {
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("get", "", "secrets"), rule("create", "", "secrets")},
+			[]string{"make a token Secret of it, and read it: eve", "read a token Secret of it, if there is one: eve"},
+		},
+		"exec by get": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods/exec")}, []string{"exec into its pods: eve"}},
+		"ephemeral containers": {
+			"acme--web", []rbacv1.PolicyRule{rule("patch", "", "pods/ephemeralcontainers")}, []string{"debug its pods: eve"},
+		},
+		"deployments": {
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("update", "apps", "deployments")},
+			[]string{"a pod that runs as it (deployments.apps): eve"},
+		},
+		"pods": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "pods")}, []string{"a pod that runs as it (pods): eve"}},
+		"bind": {
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("bind", "rbac.authorization.k8s.io", "roles")},
+			[]string{"bind what it may do: eve"},
+		},
+		"escalate": {
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("escalate", "rbac.authorization.k8s.io", "roles")},
+			[]string{"widen its roles: eve"},
+		},
+		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
 		got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
-		got = slices.DeleteFunc(got, func(text string) bool { return text == "read a token Secret of it, if there is one: carol" }) // of the shop
+		// of the shop
+		got = slices.DeleteFunc(got, func(text string) bool {
+			return text == "read a token Secret of it, if there is one: carol"
+		})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
 		}
@@ -113,22 +148,46 @@ func TestBecomeUser(t *testing.T) {
 		rules []rbacv1.PolicyRule
 		want  []string
 	}{
-		"impersonation":   {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "alice")}, []string{"impersonate: eve"}},
-		"of another":      {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "bob")}, nil},
-		"constrained":     {[]rbacv1.PolicyRule{rule("impersonate:user-info", "authentication.k8s.io", "users")}, []string{"impersonate (constrained): eve"}},
-		"approval alone":  {[]rbacv1.PolicyRule{rule("update", group, "certificatesigningrequests/approval")}, nil},
-		"the signer too":  {[]rbacv1.PolicyRule{rule("update", group, "certificatesigningrequests/approval"), rule("approve", group, "signers", signer)}, []string{"approve a certificate for it: eve"}},
-		"another signer":  {[]rbacv1.PolicyRule{rule("update", group, "certificatesigningrequests/approval"), rule("approve", group, "signers", "example.com/x")}, nil},
-		"a signature":     {[]rbacv1.PolicyRule{rule("patch", group, "certificatesigningrequests/status"), rule("sign", group, "signers")}, []string{"sign a certificate for it: eve"}},
-		"roles of all":    {[]rbacv1.PolicyRule{rule("bind", "rbac.authorization.k8s.io", "clusterroles"), rule("escalate", "rbac.authorization.k8s.io", "clusterroles")}, []string{"bind what it may do: eve", "widen its roles: eve"}},
+		"impersonation": {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "alice")}, []string{"impersonate: eve"}},
+		"of another":    {[]rbacv1.PolicyRule{rule("impersonate", "", "users", "bob")}, nil},
+		"constrained": {
+			[]rbacv1.PolicyRule{rule("impersonate:user-info", "authentication.k8s.io", "users")},
+			[]string{"impersonate (constrained): eve"},
+		},
+		"approval alone": {[]rbacv1.PolicyRule{rule("update", group, "certificatesigningrequests/approval")}, nil},
+		"the signer too": {
+			[]rbacv1.PolicyRule{
+				rule("update", group, "certificatesigningrequests/approval"), rule("approve", group, "signers", signer),
+			},
+			[]string{"approve a certificate for it: eve"},
+		},
+		"another signer": {
+			[]rbacv1.PolicyRule{
+				rule("update", group, "certificatesigningrequests/approval"), rule("approve", group, "signers", "example.com/x"),
+			},
+			nil,
+		},
+		"a signature": {
+			[]rbacv1.PolicyRule{rule("patch", group, "certificatesigningrequests/status"), rule("sign", group, "signers")},
+			[]string{"sign a certificate for it: eve"},
+		},
+		"roles of all": {
+			[]rbacv1.PolicyRule{
+				rule("bind", "rbac.authorization.k8s.io", "clusterroles"),
+				rule("escalate", "rbac.authorization.k8s.io", "clusterroles"),
+			},
+			[]string{"bind what it may do: eve", "widen its roles: eve"},
+		},
 		"a token of none": {[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, nil},
 	} {
-		if got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", "", c.rules...)...), "alice", tenant.ID{}); !slices.Equal(got, c.want) {
+		if got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", "", c.rules...)...),
+			"alice", tenant.ID{}); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
 		}
 	}
 	// Two who have a half each are not one who has both.
-	halves := append(may("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")), may("signs", "mallory", "", rule("approve", group, "signers"))...)
+	halves := append(may("approves", "eve", "", rule("update", group, "certificatesigningrequests/approval")),
+		may("signs", "mallory", "", rule("approve", group, "signers"))...)
 	if got := pathsOf(t, boundary(t, shop(t), halves...), "alice", tenant.ID{}); len(got) > 0 {
 		t.Errorf("two halves: %q", got)
 	}
@@ -139,14 +198,25 @@ func TestBecomeUser(t *testing.T) {
 func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	b := boundary(t, shop(t), may("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
-	for owner, want := range map[tenant.ID]string{{}: "a token of it: eve", tenanttest.ID(t, "acme"): "a token of it: eve across"} {
+	for owner, want := range map[tenant.ID]string{
+		{}:                       "a token of it: eve",
+		tenanttest.ID(t, "acme"): "a token of it: eve across",
+	} {
 		if got := pathsOf(t, b, robot, owner); !slices.Contains(got, want) {
 			t.Errorf("of %s: %q; want %q", owner, got, want)
 		}
 	}
-	bound := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "own"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "tokens"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "tenant:acme"}}}
-	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tokens"}, Rules: []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}}
-	if got := pathsOf(t, boundary(t, shop(t), role, bound), robot, tenanttest.ID(t, "acme")); !slices.Contains(got, "a token of it: tenant:acme") {
+	bound := &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "own"},
+		RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "tokens"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "tenant:acme"}},
+	}
+	role := &rbacv1.ClusterRole{
+		ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
+		Rules:      []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
+	}
+	if got := pathsOf(t, boundary(t, shop(t), role, bound), robot, tenanttest.ID(t, "acme")); !slices.Contains(got,
+		"a token of it: tenant:acme") {
 		t.Errorf("of its own tenant: %q", got)
 	}
 }
@@ -161,7 +231,9 @@ func TestQuestions(t *testing.T) {
 	asked := privileges.Actions(paths)
 	keep := privileges.ForActions("", asked).Keep
 	s := simulator.NewSnapshot()
-	s.Roles[simulator.Key{Name: "signer"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("approve", "certificates.k8s.io", "signers")}}
+	s.Roles[simulator.Key{Name: "signer"}] = &simulator.Role{
+		Rules: []rbacv1.PolicyRule{rule("approve", "certificates.k8s.io", "signers")},
+	}
 	s.Roles[simulator.Key{Name: "reader"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{rule("get", "", "pods")}}
 	for role, want := range map[string]bool{"signer": true, "reader": false, "missing": false} {
 		for range 2 { // the second time it is remembered

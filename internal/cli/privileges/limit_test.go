@@ -19,16 +19,21 @@ import (
 func TestReadOfATenant(t *testing.T) {
 	var selectors []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		selectors = append(selectors, path.Base(r.URL.Path)+" "+r.URL.Query().Get("labelSelector")+r.URL.Query().Get("fieldSelector"))
+		selectors = append(selectors,
+			path.Base(r.URL.Path)+" "+r.URL.Query().Get("labelSelector")+r.URL.Query().Get("fieldSelector"))
 		w.WriteHeader(http.StatusForbidden)
 	}))
 	defer server.Close()
 	config := &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 	own := "kubetenant.dev/tenant=acme"
 	want := map[string][]string{
-		"": {"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "tenants ", "customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "accessgrants "},
+		"": {
+			"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "tenants ",
+			"customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "accessgrants ",
+		},
 		"acme": {
-			"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own, "tenants metadata.name=acme", "customresourcedefinitions ",
+			"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own,
+			"tenants metadata.name=acme", "customresourcedefinitions ",
 			"retiredtenants ", "tenantquotas metadata.name=acme", "accessgrants " + own,
 		},
 	}

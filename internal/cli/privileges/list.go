@@ -86,7 +86,10 @@ type Review struct {
 
 // ForIdentity returns the selection that a listing of an identity needs.
 func ForIdentity(i *Holder) Selection {
-	return Selection{Grants: true, Keep: func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.reachedBy(b) != "" }}
+	return Selection{
+		Grants: true,
+		Keep:   func(_ *simulator.Snapshot, b *simulator.Binding) bool { return i.reachedBy(b) != "" },
+	}
 }
 
 // List returns what reaches an identity by a snapshot, in a stable order.
@@ -180,7 +183,8 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 	switch {
 	case b.Namespace != "":
 		h.Scope = "namespace " + b.Namespace
-		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
+		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id &&
+			!slices.Contains(p.Unread, "Namespaces") {
 			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
 		}
 	case !b.Derived.IsZero():

@@ -25,7 +25,8 @@ func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...st
 	t.Helper()
 	s := shop(t)
 	s.Unread = unread
-	b.RoleRef, b.Subjects = rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}
+	b.RoleRef, b.Subjects = rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+		[]rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}}
 	s.Bindings = []*simulator.Binding{b}
 	for _, h := range privileges.List(s, i, time.Now()).Roles {
 		for _, found := range h.Bindings {
@@ -49,14 +50,20 @@ func TestListScope(t *testing.T) {
 		unread []string
 		want   string
 	}{
-		"own namespace":             {of("acme"), in("acme--web"), nil, "namespace acme--web: "},
-		"another's":                 {of("acme"), in("globex--shop"), nil, "namespace globex--shop: the namespace is not tenant acme's"},
-		"nobody's":                  {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace is not tenant acme's"},
-		"namespaces were not read":  {of("acme"), in("globex--shop"), []string{"Namespaces"}, "namespace globex--shop: "},
-		"the system's caller":       {privileges.OfUser("alice", nil, tenant.System()), in("globex--shop"), nil, "namespace globex--shop: "},
-		"no tenant is known":        {unknown, in("globex--shop"), nil, "namespace globex--shop: "},
-		"everywhere":                {of("acme"), &simulator.Binding{Name: "b"}, nil, "all namespaces of tenant acme: "},
-		"everywhere, the system's":  {privileges.OfUser("alice", nil, tenant.System()), &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
+		"own namespace": {of("acme"), in("acme--web"), nil, "namespace acme--web: "},
+		"another's": {
+			of("acme"), in("globex--shop"), nil, "namespace globex--shop: the namespace is not tenant acme's",
+		},
+		"nobody's":                 {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace is not tenant acme's"},
+		"namespaces were not read": {of("acme"), in("globex--shop"), []string{"Namespaces"}, "namespace globex--shop: "},
+		"the system's caller": {
+			privileges.OfUser("alice", nil, tenant.System()), in("globex--shop"), nil, "namespace globex--shop: ",
+		},
+		"no tenant is known": {unknown, in("globex--shop"), nil, "namespace globex--shop: "},
+		"everywhere":         {of("acme"), &simulator.Binding{Name: "b"}, nil, "all namespaces of tenant acme: "},
+		"everywhere, the system's": {
+			privileges.OfUser("alice", nil, tenant.System()), &simulator.Binding{Name: "b"}, nil, "the whole cluster: ",
+		},
 		"everywhere, unknown":       {unknown, &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
 		"limited to it and another": {of("acme"), limited("globex, acme"), nil, "all namespaces of tenant acme: "},
 		"limited to another":        {of("acme"), limited("globex"), nil, "limited to globex: that is not tenant acme"},
@@ -81,23 +88,47 @@ func TestListReaches(t *testing.T) {
 		to   rbacv1.Subject
 		want string
 	}{
-		"the user":                        {user, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "user alice"},
-		"a group of that name":            {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "alice"}, ""},
-		"a group":                         {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "group dev"},
-		"everybody":                       {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, "group system:authenticated"},
-		"the tenant's group":              {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
-		"another tenant's":                {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:globex"}, ""},
-		"a group has no user":             {group, rbacv1.Subject{Kind: rbacv1.UserKind, Name: ""}, ""},
-		"a group has no tenant's":         {group, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, ""},
-		"the account":                     {robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, "service account acme--web/robot"},
-		"the account of another one":      {robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "globex--shop", Name: "robot"}, ""},
-		"an account of the binding's":     {robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, "service account acme--web/robot"},
-		"the account by its user":         {robot, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:serviceaccount:acme--web:robot"}, "user system:serviceaccount:acme--web:robot"},
-		"all accounts of the namespace":   {robot, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:acme--web"}, "group system:serviceaccounts:acme--web"},
-		"all accounts of another one":     {robot, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:globex--shop"}, ""},
-		"a user is no service account":    {user, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "alice"}, ""},
-		"a subject of an unknown kind":    {user, rbacv1.Subject{Kind: "Person", Name: "alice"}, ""},
-		"of a tenant, its members' group": {privileges.OfTenant(acme), rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
+		"the user":             {user, rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "user alice"},
+		"a group of that name": {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "alice"}, ""},
+		"a group":              {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "group dev"},
+		"everybody": {
+			user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, "group system:authenticated",
+		},
+		"the tenant's group":      {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme"},
+		"another tenant's":        {user, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:globex"}, ""},
+		"a group has no user":     {group, rbacv1.Subject{Kind: rbacv1.UserKind, Name: ""}, ""},
+		"a group has no tenant's": {group, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, ""},
+		"the account": {
+			robot,
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"},
+			"service account acme--web/robot",
+		},
+		"the account of another one": {
+			robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "globex--shop", Name: "robot"}, "",
+		},
+		"an account of the binding's": {
+			robot, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: "robot"}, "service account acme--web/robot",
+		},
+		"the account by its user": {
+			robot,
+			rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:serviceaccount:acme--web:robot"},
+			"user system:serviceaccount:acme--web:robot",
+		},
+		"all accounts of the namespace": {
+			robot,
+			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:acme--web"},
+			"group system:serviceaccounts:acme--web",
+		},
+		"all accounts of another one": {
+			robot, rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:globex--shop"}, "",
+		},
+		"a user is no service account": {
+			user, rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "alice"}, "",
+		},
+		"a subject of an unknown kind": {user, rbacv1.Subject{Kind: "Person", Name: "alice"}, ""},
+		"of a tenant, its members' group": {
+			privileges.OfTenant(acme), rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "group tenant:acme",
+		},
 	} {
 		s := simulator.NewSnapshot()
 		b := &simulator.Binding{Namespace: "acme--web", Name: "b", Subjects: []rbacv1.Subject{c.to}}
@@ -123,7 +154,9 @@ func TestListRoles(t *testing.T) {
 	s.Roles[simulator.Key{Name: "apps"}] = &simulator.Role{Labels: chosen}
 	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{Labels: map[string]string{"to": "edit"}}
 	s.Roles[simulator.Key{Namespace: "web", Name: "local"}] = &simulator.Role{Labels: chosen}
-	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "view"}, {Kind: "ClusterRole", Name: "gone"}, {Kind: "Role", Name: "closed"}} {
+	for _, ref := range []rbacv1.RoleRef{
+		{Kind: "ClusterRole", Name: "view"}, {Kind: "ClusterRole", Name: "gone"}, {Kind: "Role", Name: "closed"},
+	} {
 		s.Bindings = append(s.Bindings, &simulator.Binding{
 			Namespace: "web",
 			Name:      "by-" + ref.Name,
@@ -157,7 +190,8 @@ func TestListRoles(t *testing.T) {
 		got = append(got, text)
 	}
 	want := []string{
-		"ClusterRole /gone from  missing by web/by-gone made here", "ClusterRole /view from apps,pods by a/again by web/by-view made here",
+		"ClusterRole /gone from  missing by web/by-gone made here",
+		"ClusterRole /view from apps,pods by a/again by web/by-view made here",
 		"Role web/closed from  unread by web/by-closed made here",
 	}
 	if !slices.Equal(got, want) {
@@ -202,19 +236,41 @@ func TestListGrants(t *testing.T) {
 		who    *privileges.Holder
 		want   string
 	}{
-		"counts":               {nil, alice, "globex: "},
-		"by a group":           {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"dev"}}), alice, "globex: "},
-		"another group":        {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"ops"}}), alice, "none"},
-		"another user":         {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"carol"}}), alice, "none"},
-		"another tenant's":     {from(v1alpha1.AccessGrantFrom{Tenant: "initech", Users: []string{"alice"}}), alice, "none"},
-		"no tenant is known":   {nil, privileges.OfUser("alice", nil, tenant.ID{}), "none"},
-		"it is no grant":       {func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"*"} }, alice, "none"},
-		"to a service account": {from(v1alpha1.AccessGrantFrom{Tenant: "acme", ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--web", Name: "robot"}}}), privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")), "globex: "},
-		"to another account":   {from(v1alpha1.AccessGrantFrom{Tenant: "acme", ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--db", Name: "robot"}}}), privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")), "none"},
-		"expires later":        {until(now.Add(time.Second)), alice, "globex: "},
-		"expires now":          {until(now), alice, "globex: it has expired"},
-		"nobody made it":       {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil }, alice, "globex: the namespace has another owner than when it was made"},
-		"the owner is another": {func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "initech" }, alice, "globex: the namespace has another owner than when it was made"},
+		"counts":             {nil, alice, "globex: "},
+		"by a group":         {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"dev"}}), alice, "globex: "},
+		"another group":      {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Groups: []string{"ops"}}), alice, "none"},
+		"another user":       {from(v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"carol"}}), alice, "none"},
+		"another tenant's":   {from(v1alpha1.AccessGrantFrom{Tenant: "initech", Users: []string{"alice"}}), alice, "none"},
+		"no tenant is known": {nil, privileges.OfUser("alice", nil, tenant.ID{}), "none"},
+		"it is no grant":     {func(g *v1alpha1.AccessGrant) { g.Spec.To[0].Verbs = []string{"*"} }, alice, "none"},
+		"to a service account": {
+			from(v1alpha1.AccessGrantFrom{
+				Tenant:          "acme",
+				ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--web", Name: "robot"}},
+			}),
+			privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")),
+			"globex: ",
+		},
+		"to another account": {
+			from(v1alpha1.AccessGrantFrom{
+				Tenant:          "acme",
+				ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "acme--db", Name: "robot"}},
+			}),
+			privileges.OfServiceAccount("acme--web", "robot", tenanttest.ID(t, "acme")),
+			"none",
+		},
+		"expires later": {until(now.Add(time.Second)), alice, "globex: "},
+		"expires now":   {until(now), alice, "globex: it has expired"},
+		"nobody made it": {
+			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil },
+			alice,
+			"globex: the namespace has another owner than when it was made",
+		},
+		"the owner is another": {
+			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "initech" },
+			alice,
+			"globex: the namespace has another owner than when it was made",
+		},
 		"not accepted": {func(g *v1alpha1.AccessGrant) {
 			g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse}}
 		}, alice, "globex: its grantor may not do this himself any more"},
@@ -248,7 +304,8 @@ func TestHostileNames(t *testing.T) {
 	if err := l.WriteTree(output.NewScreen(&tree)); err != nil || strings.ContainsAny(tree.String(), "\x1b\u202e") {
 		t.Errorf("the tree: %v\n%q", err, tree.String())
 	}
-	if err := privileges.WriteHTML(&page, []*privileges.Listing{l}); err != nil || strings.Contains(page.String(), "<script>alert") {
+	if err := privileges.WriteHTML(&page, []*privileges.Listing{l}); err != nil ||
+		strings.Contains(page.String(), "<script>alert") {
 		t.Errorf("the page: %v", err)
 	}
 	if !strings.Contains(page.String(), "&lt;script&gt;") {
@@ -291,7 +348,13 @@ func TestTreeSays(t *testing.T) {
 		},
 	}
 	l.Lines = []int{7}
-	l.Reviews = []privileges.Review{{Namespace: "n", Incomplete: true, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}}}}
+	l.Reviews = []privileges.Review{
+		{
+			Namespace:  "n",
+			Incomplete: true,
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}},
+		},
+	}
 	nothing := &privileges.Listing{Identity: privileges.OfServiceAccount("n", "robot", tenant.ID{})}
 	unread := &privileges.Listing{Identity: privileges.OfTenant(tenanttest.ID(t, "acme")), Unread: []string{"Roles"}}
 	for _, c := range []struct {
@@ -301,8 +364,10 @@ func TestTreeSays(t *testing.T) {
 		{
 			l,
 			[]string{
-				"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b", "Role n/r (you may not read it)",
-				"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)", "h of tenant globex (does not count: it ended)",
+				"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b",
+				"Role n/r (you may not read it)",
+				"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)",
+				"h of tenant globex (does not count: it ended)",
 				"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme",
 			},
 			[]string{"nothing is bound", "not given"},
@@ -314,8 +379,11 @@ func TestTreeSays(t *testing.T) {
 		if err := c.l.WriteTree(&output.Screen{Writer: &tree, Width: 500}); err != nil {
 			t.Fatal(err)
 		}
-		missing := slices.DeleteFunc(slices.Clone(c.wants), func(text string) bool { return strings.Contains(tree.String(), text) })
-		if i := slices.IndexFunc(c.wantNo, func(text string) bool { return strings.Contains(tree.String(), text) }); i >= 0 || len(missing) > 0 {
+		missing := slices.DeleteFunc(slices.Clone(c.wants), func(text string) bool {
+			return strings.Contains(tree.String(), text)
+		})
+		if i := slices.IndexFunc(c.wantNo, func(text string) bool { return strings.Contains(tree.String(), text) }); i >= 0 ||
+			len(missing) > 0 {
 			t.Errorf("the tree\n%s\nlacks %q, and says what it should not (%d)", &tree, missing, i)
 		}
 	}

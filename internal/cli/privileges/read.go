@@ -44,7 +44,9 @@ type Selection struct {
 
 // Read reads from the cluster. A kind that the caller may not list is left out and named in Unread. read is
 // told of the number of objects so far.
-func Read(ctx context.Context, config *rest.Config, s Selection, read func(objects int64)) (*simulator.Snapshot, error) {
+func Read(
+	ctx context.Context, config *rest.Config, s Selection, read func(objects int64),
+) (*simulator.Snapshot, error) {
 	fast := rest.CopyConfig(config)
 	fast.ContentType, fast.AcceptContentTypes = protobuf, protobuf+",application/json"
 	k, err := kubernetes.NewForConfig(fast)
@@ -58,8 +60,16 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 	r := &reader{snapshot: simulator.NewSnapshot(), keep: s.Keep, told: read}
 	roles, bindings := k.RbacV1().Roles(s.Namespace), k.RbacV1().RoleBindings(s.Namespace)
 	lists := []kindList{
-		{"Namespaces", false, func(o metav1.ListOptions) (runtime.Object, error) { return k.CoreV1().Namespaces().List(ctx, o) }},
-		{"ClusterRoles", false, func(o metav1.ListOptions) (runtime.Object, error) { return k.RbacV1().ClusterRoles().List(ctx, o) }},
+		{
+			"Namespaces",
+			false,
+			func(o metav1.ListOptions) (runtime.Object, error) { return k.CoreV1().Namespaces().List(ctx, o) },
+		},
+		{
+			"ClusterRoles",
+			false,
+			func(o metav1.ListOptions) (runtime.Object, error) { return k.RbacV1().ClusterRoles().List(ctx, o) },
+		},
 		{"Roles", false, func(o metav1.ListOptions) (runtime.Object, error) { return roles.List(ctx, o) }},
 		{"ClusterRoleBindings", false, func(o metav1.ListOptions) (runtime.Object, error) {
 			return k.RbacV1().ClusterRoleBindings().List(ctx, o)
@@ -68,11 +78,14 @@ func Read(ctx context.Context, config *rest.Config, s Selection, read func(objec
 	}
 	custom := func(kind string, of schema.GroupVersionResource, namespace string) {
 		client := d.Resource(of).Namespace(namespace)
-		lists = append(lists, kindList{kind, of.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }})
+		lists = append(lists, kindList{
+			kind, of.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
+		})
 	}
 	custom("Tenants", v1alpha1.Resource(v1alpha1.ResourceTenants), "")
 	if s.Scopes {
-		custom("CustomResourceDefinitions", schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
+		custom("CustomResourceDefinitions",
+			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
 		custom("RetiredTenants", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "")
 		custom("TenantQuotas", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "")
 	}
@@ -110,7 +123,9 @@ func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	case slices.Contains([]string{"Namespaces", "Roles", "RoleBindings", "AccessGrants"}, kind):
 		return metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String()}
 	case kind == "Tenants" || kind == "TenantQuotas":
-		return metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()}
+		return metav1.ListOptions{
+			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String(),
+		}
 	}
 	return metav1.ListOptions{}
 }

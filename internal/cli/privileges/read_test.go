@@ -94,7 +94,8 @@ func TestRead(t *testing.T) {
 		corePath + "namespaces?2":         list("Namespace", "", named("db")),
 		rbacPath + "clusterroles":         denied("clusterroles"),
 		rbacPath + "namespaces/web/roles": list("Role", "", named("r")),
-		rbacPath + "namespaces/web/rolebindings": list("RoleBinding", "", named("kept", "roleRef", map[string]any{"kind": "Role", "name": "r"}),
+		rbacPath + "namespaces/web/rolebindings": list("RoleBinding", "",
+			named("kept", "roleRef", map[string]any{"kind": "Role", "name": "r"}),
 			named("other", "roleRef", map[string]any{"kind": "Role", "name": "s"})),
 		ownPath + "tenantquotas":                apierrors.NewNotFound(schema.GroupResource{Resource: "tenantquotas"}, ""),
 		ownPath + "namespaces/web/accessgrants": denied("accessgrants"),
@@ -117,7 +118,8 @@ func TestRead(t *testing.T) {
 	if want := []string{"ClusterRoles", "AccessGrants"}; !slices.Equal(s.Unread, want) {
 		t.Errorf("unread %v; want %v", s.Unread, want)
 	}
-	if s.Namespaces["web"] == nil || s.Namespaces["db"] == nil || s.Roles[simulator.Key{Namespace: "web", Name: "r"}] == nil || len(s.Scopes) != 1 {
+	if s.Namespaces["web"] == nil || s.Namespaces["db"] == nil ||
+		s.Roles[simulator.Key{Namespace: "web", Name: "r"}] == nil || len(s.Scopes) != 1 {
 		t.Errorf("namespaces %v, roles %v, scopes %v", s.Namespaces, s.Roles, s.Scopes)
 	}
 	if len(s.Bindings) != 1 || s.Bindings[0].Name != "kept" {
@@ -132,7 +134,10 @@ func TestRead(t *testing.T) {
 
 // TestReadLess: an empty selection reads every binding, and no kind of kubetenant except Tenants.
 func TestReadLess(t *testing.T) {
-	config, asked := apiServer(t, map[string]any{rbacPath + "rolebindings": list("RoleBinding", "", named("any", "roleRef", map[string]any{"kind": "Role", "name": "s"}))})
+	config, asked := apiServer(t, map[string]any{
+		rbacPath +
+			"rolebindings": list("RoleBinding", "", named("any", "roleRef", map[string]any{"kind": "Role", "name": "s"})),
+	})
 	s, err := privileges.Read(t.Context(), config, privileges.Selection{}, nil)
 	if err != nil || len(s.Bindings) != 1 {
 		t.Fatalf("%+v, %v", s, err)
@@ -170,7 +175,9 @@ func TestReadProgress(t *testing.T) {
 	config, _ := apiServer(t, map[string]any{rbacPath + "rolebindings": list("RoleBinding", "", items...)})
 	var told []int64
 	keep := func(*simulator.Snapshot, *simulator.Binding) bool { return false }
-	s, err := privileges.Read(t.Context(), config, privileges.Selection{Keep: keep}, func(n int64) { told = append(told, n) })
+	s, err := privileges.Read(t.Context(), config, privileges.Selection{Keep: keep}, func(n int64) {
+		told = append(told, n)
+	})
 	if err != nil || len(s.Bindings) > 0 || !slices.Equal(told, []int64{1000, 2000}) {
 		t.Errorf("told %v, %d bindings, %v", told, len(s.Bindings), err)
 	}
@@ -186,7 +193,8 @@ func TestReadQuotas(t *testing.T) {
 			"spec":       map[string]any{"tenant": of},
 		}
 	}
-	config, _ := apiServer(t, map[string]any{ownPath + "tenantquotas": list("TenantQuota", "", quota("good", "acme"), quota("bad", "NO/tenant"))})
+	config, _ := apiServer(t,
+		map[string]any{ownPath + "tenantquotas": list("TenantQuota", "", quota("good", "acme"), quota("bad", "NO/tenant"))})
 	s, err := privileges.Read(t.Context(), config, privileges.Selection{Scopes: true}, nil)
 	if err != nil {
 		t.Fatal(err)

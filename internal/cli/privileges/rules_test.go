@@ -54,7 +54,9 @@ func TestOnlyNamed(t *testing.T) {
 		"one of them":        {secretsIn("acme--web", "b"), []string{eves}},
 		"another":            {secretsIn("acme--web", "c"), nil},
 		"in another's space": {secretsIn("globex--shop", "a"), nil},
-		"a path":             {&privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil},
+		"a path": {
+			&privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}, nil,
+		},
 	} {
 		if got := answers(t, boundary(t, shop(t), named...), c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
@@ -67,7 +69,8 @@ func TestPathsAreTheClusters(t *testing.T) {
 	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
 	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
 	b := boundary(t, shop(t), append(may("all", "eve", "", metrics), may("one", "mallory", "acme--web", metrics)...)...)
-	if got, want := answers(t, b, q), []string{"eve by ClusterRoleBinding all in the whole cluster only "}; !slices.Equal(got, want) {
+	if got, want := answers(t, b, q),
+		[]string{"eve by ClusterRoleBinding all in the whole cluster only "}; !slices.Equal(got, want) {
 		t.Errorf("%q; want %q", got, want)
 	}
 }
@@ -101,7 +104,11 @@ func TestGranted(t *testing.T) {
 			g.Spec.Expires = &metav1.Time{}
 			g.Spec.Expires.Time = g.Spec.Expires.AddDate(2000, 0, 0)
 		}, secretsIn("globex--shop", ""), nil},
-		"by another owner": {func(g *v1alpha1.AccessGrant) { to("secrets")(g); g.Spec.Grantor.Owner = "initech" }, secretsIn("globex--shop", ""), nil},
+		"by another owner": {
+			func(g *v1alpha1.AccessGrant) { to("secrets")(g); g.Spec.Grantor.Owner = "initech" },
+			secretsIn("globex--shop", ""),
+			nil,
+		},
 	} {
 		if got := answers(t, boundary(t, shop(t), grant(t, "g", c.change)), c.q); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
@@ -115,8 +122,10 @@ func TestByPolicy(t *testing.T) {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}`
 	}
 	policy, err := abac.Parse([]byte(strings.Join([]string{
-		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets","namespace":"globex--shop","readonly":true`),
-		line(`"group":"auditors","tenant":"*","space":"*","apiGroup":"","resource":"secrets","namespace":"*","readonly":true`),
+		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets",` +
+			`"namespace":"globex--shop","readonly":true`),
+		line(`"group":"auditors","tenant":"*","space":"*","apiGroup":"","resource":"secrets","namespace":"*",` +
+			`"readonly":true`),
 		line(`"user":"bob","tenant":"acme","space":"globex","apiGroup":"","resource":"pods","namespace":"globex--shop"`),
 		line(`"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"*","namespace":"globex--shop"`),
 	}, "\n")))
@@ -134,12 +143,15 @@ func TestByPolicy(t *testing.T) {
 	}
 	everywhere := secretsIn("", "")
 	everywhere.Everywhere = true
-	const auditors, alice = "auditors of any (in its own namespaces) by line 2 of the policy file in ", "alice of acme by line 1 of the policy file in "
+	const auditors, alice = "auditors of any (in its own namespaces) by line 2 of the policy file in ",
+		"alice of acme by line 1 of the policy file in "
 	for name, c := range map[string]struct {
 		q    *privileges.Action
 		want []string
 	}{
-		"where both count":    {secretsIn("globex--shop", ""), []string{auditors + "namespace globex--shop", alice + "namespace globex--shop"}},
+		"where both count": {
+			secretsIn("globex--shop", ""), []string{auditors + "namespace globex--shop", alice + "namespace globex--shop"},
+		},
 		"where one does":      {secretsIn("acme--web", ""), []string{auditors + "namespace acme--web"}},
 		"what is in no place": {secretsIn("", ""), []string{auditors + "the whole cluster"}},
 		"in nobody's":         {secretsIn("nobodys", ""), nil},
@@ -173,7 +185,11 @@ func TestScopeOfAnswers(t *testing.T) {
 		{rbacv1.GroupKind, "tenant:acme", "", "in all namespaces of the tenant only "},
 		{rbacv1.UserKind, "eve", "acme", ", limited to acme only "},
 	} {
-		b := &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"}, Subjects: []rbacv1.Subject{{Kind: c.kind, Name: c.name}}}
+		b := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "b"},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "secrets"},
+			Subjects:   []rbacv1.Subject{{Kind: c.kind, Name: c.name}},
+		}
 		if c.scope != "" {
 			b.Annotations = map[string]string{tenant.ScopeAnnotation: c.scope}
 		}

@@ -43,7 +43,8 @@ func SubjectsOf(g *v1alpha1.AccessGrant) []Subject {
 		all = append(all, Subject{rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name}})
 	}
 	for _, account := range from.ServiceAccounts {
-		all = append(all, Subject{rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace}})
+		all = append(all,
+			Subject{rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Name: account.Name, Namespace: account.Namespace}})
 	}
 	return all
 }
@@ -72,7 +73,8 @@ func (s Subject) isAnybodys() bool {
 	switch {
 	case areAccounts || s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, tenant.GroupPrefix):
 		return false
-	case s.Kind == rbacv1.GroupKind && (s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup):
+	case s.Kind == rbacv1.GroupKind &&
+		(s.Name == user.AllAuthenticated || s.Name == serviceaccount.AllServiceAccountsGroup):
 		return true
 	}
 	return !strings.HasPrefix(s.Name, "system:")
@@ -81,7 +83,9 @@ func (s Subject) isAnybodys() bool {
 // Candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in the
 // namespace: the subject's own, else the namespace's owner, and the system tenant. anybodys says that callers of
 // every tenant may be called so.
-func (s Subject) Candidates(ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string) (all []tenant.ID, anybodys bool) {
+func (s Subject) Candidates(
+	ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string,
+) (all []tenant.ID, anybodys bool) {
 	group, isTenants := strings.CutPrefix(s.Name, tenant.GroupPrefix)
 	home, areAccounts := s.accounts()
 	switch {
@@ -113,7 +117,8 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 		Extra:  map[string][]string{tenant.ExtraKey: {id.String()}},
 	}
 	account := func(namespace, name string) {
-		u.Name, u.Groups = serviceaccount.MakeUsername(namespace, name), append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)
+		u.Name, u.Groups = serviceaccount.MakeUsername(namespace, name),
+			append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)
 	}
 	home, areAccounts := s.accounts()
 	switch {
@@ -140,11 +145,13 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 // could be anybody's, and a default binding may have got further subjects.
 func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
 	if s.Kind == rbacv1.ServiceAccountKind {
-		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name && (b.Name == "system:controller:"+s.Name || b.Name == "system:"+s.Name)
+		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name &&
+			(b.Name == "system:controller:"+s.Name || b.Name == "system:"+s.Name)
 	}
 	if s.Kind == rbacv1.GroupKind && s.Name == user.SystemPrivilegedGroup {
 		return b.Namespace == "" && b.Name == "cluster-admin"
 	}
-	everybodys := s.Name == user.AllAuthenticated || s.Name == user.AllUnauthenticated || strings.HasPrefix(s.Name, serviceaccount.AllServiceAccountsGroup)
+	everybodys := s.Name == user.AllAuthenticated || s.Name == user.AllUnauthenticated ||
+		strings.HasPrefix(s.Name, serviceaccount.AllServiceAccountsGroup)
 	return strings.HasPrefix(b.RoleRef.Name, "system:") && strings.HasPrefix(s.Name, "system:") && !everybodys
 }

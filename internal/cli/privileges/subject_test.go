@@ -42,13 +42,34 @@ func TestCaller(t *testing.T) {
 		"a user":             {rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, "", "alice", all()},
 		"a group":            {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, "", "somebody", all("dev")},
 		"the tenant's group": {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "tenant:acme"}, "", "somebody", all()},
-		"an account":         {rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "web", Name: "robot"}, "db", "system:serviceaccount:web:robot", all("system:serviceaccounts", "system:serviceaccounts:web")},
-		"all of a namespace": {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:web"}, "db", "system:serviceaccount:web:any", all("system:serviceaccounts", "system:serviceaccounts:web")},
-		"all accounts":       {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}, "db", "system:serviceaccount:db:any", all("system:serviceaccounts", "system:serviceaccounts:db")},
-		"all, of no place":   {rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"}, "", "somebody", all("system:serviceaccounts")},
+		"an account": {
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "web", Name: "robot"},
+			"db",
+			"system:serviceaccount:web:robot",
+			all("system:serviceaccounts", "system:serviceaccounts:web"),
+		},
+		"all of a namespace": {
+			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:web"},
+			"db",
+			"system:serviceaccount:web:any",
+			all("system:serviceaccounts", "system:serviceaccounts:web"),
+		},
+		"all accounts": {
+			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"},
+			"db",
+			"system:serviceaccount:db:any",
+			all("system:serviceaccounts", "system:serviceaccounts:db"),
+		},
+		"all, of no place": {
+			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts"},
+			"",
+			"somebody",
+			all("system:serviceaccounts"),
+		},
 	} {
 		u := privileges.SubjectOf(c.s, "").Caller(acme, c.in)
-		if u.Name != c.user || !slices.Equal(u.Groups, c.groups) || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+		if u.Name != c.user || !slices.Equal(u.Groups, c.groups) ||
+			!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 			t.Errorf("%s: %+v; want %s in %v", name, u, c.user, c.groups)
 		}
 	}
@@ -67,11 +88,23 @@ func TestIdentity(t *testing.T) {
 		groups []string
 		extra  []string
 	}{
-		"a user":             {privileges.OfUser("alice", []string{"dev"}, acme), "alice", []string{"dev", "system:authenticated", "tenant:acme"}, []string{"acme"}},
-		"who says it all":    {privileges.OfUser("alice", []string{"tenant:acme", "system:authenticated"}, acme), "alice", []string{"tenant:acme", "system:authenticated"}, []string{"acme"}},
+		"a user": {
+			privileges.OfUser("alice", []string{"dev"}, acme),
+			"alice",
+			[]string{"dev", "system:authenticated", "tenant:acme"},
+			[]string{"acme"},
+		},
+		"who says it all": {
+			privileges.OfUser("alice", []string{"tenant:acme", "system:authenticated"}, acme),
+			"alice",
+			[]string{"tenant:acme", "system:authenticated"},
+			[]string{"acme"},
+		},
 		"of no known tenant": {privileges.OfUser("alice", nil, tenant.ID{}), "alice", []string{"system:authenticated"}, nil},
-		"a group":            {privileges.OfGroup("dev", acme), "", []string{"dev", "system:authenticated", "tenant:acme"}, []string{"acme"}},
-		"a tenant":           {privileges.OfTenant(acme), "", []string{"system:authenticated", "tenant:acme"}, []string{"acme"}},
+		"a group": {
+			privileges.OfGroup("dev", acme), "", []string{"dev", "system:authenticated", "tenant:acme"}, []string{"acme"},
+		},
+		"a tenant": {privileges.OfTenant(acme), "", []string{"system:authenticated", "tenant:acme"}, []string{"acme"}},
 		"an account": {
 			privileges.OfServiceAccount("acme--web", "robot", acme), "system:serviceaccount:acme--web:robot",
 			[]string{"system:serviceaccounts", "system:serviceaccounts:acme--web", "system:authenticated", "tenant:acme"},
@@ -79,7 +112,8 @@ func TestIdentity(t *testing.T) {
 		},
 	} {
 		u := c.i.Info()
-		if u.GetName() != c.user || !slices.Equal(u.GetGroups(), c.groups) || !slices.Equal(u.GetExtra()[tenant.ExtraKey], c.extra) {
+		if u.GetName() != c.user || !slices.Equal(u.GetGroups(), c.groups) ||
+			!slices.Equal(u.GetExtra()[tenant.ExtraKey], c.extra) {
 			t.Errorf("%s: %+v; want %s in %v", name, u, c.user, c.groups)
 		}
 	}
@@ -96,21 +130,83 @@ func TestIsDefault(t *testing.T) {
 		s                 rbacv1.Subject
 		want              bool
 	}{
-		"masters":                           {"cluster-admin", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, true},
-		"masters by another binding":        {"more", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, false},
-		"masters in a namespace":            {"cluster-admin", "cluster-admin", "web", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, false},
-		"somebody else by cluster-admin":    {"cluster-admin", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, false},
-		"a component":                       {"system:kube-scheduler", "system:kube-scheduler", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-scheduler"}, true},
-		"a person by a component's":         {"system:kube-scheduler", "system:kube-scheduler", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, false},
-		"a component by a role of one's":    {"b", "mine", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-scheduler"}, false},
-		"everybody":                         {"system:basic-user", "system:basic-user", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"}, false},
-		"nobody known":                      {"system:discovery", "system:discovery", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:unauthenticated"}, false},
-		"all accounts":                      {"system:x", "system:x", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:web"}, false},
-		"a controller":                      {"system:controller:job", "system:controller:job", "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "job"}, true},
-		"another component's account":       {"system:kube-dns", "system:kube-dns", "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "kube-dns"}, true},
-		"a controller's name elsewhere":     {"system:controller:job", "system:controller:job", "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "web", Name: "job"}, false},
-		"another account by a controller":   {"system:controller:job", "system:controller:job", "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "other"}, false},
-		"a controller's account, a big one": {"system:controller:job", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "job"}, false},
+		"masters": {
+			"cluster-admin", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, true,
+		},
+		"masters by another binding": {
+			"more", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, false,
+		},
+		"masters in a namespace": {
+			"cluster-admin", "cluster-admin", "web", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:masters"}, false,
+		},
+		"somebody else by cluster-admin": {
+			"cluster-admin", "cluster-admin", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "dev"}, false,
+		},
+		"a component": {
+			"system:kube-scheduler",
+			"system:kube-scheduler",
+			"",
+			rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-scheduler"},
+			true,
+		},
+		"a person by a component's": {
+			"system:kube-scheduler", "system:kube-scheduler", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "alice"}, false,
+		},
+		"a component by a role of one's": {
+			"b", "mine", "", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "system:kube-scheduler"}, false,
+		},
+		"everybody": {
+			"system:basic-user",
+			"system:basic-user",
+			"",
+			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:authenticated"},
+			false,
+		},
+		"nobody known": {
+			"system:discovery",
+			"system:discovery",
+			"",
+			rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:unauthenticated"},
+			false,
+		},
+		"all accounts": {
+			"system:x", "system:x", "", rbacv1.Subject{Kind: rbacv1.GroupKind, Name: "system:serviceaccounts:web"}, false,
+		},
+		"a controller": {
+			"system:controller:job",
+			"system:controller:job",
+			"",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "job"},
+			true,
+		},
+		"another component's account": {
+			"system:kube-dns",
+			"system:kube-dns",
+			"",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "kube-dns"},
+			true,
+		},
+		"a controller's name elsewhere": {
+			"system:controller:job",
+			"system:controller:job",
+			"",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "web", Name: "job"},
+			false,
+		},
+		"another account by a controller": {
+			"system:controller:job",
+			"system:controller:job",
+			"",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "other"},
+			false,
+		},
+		"a controller's account, a big one": {
+			"system:controller:job",
+			"cluster-admin",
+			"",
+			rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: "kube-system", Name: "job"},
+			false,
+		},
 	} {
 		b := &simulator.Binding{Namespace: c.in, Name: c.binding, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: c.role}}
 		if got := privileges.IsDefault(b, c.s); got != c.want {

@@ -31,9 +31,15 @@ func listing() *privileges.Listing {
 			Groups: []string{"dev", "system:authenticated"},
 		},
 		Roles: []privileges.Held{{
-			Kind:  "ClusterRole",
-			Name:  "edit",
-			Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "list"}, APIGroups: []string{"apps"}, Resources: []string{"deployments", "statefulsets", "daemonsets"}}},
+			Kind: "ClusterRole",
+			Name: "edit",
+			Rules: []rbacv1.PolicyRule{
+				{
+					Verbs:     []string{"get", "list"},
+					APIGroups: []string{"apps"},
+					Resources: []string{"deployments", "statefulsets", "daemonsets"},
+				},
+			},
 			Bindings: []privileges.HeldBinding{{
 				Kind:      "RoleBinding",
 				Namespace: "acme--web",
@@ -64,7 +70,8 @@ func TestNarrow(t *testing.T) {
 		}
 		for line := range strings.Lines(b.String()) {
 			// The least room that text has, behind what leads to it.
-			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > max(width, 24+16) && strings.Count(strings.TrimLeft(line, " │├└─"), " ") > 0 {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > max(width, 24+16) &&
+				strings.Count(strings.TrimLeft(line, " │├└─"), " ") > 0 {
 				t.Errorf("width %d: %d columns: %q", width, n, line)
 			}
 		}

@@ -68,7 +68,9 @@ type Boundary struct {
 
 // NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it. lines, which may
 // be nil, are its policy file's.
-func NewBoundary(ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy) (*Boundary, error) {
+func NewBoundary(
+	ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy,
+) (*Boundary, error) {
 	without := *config
 	without.Authorization.ABAC = nil // lines are asked by themselves, to say which
 	all := authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
@@ -177,7 +179,8 @@ func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool
 }
 
 func compareAnswers(a, b Answer) int {
-	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Scope, b.Scope),
+	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+		cmp.Compare(a.Scope, b.Scope),
 		cmp.Compare(a.By, b.By))
 }
 
@@ -249,7 +252,9 @@ func (b *Boundary) heldIn(binding *simulator.Binding) []string {
 
 // letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own. Whom a grant lets in, a
 // binding does not.
-func (b *Boundary) letsTenant(ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action) bool {
+func (b *Boundary) letsTenant(
+	ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action,
+) bool {
 	if q.Everywhere && asked.Namespace == "" && !id.IsSystem() {
 		asked.Namespace = b.homes[id.String()]
 	}

@@ -29,7 +29,10 @@ func shop(t *testing.T) *simulator.Snapshot {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}
 	}
 	role := func(name, verb, resource string) runtime.Object {
-		return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}}}
+		return &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{Verbs: []string{verb}, APIGroups: []string{""}, Resources: []string{resource}}},
+		}
 	}
 	ref := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
 	subject := func(kind, name string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: kind, Name: name}} }
@@ -37,20 +40,35 @@ func shop(t *testing.T) *simulator.Snapshot {
 		return &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: ref(role), Subjects: to}
 	}
 	s, err := simulator.NewSnapshot().With(
-		namespace("acme--web", map[string]string{tenant.Label: "acme"}), namespace("globex--shop", map[string]string{tenant.Label: "globex"}),
+		namespace("acme--web", map[string]string{tenant.Label: "acme"}),
+		namespace("globex--shop", map[string]string{tenant.Label: "globex"}),
 		namespace("nobodys", map[string]string{tenant.Label: ""}), namespace("kube-system", nil),
 		role("view", "get", "pods"), role("secrets", "get", "secrets"),
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "alice"}, RoleRef: ref("view"), Subjects: subject(rbacv1.UserKind, "alice")},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "robot"}, RoleRef: ref("view"), Subjects: subject(rbacv1.ServiceAccountKind, "robot")},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "alice"},
+			RoleRef:    ref("view"),
+			Subjects:   subject(rbacv1.UserKind, "alice"),
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "robot"},
+			RoleRef:    ref("view"),
+			Subjects:   subject(rbacv1.ServiceAccountKind, "robot"),
+		},
 		&rbacv1.RoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "foreign"},
 			RoleRef:    ref("view"),
 			Subjects:   subject(rbacv1.GroupKind, "system:serviceaccounts:globex--shop"),
 		},
-		&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "other"}, RoleRef: ref("secrets"), Subjects: subject(rbacv1.UserKind, "carol")},
-		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")), bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "other"},
+			RoleRef:    ref("secrets"),
+			Subjects:   subject(rbacv1.UserKind, "carol"),
+		},
+		bound("auditors", "view", subject(rbacv1.GroupKind, "auditors")),
+		bound("acme", "view", subject(rbacv1.GroupKind, "tenant:acme")),
 		bound("accounts", "view", subject(rbacv1.GroupKind, "system:serviceaccounts:nobodys")),
-		bound("homeless", "view", subject(rbacv1.ServiceAccountKind, "robot")), // a server refuses such a subject; a file may hold it
+		// a server refuses such a subject; a file may hold it
+		bound("homeless", "view", subject(rbacv1.ServiceAccountKind, "robot")),
 		bound("lost", "missing", subject(rbacv1.UserKind, "dave")))
 	if err != nil {
 		t.Fatal(err)
@@ -155,14 +173,51 @@ func TestWhoCanByLimits(t *testing.T) {
 		annotations    map[string]string
 		web, all, free string // who may read secrets in acme--web, over all, and by the server's own evaluator in acme--web
 	}{
-		"no limit":                     {nil, "erin of acme,system in namespace acme--web", "erin of system," + everybody + " in the whole cluster", "erin of acme,system in namespace acme--web"},
-		"its tenants":                  {map[string]string{tenant.ScopeAnnotation: "acme"}, "erin of acme,system in namespace acme--web, limited to acme", "erin of system,acme in the whole cluster, limited to acme", "erin of acme,system in namespace acme--web"},
-		"others":                       {map[string]string{tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
-		"each its own":                 {map[string]string{tenant.ScopeAnnotation: "Tenanted"}, "erin of acme in namespace acme--web", "erin of system," + everybody + " in the whole cluster, limited to Tenanted", "erin of acme,system in namespace acme--web"},
-		"what is not understood":       {map[string]string{tenant.ScopeAnnotation: "acme globex"}, "", "erin of system in the whole cluster, limited to acme globex", "erin of acme,system in namespace acme--web"},
-		"ended":                        {map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"}, "", "", "erin of acme,system in namespace acme--web"},
-		"an end that is not one":       {map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web"},
-		"its tenants, and has not yet": {map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"}, "", "erin of system,globex in the whole cluster, limited to globex", "erin of acme,system in namespace acme--web"},
+		"no limit": {
+			nil,
+			"erin of acme,system in namespace acme--web",
+			"erin of system," + everybody + " in the whole cluster",
+			"erin of acme,system in namespace acme--web",
+		},
+		"its tenants": {
+			map[string]string{tenant.ScopeAnnotation: "acme"},
+			"erin of acme,system in namespace acme--web, limited to acme",
+			"erin of system,acme in the whole cluster, limited to acme",
+			"erin of acme,system in namespace acme--web",
+		},
+		"others": {
+			map[string]string{tenant.ScopeAnnotation: "globex"},
+			"",
+			"erin of system,globex in the whole cluster, limited to globex",
+			"erin of acme,system in namespace acme--web",
+		},
+		"each its own": {
+			map[string]string{tenant.ScopeAnnotation: "Tenanted"},
+			"erin of acme in namespace acme--web",
+			"erin of system," + everybody + " in the whole cluster, limited to Tenanted",
+			"erin of acme,system in namespace acme--web",
+		},
+		"what is not understood": {
+			map[string]string{tenant.ScopeAnnotation: "acme globex"},
+			"",
+			"erin of system in the whole cluster, limited to acme globex",
+			"erin of acme,system in namespace acme--web",
+		},
+		"ended": {
+			map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z"},
+			"",
+			"",
+			"erin of acme,system in namespace acme--web",
+		},
+		"an end that is not one": {
+			map[string]string{tenant.ExpiresAnnotation: "soon"}, "", "", "erin of acme,system in namespace acme--web",
+		},
+		"its tenants, and has not yet": {
+			map[string]string{tenant.ExpiresAnnotation: "2199-01-01T00:00:00Z", tenant.ScopeAnnotation: "globex"},
+			"",
+			"erin of system,globex in the whole cluster, limited to globex",
+			"erin of acme,system in namespace acme--web",
+		},
 	} {
 		s, err := shop(t).With(&rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "erin", Annotations: c.annotations},
@@ -172,7 +227,10 @@ func TestWhoCanByLimits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for evaluator, want := range map[configv1alpha1.Evaluator][2]string{configv1alpha1.EvaluatorIndexed: {c.web, c.all}, configv1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"}} {
+		for evaluator, want := range map[configv1alpha1.Evaluator][2]string{
+			configv1alpha1.EvaluatorIndexed:  {c.web, c.all},
+			configv1alpha1.EvaluatorUpstream: {c.free, "erin of system," + everybody + " in the whole cluster"},
+		} {
 			config, err := (&configv1alpha1.Settings{}).Complete()
 			if err != nil {
 				t.Fatal(err)

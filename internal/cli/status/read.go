@@ -35,7 +35,8 @@ const (
 // webhook service. It returns none if they are not known.
 func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
-		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{LabelSelector: identityLeases})
+		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
+			metav1.ListOptions{LabelSelector: identityLeases})
 		if err != nil {
 			return nil, err
 		}
@@ -46,7 +47,8 @@ func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation
 			}
 		}
 		for _, lease := range leases.Items {
-			if renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]; host != "" && renewed != nil && newest.Sub(renewed.Time) < liveFor {
+			if renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]; host != "" && renewed != nil &&
+				newest.Sub(renewed.Time) < liveFor {
 				names = append(names, host)
 			}
 		}
@@ -59,7 +61,9 @@ func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
+		}) {
 			names = append(names, pod.Name)
 		}
 	}
@@ -82,7 +86,9 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
 	objects := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
 	each := func(selector string) error {
-		pages := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) { return objects.List(ctx, o) }))
+		pages := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
+			return objects.List(ctx, o)
+		}))
 		return pages.EachListItem(ctx, metav1.ListOptions{FieldSelector: selector}, func(o runtime.Object) error {
 			if u, is := o.(*unstructured.Unstructured); is {
 				r.addTenant(u)
@@ -114,7 +120,8 @@ func (r *Report) addTenant(u *unstructured.Unstructured) {
 	for _, c := range conditions {
 		var condition metav1.Condition
 		m, _ := c.(map[string]any)
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(m, &condition) != nil || condition.Type != v1alpha1.ConditionReady {
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(m, &condition) != nil ||
+			condition.Type != v1alpha1.ConditionReady {
 			continue
 		}
 		if condition.Status == metav1.ConditionTrue {

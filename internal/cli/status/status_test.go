@@ -64,7 +64,9 @@ func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
 	}
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
-	return &client.Cluster{Config: &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}}
+	return &client.Cluster{
+		Config: &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }},
+	}
 }
 
 type object = map[string]any
@@ -74,7 +76,10 @@ func list(kind, apiVersion string, items ...any) object {
 }
 
 func configuration(replicas ...string) object {
-	data := object{"hash": "aaa", "tenancy.yaml": `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {mode: Enforce}}`}
+	data := object{
+		"hash":         "aaa",
+		"tenancy.yaml": `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {mode: Enforce}}`,
+	}
 	for _, replica := range replicas {
 		name, hash, _ := strings.Cut(replica, "=")
 		data["replica."+name] = fmt.Sprintf(`{"hash":%q,"version":"v1","since":"2026-11-26T12:00:00Z"}`, hash)
@@ -90,7 +95,10 @@ func lease(host string, age time.Duration) object {
 }
 
 func pod(name, ready string) object {
-	return object{"metadata": object{"name": name}, "status": object{"conditions": []any{object{"type": "Ready", "status": ready}}}}
+	return object{
+		"metadata": object{"name": name},
+		"status":   object{"conditions": []any{object{"type": "Ready", "status": ready}}},
+	}
 }
 
 func aTenant(name, ready string) object {
@@ -117,8 +125,10 @@ const (
 func healthy() answers {
 	a := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
-		"/api/v1/namespaces/kube-system/configmaps/kubetenant-configuration": configuration("eu-1=aaa", "eu-2=aaa", "gone=bbb"),
-		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases":         list("Lease", "coordination.k8s.io/v1", lease("eu-1", 0), lease("eu-2", 10*time.Second), lease("gone", time.Hour)),
+		"/api/v1/namespaces/kube-system/configmaps/kubetenant-configuration": configuration("eu-1=aaa",
+			"eu-2=aaa", "gone=bbb"),
+		"/apis/coordination.k8s.io/v1/namespaces/kube-system/leases": list("Lease", "coordination.k8s.io/v1",
+			lease("eu-1", 0), lease("eu-2", 10*time.Second), lease("gone", time.Hour)),
 		tenantsPath: list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True")),
 	}
 	for _, text := range v1alpha1.Definitions() {
@@ -143,16 +153,43 @@ func TestCollect(t *testing.T) {
 		problems []string
 		unknown  []string
 	}{
-		"healthy":                    {replicas: "eu-1,eu-2"},
-		"a replica differs":          {func(a answers) { a[configPath] = configuration("eu-1=aaa", "eu-2=bbb") }, "eu-1,eu-2", []string{"different configurations: eu-1 aaa; eu-2 bbb"}, nil},
-		"a server publishes nothing": {func(a answers) { a[configPath] = configuration("eu-1=aaa") }, "eu-1,eu-2", []string{"The server eu-2 has not published"}, nil},
-		"nothing is published":       {func(a answers) { delete(a, configPath) }, "", nil, []string{status.PartConfiguration, status.PartReplicas}},
+		"healthy": {replicas: "eu-1,eu-2"},
+		"a replica differs": {
+			func(a answers) { a[configPath] = configuration("eu-1=aaa", "eu-2=bbb") },
+			"eu-1,eu-2",
+			[]string{"different configurations: eu-1 aaa; eu-2 bbb"},
+			nil,
+		},
+		"a server publishes nothing": {
+			func(a answers) { a[configPath] = configuration("eu-1=aaa") },
+			"eu-1,eu-2",
+			[]string{"The server eu-2 has not published"},
+			nil,
+		},
+		"nothing is published": {
+			func(a answers) { delete(a, configPath) }, "", nil, []string{status.PartConfiguration, status.PartReplicas},
+		},
 		"a later release has written": {func(a answers) {
 			a[configPath] = object{"kind": "ConfigMap", "apiVersion": "v1", "data": object{"tenancy.yaml": "x: 1"}}
 		}, "", []string{"cannot read"}, []string{status.PartConfiguration, status.PartReplicas}},
-		"leases may not be read":       {func(a answers) { a["/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"] = nil }, "eu-1,eu-2,gone", nil, []string{status.PartReplicas}},
-		"a definition is missing":      {func(a answers) { delete(a, definitions+"tenantmembers.kubetenant.dev") }, "eu-1,eu-2", []string{"tenantmembers.kubetenant.dev is missing"}, nil},
-		"another project's definition": {func(a answers) { tenantsDefinition(a)["spec"].(object)["scope"] = "Namespaced" }, "eu-1,eu-2", []string{"tenants.kubetenant.dev belongs to another project"}, nil},
+		"leases may not be read": {
+			func(a answers) { a["/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"] = nil },
+			"eu-1,eu-2,gone",
+			nil,
+			[]string{status.PartReplicas},
+		},
+		"a definition is missing": {
+			func(a answers) { delete(a, definitions+"tenantmembers.kubetenant.dev") },
+			"eu-1,eu-2",
+			[]string{"tenantmembers.kubetenant.dev is missing"},
+			nil,
+		},
+		"another project's definition": {
+			func(a answers) { tenantsDefinition(a)["spec"].(object)["scope"] = "Namespaced" },
+			"eu-1,eu-2",
+			[]string{"tenants.kubetenant.dev belongs to another project"},
+			nil,
+		},
 		"a definition that is being deleted": {func(a answers) {
 			tenantsDefinition(a)["metadata"].(object)["deletionTimestamp"] = "2026-11-26T12:00:00Z"
 		}, "eu-1,eu-2", []string{"tenants.kubetenant.dev is being deleted"}, nil},
@@ -161,8 +198,18 @@ func TestCollect(t *testing.T) {
 			spec := version["schema"].(object)["openAPIV3Schema"].(object)["properties"].(object)["spec"].(object)
 			delete(spec["properties"].(object), "access")
 		}, "eu-1,eu-2", []string{"tenants.kubetenant.dev is outdated: it lacks spec.access"}, nil},
-		"a definition that is not established": {func(a answers) { delete(tenantsDefinition(a), "status") }, "eu-1,eu-2", []string{"tenants.kubetenant.dev is not established"}, nil},
-		"definitions may not be read":          {func(a answers) { a[definitions+"tenants.kubetenant.dev"] = nil }, "eu-1,eu-2", nil, []string{status.PartDefinitions}},
+		"a definition that is not established": {
+			func(a answers) { delete(tenantsDefinition(a), "status") },
+			"eu-1,eu-2",
+			[]string{"tenants.kubetenant.dev is not established"},
+			nil,
+		},
+		"definitions may not be read": {
+			func(a answers) { a[definitions+"tenants.kubetenant.dev"] = nil },
+			"eu-1,eu-2",
+			nil,
+			[]string{status.PartDefinitions},
+		},
 		"a Tenant is not ready": {func(a answers) {
 			a[tenantsPath] = list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True"), aTenant("globex", "False"))
 		}, "eu-1,eu-2", []string{"not ready: 1"}, nil},
@@ -172,7 +219,8 @@ func TestCollect(t *testing.T) {
 			c.change(a)
 		}
 		r, err := status.Collect(t.Context(), a.cluster(t, true))
-		if err != nil || r.Installed == nil || !*r.Installed || r.Mode != installation.CompiledIn || r.Versions.Kubernetes != "v1.37.1" {
+		if err != nil || r.Installed == nil || !*r.Installed || r.Mode != installation.CompiledIn ||
+			r.Versions.Kubernetes != "v1.37.1" {
 			t.Errorf("%s: %+v, %v", name, r, err)
 			continue
 		}
@@ -180,8 +228,10 @@ func TestCollect(t *testing.T) {
 		for _, replica := range r.Replicas {
 			names = append(names, replica.Name)
 		}
-		if got := strings.Join(names, ","); got != c.replicas || !slices.Equal(r.Unknown, c.unknown) || len(r.Problems) != len(c.problems) {
-			t.Errorf("%s: replicas %s, problems %q, unknown %q; want %s, %q, %q", name, got, r.Problems, r.Unknown, c.replicas, c.problems, c.unknown)
+		if got := strings.Join(names, ","); got != c.replicas || !slices.Equal(r.Unknown, c.unknown) ||
+			len(r.Problems) != len(c.problems) {
+			t.Errorf("%s: replicas %s, problems %q, unknown %q; want %s, %q, %q",
+				name, got, r.Problems, r.Unknown, c.replicas, c.problems, c.unknown)
 			continue
 		}
 		for i, problem := range c.problems {
@@ -197,11 +247,18 @@ const configPath = "/api/v1/namespaces/kube-system/configmaps/kubetenant-configu
 // TestCollectWebhook requires that the ready Pods of the service are its replicas.
 func TestCollectWebhook(t *testing.T) {
 	a := healthy()
-	a["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{"denied": true, "reason": string(authz.ReasonBadTenant)}}
-	a["/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration"] = configuration("a=aaa", "b=bbb", "old=ccc")
-	a["/api/v1/namespaces/kubetenant-system/pods"] = list("Pod", "v1", pod("a", "True"), pod("b", "True"), pod("starting", "False"))
+	a["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = object{
+		"kind":       "SubjectAccessReview",
+		"apiVersion": "authorization.k8s.io/v1",
+		"status":     object{"denied": true, "reason": string(authz.ReasonBadTenant)},
+	}
+	a["/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration"] = configuration("a=aaa",
+		"b=bbb", "old=ccc")
+	a["/api/v1/namespaces/kubetenant-system/pods"] = list("Pod", "v1", pod("a", "True"), pod("b", "True"),
+		pod("starting", "False"))
 	r, err := status.Collect(t.Context(), a.cluster(t, false))
-	if err != nil || r.Mode != installation.Webhook || len(r.Replicas) != 2 || len(r.Problems) != 1 || !strings.Contains(r.Problems[0], "a aaa; b bbb") {
+	if err != nil || r.Mode != installation.Webhook || len(r.Replicas) != 2 || len(r.Problems) != 1 ||
+		!strings.Contains(r.Problems[0], "a aaa; b bbb") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -217,15 +274,19 @@ func TestCollectAsATenant(t *testing.T) {
 		"/apis/authentication.k8s.io/v1/selfsubjectreviews": object{
 			"kind":       "SelfSubjectReview",
 			"apiVersion": "authentication.k8s.io/v1",
-			"status":     object{"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}}},
+			"status": object{
+				"userInfo": object{"username": "alice", "extra": object{"kubetenant.dev/tenant": []any{"acme"}}},
+			},
 		},
 		tenantsPath + "?metadata.name=acme": list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "False")),
 	}
 	r, err := status.Collect(t.Context(), a.cluster(t, false))
-	if err != nil || r.Mode != installation.Webhook || r.NotReadyTotal != 1 || r.NotReady[0] != (status.Tenant{Name: "acme", Reason: "Failed", Message: "no quota"}) {
+	if err != nil || r.Mode != installation.Webhook || r.NotReadyTotal != 1 ||
+		r.NotReady[0] != (status.Tenant{Name: "acme", Reason: "Failed", Message: "no quota"}) {
 		t.Errorf("%+v, %v", r, err)
 	}
-	if want := []string{status.PartConfiguration, status.PartReplicas, status.PartDefinitions}; !slices.Equal(r.Unknown, want) {
+	if want := []string{status.PartConfiguration, status.PartReplicas, status.PartDefinitions}; !slices.Equal(r.Unknown,
+		want) {
 		t.Errorf("unknown %q; want %q", r.Unknown, want)
 	}
 }
@@ -250,11 +311,16 @@ func TestCollectNotInstalled(t *testing.T) {
 	upstream := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
 		configPath: configuration("eu-1=aaa"),
-		"/apis/authorization.k8s.io/v1/subjectaccessreviews": object{"kind": "SubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": object{}},
+		"/apis/authorization.k8s.io/v1/subjectaccessreviews": object{
+			"kind":       "SubjectAccessReview",
+			"apiVersion": "authorization.k8s.io/v1",
+			"status":     object{},
+		},
 		"/api/v1/namespaces": object{"kind": "Namespace", "apiVersion": "v1"},
 	}
 	r, err := status.Collect(t.Context(), upstream.cluster(t, false))
-	if !errors.Is(err, installation.ErrNotInstalled) || r.Installed == nil || *r.Installed || r.Mode != "" || r.Configuration.Hash != "" || r.Versions.Kubernetes != "v1.37.1" {
+	if !errors.Is(err, installation.ErrNotInstalled) || r.Installed == nil || *r.Installed || r.Mode != "" ||
+		r.Configuration.Hash != "" || r.Versions.Kubernetes != "v1.37.1" {
 		t.Errorf("upstream: %+v, %v", r, err)
 	}
 	r, err = status.Collect(t.Context(), answers{}.cluster(t, false))

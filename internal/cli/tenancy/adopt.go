@@ -55,10 +55,14 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 	former, releasing := ns.Annotations[tenant.ReleasingAnnotation]
 	switch {
 	case labelled && owner != a.Tenant.String():
-		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: move its objects to a new namespace, or run kubectl tenant release %s", ErrRefused, name, owner, name)
+		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: "+
+			"move its objects to a new namespace, or run kubectl tenant release %s",
+			ErrRefused, name, owner, name)
 	case releasing:
-		return nil, fmt.Errorf("%w: namespace %s is being released from tenant %s: run kubectl tenant release %s first", ErrRefused, name, former, name)
-	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault || slices.Contains(a.Config.Authorization.SystemNamespaces, name):
+		return nil, fmt.Errorf("%w: namespace %s is being released from tenant %s: run kubectl tenant release %s first",
+			ErrRefused, name, former, name)
+	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault ||
+		slices.Contains(a.Config.Authorization.SystemNamespaces, name):
 		return nil, fmt.Errorf("%w: namespace %s is the cluster's own", ErrRefused, name)
 	case ns.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
@@ -70,13 +74,16 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 // it is it stays, a change to it may be refused. It returns how many of those there are.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
-		a.Warn("namespace %s has no label %s, which namespaces that tenants make get: set it once its pods meet it", ns.Name, podSecurity)
+		a.Warn("namespace %s has no label %s, which namespaces that tenants make get: set it once its pods meet it",
+			ns.Name, podSecurity)
 	}
 	judge, err := a.judge(ctx, ns)
 	if err != nil {
 		return 0, err
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{tenant.Label: a.Tenant.String()}}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"labels": map[string]string{tenant.Label: a.Tenant.String()}},
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -159,13 +166,17 @@ func (a *Adoption) CheckTenant(ctx context.Context) error {
 	if err := CheckExists(ctx, a.Kube, a.Objects, a.Tenant); err != nil {
 		return fmt.Errorf("%w (--force adopts for it anyway)", err)
 	}
-	return fmt.Errorf("%w: tenant %s has no Tenant: kubectl tenant create-tenant creates one (--force adopts without)", ErrRefused, a.Tenant)
+	return fmt.Errorf("%w: tenant %s has no Tenant: kubectl tenant create-tenant creates one (--force adopts without)",
+		ErrRefused, a.Tenant)
 }
 
 // label labels an object that is still there. A server that has not seen yet whose the namespace is, or has not counted its tenant's quota, refuses it.
-func (a *Adoption) label(ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte) error {
+func (a *Adoption) label(
+	ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte,
+) error {
 	err := retryNotSeen(func() error {
-		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := a.Objects.Resource(r).Namespace(obj.GetNamespace()).Patch(ctx, obj.GetName(), types.MergePatchType,
+			patch, metav1.PatchOptions{})
 		return err
 	})
 	if apierrors.IsNotFound(err) {
@@ -197,7 +208,9 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	for i := range all.Items {
 		for _, s := range all.Items[i].Subjects {
 			if s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace {
-				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, which can use it in the tenant's namespaces only from now on", all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
+				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, which can use it in the tenant's namespaces "+
+					"only from now on",
+					all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
 			}
 		}
 	}
@@ -206,7 +219,9 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 
 // judge returns a function that says why an object would be refused to the tenant's callers once the namespace
 // is theirs; "" if it would not. It runs the server's own admission plugins.
-func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
+func (a *Adoption) judge(
+	ctx context.Context, ns *corev1.Namespace,
+) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
 	all, err := a.Kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, refusal(err)
@@ -242,7 +257,13 @@ func (a *Adoption) judge(ctx context.Context, ns *corev1.Namespace) (func(schema
 // fresh returns the object as somebody would create it: without what servers and these plugins set.
 func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	out := obj.DeepCopy()
-	for _, path := range [][]string{{"metadata", "uid"}, {"metadata", "resourceVersion"}, {"metadata", "creationTimestamp"}, {"metadata", "managedFields"}, {"status"}} {
+	for _, path := range [][]string{
+		{"metadata", "uid"},
+		{"metadata", "resourceVersion"},
+		{"metadata", "creationTimestamp"},
+		{"metadata", "managedFields"},
+		{"status"},
+	} {
 		unstructured.RemoveNestedField(out.Object, path...)
 	}
 	if out.GetKind() == "Pod" { // where the scheduler put it is not what its owner asked for
@@ -269,8 +290,15 @@ func withoutOurs(object map[string]any) {
 }
 
 // refusedAs returns why a caller could not create the object.
-func refusedAs(ctx context.Context, plugins []stack.Plugin, obj *unstructured.Unstructured, r schema.GroupVersionResource, caller user.Info) string {
-	attributes := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), r, "", admission.Create, nil, true, caller)
+func refusedAs(
+	ctx context.Context,
+	plugins []stack.Plugin,
+	obj *unstructured.Unstructured,
+	r schema.GroupVersionResource,
+	caller user.Info,
+) string {
+	attributes := admission.NewAttributesRecord(obj, nil, obj.GroupVersionKind(), obj.GetNamespace(), obj.GetName(), r, "",
+		admission.Create, nil, true, caller)
 	for _, p := range plugins {
 		if p.Last || !p.Handles(admission.Create) {
 			continue // the quota counts what is there, itself
@@ -308,7 +336,8 @@ func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespac
 		}
 		owner, err := stack.ServiceAccountTenant(context.Background(), home)
 		if err == nil && owner != id && !owner.IsSystem() || err != nil {
-			return fmt.Sprintf("the service account %s/%s is not the tenant's and will be let in no more: an AccessGrant can", home, name)
+			return fmt.Sprintf("the service account %s/%s is not the tenant's and will be let in no more: an AccessGrant can",
+				home, name)
 		}
 	}
 	return ""

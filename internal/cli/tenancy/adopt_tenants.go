@@ -41,7 +41,9 @@ type owned struct {
 
 // AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them. The error wraps [ErrRefused] or
 // [ErrNotPrepared].
-func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing) ([]runtime.Object, error) {
+func AdoptTenants(
+	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
+) ([]runtime.Object, error) {
 	owners, err := withoutObjects(ctx, k, d, a)
 	if err != nil {
 		return nil, err
@@ -81,7 +83,9 @@ func AdoptTenants(ctx context.Context, k kubernetes.Interface, d dynamic.Interfa
 }
 
 // withoutObjects returns the tenants that own namespaces and have no Tenant: all, or some.
-func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption) (map[tenant.ID]*owned, error) {
+func withoutObjects(
+	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption,
+) (map[tenant.ID]*owned, error) {
 	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenant.Label})
 	if err != nil {
 		return nil, refusal(err)
@@ -118,7 +122,8 @@ func withoutObjects(ctx context.Context, k kubernetes.Interface, d dynamic.Inter
 
 // findAdmins finds who has the ClusterRole admin in all namespaces of a tenant by bindings of ours that do not end.
 func findAdmins(ctx context.Context, k kubernetes.Interface, owners map[tenant.ID]*owned) error {
-	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, metav1.ListOptions{LabelSelector: privileges.MadeBy + "=" + maker})
+	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx,
+		metav1.ListOptions{LabelSelector: privileges.MadeBy + "=" + maker})
 	if err != nil {
 		return fmt.Errorf("list RoleBindings: %w", refusal(err))
 	}
@@ -172,7 +177,9 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 }
 
 // takeOver takes the bindings away by which admins were such, when the server has given them theirs.
-func (of *owned) takeOver(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, w Writing) error {
+func (of *owned) takeOver(
+	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, w Writing,
+) error {
 	if len(of.admins) > 0 && len(w.DryRun) == 0 {
 		if err := AwaitPrepared(ctx, k, d, id, of.namespaces); err != nil {
 			return err
@@ -180,7 +187,8 @@ func (of *owned) takeOver(ctx context.Context, k kubernetes.Interface, d dynamic
 	}
 	for i := range of.bindings {
 		b := &of.bindings[i]
-		err := k.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, metav1.DeleteOptions{DryRun: w.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+		err := k.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name,
+			metav1.DeleteOptions{DryRun: w.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 		if err != nil && !apierrors.IsNotFound(err) {
 			return refusal(err)
 		}

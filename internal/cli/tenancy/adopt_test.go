@@ -100,17 +100,20 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 		refused, err := a.Adopt(ctx, ns)
-		if all := strings.Join(warned, "\n"); err != nil || refused != 1 || !strings.Contains(all, "daemonsets.apps old/ours: ") || strings.Contains(all, "old/made") {
+		if all := strings.Join(warned, "\n"); err != nil || refused != 1 ||
+			!strings.Contains(all, "daemonsets.apps old/ours: ") || strings.Contains(all, "old/made") {
 			t.Errorf("dry run %t: %d, %v, %s", dryRun, refused, err, all)
 		}
 		want := map[bool]string{true: "", false: "acme"}[dryRun]
 		for _, name := range []string{"ours", "made"} {
-			obj, err := a.Objects.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}).Namespace("old").Get(ctx, name, metav1.GetOptions{})
+			obj, err := a.Objects.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}).
+				Namespace("old").Get(ctx, name, metav1.GetOptions{})
 			if err != nil || obj.GetLabels()[tenant.Label] != want {
 				t.Errorf("dry run %t: %s is labelled %v, %v", dryRun, name, obj.GetLabels(), err)
 			}
 		}
-		if got, err := a.Kube.CoreV1().Namespaces().Get(ctx, "old", metav1.GetOptions{}); err != nil || got.Labels[tenant.Label] != want {
+		if got, err := a.Kube.CoreV1().Namespaces().Get(ctx, "old", metav1.GetOptions{}); err != nil ||
+			got.Labels[tenant.Label] != want {
 			t.Errorf("dry run %t: the namespace is labelled %v, %v", dryRun, got.Labels, err)
 		}
 	}
@@ -129,13 +132,14 @@ func TestAdoptTriesAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var warned []string
 			a, tried := adoption(t, &warned), 0
-			a.Objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-				if action.(clienttesting.PatchAction).GetName() != "ours" {
-					return false, nil, nil
-				}
-				tried++
-				return tried < 3, nil, c.refusal
-			})
+			a.Objects.(*dynamicfake.FakeDynamicClient).PrependReactor("patch", "*",
+				func(action clienttesting.Action) (bool, runtime.Object, error) {
+					if action.(clienttesting.PatchAction).GetName() != "ours" {
+						return false, nil, nil
+					}
+					tried++
+					return tried < 3, nil, c.refusal
+				})
 			ns, err := a.Check(t.Context(), "old")
 			if err != nil {
 				t.Fatal(err)

@@ -47,7 +47,8 @@ var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes
 var ErrNoTenant = errors.New("there is no such tenant: kubectl tenant tenants lists all")
 
 // ErrEnding says that a tenant has not ended yet.
-var ErrEnding = errors.New("it has not ended yet, and the server goes on: kubectl get tenant -o wide says how far it is, and the same command waits again")
+var ErrEnding = errors.New("it has not ended yet, and the server goes on: kubectl get tenant -o wide says how far it " +
+	"is, and the same command waits again")
 
 // parts are what there is of a tenant.
 type parts struct {
@@ -99,7 +100,8 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 func refuseSystem(spaces []corev1.Namespace, system []string) error {
 	for _, name := range namesOf(spaces) {
 		if slices.Contains(system, name) {
-			return fmt.Errorf("%w: namespace %s has the tenant's label and is a system namespace, so it is not deleted: run kubectl tenant release %s first",
+			return fmt.Errorf("%w: namespace %s has the tenant's label and is a system namespace, so it is not deleted: "+
+				"run kubectl tenant release %s first",
 				ErrRefused, name, name)
 		}
 	}
@@ -107,11 +109,13 @@ func refuseSystem(spaces []corev1.Namespace, system []string) error {
 }
 
 func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (*parts, error) {
-	spaces, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
+	spaces, err := k.CoreV1().Namespaces().List(ctx,
+		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.Label: id.String()})})
 	if err != nil {
 		return nil, refusal(err)
 	}
-	bindings, err := k.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.OfTenantLabel: id.String()})})
+	bindings, err := k.RbacV1().ClusterRoleBindings().List(ctx,
+		metav1.ListOptions{LabelSelector: selector(map[string]string{tenant.OfTenantLabel: id.String()})})
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -134,18 +138,24 @@ func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, i
 // deleteObject has the server end a tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
 	name, uid := is.object.GetName(), is.object.GetUID()
-	how.Say("tenant %s ends: its namespaces (%d), bindings and quotas are deleted, and its name is nobody's afterwards", name, len(is.spaces))
+	how.Say("tenant %s ends: its namespaces (%d), bindings and quotas are deleted, and its name is nobody's afterwards",
+		name, len(is.spaces))
 	if how.Nothing || len(how.DryRun) > 0 {
 		return dryDelete(ctx, d, is, how)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid}, "spec": map[string]any{"deletionPolicy": v1alpha1.TenantDeletionDelete}})
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": uid},
+		"spec":     map[string]any{"deletionPolicy": v1alpha1.TenantDeletionDelete},
+	})
 	if err != nil {
 		return err
 	}
-	if _, err := d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		return refusal(err)
 	}
-	err = d.Resource(tenantObjects).Delete(ctx, name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
+	err = d.Resource(tenantObjects).Delete(ctx, name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(uid))})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return refusal(err)
 	}
@@ -166,7 +176,8 @@ func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletio
 		return nil
 	}
 	_, err := d.Resource(tenantObjects).Patch(ctx, is.object.GetName(), types.MergePatchType,
-		[]byte(`{"spec":{"deletionPolicy":"`+string(v1alpha1.TenantDeletionDelete)+`"}}`), metav1.PatchOptions{DryRun: how.DryRun})
+		[]byte(`{"spec":{"deletionPolicy":"`+string(v1alpha1.TenantDeletionDelete)+`"}}`),
+		metav1.PatchOptions{DryRun: how.DryRun})
 	if err != nil {
 		return refusal(err)
 	}
@@ -202,7 +213,8 @@ func waitsFor(u *unstructured.Unstructured) string {
 	if err != nil {
 		return "waiting for the server"
 	}
-	if held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld); held != nil && held.Status == metav1.ConditionTrue {
+	if held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld); held != nil &&
+		held.Status == metav1.ConditionTrue {
 		return held.Message
 	}
 	if doing := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting); doing != nil {
@@ -227,18 +239,24 @@ func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	}
 	for i := range is.spaces {
 		ns := &is.spaces[i]
-		if err := remove("namespace", ns.Name, func() error { return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID)) }); err != nil {
+		if err := remove("namespace", ns.Name, func() error {
+			return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID))
+		}); err != nil {
 			return err
 		}
 	}
 	for i := range is.bindings {
 		b := &is.bindings[i]
-		if err := remove("ClusterRoleBinding", b.Name, func() error { return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID)) }); err != nil {
+		if err := remove("ClusterRoleBinding", b.Name, func() error {
+			return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID))
+		}); err != nil {
 			return err
 		}
 	}
 	for _, name := range is.quotas {
-		err := remove("TenantQuota", name, func() error { return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun}) })
+		err := remove("TenantQuota", name, func() error {
+			return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun})
+		})
 		if err != nil {
 			return err
 		}
@@ -276,7 +294,9 @@ func quotasOf(ctx context.Context, d dynamic.Interface, id tenant.ID) ([]string,
 }
 
 // contents returns what is in namespaces, but for what is in every one.
-func contents(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, spaces []corev1.Namespace) ([]string, error) {
+func contents(
+	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, spaces []corev1.Namespace,
+) ([]string, error) {
 	resources, err := Resources(k.Discovery(), "list")
 	if err != nil {
 		return nil, err

@@ -48,9 +48,18 @@ func (everything) ServerPreferredNamespacedResources() ([]*metav1.APIResourceLis
 				{Name: "bindings", Namespaced: true, Verbs: metav1.Verbs{"create"}},
 			},
 		},
-		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Namespaced: true, Verbs: list}}},
-		{GroupVersion: "rbac.authorization.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "rolebindings", Namespaced: true, Verbs: list}}},
-		{GroupVersion: "networking.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "networkpolicies", Namespaced: true, Verbs: list}}},
+		{
+			GroupVersion: "events.k8s.io/v1",
+			APIResources: []metav1.APIResource{{Name: "events", Namespaced: true, Verbs: list}},
+		},
+		{
+			GroupVersion: "rbac.authorization.k8s.io/v1",
+			APIResources: []metav1.APIResource{{Name: "rolebindings", Namespaced: true, Verbs: list}},
+		},
+		{
+			GroupVersion: "networking.k8s.io/v1",
+			APIResources: []metav1.APIResource{{Name: "networkpolicies", Namespaced: true, Verbs: list}},
+		},
 	}, nil
 }
 
@@ -94,8 +103,10 @@ func everywhere() []runtime.Object {
 	given := object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "kubetenant:admins", "")
 	given.SetLabels(map[string]string{tenant.ManagedLabel: "tenant"})
 	return []runtime.Object{
-		given, object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""), object("v1", "ServiceAccount", "acme--web", "default", ""),
-		object("v1", "Event", "acme--web", "x", ""), object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "admin", "kubectl-tenant"),
+		given, object("v1", "ConfigMap", "acme--web", "kube-root-ca.crt", ""),
+		object("v1", "ServiceAccount", "acme--web", "default", ""),
+		object("v1", "Event", "acme--web", "x", ""),
+		object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "admin", "kubectl-tenant"),
 		quota("acme", "acme"), quota("globex", "globex"),
 	}
 }
@@ -103,7 +114,8 @@ func everywhere() []runtime.Object {
 func ofAcme() *fake.Clientset {
 	of := map[string]string{tenant.Domain + "/of-tenant": "acme"}
 	return fake.NewClientset(namespace("acme--web", "acme"), namespace("globex--shop", "globex"),
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "members", Labels: of}}, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "members", Labels: of}},
+		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "others"}})
 }
 
 // deleted returns what was asked to be deleted, with the dry run and the UID of each request.
@@ -125,7 +137,9 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
 	said := []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}
-	ends := []string{"tenant acme ends: its namespaces (1), bindings and quotas are deleted, and its name is nobody's afterwards"}
+	ends := []string{
+		"tenant acme ends: its namespaces (1), bindings and quotas are deleted, and its name is nobody's afterwards",
+	}
 	dry := tenancy.Writing{DryRun: []string{"All"}}
 	for name, c := range map[string]struct {
 		how           tenancy.Deletion
@@ -133,13 +147,29 @@ func TestDelete(t *testing.T) {
 		want, patched []string
 		said          []string
 	}{
-		"for good":                   {tenancy.Deletion{}, false, want, nil, said},
-		"by no server":               {tenancy.Deletion{Nothing: true}, false, nil, nil, said},
-		"in a dry run":               {tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, said},
-		"for good, a Tenant":         {tenancy.Deletion{}, true, []string{"tenants acme uid-acme"}, []string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`}, ends},
-		"by no server, a Tenant":     {tenancy.Deletion{Nothing: true}, true, nil, nil, ends},
-		"in a dry run, a Tenant":     {tenancy.Deletion{Writing: dry}, true, nil, []string{`All {"spec":{"deletionPolicy":"Delete"}}`}, ends},
-		"for good, a Tenant that is": {tenancy.Deletion{Wait: time.Minute}, true, []string{"tenants acme uid-acme"}, []string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`}, append(ends, "deleted Tenant acme")},
+		"for good":     {tenancy.Deletion{}, false, want, nil, said},
+		"by no server": {tenancy.Deletion{Nothing: true}, false, nil, nil, said},
+		"in a dry run": {
+			tenancy.Deletion{Writing: dry}, false, []string{"All " + want[0], "All " + want[1], "All " + want[2]}, nil, said,
+		},
+		"for good, a Tenant": {
+			tenancy.Deletion{},
+			true,
+			[]string{"tenants acme uid-acme"},
+			[]string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`},
+			ends,
+		},
+		"by no server, a Tenant": {tenancy.Deletion{Nothing: true}, true, nil, nil, ends},
+		"in a dry run, a Tenant": {
+			tenancy.Deletion{Writing: dry}, true, nil, []string{`All {"spec":{"deletionPolicy":"Delete"}}`}, ends,
+		},
+		"for good, a Tenant that is": {
+			tenancy.Deletion{Wait: time.Minute},
+			true,
+			[]string{"tenants acme uid-acme"},
+			[]string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`},
+			append(ends, "deleted Tenant acme"),
+		},
 	} {
 		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
 		k, d := ofAcme(), objects(append(everywhere(), own)...)
@@ -192,7 +222,8 @@ func TestDeleteIsConfirmed(t *testing.T) {
 			return no
 		}
 		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how)
-		if errors.Is(err, no) != c.asked || (len(asked) > 0) != c.asked || c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
+		if errors.Is(err, no) != c.asked || (len(asked) > 0) != c.asked ||
+			c.asked && len(deleted(append(k.Actions(), d.Actions()...)...)) > 0 {
 			t.Errorf("%s: asked of %v, %v", name, asked, err)
 		}
 	}
@@ -208,12 +239,22 @@ func TestDeleteWaits(t *testing.T) {
 	}{
 		"nobody ends it": {nil, nil, "waiting for the server that ends tenants", tenancy.ErrEnding},
 		"it is held": {
-			[]any{map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
-			nil, "too many", tenancy.ErrEnding,
+			[]any{
+				map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"},
+				map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"},
+			},
+			nil,
+			"too many",
+			tenancy.ErrEnding,
 		},
 		"it is being done": {
-			[]any{map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"}, map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"}},
-			nil, "2 namespaces are left", tenancy.ErrEnding,
+			[]any{
+				map[string]any{"type": "DeletionHeld", "status": "False", "message": "too many"},
+				map[string]any{"type": "Deleting", "status": "True", "message": "2 namespaces are left"},
+			},
+			nil,
+			"2 namespaces are left",
+			tenancy.ErrEnding,
 		},
 		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			return d.Tracker().Delete(v1alpha1.Resource(v1alpha1.ResourceTenants), "", "acme")
@@ -227,7 +268,10 @@ func TestDeleteWaits(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			k, d := ofAcme(), objects(everywhere()...)
 			addTenant(t, d)
-			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, nil }) // it has a finalizer
+			// it has a finalizer
+			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, nil
+			})
 			u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
@@ -245,8 +289,13 @@ func TestDeleteWaits(t *testing.T) {
 				}()
 			}
 			waited := ""
-			how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}, Wait: time.Minute, Left: func(what string) { waited = what }}
-			if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.err) || waited != c.waited {
+			how := tenancy.Deletion{
+				Writing: tenancy.Writing{Say: func(string, ...any) {}},
+				Wait:    time.Minute,
+				Left:    func(what string) { waited = what },
+			}
+			if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); !errors.Is(err, c.err) ||
+				waited != c.waited {
 				t.Errorf("%s: waited for %q, %v", name, waited, err)
 			}
 		})
@@ -257,19 +306,23 @@ func TestDeleteWaits(t *testing.T) {
 // every namespace has does not count, but under another name it does.
 func TestDeleteNotEmpty(t *testing.T) {
 	for want, obj := range map[string]runtime.Object{
-		"1 configmaps in acme--web":                             object("v1", "ConfigMap", "acme--web", "settings", ""),
-		"1 serviceaccounts in acme--web":                        object("v1", "ServiceAccount", "acme--web", "robot", ""),
-		"1 rolebindings.rbac.authorization.k8s.io in acme--web": object("rbac.authorization.k8s.io/v1", "RoleBinding", "acme--web", "theirs", ""),
-		"1 networkpolicies.networking.k8s.io in acme--web":      object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", ""),
+		"1 configmaps in acme--web":      object("v1", "ConfigMap", "acme--web", "settings", ""),
+		"1 serviceaccounts in acme--web": object("v1", "ServiceAccount", "acme--web", "robot", ""),
+		"1 rolebindings.rbac.authorization.k8s.io in acme--web": object("rbac.authorization.k8s.io/v1", "RoleBinding",
+			"acme--web", "theirs", ""),
+		"1 networkpolicies.networking.k8s.io in acme--web": object("networking.k8s.io/v1", "NetworkPolicy", "acme--web",
+			"kubetenant-own-tenant", ""),
 	} {
 		k, d := ofAcme(), objects(append(everywhere(), obj)...)
 		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
 		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
-		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it has "+want) || len(deleted(k.Actions()...)) > 0 {
+		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it has "+want) ||
+			len(deleted(k.Actions()...)) > 0 {
 			t.Errorf("%s: %v, deleted %v", want, err, deleted(k.Actions()...))
 		}
 		how.Everything = true
-		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil || len(deleted(k.Actions()...)) != 2 {
+		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how); err != nil ||
+			len(deleted(k.Actions()...)) != 2 {
 			t.Errorf("%s, everything: %v, deleted %v", want, err, deleted(k.Actions()...))
 		}
 	}
@@ -284,9 +337,14 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	} {
 		k, d := ofAcme(), objects(everywhere()...)
 		change(t, d)
-		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}, Everything: true, System: []string{"kube-system", "acme--web"}}
+		how := tenancy.Deletion{
+			Writing:    tenancy.Writing{Say: func(string, ...any) {}},
+			Everything: true,
+			System:     []string{"kube-system", "acme--web"},
+		}
 		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
-		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") || !strings.Contains(err.Error(), "kubectl tenant release") {
+		if !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "acme--web") ||
+			!strings.Contains(err.Error(), "kubectl tenant release") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if all := deleted(append(k.Actions(), d.Actions()...)...); len(all) > 0 {
@@ -302,7 +360,8 @@ func TestDeleteFails(t *testing.T) {
 	}
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("no"))
 	how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
-	if err := tenancy.Delete(t.Context(), contains{ofAcme()}, objects(), tenanttest.ID(t, "initech"), how); !errors.Is(err, tenancy.ErrNoTenant) {
+	if err := tenancy.Delete(t.Context(), contains{ofAcme()}, objects(), tenanttest.ID(t, "initech"), how); !errors.Is(err,
+		tenancy.ErrNoTenant) {
 		t.Errorf("a tenant of nothing: %v", err)
 	}
 	for name, c := range map[string]struct {
@@ -348,23 +407,42 @@ func TestDeleteFails(t *testing.T) {
 func TestList(t *testing.T) {
 	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
 	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }
-	p, err := simulator.NewSnapshot().With(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("kube-system", ""))
+	p, err := simulator.NewSnapshot().With(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
+		namespace("kube-system", ""))
 	if err != nil {
 		t.Fatal(err)
 	}
 	p.Unread = []string{"Roles"}
 	p.Bindings = []*simulator.Binding{
-		{Name: "made", Labels: map[string]string{tenant.Domain + "/of-tenant": "empty"}, RoleRef: role("kubetenant:tenant-member")},
-		{Name: "all", RoleRef: role("cluster-admin"), Subjects: []rbacv1.Subject{group("tenant:initech"), group("ops"), {Kind: rbacv1.UserKind, Name: "tenant:x"}}},
-		{Namespace: "acme--web", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob, alice, {Kind: rbacv1.ServiceAccountKind, Name: "robot"}}},
-		{Namespace: "acme--db", RoleRef: role("admin"), Subjects: []rbacv1.Subject{alice, {Kind: rbacv1.ServiceAccountKind, Namespace: "ci", Name: "robot"}}},
+		{
+			Name:    "made",
+			Labels:  map[string]string{tenant.Domain + "/of-tenant": "empty"},
+			RoleRef: role("kubetenant:tenant-member"),
+		},
+		{
+			Name:     "all",
+			RoleRef:  role("cluster-admin"),
+			Subjects: []rbacv1.Subject{group("tenant:initech"), group("ops"), {Kind: rbacv1.UserKind, Name: "tenant:x"}},
+		},
+		{
+			Namespace: "acme--web",
+			RoleRef:   role("admin"),
+			Subjects:  []rbacv1.Subject{bob, alice, {Kind: rbacv1.ServiceAccountKind, Name: "robot"}},
+		},
+		{
+			Namespace: "acme--db",
+			RoleRef:   role("admin"),
+			Subjects:  []rbacv1.Subject{alice, {Kind: rbacv1.ServiceAccountKind, Namespace: "ci", Name: "robot"}},
+		},
 		{Namespace: "acme--db", RoleRef: role("edit"), Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "editor"}}},
 		{Namespace: "kube-system", RoleRef: role("admin"), Subjects: []rbacv1.Subject{bob}},
 	}
 	list := func(d *dynamicfake.FakeDynamicClient) (got, unread []string, err error) {
 		all, unread, err := tenancy.List(t.Context(), p, d, tenant.ID{})
 		for _, a := range all {
-			got = append(got, strings.Join([]string{a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access)}, "|"))
+			got = append(got, strings.Join([]string{
+				a.Name, strings.Join(a.Namespaces, " "), strings.Join(a.Admins, ", "), a.AllUsage() + string(a.Access),
+			}, "|"))
 		}
 		return got, unread, err
 	}
@@ -372,9 +450,12 @@ func TestList(t *testing.T) {
 	closed.Object["spec"].(map[string]any)["access"] = "Closed"
 	unnamed := tenancy.Object(tenanttest.ID(t, "ghost"))
 	unnamed.SetName("other")
-	got, unread, err := list(objects(quota("acme", "acme"), quota("other", "umbrella"), tenancy.Object(tenanttest.ID(t, "solo")), closed, unnamed))
+	got, unread, err := list(
+		objects(quota("acme", "acme"), quota("other", "umbrella"), tenancy.Object(tenanttest.ID(t, "solo")), closed, unnamed),
+	)
 	same(t, "tenants", []string{
-		"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: 3/10, services: 0/5",
+		"acme|acme--db acme--web|service account acme--web/robot, service account ci/robot, user alice, user bob|pods: " +
+			"3/10, services: 0/5",
 		"empty|||", "initech||group tenant:initech|Closed", "solo|||Open", "umbrella|||pods: 3/10, services: 0/5",
 	}, got)
 	same(t, "unread", []string{"Roles"}, unread)
@@ -408,7 +489,11 @@ func TestUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for want, names := range map[string][]corev1.ResourceName{"3/10": {"limits.cpu", "pods", "services"}, "0/5": {"services", "pods"}, "": {"limits.cpu"}} {
+	for want, names := range map[string][]corev1.ResourceName{
+		"3/10": {"limits.cpu", "pods", "services"},
+		"0/5":  {"services", "pods"},
+		"":     {"limits.cpu"},
+	} {
 		if got := all[0].Usage(names...); got != want {
 			t.Errorf("Usage(%v) = %q, want %q", names, got, want)
 		}

@@ -27,7 +27,8 @@ func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	for _, absent := range []func() (bool, error){
 		func() (bool, error) { return absentObject(ctx, d, v1alpha1.ResourceTenants, id) },
 		func() (bool, error) {
-			list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: 1, LabelSelector: tenant.Label + "=" + id.String()})
+			list, err := k.CoreV1().Namespaces().List(ctx,
+				metav1.ListOptions{Limit: 1, LabelSelector: tenant.Label + "=" + id.String()})
 			return err == nil && len(list.Items) == 0, err
 		},
 		func() (bool, error) { return absentObject(ctx, d, v1alpha1.ResourceRetiredTenants, id) },
@@ -92,7 +93,8 @@ func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) 
 			names = append(names, tenantOf(&list.Items[i]))
 		}
 	}
-	if list, err := k.CoreV1().Namespaces().List(ctx, metav1.ListOptions{Limit: suggestFrom, LabelSelector: tenant.Label}); err == nil {
+	if list, err := k.CoreV1().Namespaces().List(ctx,
+		metav1.ListOptions{Limit: suggestFrom, LabelSelector: tenant.Label}); err == nil {
 		for i := range list.Items {
 			names = append(names, list.Items[i].Labels[tenant.Label])
 		}

@@ -26,29 +26,34 @@ func TestCheckExists(t *testing.T) {
 	for name, c := range map[string]struct {
 		of, refused, want string // refused is the resource that the caller may not read
 	}{
-		"it has a Tenant":                {of: "acme"},
-		"it has a namespace":             {of: "globex"},
-		"it is retired":                  {of: "hooli"},
-		"a letter too many":              {of: "acmee", want: "did you mean acme?"},
-		"two letters of a short name":    {of: "amce", want: "did you mean acme?"},
-		"two letters swapped":            {of: "glboex", want: "did you mean globex?"},
-		"upper case is another tenant":   {of: "Acme", want: "did you mean acme?"},
-		"nothing is near":                {of: "initech", want: "tenant initech: there is no such tenant"},
-		"a short name is near nothing":   {of: "x", want: "tenant x: there is no such tenant: kubectl tenant tenants lists all"},
+		"it has a Tenant":              {of: "acme"},
+		"it has a namespace":           {of: "globex"},
+		"it is retired":                {of: "hooli"},
+		"a letter too many":            {of: "acmee", want: "did you mean acme?"},
+		"two letters of a short name":  {of: "amce", want: "did you mean acme?"},
+		"two letters swapped":          {of: "glboex", want: "did you mean globex?"},
+		"upper case is another tenant": {of: "Acme", want: "did you mean acme?"},
+		"nothing is near":              {of: "initech", want: "tenant initech: there is no such tenant"},
+		"a short name is near nothing": {
+			of:   "x",
+			want: "tenant x: there is no such tenant: kubectl tenant tenants lists all",
+		},
 		"the Tenant may not be read":     {of: "acmee", refused: "tenants"},
 		"namespaces may not be read":     {of: "acmee", refused: "namespaces"},
 		"retired tenants may not be":     {of: "acmee", refused: "retiredtenants"},
 		"the system tenant always is":    {of: "system"},
 		"a tenant named like the system": {of: "system0", want: "there is no such tenant"},
 	} {
-		k, d := fake.NewClientset(namespace("globex--shop", "globex")), objects(tenancy.Object(tenanttest.ID(t, "acme")), runtime.Object(retired))
+		k, d := fake.NewClientset(namespace("globex--shop", "globex")),
+			objects(tenancy.Object(tenanttest.ID(t, "acme")), runtime.Object(retired))
 		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", errors.New("no"))
 		if c.refused != "" {
 			refuse(&k.Fake, "*", c.refused, forbidden)
 			refuse(&d.Fake, "*", c.refused, forbidden)
 		}
 		err := tenancy.CheckExists(t.Context(), k, d, tenanttest.ID(t, c.of))
-		if c.want == "" && err != nil || c.want != "" && (!errors.Is(err, tenancy.ErrNoTenant) || !strings.Contains(err.Error(), c.want)) {
+		if c.want == "" && err != nil ||
+			c.want != "" && (!errors.Is(err, tenancy.ErrNoTenant) || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
@@ -57,7 +62,8 @@ func TestCheckExists(t *testing.T) {
 	}
 	d := objects()
 	refuse(&d.Fake, "*", "tenants", errors.New("away"))
-	if err := tenancy.CheckExists(t.Context(), fake.NewClientset(), d, tenanttest.ID(t, "acme")); err == nil || errors.Is(err, tenancy.ErrNoTenant) {
+	if err := tenancy.CheckExists(t.Context(), fake.NewClientset(), d, tenanttest.ID(t, "acme")); err == nil ||
+		errors.Is(err, tenancy.ErrNoTenant) {
 		t.Errorf("the server fails: %v", err)
 	}
 }

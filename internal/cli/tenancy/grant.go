@@ -97,7 +97,8 @@ func bindingName(s rbacv1.Subject, ref rbacv1.RoleRef) string {
 		}, text)
 		return text[:min(len(text), longest)]
 	}
-	return maker + ":" + readable(ref.Name) + ":" + readable(name) + ":" + hash(subjectText(s), ref.Kind, ref.Name)[:shortHash]
+	return maker + ":" + readable(ref.Name) + ":" + readable(name) + ":" +
+		hash(subjectText(s), ref.Kind, ref.Name)[:shortHash]
 }
 
 func subjectText(s rbacv1.Subject) string { return s.Kind + "\x00" + s.Namespace + "\x00" + s.Name }
@@ -135,14 +136,17 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	got.TypeMeta = want.TypeMeta
 	until, ends := want.Annotations[tenant.ExpiresAnnotation]
 	has, hasEnd := got.Annotations[tenant.ExpiresAnnotation]
-	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] && got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == has {
+	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] &&
+		got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == has {
 		return got, false, nil
 	}
 	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
-		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and binds %s %s: remove it", ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
+		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and binds %s %s: remove it",
+			ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
 	}
 	if has := got.Labels[subjectLabel]; has != "" && has != want.Labels[subjectLabel] {
-		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and is somebody else's: remove it", ErrRefused, g.Namespace, want.Name)
+		return nil, false,
+			fmt.Errorf("%w: RoleBinding %s/%s is there and is somebody else's: remove it", ErrRefused, g.Namespace, want.Name)
 	}
 	// Somebody changed it, or it is to end at another time: it is this command's, and says what it is for again.
 	got.Subjects = want.Subjects
@@ -165,7 +169,8 @@ func (g *Grant) isAboutRole(err error) bool {
 		return false
 	}
 	missing := status.Status().Details
-	return strings.HasSuffix(strings.TrimSuffix(missing.Kind, "s"), "role") || strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
+	return strings.HasSuffix(strings.TrimSuffix(missing.Kind, "s"), "role") ||
+		strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
 }
 
 // role returns the role that is meant: the namespace's before the cluster's. One that may not be read is
@@ -211,7 +216,8 @@ func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, le
 			}
 			removed = append(removed, b.Name)
 		case ours && len(b.Subjects) == 1 && b.Subjects[0] == g.Subject:
-			err := bindings.Delete(ctx, b.Name, metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
+			err := bindings.Delete(ctx, b.Name,
+				metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 			if err != nil && !apierrors.IsNotFound(err) {
 				return removed, left, refusal(err)
 			}
@@ -242,7 +248,10 @@ func refusal(err error) error {
 
 // newNamespace returns a namespace of a tenant; of nobody's with the zero ID.
 func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
-	ns := &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: name}}
+	ns := &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+	}
 	if !owner.IsZero() && !owner.IsSystem() {
 		// As the server does for namespaces that tenants make themselves, with its default.
 		ns.Labels = map[string]string{tenant.Label: owner.String(), podSecurity: "baseline"}
@@ -252,7 +261,9 @@ func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
 
 // CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the server
 // whose it is. The error wraps [ErrRefused].
-func CreateNamespace(ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string) (made bool, err error) {
+func CreateNamespace(
+	ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string,
+) (made bool, err error) {
 	_, err = k.CoreV1().Namespaces().Create(ctx, newNamespace(name, owner), metav1.CreateOptions{DryRun: dryRun})
 	if !apierrors.IsAlreadyExists(err) {
 		return err == nil, refusal(err)

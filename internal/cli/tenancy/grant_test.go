@@ -140,7 +140,8 @@ func TestNotFound(t *testing.T) {
 
 // TestTheNamespacesRoleComesFirst, and only the cluster's where that is said.
 func TestTheNamespacesRoleComesFirst(t *testing.T) {
-	k := fake.NewClientset(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "edit"}}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
+	k := fake.NewClientset(&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "edit"}},
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	g := aliceMayEdit()
 	for want, only := range map[string]bool{"Role": false, "ClusterRole": true} {
 		g.ClusterRole = only
@@ -155,7 +156,9 @@ func TestCreateNamespace(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	k := fake.NewClientset(
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--old", Labels: map[string]string{tenant.Label: "acme"}}},
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{tenant.Label: "globex"}}},
+		&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{tenant.Label: "globex"}},
+		},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "nobodys", Labels: map[string]string{tenant.Label: ""}}},
 		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "default"}})
 	for name, c := range map[string]struct {
@@ -169,7 +172,8 @@ func TestCreateNamespace(t *testing.T) {
 		"default":      {acme, false, tenancy.ErrRefused},
 		"nobodys":      {tenant.System(), false, tenancy.ErrRefused},
 	} {
-		if made, err := tenancy.CreateNamespace(t.Context(), k, name, c.owner, nil); made != c.made || !errors.Is(err, c.err) {
+		if made, err := tenancy.CreateNamespace(t.Context(), k, name, c.owner, nil); made != c.made ||
+			!errors.Is(err, c.err) {
 			t.Errorf("%s: %t, %v", name, made, err)
 		}
 	}

@@ -32,7 +32,8 @@ var tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
 const suspensionManager = "kubetenant-suspend"
 
 // ErrNoObject says that a tenant has no Tenant.
-var ErrNoObject = errors.New("there is no Tenant of it: kubectl tenant create-tenant makes one, and adopt-tenants one of each tenant that has namespaces")
+var ErrNoObject = errors.New("there is no Tenant of it: kubectl tenant create-tenant makes one, " +
+	"and adopt-tenants one of each tenant that has namespaces")
 
 // Object returns the Tenant of a tenant.
 func Object(id tenant.ID) *unstructured.Unstructured {
@@ -44,7 +45,9 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 
 // createObject creates a Tenant. If it exists, createObject adds the admins and bindings that it lacks. It returns the
 // new admins, and the subjects to which the role admin is newly bound.
-func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string) (created bool, added []rbacv1.Subject, err error) {
+func createObject(
+	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
+) (created bool, added []rbacv1.Subject, err error) {
 	wanted, err := v1alpha1.TenantOf(u)
 	if err != nil {
 		return false, nil, err
@@ -55,7 +58,8 @@ func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unst
 		added, err = addSubjects(ctx, d, u.GetName(), &wanted.Spec, dryRun)
 		return false, added, err
 	case apierrors.IsNotFound(err):
-		return false, nil, fmt.Errorf("%w: the definition %s.%s is not installed: see docs/install.md", ErrRefused, tenantObjects.Resource, tenantObjects.Group)
+		return false, nil, fmt.Errorf("%w: the definition %s.%s is not installed: see docs/install.md",
+			ErrRefused, tenantObjects.Resource, tenantObjects.Group)
 	case err != nil:
 		return false, nil, refusal(err)
 	}
@@ -67,7 +71,9 @@ func createObject(ctx context.Context, d dynamic.Interface, u *unstructured.Unst
 }
 
 // addSubjects adds the admins and the subjects of bindings that a Tenant lacks, and returns them.
-func addSubjects(ctx context.Context, d dynamic.Interface, name string, wanted *v1alpha1.TenantSpec, dryRun []string) (added []rbacv1.Subject, err error) {
+func addSubjects(
+	ctx context.Context, d dynamic.Interface, name string, wanted *v1alpha1.TenantSpec, dryRun []string,
+) (added []rbacv1.Subject, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -88,7 +94,10 @@ func addSubjects(ctx context.Context, d dynamic.Interface, name string, wanted *
 		if len(spec) == 0 {
 			return nil
 		}
-		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()}, "spec": spec})
+		patch, err := json.Marshal(map[string]any{
+			"metadata": map[string]any{"resourceVersion": u.GetResourceVersion()},
+			"spec":     spec,
+		})
 		if err != nil {
 			return err
 		}
@@ -133,28 +142,33 @@ func missing(among, wanted []rbacv1.Subject) (lacking []rbacv1.Subject) {
 const preparedWithin = 10 * time.Second
 
 // ErrNotPrepared says that the server has not given what a Tenant says.
-var ErrNotPrepared = errors.New("the server has not given the admins their role yet: kubectl get tenant -o yaml says why")
+var ErrNotPrepared = errors.New("the server has not given the admins their role yet: " +
+	"kubectl get tenant -o yaml says why")
 
 // AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds. The error wraps
 // [ErrNotPrepared] or [ErrRefused].
-func AwaitPrepared(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, namespaces []string) error {
-	err := wait.PollUntilContextTimeout(ctx, preparedWithin/100, preparedWithin, true, func(ctx context.Context) (bool, error) {
-		for _, name := range namespaces {
-			ns, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-			if err != nil || ns.Annotations[tenant.PreparedAnnotation] == "" {
+func AwaitPrepared(
+	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
+) error {
+	err := wait.PollUntilContextTimeout(ctx, preparedWithin/100, preparedWithin, true,
+		func(ctx context.Context) (bool, error) {
+			for _, name := range namespaces {
+				ns, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+				if err != nil || ns.Annotations[tenant.PreparedAnnotation] == "" {
+					return false, err
+				}
+			}
+			u, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+			if err != nil {
 				return false, err
 			}
-		}
-		u, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
-		if err != nil {
-			return false, err
-		}
-		t, err := v1alpha1.TenantOf(u)
-		if err != nil {
-			return false, err
-		}
-		return t.Status.ObservedGeneration >= t.Generation && meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionPrepared), nil
-	})
+			t, err := v1alpha1.TenantOf(u)
+			if err != nil {
+				return false, err
+			}
+			return t.Status.ObservedGeneration >= t.Generation &&
+				meta.IsStatusConditionTrue(t.Status.Conditions, v1alpha1.ConditionPrepared), nil
+		})
 	switch {
 	case wait.Interrupted(err) && ctx.Err() == nil:
 		return fmt.Errorf("tenant %s: %w", id, ErrNotPrepared)
@@ -166,7 +180,9 @@ func AwaitPrepared(ctx context.Context, k kubernetes.Interface, d dynamic.Interf
 
 // Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts then. The error wraps
 // [ErrNoObject] or [ErrRefused].
-func Suspend(ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string) (v1alpha1.TenantAccess, error) {
+func Suspend(
+	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
+) (v1alpha1.TenantAccess, error) {
 	var value any
 	if suspension != "" {
 		value = suspension
@@ -175,7 +191,8 @@ func Suspend(ctx context.Context, d dynamic.Interface, id tenant.ID, suspension 
 	if err != nil {
 		return "", err
 	}
-	u, err := d.Resource(tenantObjects).Patch(ctx, id.ObjectName(), types.MergePatchType, patch, metav1.PatchOptions{DryRun: dryRun, FieldManager: suspensionManager})
+	u, err := d.Resource(tenantObjects).Patch(ctx, id.ObjectName(), types.MergePatchType, patch,
+		metav1.PatchOptions{DryRun: dryRun, FieldManager: suspensionManager})
 	switch {
 	case apierrors.IsNotFound(err):
 		return "", fmt.Errorf("tenant %s: %w", id, ErrNoObject)

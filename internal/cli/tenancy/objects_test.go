@@ -56,7 +56,8 @@ func TestSuspend(t *testing.T) {
 			}
 		}
 	}
-	if _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err, tenancy.ErrNoObject) {
+	if _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err,
+		tenancy.ErrNoObject) {
 		t.Errorf("without a Tenant: %v", err)
 	}
 	d := objects(tenancy.Object(acme))
@@ -70,7 +71,8 @@ func TestSuspend(t *testing.T) {
 // namespaces get none.
 func TestAdoptTenants(t *testing.T) {
 	spaces := func() *fake.Clientset {
-		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), namespace("x", "A.b"),
+		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
+			namespace("initech--x", "initech"), namespace("x", "A.b"),
 			namespace("has", "has"), namespace("bad", "all"), namespace("sys", "system"), namespace("kube-system", ""),
 			namespace("monitoring", "globex"))
 	}
@@ -88,7 +90,9 @@ func TestAdoptTenants(t *testing.T) {
 	} {
 		d := objects(tenancy.Object(tenanttest.ID(t, "has")), misnamed)
 		var said []string
-		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d, &tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing, System: []string{"monitoring"}}, tenancy.Writing{Say: say(&said)})
+		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d,
+			&tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing, System: []string{"monitoring"}},
+			tenancy.Writing{Say: say(&said)})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -112,15 +116,20 @@ func TestAdoptTenants(t *testing.T) {
 			t.Errorf("%s: %d Tenants", name, len(list.Items))
 		}
 	}
-	if _, err := tenancy.AdoptTenants(t.Context(), spaces(), objects(), &tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil || !strings.Contains(err.Error(), "typo owns no namespace") {
+	if _, err := tenancy.AdoptTenants(t.Context(), spaces(), objects(),
+		&tenancy.ObjectAdoption{Only: []tenant.ID{tenanttest.ID(t, "typo")}}, tenancy.Writing{}); err == nil ||
+		!strings.Contains(err.Error(), "typo owns no namespace") {
 		t.Errorf("a tenant of nothing: %v", err)
 	}
-	for _, c := range []struct{ verb, resource string }{{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"}} {
+	for _, c := range []struct{ verb, resource string }{
+		{"list", "namespaces"}, {"list", "tenants"}, {"list", "rolebindings"}, {"create", "tenants"},
+	} {
 		k, d := spaces(), objects()
 		forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
 		refuse(&k.Fake, c.verb, c.resource, forbidden)
 		refuse(&d.Fake, c.verb, c.resource, forbidden)
-		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true}, tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
+		if _, err := tenancy.AdoptTenants(t.Context(), k, d, &tenancy.ObjectAdoption{Admins: true},
+			tenancy.Writing{Say: func(string, ...any) {}}); !errors.Is(err, tenancy.ErrRefused) {
 			t.Errorf("%s of %s refused: %v", c.verb, c.resource, err)
 		}
 	}
@@ -130,7 +139,10 @@ func TestAdoptTenants(t *testing.T) {
 // nobody else, and nobody's other bindings.
 func TestAdoptAdmins(t *testing.T) {
 	binding := func(namespace, role, user string, change func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
-		g := tenancy.Grant{Subject: rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}, Namespace: namespace}
+		g := tenancy.Grant{
+			Subject:   rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user},
+			Namespace: namespace,
+		}
 		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role})
 		b.Name = user + "-" + role
 		if change != nil {
@@ -142,7 +154,8 @@ func TestAdoptAdmins(t *testing.T) {
 		return []runtime.Object{binding("acme--web", role, user, change), binding("acme--db", role, user, change)}
 	}
 	all := slices.Concat([]runtime.Object{
-		namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"), binding("acme--web", "admin", "half", nil),
+		namespace("acme--web", "acme"), namespace("acme--db", "acme"), namespace("initech--x", "initech"),
+		binding("acme--web", "admin", "half", nil),
 		binding("initech--x", "admin", "peter", nil),
 	}, everywhere("admin", "mary", nil), everywhere("edit", "editor", nil),
 		everywhere("admin", "ending", func(b *rbacv1.RoleBinding) {
@@ -165,7 +178,8 @@ func TestAdoptAdmins(t *testing.T) {
 	} {
 		k, d := fake.NewClientset(all...), objects()
 		var said []string
-		made, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of, tenancy.Writing{Say: say(&said), DryRun: []string{metav1.DryRunAll}})
+		made, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of,
+			tenancy.Writing{Say: say(&said), DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			t.Errorf("%+v: %v", c.of, err)
 		}
@@ -214,15 +228,20 @@ func TestAwaitPrepared(t *testing.T) {
 			ns.Annotations = map[string]string{tenant.PreparedAnnotation: c.annotation}
 			u := tenancy.Object(acme)
 			u.SetGeneration(2)
-			u.Object["status"] = map[string]any{"observedGeneration": c.observed, "conditions": []any{map[string]any{"type": "Prepared", "status": c.status}}}
-			if err := tenancy.AwaitPrepared(t.Context(), fake.NewClientset(ns), objects(u), acme, []string{"acme--web"}); !errors.Is(err, c.want) {
+			u.Object["status"] = map[string]any{
+				"observedGeneration": c.observed,
+				"conditions":         []any{map[string]any{"type": "Prepared", "status": c.status}},
+			}
+			if err := tenancy.AwaitPrepared(t.Context(), fake.NewClientset(ns), objects(u),
+				acme, []string{"acme--web"}); !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
 		})
 	}
 	k := fake.NewClientset(namespace("acme--web", "acme"))
 	refuse(&k.Fake, "get", "namespaces", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
-	if err := tenancy.AwaitPrepared(t.Context(), k, objects(), acme, []string{"acme--web"}); !errors.Is(err, tenancy.ErrRefused) {
+	if err := tenancy.AwaitPrepared(t.Context(), k, objects(), acme, []string{"acme--web"}); !errors.Is(err,
+		tenancy.ErrRefused) {
 		t.Errorf("refused: %v", err)
 	}
 }

@@ -129,7 +129,8 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 	if !r.KeepsWatches {
 		return nil
 	}
-	what := fmt.Sprintf("the tenant's callers keep their open watches in namespace %s until the kube-apiservers restart or the watches time out "+
+	what := fmt.Sprintf("the tenant's callers keep their open watches in namespace %s until the kube-apiservers restart "+
+		"or the watches time out "+
 		"(an hour at most), and see objects of the next tenant until then", name)
 	if r.Force {
 		r.Warn("%s", what)
@@ -249,7 +250,9 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 				labels[key] = nil
 			}
 		}
-		return r.patch(ctx, now, labels, map[string]any{tenant.PreparedAnnotation: nil, tenant.HeldAnnotation: nil, tenant.ReleasingAnnotation: former}, r.DryRun)
+		return r.patch(ctx, now, labels,
+			map[string]any{tenant.PreparedAnnotation: nil, tenant.HeldAnnotation: nil, tenant.ReleasingAnnotation: former},
+			r.DryRun)
 	})
 }
 
@@ -303,7 +306,9 @@ func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, anno
 
 // patch writes labels and annotations of a Namespace as the manager, if the Namespace has not changed since it was
 // read.
-func (r *Release) patch(ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string) error {
+func (r *Release) patch(
+	ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string,
+) error {
 	metadata := map[string]any{"uid": ns.UID, "resourceVersion": ns.ResourceVersion, "annotations": annotations}
 	if labels != nil { // null would remove all labels
 		metadata["labels"] = labels
@@ -312,7 +317,8 @@ func (r *Release) patch(ctx context.Context, ns *corev1.Namespace, labels, annot
 	if err != nil {
 		return err
 	}
-	_, err = r.Manager.Typed.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body, metav1.PatchOptions{DryRun: dryRun})
+	_, err = r.Manager.Typed.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, body,
+		metav1.PatchOptions{DryRun: dryRun})
 	if apierrors.IsConflict(err) {
 		return err
 	}

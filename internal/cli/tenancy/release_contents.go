@@ -35,8 +35,10 @@ func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
 	return []schema.GroupVersionResource{
-		batch.WithResource("cronjobs"), batch.WithResource("jobs"), apps.WithResource("deployments"), apps.WithResource("statefulsets"),
-		apps.WithResource("daemonsets"), apps.WithResource("replicasets"), corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
+		batch.WithResource("cronjobs"), batch.WithResource("jobs"), apps.WithResource("deployments"),
+		apps.WithResource("statefulsets"),
+		apps.WithResource("daemonsets"), apps.WithResource("replicasets"),
+		corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 		corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
 		v1alpha1.Resource(v1alpha1.ResourceAccessGrants), corev1.SchemeGroupVersion.WithResource("secrets"),
 		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
@@ -126,7 +128,9 @@ func isDefaultAccount(resource schema.GroupVersionResource, name string) bool {
 }
 
 // list returns the objects of a resource in a namespace; none of one that the server does not serve.
-func list(ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions) ([]unstructured.Unstructured, error) {
+func list(
+	ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions,
+) ([]unstructured.Unstructured, error) {
 	all, err := d.Resource(resource).Namespace(namespace).List(ctx, o)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsMethodNotSupported(err):
@@ -162,7 +166,9 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 		case err != nil || len(found) == 0:
 			return err
 		case time.Since(begun) > releaseWithin:
-			return fmt.Errorf("%w: namespace %s still holds %s: the tenant has no access to it any longer, run the command again", ErrHolds, name, summary(found))
+			return fmt.Errorf("%w: namespace %s still holds %s: the tenant has no access to it any longer, "+
+				"run the command again",
+				ErrHolds, name, summary(found))
 		}
 		for i := range found {
 			h := &found[i]
@@ -188,7 +194,8 @@ func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 		o.GracePeriodSeconds = new(int64(podGrace))
 	}
 	err := d.Resource(h.resource).Namespace(h.namespace).Delete(ctx, h.name, o)
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) { // it is gone, or another object has its name: the next pass deletes that
+	// it is gone, or another object has its name: the next pass deletes that
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
 	return refusal(err)
@@ -200,7 +207,8 @@ func (r *Release) free(ctx context.Context, h *held) error {
 		return nil
 	}
 	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, h.uid))
-	_, err := r.Objects.Resource(h.resource).Namespace(h.namespace).Patch(ctx, h.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err := r.Objects.Resource(h.resource).Namespace(h.namespace).Patch(ctx, h.name, types.MergePatchType,
+		patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
 	}
@@ -223,7 +231,8 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 		}
 	}
 	for begun := time.Now(); ; {
-		_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultAccount}}, metav1.CreateOptions{})
+		_, err := accounts.Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: defaultAccount}},
+			metav1.CreateOptions{})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return refusal(err)
 		}
@@ -235,7 +244,8 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 		case err != nil && !apierrors.IsNotFound(err):
 			return refusal(err)
 		case time.Since(begun) > releaseWithin:
-			return fmt.Errorf("%w: serviceaccounts/default of namespace %s is not gone yet: run the command again", ErrHolds, name)
+			return fmt.Errorf("%w: serviceaccounts/default of namespace %s is not gone yet: run the command again",
+				ErrHolds, name)
 		}
 		if err := pause(ctx, releaseLookEvery); err != nil {
 			return err
@@ -247,7 +257,9 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
-		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), core.WithResource("configmaps"), core.WithResource("limitranges"),
+		rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
+		core.WithResource("configmaps"),
+		core.WithResource("limitranges"),
 		core.WithResource("resourcequotas"),
 		{Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 	}
@@ -286,11 +298,13 @@ func (r *Release) unlabel(ctx context.Context, name string) error {
 		}
 		for i := range objects {
 			err := retryNotSeen(func() error {
-				_, err := r.Objects.Resource(resource).Namespace(name).Patch(ctx, objects[i].GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+				_, err := r.Objects.Resource(resource).Namespace(name).Patch(ctx, objects[i].GetName(), types.MergePatchType,
+					patch, metav1.PatchOptions{})
 				return err
 			})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("remove the label of %s/%s in namespace %s: %w", resource.GroupResource(), objects[i].GetName(), name, refusal(err))
+				return fmt.Errorf("remove the label of %s/%s in namespace %s: %w",
+					resource.GroupResource(), objects[i].GetName(), name, refusal(err))
 			}
 		}
 	}

@@ -30,7 +30,8 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	if len(found) > mostMade {
 		names = append(names, "...")
 	}
-	what := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, which would become the system tenant's: %s",
+	what := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, "+
+		"which would become the system tenant's: %s",
 		len(found), name, strings.Join(names, ", "))
 	if r.Force {
 		r.Warn("%s", what)
@@ -75,7 +76,9 @@ func isMadeByTenant(annotations map[string]string) bool {
 // are the control plane's.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
-		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, Secrets and ServiceAccounts for objects of tenant %s", ns.Name, former)
+		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, "+
+			"Secrets and ServiceAccounts for objects of tenant %s",
+			ns.Name, former)
 	}
 	if err := r.removeLabel(ctx, ns, former); err != nil {
 		return err

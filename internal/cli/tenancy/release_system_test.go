@@ -31,32 +31,36 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 		object *unstructured.Unstructured
 		named  string // empty if it does not block
 	}{
-		"a ServiceAccount":             {of("v1", "ServiceAccount", "robot", acme), "serviceaccounts/robot"},
-		"a Secret":                     {of("v1", "Secret", "token", acme), "secrets/token"},
-		"a RoleBinding":                {of(rbac, "RoleBinding", "own", acme), "rolebindings.rbac.authorization.k8s.io/own"},
-		"a Pod":                        {of("v1", "Pod", "p", acme), "pods/p"},
-		"a CronJob":                    {of("batch/v1", "CronJob", "c", acme), "cronjobs.batch/c"},
-		"another tenant's object":      {of("v1", "Secret", "token", `{"user":"bob","tenant":"globex"}`), "secrets/token"},
-		"a creator without a tenant":   {of("v1", "Secret", "token", `{"user":"bob"}`), "secrets/token"},
-		"a record that is unreadable":  {of("v1", "Secret", "token", `{`), "secrets/token"},
-		"a Pod that a controller made": {annotated(inWeb("v1", "Pod", "p", nil), tenant.OnBehalfOfAnnotation, acme), "pods/p"},
-		"the ServiceAccount default":   {of("v1", "ServiceAccount", "default", acme), ""},
-		"an object of the cluster":     {of("v1", "Secret", "token", system), ""},
-		"an object without a record":   {inWeb("v1", "Secret", "token", nil), ""},
-		"a ConfigMap":                  {of("v1", "ConfigMap", "c", acme), ""},
+		"a ServiceAccount":            {of("v1", "ServiceAccount", "robot", acme), "serviceaccounts/robot"},
+		"a Secret":                    {of("v1", "Secret", "token", acme), "secrets/token"},
+		"a RoleBinding":               {of(rbac, "RoleBinding", "own", acme), "rolebindings.rbac.authorization.k8s.io/own"},
+		"a Pod":                       {of("v1", "Pod", "p", acme), "pods/p"},
+		"a CronJob":                   {of("batch/v1", "CronJob", "c", acme), "cronjobs.batch/c"},
+		"another tenant's object":     {of("v1", "Secret", "token", `{"user":"bob","tenant":"globex"}`), "secrets/token"},
+		"a creator without a tenant":  {of("v1", "Secret", "token", `{"user":"bob"}`), "secrets/token"},
+		"a record that is unreadable": {of("v1", "Secret", "token", `{`), "secrets/token"},
+		"a Pod that a controller made": {
+			annotated(inWeb("v1", "Pod", "p", nil), tenant.OnBehalfOfAnnotation, acme), "pods/p",
+		},
+		"the ServiceAccount default": {of("v1", "ServiceAccount", "default", acme), ""},
+		"an object of the cluster":   {of("v1", "Secret", "token", system), ""},
+		"an object without a record": {inWeb("v1", "Secret", "token", nil), ""},
+		"a ConfigMap":                {of("v1", "ConfigMap", "c", acme), ""},
 	} {
 		w := newReleasing(c.object)
 		r := w.release()
 		r.System = []string{"web"}
 		err := r.Run(t.Context(), "web")
 		_, labeled := w.namespace(t).Labels[tenant.Label]
-		if errors.Is(err, tenancy.ErrHolds) != (c.named != "") || labeled != (c.named != "") || err != nil && !strings.Contains(err.Error(), c.named) {
+		if errors.Is(err, tenancy.ErrHolds) != (c.named != "") || labeled != (c.named != "") ||
+			err != nil && !strings.Contains(err.Error(), c.named) {
 			t.Errorf("%s: %v, labeled %t", name, err, labeled)
 		}
 		r.Force = true
 		err = r.Run(t.Context(), "web")
 		_, labeled = w.namespace(t).Labels[tenant.Label]
-		if warned := strings.Contains(w.said[0], "warning: ") && strings.Contains(w.said[0], c.named); err != nil || labeled || !warned {
+		if warned := strings.Contains(w.said[0], "warning: ") && strings.Contains(w.said[0], c.named); err != nil ||
+			labeled || !warned {
 			t.Errorf("%s, forced: %v, labeled %t, said %q", name, err, labeled, w.said)
 		}
 		for _, a := range w.objects.Actions() {
@@ -71,7 +75,8 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 func TestReleaseOfASystemNamespaceNamesSome(t *testing.T) {
 	var all []runtime.Object
 	for i := range 25 {
-		all = append(all, annotated(inWeb("v1", "Secret", fmt.Sprintf("s%d", i), nil), tenant.CreatorAnnotation, `{"user":"alice","tenant":"acme"}`))
+		all = append(all, annotated(inWeb("v1", "Secret", fmt.Sprintf("s%d", i), nil), tenant.CreatorAnnotation,
+			`{"user":"alice","tenant":"acme"}`))
 	}
 	r := newReleasing(all...).release()
 	r.System = []string{"web"}

@@ -129,7 +129,8 @@ func newReleasing(objects ...runtime.Object) *releasing {
 		return true, nil, w.kube.Tracker().Delete(a.GetResource(), "web", name)
 	})
 	uids := 0
-	w.kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) { // as the server does
+	// as the server does
+	w.kube.PrependReactor("create", "serviceaccounts", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		uids++
 		a.(clienttesting.CreateAction).GetObject().(*corev1.ServiceAccount).UID = types.UID(fmt.Sprint("new-", uids))
 		return false, nil, nil
@@ -152,8 +153,10 @@ func (w *releasing) release() *tenancy.Release {
 		Objects: w.objects,
 		Manager: cluster.Manager{Typed: w.kube, Dynamic: w.objects},
 		System:  []string{"kube-system"},
-		Writing: tenancy.Writing{Say: func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) }},
-		Warn:    func(format string, args ...any) { w.said = append(w.said, "warning: "+fmt.Sprintf(format, args...)) },
+		Writing: tenancy.Writing{
+			Say: func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) },
+		},
+		Warn: func(format string, args ...any) { w.said = append(w.said, "warning: "+fmt.Sprintf(format, args...)) },
 	}
 }
 
@@ -175,8 +178,11 @@ func interruptions(t *testing.T) {
 	own := map[string]any{tenant.Label: "acme"}
 	for at := 0; ; at++ {
 		managed := map[string]any{tenant.Label: "acme", tenant.ManagedLabel: "tenant"}
-		w := newReleasing(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own), inWeb("v1", "ConfigMap", "kept", own), inWeb("example.com/v1", "Rollout", "r", own), inWeb("v1", "PersistentVolumeClaim", "c", own),
-			inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "kubetenant:admin", managed), inWeb("v1", "LimitRange", "given", managed))
+		w := newReleasing(inWeb("v1", "Pod", "p", own), inWeb("v1", "Secret", "s", own),
+			inWeb("v1", "ConfigMap", "kept", own), inWeb("example.com/v1", "Rollout", "r", own),
+			inWeb("v1", "PersistentVolumeClaim", "c", own),
+			inWeb("rbac.authorization.k8s.io/v1", "RoleBinding", "kubetenant:admin", managed),
+			inWeb("v1", "LimitRange", "given", managed))
 		w.writes = at
 		r := w.release()
 		r.Force = true
@@ -210,12 +216,17 @@ func (w *releasing) check(t *testing.T, at int) {
 	if err != nil || account.UID == "old" {
 		t.Errorf("write %d: the ServiceAccount default: %v, %v", at, account, err)
 	}
-	rollouts, err := w.objects.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "rollouts"}).Namespace("web").List(t.Context(), metav1.ListOptions{})
+	rollouts, err := w.objects.Resource(schema.GroupVersionResource{
+		Group:    "example.com",
+		Version:  "v1",
+		Resource: "rollouts",
+	}).Namespace("web").List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(rollouts.Items) > 0 {
 		t.Errorf("write %d: rollouts: %v, %v", at, rollouts, err)
 	}
 	for _, resource := range []string{"pods", "secrets", "limitranges", "persistentvolumeclaims", "configmaps"} {
-		all, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace("web").List(t.Context(), metav1.ListOptions{})
+		all, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource(resource)).Namespace("web").List(t.Context(),
+			metav1.ListOptions{})
 		if err != nil || len(all.Items) > 0 && (resource != "configmaps" || all.Items[0].GetLabels()[tenant.Label] != "") {
 			t.Errorf("write %d: %s: %v, %v", at, resource, all, err)
 		}
@@ -272,7 +283,8 @@ func TestReleaseAndARace(t *testing.T) {
 	})
 	err := w.release().Run(t.Context(), "web")
 	ns := w.namespace(t)
-	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" || ns.Annotations[tenant.ReleasingAnnotation] != "" || ns.Annotations[tenant.HeldAnnotation] != "true" {
+	if !errors.Is(err, tenancy.ErrHolds) || ns.Labels[tenant.Label] != "acme" ||
+		ns.Annotations[tenant.ReleasingAnnotation] != "" || ns.Annotations[tenant.HeldAnnotation] != "true" {
 		t.Errorf("Run() = %v; labels %v, annotations %v", err, ns.Labels, ns.Annotations)
 	}
 }
@@ -295,10 +307,12 @@ func TestReleaseWithoutWrites(t *testing.T) {
 		r := w.release()
 		w.writes = 0
 		err := r.Run(t.Context(), change(w, r))
-		if errors.Is(err, errInterrupted) || (err != nil) != (name == "not confirmed") || err != nil && !strings.Contains(err.Error(), "acme") {
+		if errors.Is(err, errInterrupted) || (err != nil) != (name == "not confirmed") ||
+			err != nil && !strings.Contains(err.Error(), "acme") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if w.writes != 0 || name == "no tenant" && !slices.Equal(w.said, []string{"namespace plain unchanged: it has no tenant"}) {
+		if w.writes != 0 ||
+			name == "no tenant" && !slices.Equal(w.said, []string{"namespace plain unchanged: it has no tenant"}) {
 			t.Errorf("%s: %d writes, said %q", name, -w.writes, w.said)
 		}
 	}
@@ -312,9 +326,11 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 	if err := r.Run(t.Context(), "web"); err != nil {
 		t.Fatal(err)
 	}
-	pods, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace("web").List(t.Context(), metav1.ListOptions{})
+	pods, err := w.objects.Resource(corev1.SchemeGroupVersion.WithResource("pods")).Namespace("web").List(t.Context(),
+		metav1.ListOptions{})
 	account, accountErr := w.kube.CoreV1().ServiceAccounts("web").Get(t.Context(), "default", metav1.GetOptions{})
-	if _, labeled := w.namespace(t).Labels[tenant.Label]; labeled || err != nil || len(pods.Items) != 1 || accountErr != nil || account.UID != "old" {
+	if _, labeled := w.namespace(t).Labels[tenant.Label]; labeled || err != nil || len(pods.Items) != 1 ||
+		accountErr != nil || account.UID != "old" {
 		t.Errorf("labeled %v, pods %v, account %v", labeled, pods, account)
 	}
 	if !strings.HasPrefix(w.said[0], "warning: namespace web is a system namespace") {
@@ -328,7 +344,8 @@ func TestReleaseListsWhatRemains(t *testing.T) {
 		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
 	r := w.release()
 	r.Confirm = func(string, string) error { return errInterrupted }
-	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 || !strings.HasSuffix(w.said[0], ": 1 configmaps (kept)") {
+	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 ||
+		!strings.HasSuffix(w.said[0], ": 1 configmaps (kept)") {
 		t.Errorf("%v, said %q", err, w.said)
 	}
 }
@@ -340,12 +357,14 @@ func TestReleaseAndOpenWatches(t *testing.T) {
 		r := w.release()
 		r.KeepsWatches = true
 		w.writes = 0
-		if err := r.Run(t.Context(), "web"); !errors.Is(err, tenancy.ErrRefused) || !strings.Contains(err.Error(), "open watches") || w.writes != 0 {
+		if err := r.Run(t.Context(), "web"); !errors.Is(err, tenancy.ErrRefused) ||
+			!strings.Contains(err.Error(), "open watches") || w.writes != 0 {
 			t.Errorf("Run() = %v, %d writes", err, -w.writes)
 		}
 		w.writes, r.Force = -1, true
 		err := r.Run(t.Context(), "web")
-		if _, labeled := w.namespace(t).Labels[tenant.Label]; err != nil || labeled || !strings.HasPrefix(w.said[0], "warning: ") || !strings.Contains(w.said[0], "open watches") {
+		if _, labeled := w.namespace(t).Labels[tenant.Label]; err != nil || labeled ||
+			!strings.HasPrefix(w.said[0], "warning: ") || !strings.Contains(w.said[0], "open watches") {
 			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.said)
 		}
 	})

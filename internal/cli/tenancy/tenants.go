@@ -48,7 +48,9 @@ type Tenant struct {
 // List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by [Create]. Without the right to
 // read Tenants, quotas or bindings those are left out, and admins are nil; unread names them. The lists are limited to the
 // tenant own, unless that is the zero ID.
-func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID) (all []*Tenant, unread []string, err error) {
+func List(
+	ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID,
+) (all []*Tenant, unread []string, err error) {
 	tenants := map[string]*Tenant{}
 	of := func(name string) *Tenant {
 		if tenants[name] == nil {
@@ -101,7 +103,9 @@ func List(ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own t
 			t.Admins = nil
 		}
 	}
-	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) }), unread, nil
+	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int {
+		return cmp.Compare(a.Name, b.Name)
+	}), unread, nil
 }
 
 // addBound adds those to whom bindings give all of a tenant's namespace, and tenants that have bindings alone.
@@ -179,11 +183,17 @@ const ownPolicy = "kubetenant-own-tenant"
 func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
 	return &networkingv1.NetworkPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: ownPolicy, Namespace: namespace, Labels: map[string]string{privileges.MadeBy: maker}},
+		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:      ownPolicy,
+			Namespace: namespace,
+			Labels:    map[string]string{privileges.MadeBy: maker},
+		},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: own}}}},
+			Ingress: []networkingv1.NetworkPolicyIngressRule{
+				{From: []networkingv1.NetworkPolicyPeer{{NamespaceSelector: own}}},
+			},
 		},
 	}
 }
@@ -279,7 +289,8 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			if absent[o.Namespace] {
 				continue
 			}
-			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o,
+				metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
 				tell("pods in namespace %s are reached from the tenant's own only (NetworkPolicy %s)", o.Namespace, o.Name)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
@@ -305,13 +316,16 @@ func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id
 	switch {
 	case apierrors.IsNotFound(err):
 		if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
-			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own begin with %s--", ErrRefused, name, prefix, id)
+			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own begin with %s--",
+				ErrRefused, name, prefix, id)
 		}
 		return nil
 	case err != nil:
 		return refusal(err)
 	case got.Labels[tenant.Label] != id.String():
-		return fmt.Errorf("%w: the namespace %s is there already and not tenant %s's: kubectl tenant adopt gives one that is nobody's", ErrRefused, name, id)
+		return fmt.Errorf("%w: the namespace %s is there already and not tenant %s's: "+
+			"kubectl tenant adopt gives one that is nobody's",
+			ErrRefused, name, id)
 	}
 	return nil
 }

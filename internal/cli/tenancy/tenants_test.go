@@ -57,7 +57,8 @@ func made(k *fake.Clientset) (all []string) {
 	for _, a := range k.Actions() {
 		if c, is := a.(clienttesting.CreateActionImpl); is {
 			o, _ := c.Object.(metav1.Object)
-			all = append(all, strings.TrimPrefix(strings.Join(append(c.CreateOptions.DryRun, ""), " ")+c.Resource.Resource+" "+o.GetName(), " "))
+			all = append(all,
+				strings.TrimPrefix(strings.Join(append(c.CreateOptions.DryRun, ""), " ")+c.Resource.Resource+" "+o.GetName(), " "))
 		}
 	}
 	return all
@@ -100,7 +101,8 @@ func TestObjects(t *testing.T) {
 				n.BindMembers, n.Namespaces, n.Admins = false, n.Namespaces[:1], []string{"alice", "bob"}
 			},
 			[]string{
-				"Tenant acme of [alice bob]", "Namespace acme--new of acme", "NetworkPolicy acme--new/kubetenant-own-tenant from acme",
+				"Tenant acme of [alice bob]", "Namespace acme--new of acme",
+				"NetworkPolicy acme--new/kubetenant-own-tenant from acme",
 			},
 		},
 		"no policy": {
@@ -156,7 +158,8 @@ func describe(obj runtime.Object) string {
 		}
 		return text
 	case *networkingv1.NetworkPolicy:
-		return "NetworkPolicy " + o.Namespace + "/" + o.Name + " from " + o.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[tenant.Label]
+		return "NetworkPolicy " + o.Namespace + "/" + o.Name + " from " +
+			o.Spec.Ingress[0].From[0].NamespaceSelector.MatchLabels[tenant.Label]
 	}
 	return fmt.Sprintf("%T", obj)
 }
@@ -201,15 +204,21 @@ func TestCreateMembersAdmin(t *testing.T) {
 	existing := tenancy.Object(tenanttest.ID(t, "acme"))
 	spec := existing.Object["spec"].(map[string]any)
 	carol := map[string]any{"kind": rbacv1.UserKind, "name": "carol"}
-	spec["bindings"] = []any{map[string]any{"clusterRole": "view", "subjects": []any{carol}}, map[string]any{"clusterRole": "admin", "subjects": []any{carol}}}
+	spec["bindings"] = []any{
+		map[string]any{"clusterRole": "view", "subjects": []any{carol}},
+		map[string]any{"clusterRole": "admin", "subjects": []any{carol}},
+	}
 	k, d := fake.NewClientset(), objects()
 	resource := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
 	if _, err := resource.Create(t.Context(), existing, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"group tenant:acme is an admin in all its namespaces (Tenant acme)", "tenant acme is as it is asked for"} {
+	for _, want := range []string{
+		"group tenant:acme is an admin in all its namespaces (Tenant acme)", "tenant acme is as it is asked for",
+	} {
 		var said []string
-		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true}, tenancy.Writing{Say: say(&said)}); err != nil {
+		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true},
+			tenancy.Writing{Say: say(&said)}); err != nil {
 			t.Fatal(err)
 		}
 		same(t, "said", []string{want}, said)
@@ -218,14 +227,16 @@ func TestCreateMembersAdmin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "the Tenant", []string{"Tenant acme, view to [User carol], admin to [User carol Group tenant:acme]"}, []string{describe(u)})
+	same(t, "the Tenant", []string{"Tenant acme, view to [User carol], admin to [User carol Group tenant:acme]"},
+		[]string{describe(u)})
 	same(t, "created", nil, made(k))
 }
 
 // TestCreateDryRun: every request says that it is one, and nothing is tried in a namespace that will not be there.
 func TestCreateDryRun(t *testing.T) {
 	k := fake.NewClientset(namespace("acme--old", "acme"))
-	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
+	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t),
+		tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Say: func(string, ...any) {}}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "requests", []string{
@@ -254,13 +265,16 @@ func TestCreateRefuses(t *testing.T) {
 // TestCreateFails: the first request that the server refuses ends it, with what is lacking on one line; nothing is said to
 // be as it was asked for.
 func TestCreateFails(t *testing.T) {
-	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y", errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y",
+		errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))
 	for _, resource := range []string{"clusterroles", "clusterrolebindings", "namespaces", "networkpolicies"} {
 		k := fake.NewClientset()
 		refuse(&k.Fake, "create", resource, forbidden)
 		var said []string
 		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{Say: say(&said)})
-		if !errors.Is(err, tenancy.ErrRefused) || !strings.HasSuffix(err.Error(), "refused: you may not give what you do not have yourself; you lack {APIGroups:[*]}") {
+		if !errors.Is(err, tenancy.ErrRefused) ||
+			!strings.HasSuffix(err.Error(),
+				"refused: you may not give what you do not have yourself; you lack {APIGroups:[*]}") {
 			t.Errorf("%s: %v", resource, err)
 		}
 		if slices.Contains(said, "tenant acme is as it is asked for") {

@@ -64,7 +64,8 @@ func (r *run) remove(ctx context.Context) error {
 		r.kinds,
 		r.clusterObjects,
 		r.labels,
-		func(ctx context.Context) error { return r.published(ctx, namespaces) }, // last: its namespace shows where the service ran
+		// last: its namespace shows where the service ran
+		func(ctx context.Context) error { return r.published(ctx, namespaces) },
 	)
 }
 

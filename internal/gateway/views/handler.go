@@ -38,7 +38,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	version := "/apis/" + GroupVersion.String()
 	path := strings.TrimSuffix(r.URL.Path, "/")
 	group := metav1.APIGroup{Name: GroupVersion.Group}
-	group.PreferredVersion = metav1.GroupVersionForDiscovery{GroupVersion: GroupVersion.String(), Version: GroupVersion.Version}
+	group.PreferredVersion = metav1.GroupVersionForDiscovery{
+		GroupVersion: GroupVersion.String(),
+		Version:      GroupVersion.Version,
+	}
 	group.Versions = []metav1.GroupVersionForDiscovery{group.PreferredVersion}
 	switch path {
 	case "/apis":
@@ -97,7 +100,8 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
-	if err != nil || slices.ContainsFunc(byField.Requirements(), func(f fields.Requirement) bool { return f.Field != "metadata.name" }) {
+	if err != nil ||
+		slices.ContainsFunc(byField.Requirements(), func(f fields.Requirement) bool { return f.Field != "metadata.name" }) {
 		write(w, r, apierrors.NewBadRequest("malformed fieldSelector, or one of another field than metadata.name"))
 		return
 	}
@@ -156,7 +160,10 @@ func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
 		case metav1.IncludeObject:
 			row.Object.Object = c
 		default:
-			row.Object.Object = &metav1.PartialObjectMetadata{ObjectMeta: c.ObjectMeta, TypeMeta: metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"}}
+			row.Object.Object = &metav1.PartialObjectMetadata{
+				ObjectMeta: c.ObjectMeta,
+				TypeMeta:   metav1.TypeMeta{APIVersion: metav1.SchemeGroupVersion.String(), Kind: "PartialObjectMetadata"},
+			}
 		}
 		out.Rows[i] = row
 	}

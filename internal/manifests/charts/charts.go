@@ -36,7 +36,11 @@ func Data(files fs.FS, chart, namespace string, values map[string]any) (map[stri
 	if err := yaml.Unmarshal(text, &is); err != nil {
 		return nil, err
 	}
-	return map[string]any{"Values": values, "Release": map[string]any{"Namespace": namespace}, "Chart": map[string]any{"AppVersion": is.AppVersion}}, nil
+	return map[string]any{
+		"Values":  values,
+		"Release": map[string]any{"Namespace": namespace},
+		"Chart":   map[string]any{"AppVersion": is.AppVersion},
+	}, nil
 }
 
 // Render renders the templates of a folder, all or those wanted.

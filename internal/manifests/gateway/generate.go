@@ -117,9 +117,11 @@ func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
 	}
 	switch {
 	case slices.Contains(c.Tenants, tenant.AnyName):
-		say("tenants are not named, so that the impersonator may be of any tenant, and in any group, system:masters too: whoever holds its credential is worth an admin of the cluster")
+		say("tenants are not named, so that the impersonator may be of any tenant, and in any group, system:masters too: " +
+			"whoever holds its credential is worth an admin of the cluster")
 	case *c.Identity.GroupPattern != "":
-		say("groups are not named, so that the impersonator may be in any, system:masters too: whoever holds its credential is worth an admin of the cluster")
+		say("groups are not named, so that the impersonator may be in any, system:masters too: " +
+			"whoever holds its credential is worth an admin of the cluster")
 	}
 	if c.Admission == configv1alpha1.GatewayAdmissionUnchecked {
 		say("admission is Unchecked: a label that somebody forges is believed")

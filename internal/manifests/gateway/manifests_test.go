@@ -60,32 +60,64 @@ func TestRights(t *testing.T) {
 		want     []string // resource: names
 		on       bool
 	}{
-		"anybody":       {` }, tenants: ["*"] }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: "}, false},
-		"accounts too":  {` }, tenants: ["*"] }`, true, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: ", "serviceaccounts: "}, false},
-		"named tenants": {` }, tenants: [acme, globex], tenantMap: { acme: acme-eu } }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: acme-eu globex"}, false},
+		"anybody": {
+			` }, tenants: ["*"] }`, false, []string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: "}, false,
+		},
+		"accounts too": {
+			` }, tenants: ["*"] }`,
+			true,
+			[]string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: ", "serviceaccounts: "},
+			false,
+		},
+		"named tenants": {
+			` }, tenants: [acme, globex], tenantMap: { acme: acme-eu } }`,
+			false,
+			[]string{"users: ", "groups: ", "userextras/kubetenant.dev/tenant: acme-eu globex"},
+			false,
+		},
 		"named by all": {
-			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], withUID: true } }`, false,
-			[]string{"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ", "uids: "},
+			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "", extras: [example.com/a], ` +
+				`withUID: true } }`,
+			false,
+			[]string{
+				"users: gw", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "userextras/example.com/a: ",
+				"uids: ",
+			},
 			false,
 		},
 		"mapped alone": {
-			` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`,
+			false,
 			[]string{"users: b", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"},
 			false,
 		},
-		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false, []string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"}, false},
+		"nobody is mapped": {
+			` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`,
+			false,
+			[]string{"groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme"},
+			false,
+		},
 		"mapped, and the system's": {
-			` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", users: [ { tenant: acme, user: a, as: b } ] } }`, false,
+			` }, tenants: [acme, system], identity: { unmapped: Deny, usernamePrefix: "kt:", groupPattern: "", ` +
+				`users: [ { tenant: acme, user: a, as: b } ] } }`,
+			false,
 			[]string{"users: ", "groups: tenant:acme tenant:system", "userextras/kubetenant.dev/tenant: acme system"},
 			false,
 		},
-		"constrained": {`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`, true, []string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "}, true},
+		"constrained": {
+			`, mode: Constrained }, tenants: [acme], identity: { groupPattern: "" } }`,
+			true,
+			[]string{"users: ", "groups: tenant:acme", "userextras/kubetenant.dev/tenant: acme", "*: ", ": "},
+			true,
+		},
 	} {
 		_, _, files := generate(t, cluster+c.more, c.accounts)
 		file := files["clusters/eu1.yaml"]
 		for _, r := range rules(t, file, gateway.ReaderAccount) {
 			for _, verb := range r.Verbs {
-				creates := verb == "create" && (slices.Equal(r.Resources, []string{"tokenreviews"}) || slices.Equal(r.Resources, []string{"subjectaccessreviews"}))
+				creates := verb == "create" &&
+					(slices.Equal(r.Resources, []string{"tokenreviews"}) ||
+						slices.Equal(r.Resources, []string{"subjectaccessreviews"}))
 				if !creates && !slices.Contains([]string{"get", "list", "watch"}, verb) {
 					t.Errorf("%s: the reader may %s %v", what, verb, r.Resources)
 				}
@@ -94,13 +126,16 @@ func TestRights(t *testing.T) {
 		var got []string
 		for _, r := range rules(t, file, gateway.ImpersonatorAccount) {
 			got = append(got, strings.Join(r.Resources, ",")+": "+strings.Join(r.ResourceNames, " "))
-			for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} { // as RequestInfo has them of other paths
+			// as RequestInfo has them of other paths
+			for _, method := range []string{"get", "head", "post", "put", "patch", "delete", "options"} {
 				if len(r.NonResourceURLs) > 0 && !slices.Contains(r.Verbs, "impersonate-on:user-info:"+method) {
 					t.Errorf("%s: the impersonator may not %s", what, method)
 				}
 			}
 			for _, verb := range r.Verbs {
-				if !strings.HasPrefix(verb, "impersonate") || strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") || strings.HasPrefix(verb, "impersonate-on:") && !c.on {
+				if !strings.HasPrefix(verb, "impersonate") ||
+					strings.HasPrefix(verb, "impersonate:") != c.on && !strings.HasPrefix(verb, "impersonate-on:user-info:") ||
+					strings.HasPrefix(verb, "impersonate-on:") && !c.on {
 					t.Errorf("%s: the impersonator may %s %v", what, verb, r.Resources)
 				}
 			}
@@ -125,7 +160,9 @@ func TestGateway(t *testing.T) {
 			t.Errorf("%s is in %q", u.GetKind(), u.GetNamespace())
 		}
 	}
-	if want := []string{"ServiceAccount", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy"}; !slices.Equal(kinds, want) || !strings.Contains(string(files["gateway.yaml"]), "example.com/kubetenant-gateway:1") {
+	if want := []string{
+		"ServiceAccount", "Deployment", "Service", "PodDisruptionBudget", "NetworkPolicy",
+	}; !slices.Equal(kinds, want) || !strings.Contains(string(files["gateway.yaml"]), "example.com/kubetenant-gateway:1") {
 		t.Errorf("%v", kinds)
 	}
 }
@@ -148,11 +185,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	wrong, notes, err := gateway.Check(dir, o)
-	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "worth an admin") || !strings.Contains(said, "tenants are not named") || !strings.Contains(said, "Unchecked") {
+	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "worth an admin") ||
+		!strings.Contains(said, "tenants are not named") || !strings.Contains(said, "Unchecked") {
 		t.Errorf("%v, %v, %v", wrong, notes, err)
 	}
 	o.Accounts = true
-	if wrong, _, err := gateway.Check(dir, o); err != nil || len(wrong) != 1 || !strings.Contains(wrong[0], "clusters/eu1.yaml") {
+	if wrong, _, err := gateway.Check(dir, o); err != nil || len(wrong) != 1 ||
+		!strings.Contains(wrong[0], "clusters/eu1.yaml") {
 		t.Errorf("with other rights: %v, %v", wrong, err)
 	}
 	if err := os.Remove(filepath.Join(dir, "i")); err != nil {
@@ -162,7 +201,8 @@ func TestCheck(t *testing.T) {
 	if wrong, _, err := gateway.Check(dir, o); err != nil || len(wrong) != 1 {
 		t.Errorf("without a kubeconfig: %v, %v", wrong, err)
 	}
-	if err := os.WriteFile(o.Config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"), 0o600); err != nil {
+	if err := os.WriteFile(o.Config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := gateway.Check(dir, o); err == nil {
@@ -176,14 +216,22 @@ func TestWorthAnAdmin(t *testing.T) {
 		more string
 		told bool
 	}{
-		"anybody":                   {` }, tenants: [acme] }`, true},
-		"any group":                 {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw } }`, true},
-		"groups by a pattern":       {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "dev-.*" } }`, true},
-		"users that are named":      {` }, tenants: [acme], identity: { unmapped: Deny, users: [ { tenant: acme, user: a, as: b } ] } }`, true},
-		"any tenant's":              {` }, tenants: ["*"], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, true},
-		"users, and the system's":   {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "" } }`, true},
-		"one, with tenants' groups": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, false},
-		"nobody is mapped":          {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
+		"anybody":   {` }, tenants: [acme] }`, true},
+		"any group": {` }, tenants: [acme], identity: { withUser: false, defaultUser: gw } }`, true},
+		"groups by a pattern": {
+			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "dev-.*" } }`, true,
+		},
+		"users that are named": {
+			` }, tenants: [acme], identity: { unmapped: Deny, users: [ { tenant: acme, user: a, as: b } ] } }`, true,
+		},
+		"any tenant's": {
+			` }, tenants: ["*"], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, true,
+		},
+		"users, and the system's": {` }, tenants: [acme, system], identity: { unmapped: Deny, groupPattern: "" } }`, true},
+		"one, with tenants' groups": {
+			` }, tenants: [acme], identity: { withUser: false, defaultUser: gw, groupPattern: "" } }`, false,
+		},
+		"nobody is mapped": {` }, tenants: [acme], identity: { unmapped: Deny, groupPattern: "" } }`, false},
 	} {
 		dir, o, _ := generate(t, cluster+c.more, false)
 		_, notes, err := gateway.Check(dir, o)
@@ -207,7 +255,8 @@ func TestKubeconfigs(t *testing.T) {
 	mine := write("mine", `{apiVersion: v1, kind: Config, current-context: b, users: [{name: me, user: {token: s3cret}}],
 clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt, proxy-url: "socks5://localhost:1080"}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}, {name: d, cluster: {server: "http://d"}}],
 contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}, {name: d, context: {cluster: d, user: me}}]}`)
-	config := write("tenancy.yaml", header+`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
+	config := write("tenancy.yaml", header+
+		`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
   - { name: ap1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: ap1-imp } }
   - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
 `)
@@ -229,13 +278,16 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, as := got.Clusters[got.Contexts[got.CurrentContext].Cluster], got.AuthInfos[got.Contexts[got.CurrentContext].AuthInfo]
-		if at.Server != "https://a:6443" || at.ProxyURL != "" || string(at.CertificateAuthorityData) != "an authority" || as.TokenFile != "/etc/kubetenant/tokens/"+name || as.Token != "" {
+		at, as := got.Clusters[got.Contexts[got.CurrentContext].Cluster],
+			got.AuthInfos[got.Contexts[got.CurrentContext].AuthInfo]
+		if at.Server != "https://a:6443" || at.ProxyURL != "" || string(at.CertificateAuthorityData) != "an authority" ||
+			as.TokenFile != "/etc/kubetenant/tokens/"+name || as.Token != "" {
 			t.Errorf("%s: %s", name, files["kubeconfigs/"+name])
 		}
 	}
 	for name, text := range files {
-		if strings.Contains(string(text), "s3cret") || strings.HasPrefix(name, "kubeconfigs/") && !strings.Contains(name, "eu1") {
+		if strings.Contains(string(text), "s3cret") ||
+			strings.HasPrefix(name, "kubeconfigs/") && !strings.Contains(name, "eu1") {
 			t.Errorf("%s: %s", name, text)
 		}
 	}

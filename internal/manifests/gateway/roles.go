@@ -101,7 +101,8 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
 		verb = []string{"impersonate:user-info"}
 	}
-	groups, extras := rbacv1.PolicyRule{Resources: []string{"groups"}}, rbacv1.PolicyRule{Resources: []string{"userextras/" + tenant.ExtraKey}}
+	groups, extras := rbacv1.PolicyRule{Resources: []string{"groups"}},
+		rbacv1.PolicyRule{Resources: []string{"userextras/" + tenant.ExtraKey}}
 	if !slices.Contains(c.Tenants, tenant.AnyName) {
 		for _, name := range c.Tenants {
 			if to, mapped := c.TenantMap[name]; mapped {
@@ -136,7 +137,8 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 		}
 	}
 	if constrained {
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: impersonateOn(verbs)},
+		rules = append(rules,
+			rbacv1.PolicyRule{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: impersonateOn(verbs)},
 			rbacv1.PolicyRule{NonResourceURLs: []string{"*"}, Verbs: impersonateOn(methods)})
 	}
 	return rules
@@ -170,11 +172,18 @@ func typeMeta(version, kind string) metav1.TypeMeta {
 }
 
 func account(namespace, name string) *corev1.ServiceAccount {
-	return &corev1.ServiceAccount{TypeMeta: typeMeta("v1", "ServiceAccount"), ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	return &corev1.ServiceAccount{
+		TypeMeta:   typeMeta("v1", "ServiceAccount"),
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+	}
 }
 
 func role(name string, rules []rbacv1.PolicyRule) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{TypeMeta: typeMeta(rbacv1.SchemeGroupVersion.String(), "ClusterRole"), ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: rules}
+	return &rbacv1.ClusterRole{
+		TypeMeta:   typeMeta(rbacv1.SchemeGroupVersion.String(), "ClusterRole"),
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Rules:      rules,
+	}
 }
 
 func binding(namespace, name string) *rbacv1.ClusterRoleBinding {

@@ -15,7 +15,9 @@ import (
 // Cluster returns the findings of a live cluster. It reads page by page and writes nothing.
 // unchecked has an error for each kind that could not be read completely. Findings about that kind
 // may be missing.
-func Cluster(ctx context.Context, k kubernetes.Interface, systemNamespaces []string) (found []Finding, unchecked []error) {
+func Cluster(
+	ctx context.Context, k kubernetes.Interface, systemNamespaces []string,
+) (found []Finding, unchecked []error) {
 	all := newCollection(systemNamespaces)
 	for _, kind := range []struct {
 		name string

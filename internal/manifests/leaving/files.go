@@ -29,7 +29,8 @@ func IsExport(data []byte) bool {
 	exported, configures := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
 		exported = exported || isList(meta) || kindOf(meta) != nil
-		configures = configures || meta.Kind == configv1alpha1.KindTenancyConfiguration || meta.Kind == configv1alpha1.KindRevocation
+		configures = configures || meta.Kind == configv1alpha1.KindTenancyConfiguration ||
+			meta.Kind == configv1alpha1.KindRevocation
 		return nil
 	})
 	return exported && !configures && err == nil

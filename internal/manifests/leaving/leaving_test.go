@@ -58,27 +58,92 @@ var cases = map[string]struct {
 	object runtime.Object
 	want   []string
 }{
-	"another group":       {clusterRoleBinding("b", nil, "tenants:acme", "dev", "system:tenant:acme"), nil},
-	"a tenant's group":    {clusterRoleBinding("b", nil, "tenant:acme"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:acme" ClusterRole "view" in the whole cluster: replace`}},
-	"several groups":      {clusterRoleBinding("b", nil, "tenant:b", "dev", "tenant:a", "tenant:b"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a", group "tenant:b" ClusterRole`}},
-	"no tenant's name":    {clusterRoleBinding("b", nil, "tenant:"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:" ClusterRole`}},
-	"a forged line":       {clusterRoleBinding("b", nil, "tenant:a\nx: \x1b[31m"), []string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a\nx: \x1b[31m" ClusterRole`}},
-	"a forged name":       {clusterRoleBinding("b\nx", nil, "tenant:a"), []string{`ClusterRoleBinding "b\nx": a server`}},
-	"a scope":             {clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": "Tenanted"}), []string{`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ClusterRole "view" in the whole cluster: replace`}},
-	"an empty scope":      {clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), []string{"ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope"}},
-	"an end":              {clusterRoleBinding("b", map[string]string{"kubetenant.dev/expires": "x"}), []string{`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ClusterRole "view" in the whole cluster without an end: delete`}},
-	"other annotations":   {clusterRoleBinding("b", map[string]string{"kubetenant.dev/other": "", "example.com/scope": ""}), nil},
-	"a former admin":      {clusterRoleBinding("kubetenant:admins:acme", nil, "ops"), []string{"ClusterRoleBinding kubetenant:admins:acme: an earlier release created it"}},
-	"all at once":         {clusterRoleBinding("kubetenant:admins:a", map[string]string{"kubetenant.dev/scope": "a", "kubetenant.dev/expires": "x"}, "tenant:a"), []string{"ClusterRoleBinding kubetenant:admins:a: a server without kubetenant grants", "ClusterRoleBinding kubetenant:admins:a: a server without kubetenant ignores the annotation kubetenant.dev/expires", "ClusterRoleBinding kubetenant:admins:a: a server without kubetenant ignores the annotation kubetenant.dev/scope", "ClusterRoleBinding kubetenant:admins:a: an earlier"}},
-	"within a namespace":  {roleBinding("kubetenant:admins:a", nil, "tenant:acme"), nil},
-	"an end in one":       {roleBinding("b", map[string]string{"kubetenant.dev/expires": "2030-01-31T18:00:00Z"}), []string{`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ClusterRole "view" in the namespace without an end`}},
-	"a scope in one":      {roleBinding("b", map[string]string{"kubetenant.dev/scope": "a"}), []string{`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ClusterRole "view" in the namespace`}},
-	"a tenant's":          {namespace("acme--web", label("acme")), nil},
-	"the system's":        {namespace("kube-system", nil), nil},
-	"named as system's":   {namespace("kube-system", label("system")), nil},
-	"given away":          {namespace("kube-system", label("acme")), []string{"Namespace kube-system: this system namespace belongs to tenant acme"}},
-	"given to nobody":     {namespace("monitoring", label("")), []string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace names no valid tenant"}},
-	"another spelling":    {namespace("kube-system", label("System")), []string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace names no valid tenant"}},
+	"another group": {clusterRoleBinding("b", nil, "tenants:acme", "dev", "system:tenant:acme"), nil},
+	"a tenant's group": {
+		clusterRoleBinding("b", nil, "tenant:acme"),
+		[]string{
+			`ClusterRoleBinding b: a server without kubetenant grants group "tenant:acme" ClusterRole "view" in the whole ` +
+				`cluster: replace`,
+		},
+	},
+	"several groups": {
+		clusterRoleBinding("b", nil, "tenant:b", "dev", "tenant:a", "tenant:b"),
+		[]string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a", group "tenant:b" ClusterRole`},
+	},
+	"no tenant's name": {
+		clusterRoleBinding("b", nil, "tenant:"),
+		[]string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:" ClusterRole`},
+	},
+	"a forged line": {
+		clusterRoleBinding("b", nil, "tenant:a\nx: \x1b[31m"),
+		[]string{`ClusterRoleBinding b: a server without kubetenant grants group "tenant:a\nx: \x1b[31m" ClusterRole`},
+	},
+	"a forged name": {clusterRoleBinding("b\nx", nil, "tenant:a"), []string{`ClusterRoleBinding "b\nx": a server`}},
+	"a scope": {
+		clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": "Tenanted"}),
+		[]string{
+			`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ` +
+				`ClusterRole "view" in the whole cluster: replace`,
+		},
+	},
+	"an empty scope": {
+		clusterRoleBinding("b", map[string]string{"kubetenant.dev/scope": ""}),
+		[]string{"ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/scope"},
+	},
+	"an end": {
+		clusterRoleBinding("b", map[string]string{"kubetenant.dev/expires": "x"}),
+		[]string{
+			`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
+				`ClusterRole "view" in the whole cluster without an end: delete`,
+		},
+	},
+	"other annotations": {
+		clusterRoleBinding("b", map[string]string{"kubetenant.dev/other": "", "example.com/scope": ""}), nil,
+	},
+	"a former admin": {
+		clusterRoleBinding("kubetenant:admins:acme", nil, "ops"),
+		[]string{"ClusterRoleBinding kubetenant:admins:acme: an earlier release created it"},
+	},
+	"all at once": {
+		clusterRoleBinding("kubetenant:admins:a",
+			map[string]string{"kubetenant.dev/scope": "a", "kubetenant.dev/expires": "x"}, "tenant:a"),
+		[]string{
+			"ClusterRoleBinding kubetenant:admins:a: a server without kubetenant grants",
+			"ClusterRoleBinding kubetenant:admins:a: a server without kubetenant ignores the annotation kubetenant.dev/expires",
+			"ClusterRoleBinding kubetenant:admins:a: a server without kubetenant ignores the annotation kubetenant.dev/scope",
+			"ClusterRoleBinding kubetenant:admins:a: an earlier",
+		},
+	},
+	"within a namespace": {roleBinding("kubetenant:admins:a", nil, "tenant:acme"), nil},
+	"an end in one": {
+		roleBinding("b", map[string]string{"kubetenant.dev/expires": "2030-01-31T18:00:00Z"}),
+		[]string{
+			`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
+				`ClusterRole "view" in the namespace without an end`,
+		},
+	},
+	"a scope in one": {
+		roleBinding("b", map[string]string{"kubetenant.dev/scope": "a"}),
+		[]string{
+			`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/scope and grants ` +
+				`ClusterRole "view" in the namespace`,
+		},
+	},
+	"a tenant's":        {namespace("acme--web", label("acme")), nil},
+	"the system's":      {namespace("kube-system", nil), nil},
+	"named as system's": {namespace("kube-system", label("system")), nil},
+	"given away": {
+		namespace("kube-system", label("acme")),
+		[]string{"Namespace kube-system: this system namespace belongs to tenant acme"},
+	},
+	"given to nobody": {
+		namespace("monitoring", label("")),
+		[]string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace names no valid tenant"},
+	},
+	"another spelling": {
+		namespace("kube-system", label("System")),
+		[]string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace names no valid tenant"},
+	},
 	"default, not listed": {namespace("default", label("acme")), nil},
 }
 
@@ -88,7 +153,8 @@ func hold(t *testing.T, name string, found []leaving.Finding, want []string) {
 		t.Fatalf("%s: %d findings, want %d: %v", name, len(found), len(want), found)
 	}
 	for i, f := range found {
-		if !strings.HasPrefix(f.String(), want[i]) || strings.ContainsAny(f.String(), "\n\x1b") || f.Reason == "" || f.Remedy == "" {
+		if !strings.HasPrefix(f.String(), want[i]) || strings.ContainsAny(f.String(), "\n\x1b") || f.Reason == "" ||
+			f.Remedy == "" {
 			t.Errorf("%s: %s; want %s", name, f, want[i])
 		}
 	}
@@ -110,7 +176,8 @@ func TestFindings(t *testing.T) {
 		if diff := cmp.Diff(live, exported); err != nil || diff != "" {
 			t.Errorf("%s: %v, %s", name, err, diff)
 		}
-		list := "kind: List\napiVersion: v1\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  ") + "\n"
+		list := "kind: List\napiVersion: v1\nitems:\n- " + strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  ") +
+			"\n"
 		exported, err = leaving.Exported([]byte(list), systemNamespaces)
 		if diff := cmp.Diff(live, exported); err != nil || diff != "" {
 			t.Errorf("%s in a list: %v, %s", name, err, diff)
@@ -127,7 +194,9 @@ func TestClusterIsReadInPages(t *testing.T) {
 		if o.Continue != "" {
 			_, _ = fmt.Sscanf(o.Continue, "%d", &page)
 		}
-		list := &rbacv1.ClusterRoleBindingList{Items: []rbacv1.ClusterRoleBinding{*clusterRoleBinding(fmt.Sprintf("b%d", page), nil, "tenant:a")}}
+		list := &rbacv1.ClusterRoleBindingList{
+			Items: []rbacv1.ClusterRoleBinding{*clusterRoleBinding(fmt.Sprintf("b%d", page), nil, "tenant:a")},
+		}
 		if page > 1 {
 			list.Continue = fmt.Sprint(page - 1)
 		}
@@ -151,13 +220,19 @@ func TestClusterIsReadInPages(t *testing.T) {
 // TestForbidden: a kind that may not be read is reported, and the findings about other kinds
 // remain.
 func TestForbidden(t *testing.T) {
-	for resource, kind := range map[string]string{"clusterrolebindings": "ClusterRoleBindings", "rolebindings": "RoleBindings", "namespaces": "Namespaces"} {
-		k := fake.NewClientset(clusterRoleBinding("b", nil, "tenant:a"), roleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), namespace("kube-system", label("a")))
+	for resource, kind := range map[string]string{
+		"clusterrolebindings": "ClusterRoleBindings",
+		"rolebindings":        "RoleBindings",
+		"namespaces":          "Namespaces",
+	} {
+		k := fake.NewClientset(clusterRoleBinding("b", nil, "tenant:a"),
+			roleBinding("b", map[string]string{"kubetenant.dev/scope": ""}), namespace("kube-system", label("a")))
 		k.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", context.Canceled)
 		})
 		found, unchecked := leaving.Cluster(t.Context(), k, systemNamespaces)
-		if len(found) != 2 || len(unchecked) != 1 || !strings.HasPrefix(unchecked[0].Error(), kind+" could not be checked: ") || apierrors.IsForbidden(unchecked[0]) {
+		if len(found) != 2 || len(unchecked) != 1 ||
+			!strings.HasPrefix(unchecked[0].Error(), kind+" could not be checked: ") || apierrors.IsForbidden(unchecked[0]) {
 			t.Errorf("%s: %v, %v", resource, found, unchecked)
 		}
 	}
@@ -176,22 +251,27 @@ func TestExports(t *testing.T) {
 		"of another group":    {"apiVersion: example.com/v1\nkind: ClusterRoleBinding\n", false, "no ClusterRoleBinding"},
 		"an empty list":       {"apiVersion: v1\nkind: List\nitems: []\n", true, "no ClusterRoleBinding"},
 		"other objects first": {"apiVersion: v1\nkind: Secret\n---\n" + binding, true, ""},
-		"a configuration":     {"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n", false, "no ClusterRoleBinding"},
-		"a configuration too": {"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n---\n" + binding, false, ""},
-		"a revocation too":    {binding + "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n", false, ""},
-		"an empty file":       {"", false, "no ClusterRoleBinding"},
-		"not YAML":            {"{", false, "EOF"},
-		"a broken end":        {binding + "---\n{", false, "yaml"},
-		"a wrong type":        {strings.Replace(binding, "{ name: b }", "[]", 1), true, "ClusterRoleBinding: json"},
-		"a list of a kind":    {"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n", true, ""},
-		"items of no list":    {"apiVersion: v1\nkind: List\nitems: 1\n", true, "List: json"},
-		"an item of no kind":  {"apiVersion: v1\nkind: List\nitems: [ 1 ]\n", true, "List: json"},
-		"null":                {"null\n---\n" + binding, true, ""},
+		"a configuration": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n", false, "no ClusterRoleBinding",
+		},
+		"a configuration too": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n---\n" + binding, false, "",
+		},
+		"a revocation too":   {binding + "---\napiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n", false, ""},
+		"an empty file":      {"", false, "no ClusterRoleBinding"},
+		"not YAML":           {"{", false, "EOF"},
+		"a broken end":       {binding + "---\n{", false, "yaml"},
+		"a wrong type":       {strings.Replace(binding, "{ name: b }", "[]", 1), true, "ClusterRoleBinding: json"},
+		"a list of a kind":   {"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n", true, ""},
+		"items of no list":   {"apiVersion: v1\nkind: List\nitems: 1\n", true, "List: json"},
+		"an item of no kind": {"apiVersion: v1\nkind: List\nitems: [ 1 ]\n", true, "List: json"},
+		"null":               {"null\n---\n" + binding, true, ""},
 	} {
 		if got := leaving.IsExport([]byte(c.text)); got != c.export {
 			t.Errorf("%s: IsExport() = %t", name, got)
 		}
-		if _, err := leaving.Exported([]byte(c.text), nil); (err == nil) != (c.err == "") || err != nil && !strings.Contains(err.Error(), c.err) {
+		if _, err := leaving.Exported([]byte(c.text), nil); (err == nil) != (c.err == "") ||
+			err != nil && !strings.Contains(err.Error(), c.err) {
 			t.Errorf("%s: %v; want %q", name, err, c.err)
 		}
 	}

@@ -294,13 +294,17 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "MutatingWebhookConfiguration":
 		return decoded(doc, func(w *admissionregistrationv1.MutatingWebhookConfiguration) {
 			for _, h := range w.Webhooks {
-				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig})
+				c.checkHook(&hook{
+					w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig,
+				})
 			}
 		})
 	case "ValidatingWebhookConfiguration":
 		return decoded(doc, func(w *admissionregistrationv1.ValidatingWebhookConfiguration) {
 			for _, h := range w.Webhooks {
-				c.checkHook(&hook{w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig})
+				c.checkHook(&hook{
+					w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig,
+				})
 			}
 		})
 	case "ValidatingAdmissionPolicy":
@@ -320,7 +324,8 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 		})
 	case "ConfigMap":
 		return decoded(doc, func(m *corev1.ConfigMap) {
-			if authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"])); err == nil && m.Name == certificates.AuthoritiesName {
+			if authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"])); err == nil &&
+				m.Name == certificates.AuthoritiesName {
 				c.published = authorities
 			}
 		})

@@ -34,7 +34,8 @@ func (c *checker) checkFlags(text string) {
 		for name, value := range state.HTTP2Timeouts() {
 			c.seen["environment"] = true
 			if !strings.Contains("\n"+text, "\n"+name+"="+value+"\n") {
-				c.report("%s is not %s: a replica that hangs is noticed after 45 seconds, and tenants are denied until then", name, value)
+				c.report("%s is not %s: a replica that hangs is noticed after 45 seconds, and tenants are denied until then",
+					name, value)
 			}
 		}
 		return
@@ -44,13 +45,16 @@ func (c *checker) checkFlags(text string) {
 	}
 	c.seen["flags"] = true
 	if flags["authorization-config"] == "" {
-		c.report("--authorization-config is missing: with --authorization-mode=Webhook a service that is away lets through what RBAC allows")
+		c.report("--authorization-config is missing: with --authorization-mode=Webhook a service that is away lets through " +
+			"what RBAC allows")
 	}
 	if flags["authorization-mode"] != "" {
 		c.report("--authorization-mode and --authorization-config exclude each other: kube-apiserver does not start")
 	}
 	if ttl, err := time.ParseDuration(flags["authentication-token-webhook-cache-ttl"]); err != nil || ttl > maxTokenTTL {
-		c.report("--authentication-token-webhook-cache-ttl must be at most %v: a revoked token counts for that long (default 2m)", maxTokenTTL)
+		c.report("--authentication-token-webhook-cache-ttl must be at most %v: a revoked token counts for that long "+
+			"(default 2m)",
+			maxTokenTTL)
 	}
 	if version := flags["authentication-token-webhook-version"]; version != "v1" {
 		c.report("--authentication-token-webhook-version=v1 is missing: kube-apiserver would send v1beta1")
@@ -59,12 +63,14 @@ func (c *checker) checkFlags(text string) {
 		c.report("--admission-control-config-file is missing: kube-apiserver shows no certificate to admission webhooks")
 	}
 	for _, prefix := range []string{"oidc-username-prefix", "oidc-groups-prefix"} {
-		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || makesReserved(flags[prefix])) && (prefix == "oidc-username-prefix" && flags[prefix] != "" || flags["oidc-groups-claim"] != "") {
+		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || makesReserved(flags[prefix])) &&
+			(prefix == "oidc-username-prefix" && flags[prefix] != "" || flags["oidc-groups-claim"] != "") {
 			c.report("--%s=%s: a claim may say system: or %s", prefix, flags[prefix], tenant.GroupPrefix)
 		}
 	}
 	for plugin := range strings.SplitSeq(flags["disable-admission-plugins"], ",") {
-		if slices.Contains([]string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"}, plugin) {
+		if slices.Contains([]string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"},
+			plugin) {
 			c.report("--disable-admission-plugins=%s: nothing is refused", plugin)
 		}
 	}
@@ -76,7 +82,9 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	if err != nil {
 		return err
 	}
-	at := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool { return a.Type == "Webhook" && a.Name == authorizerName })
+	at := slices.IndexFunc(config.Authorizers, func(a apiserver.AuthorizerConfiguration) bool {
+		return a.Type == "Webhook" && a.Name == authorizerName
+	})
 	if at < 0 {
 		c.report("no webhook authorizer named kubetenant")
 		return nil
@@ -94,7 +102,8 @@ func (c *checker) checkAuthorization(doc []byte) error {
 		c.report("failurePolicy %s: with the service away, RBAC decides alone, across tenants", w.FailurePolicy)
 	}
 	if w.CacheAuthorizedRequests || w.CacheUnauthorizedRequests {
-		c.report("decisions are remembered: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, or grants and namespaces outlive their end")
+		c.report("decisions are remembered: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, " +
+			"or grants and namespaces outlive their end")
 	}
 	if is, err := matchConditions(doc); err != nil || !equality.Semantic.DeepEqual(is, c.conditions) {
 		c.report("matchConditions differ from what generate writes")
@@ -112,7 +121,9 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		if matcher == nil {
 			return true
 		}
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: name, Groups: groups}}
+		review := &authorizationv1.SubjectAccessReview{
+			Spec: authorizationv1.SubjectAccessReviewSpec{User: name, Groups: groups},
+		}
 		if path != "" {
 			review.Spec.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: path, Verb: "get"}
 		} else {
@@ -126,10 +137,14 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		matches, err := matcher.Eval(ctx, review)
 		return err != nil || matches
 	}
-	for _, name := range append([]string{"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller"},
+	for _, name := range append([]string{
+		"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller",
+	},
 		accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})...) {
 		if asked(name, nil, "") {
-			c.report("matchConditions hold up %s: the control plane waits for the service, and the service for the control plane", name)
+			c.report("matchConditions hold up %s: the control plane waits for the service, "+
+				"and the service for the control plane",
+				name)
 		}
 	}
 	if asked("system:node:n", []string{user.NodesGroup}, "") {
@@ -170,11 +185,16 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 				c.report("jwt[%d]: maps a claim to the extra %s: whoever signs the token chooses the tenant", i, extra.Key)
 			}
 		}
-		for field, mapping := range map[string]apiserverv1.PrefixedClaimOrExpression{"username": m.Username, "groups": m.Groups} {
+		for field, mapping := range map[string]apiserverv1.PrefixedClaimOrExpression{
+			"username": m.Username,
+			"groups":   m.Groups,
+		} {
 			switch prefix := mapping.Prefix; {
 			case mapping.Expression != "":
 				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || makesReserved(m[2]) {
-					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it may make system: or tenant: names", i, field)
+					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it may make system: "+
+						"or tenant: names",
+						i, field)
 				}
 			case mapping.Claim == "":
 			case prefix == nil || *prefix == "":

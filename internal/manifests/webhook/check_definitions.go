@@ -37,7 +37,8 @@ func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) 
 		c.report("%s %s is outdated or changed: generate writes another one", definitionKind, name)
 	}
 	if strings.HasPrefix(filepath.ToSlash(c.file), "cluster/") {
-		c.report("%s %s: an earlier release wrote this file. Delete it and apply the folder %s", definitionKind, name, definitionsFolder)
+		c.report("%s %s: an earlier release wrote this file. Delete it and apply the folder %s",
+			definitionKind, name, definitionsFolder)
 	}
 	return nil
 }

@@ -56,14 +56,17 @@ func (c *checker) checkHook(h *hook) {
 			c.report("webhook %s: namespaceSelector on %s leaves out every other namespace", h.name, key)
 		}
 		for _, e := range s.MatchExpressions {
-			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{c.namespace})
+			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn &&
+				slices.Equal(e.Values, []string{c.namespace})
 			if e.Key != tenant.Label && !own {
 				c.report("webhook %s: namespaceSelector on %s leaves out namespaces", h.name, e.Key)
 			}
 		}
 	}
 	for _, r := range h.rules {
-		if !h.addsToOthers() && (!slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") || !slices.Contains(r.Resources, "*/*")) {
+		if !h.addsToOthers() &&
+			(!slices.Contains(r.APIGroups, "*") || !slices.Contains(r.APIVersions, "*") ||
+				!slices.Contains(r.Resources, "*/*")) {
 			c.report("webhook %s: a rule does not match every resource in every version", h.name)
 		}
 	}
@@ -76,10 +79,14 @@ func (c *checker) checkHook(h *hook) {
 func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
 		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
-		account := s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace && strings.HasPrefix(s.Name, "kubetenant-") ||
-			s.Kind == rbacv1.UserKind && strings.HasPrefix(s.Name, prefix) || s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
+		account := s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace &&
+			strings.HasPrefix(s.Name, "kubetenant-") ||
+			s.Kind == rbacv1.UserKind && strings.HasPrefix(s.Name, prefix) ||
+			s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
 		if _, ours := c.made[kind+"/"+name]; !ours && account {
-			c.report("%s %s gives %s, of the service's own accounts, further rights: whoever takes over one of its pods has them", kind, name, s.Name)
+			c.report("%s %s gives %s, of the service's own accounts, further rights: whoever takes over one of its "+
+				"pods has them",
+				kind, name, s.Name)
 		}
 		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
 	}
@@ -102,7 +109,8 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 	}
 	if !strings.HasSuffix(kind, "WebhookConfiguration") {
 		for _, field := range []string{"spec", "rules", "roleRef", "subjects", "aggregationRule"} {
-			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) && !c.sweepsMore(kind, field, is, want) {
+			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) &&
+				!c.sweepsMore(kind, field, is, want) {
 				c.report("%s %s: its %s differs from what generate writes", kind, name, field)
 			}
 		}
@@ -170,7 +178,8 @@ func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 	rest := slices.DeleteFunc(slices.Clone(rules), func(rule any) bool {
 		r, _ := rule.(map[string]any)
 		groups, _ := r["apiGroups"].([]any)
-		return len(groups) == 1 && strings.Contains(fmt.Sprint(groups[0]), ".") && !strings.HasSuffix(fmt.Sprint(groups[0]), ".k8s.io") && fmt.Sprint(groups[0]) != tenant.Domain &&
+		return len(groups) == 1 && strings.Contains(fmt.Sprint(groups[0]), ".") &&
+			!strings.HasSuffix(fmt.Sprint(groups[0]), ".k8s.io") && fmt.Sprint(groups[0]) != tenant.Domain &&
 			equality.Semantic.DeepEqual(r["resources"], []any{"*"}) && equality.Semantic.DeepEqual(r["verbs"], []any{"patch"})
 	})
 	return equality.Semantic.DeepEqual(any(rest), want[field])
@@ -192,7 +201,9 @@ func (c *checker) checkCertificates(data []byte) {
 	}
 	for _, one := range found {
 		if time.Until(one.NotAfter) < endsSoon {
-			c.report("the certificate of %s ends on %s: where it is kube-apiserver's, the service refuses it then, and everything is denied", one.Subject, one.NotAfter.Format(time.DateOnly))
+			c.report("the certificate of %s ends on %s: where it is kube-apiserver's, the service refuses it then, "+
+				"and everything is denied",
+				one.Subject, one.NotAfter.Format(time.DateOnly))
 		}
 	}
 }
@@ -201,7 +212,8 @@ func (c *checker) checkCertificates(data []byte) {
 func (c *checker) checkCopy() {
 	for _, authority := range c.published {
 		if !slices.ContainsFunc(c.copied, authority.Equal) && time.Now().Before(authority.NotAfter) {
-			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart that", authority.Subject)
+			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart that",
+				authority.Subject)
 		}
 	}
 }
@@ -244,7 +256,8 @@ func (c *checker) checkWhole() {
 		}
 	}
 	if c.seen["flags"] && !c.seen["environment"] {
-		c.report("environment.txt is missing: kube-apiserver notices a replica that hangs after 45 seconds, and tenants are denied until then")
+		c.report("environment.txt is missing: kube-apiserver notices a replica that hangs after 45 seconds, " +
+			"and tenants are denied until then")
 	}
 	if !c.seen["AuthorizationConfiguration/"] {
 		c.report("no AuthorizationConfiguration")
@@ -256,17 +269,23 @@ func (c *checker) checkWhole() {
 		switch s.what.Kind {
 		case rbacv1.ServiceAccountKind:
 			labels, known := c.namespaces[s.what.Namespace]
-			if _, labelled := labels[tenant.Label]; known && !labelled && !slices.Contains(z.SystemNamespaces, s.what.Namespace) {
-				c.report("service account %s/%s is bound and would have no tenant: label the namespace, or name it in systemNamespaces", s.what.Namespace, s.what.Name)
+			if _, labelled := labels[tenant.Label]; known && !labelled &&
+				!slices.Contains(z.SystemNamespaces, s.what.Namespace) {
+				c.report("service account %s/%s is bound and would have no tenant: label the namespace, "+
+					"or name it in systemNamespaces",
+					s.what.Namespace, s.what.Name)
 			}
 		case rbacv1.UserKind:
-			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) && s.what.Name != tenant.ManagerUser {
+			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) &&
+				s.what.Name != tenant.ManagerUser {
 				c.report("user %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
 			}
 		case rbacv1.GroupKind:
 			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
-			if strings.HasPrefix(s.what.Name, "system:") && !slices.Contains(z.SystemSubjects.Groups, s.what.Name) && !slices.Contains(everybody, s.what.Name) &&
-				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") && !strings.HasPrefix(s.what.Name, "system:bootstrappers") {
+			if strings.HasPrefix(s.what.Name, "system:") && !slices.Contains(z.SystemSubjects.Groups, s.what.Name) &&
+				!slices.Contains(everybody, s.what.Name) &&
+				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") &&
+				!strings.HasPrefix(s.what.Name, "system:bootstrappers") {
 				c.report("group %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
 			}
 		}
@@ -278,5 +297,6 @@ func (c *checker) isSystemUser(name string) bool {
 	if _, _, err := serviceaccount.SplitUsername(name); err == nil {
 		return true // its namespace tells
 	}
-	return slices.Contains(s.Users, name) || slices.ContainsFunc(s.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+	return slices.Contains(s.Users, name) ||
+		slices.ContainsFunc(s.UserPrefixes, func(p string) bool { return strings.HasPrefix(name, p) })
 }

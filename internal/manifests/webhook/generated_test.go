@@ -34,28 +34,78 @@ func TestGenerateOptions(t *testing.T) {
 		change         func(*webhook.Options)
 		file, has, not string
 	}{
-		"by its URL":              {func(*webhook.Options) {}, "control-plane/webhook-authorize.kubeconfig", "server: https://10.0.0.9:9443/", ""},
-		"by the Service's":        {func(o *webhook.Options) { o.URL, o.ClusterIP = "", "10.0.0.1" }, "control-plane/webhook-authorize.kubeconfig", "server: https://10.0.0.1/", ""},
-		"the URL goes first":      {func(o *webhook.Options) { o.ClusterIP = "10.0.0.1" }, "control-plane/webhook-authorize.kubeconfig", "10.0.0.9", "10.0.0.1"},
-		"its certificate":         {func(*webhook.Options) {}, "control-plane/webhook-authenticate.kubeconfig", "client-certificate: /etc/kubernetes/kubetenant/client.crt", ""},
-		"admission, in a cluster": {func(*webhook.Options) {}, "control-plane/webhook-admit.kubeconfig", "kubetenant-webhook.kubetenant-system.svc", "10.0.0.9"},
-		"admission, from outside": {func(o *webhook.Options) { o.External = true }, "control-plane/webhook-admit.kubeconfig", "10.0.0.9:9443", "kubetenant-webhook.kubetenant-system.svc"},
-		"webhooks in a cluster":   {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "url:"},
-		"webhooks from outside":   {func(o *webhook.Options) { o.External = true }, "cluster/webhooks.yaml", "url:", "service:"},
-		"authorities given":       {ca, "cluster/webhooks.yaml", "caBundle:", ""},
-		"authorities made":        {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "caBundle:"},
-		"groups to be swept":      {func(o *webhook.Options) { o.SweepGroups = []string{"example.com"} }, "cluster/accounts.yaml", "example.com", ""},
-		"none to be swept":        {func(*webhook.Options) {}, "cluster/accounts.yaml", "kubetenant", "example.com"},
-		"an account for keys":     {func(*webhook.Options) {}, "cluster/accounts.yaml", "name: kubetenant-certificates", ""},
-		"none for keys":           {ca, "cluster/accounts.yaml", "name: kubetenant-controller", "kubetenant-certificates"},
-		"keys wait for nobody":    {func(*webhook.Options) {}, "control-plane/authorization.yaml", ":kubetenant-certificates", ""},
-		"what stands behind":      {func(o *webhook.Options) { o.Authorizers = []string{"RBAC"} }, "control-plane/authorization.yaml", "type: RBAC", "type: Node"},
-		"the image":               {func(*webhook.Options) {}, "cluster/deployment.yaml", "example.com/kubetenant-webhook:1", ""},
-		"admission alone":         {func(o *webhook.Options) { o.AdmissionOnly, o.ClientCA, o.URL = true, "", "" }, "cluster/deployment.yaml", "--admission-only", "client"},
-		"whence it is asked":      {from("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "- --admission-clients=2001:db8::/64\n", ""},
-		"and from nowhere else":   {from("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "from:\n    - { ipBlock: { cidr: \"10.1.0.0/28\" } }\n    - { ipBlock: { cidr: \"2001:db8::/64\" } }\n", "whoever reaches"},
-		"all that is asked":       {func(*webhook.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
-		"the configuration":       {func(*webhook.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
+		"by its URL": {
+			func(*webhook.Options) {}, "control-plane/webhook-authorize.kubeconfig", "server: https://10.0.0.9:9443/", "",
+		},
+		"by the Service's": {
+			func(o *webhook.Options) { o.URL, o.ClusterIP = "", "10.0.0.1" },
+			"control-plane/webhook-authorize.kubeconfig",
+			"server: https://10.0.0.1/",
+			"",
+		},
+		"the URL goes first": {
+			func(o *webhook.Options) { o.ClusterIP = "10.0.0.1" },
+			"control-plane/webhook-authorize.kubeconfig",
+			"10.0.0.9",
+			"10.0.0.1",
+		},
+		"its certificate": {
+			func(*webhook.Options) {},
+			"control-plane/webhook-authenticate.kubeconfig",
+			"client-certificate: /etc/kubernetes/kubetenant/client.crt",
+			"",
+		},
+		"admission, in a cluster": {
+			func(*webhook.Options) {},
+			"control-plane/webhook-admit.kubeconfig",
+			"kubetenant-webhook.kubetenant-system.svc",
+			"10.0.0.9",
+		},
+		"admission, from outside": {
+			func(o *webhook.Options) { o.External = true },
+			"control-plane/webhook-admit.kubeconfig",
+			"10.0.0.9:9443",
+			"kubetenant-webhook.kubetenant-system.svc",
+		},
+		"webhooks in a cluster": {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "url:"},
+		"webhooks from outside": {
+			func(o *webhook.Options) { o.External = true }, "cluster/webhooks.yaml", "url:", "service:",
+		},
+		"authorities given": {ca, "cluster/webhooks.yaml", "caBundle:", ""},
+		"authorities made":  {func(*webhook.Options) {}, "cluster/webhooks.yaml", "service:", "caBundle:"},
+		"groups to be swept": {
+			func(o *webhook.Options) { o.SweepGroups = []string{"example.com"} }, "cluster/accounts.yaml", "example.com", "",
+		},
+		"none to be swept":    {func(*webhook.Options) {}, "cluster/accounts.yaml", "kubetenant", "example.com"},
+		"an account for keys": {func(*webhook.Options) {}, "cluster/accounts.yaml", "name: kubetenant-certificates", ""},
+		"none for keys":       {ca, "cluster/accounts.yaml", "name: kubetenant-controller", "kubetenant-certificates"},
+		"keys wait for nobody": {
+			func(*webhook.Options) {}, "control-plane/authorization.yaml", ":kubetenant-certificates", "",
+		},
+		"what stands behind": {
+			func(o *webhook.Options) { o.Authorizers = []string{"RBAC"} },
+			"control-plane/authorization.yaml",
+			"type: RBAC",
+			"type: Node",
+		},
+		"the image": {func(*webhook.Options) {}, "cluster/deployment.yaml", "example.com/kubetenant-webhook:1", ""},
+		"admission alone": {
+			func(o *webhook.Options) { o.AdmissionOnly, o.ClientCA, o.URL = true, "", "" },
+			"cluster/deployment.yaml",
+			"--admission-only",
+			"client",
+		},
+		"whence it is asked": {
+			from("10.1.0.0/28", "2001:db8::/64"), "cluster/deployment.yaml", "- --admission-clients=2001:db8::/64\n", "",
+		},
+		"and from nowhere else": {
+			from("10.1.0.0/28", "2001:db8::/64"),
+			"cluster/deployment.yaml",
+			"from:\n    - { ipBlock: { cidr: \"10.1.0.0/28\" } }\n    - { ipBlock: { cidr: \"2001:db8::/64\" } }\n",
+			"whoever reaches",
+		},
+		"all that is asked": {func(*webhook.Options) {}, "cluster/deployment.yaml", "--client-ca-file", "--admission-only"},
+		"the configuration": {func(*webhook.Options) {}, "cluster/config.yaml", "kind: TenancyConfiguration", ""},
 	} {
 		o := options(t)
 		c.change(&o)
@@ -87,11 +137,25 @@ func TestGeneratedFiles(t *testing.T) {
 		change     func(*webhook.Options)
 		more, less []string
 	}{
-		"from outside":    {func(o *webhook.Options) { o.External, o.Monitoring = true, true }, nil, []string{"cluster/config.yaml", "cluster/deployment.yaml"}},
-		"monitoring":      {func(o *webhook.Options) { o.Monitoring = true }, []string{"cluster/monitoring.yaml"}, nil},
-		"static policies": {func(o *webhook.Options) { o.StaticPolicies = true }, []string{"control-plane/policies/policies.yaml"}, nil},
-		"admission alone": {func(o *webhook.Options) { o.AdmissionOnly = true }, nil, slices.DeleteFunc(slices.Clone(plain), func(name string) bool { return !strings.HasPrefix(name, "control-plane/") })},
-		"authorities":     {func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA }, []string{"control-plane/webhook-ca.crt"}, nil},
+		"from outside": {
+			func(o *webhook.Options) { o.External, o.Monitoring = true, true },
+			nil,
+			[]string{"cluster/config.yaml", "cluster/deployment.yaml"},
+		},
+		"monitoring": {func(o *webhook.Options) { o.Monitoring = true }, []string{"cluster/monitoring.yaml"}, nil},
+		"static policies": {
+			func(o *webhook.Options) { o.StaticPolicies = true }, []string{"control-plane/policies/policies.yaml"}, nil,
+		},
+		"admission alone": {
+			func(o *webhook.Options) { o.AdmissionOnly = true },
+			nil,
+			slices.DeleteFunc(slices.Clone(plain), func(name string) bool { return !strings.HasPrefix(name, "control-plane/") }),
+		},
+		"authorities": {
+			func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA },
+			[]string{"control-plane/webhook-ca.crt"},
+			nil,
+		},
 	} {
 		got := all(c.change)
 		missing := slices.DeleteFunc(slices.Clone(plain), func(path string) bool { return slices.Contains(got, path) })
@@ -110,7 +174,11 @@ func TestWrite(t *testing.T) {
 		"cluster/deep/b.yaml": []byte("b"),
 		"clusters/c.yaml":     []byte("c"),
 	}
-	for folder, want := range map[string][]string{"": slices.Sorted(maps.Keys(files)), "cluster": {"a.yaml", "deep/b.yaml"}, "none": nil} {
+	for folder, want := range map[string][]string{
+		"":        slices.Sorted(maps.Keys(files)),
+		"cluster": {"a.yaml", "deep/b.yaml"},
+		"none":    nil,
+	} {
 		dir := t.TempDir()
 		if err := manifests.Write(dir, folder, files); err != nil {
 			t.Fatal(err)
@@ -165,7 +233,8 @@ func TestNoCredentialsOfTheGateway(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range files {
-		if strings.Contains(string(text), "s3cret") || strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte("s3cret"))) {
+		if strings.Contains(string(text), "s3cret") ||
+			strings.Contains(string(text), base64.StdEncoding.EncodeToString([]byte("s3cret"))) {
 			t.Errorf("%s holds the gateway's credential", name)
 		}
 	}

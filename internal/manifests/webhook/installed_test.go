@@ -50,19 +50,25 @@ func judge(t *testing.T, name string, found []string, want string) {
 func TestCheckFlags(t *testing.T) {
 	const issuer = "--oidc-issuer-url=https://i\n"
 	for name, c := range map[string]struct{ flags, want string }{
-		"an issuer":                 {issuer, ""},
-		"a good prefix":             {issuer + "--oidc-username-prefix=oidc:\n--oidc-groups-claim=g\n--oidc-groups-prefix=oidc:", ""},
-		"users of the system's":     {issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim may say"},
-		"a part of it":              {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim may say"},
-		"groups without a prefix":   {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim may say"},
-		"groups of tenants":         {issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim may say"},
+		"an issuer":     {issuer, ""},
+		"a good prefix": {issuer + "--oidc-username-prefix=oidc:\n--oidc-groups-claim=g\n--oidc-groups-prefix=oidc:", ""},
+		"users of the system's": {
+			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim may say",
+		},
+		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim may say"},
+		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim may say"},
+		"groups of tenants": {
+			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim may say",
+		},
 		"groups that nobody claims": {issuer + "--oidc-groups-prefix=-", ""},
 		"no issuer at all":          {"--oidc-username-prefix=-", ""},
 		"another plugin":            {"--disable-admission-plugins=LimitRanger,PodSecurity", ""},
-		"mutating webhooks":         {"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "nothing is refused"},
-		"validating webhooks":       {"--disable-admission-plugins=ValidatingAdmissionWebhook", "nothing is refused"},
-		"tokens by the default":     {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
-		"tokens at once":            {"--authentication-token-webhook-cache-ttl=0s", ""},
+		"mutating webhooks": {
+			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "nothing is refused",
+		},
+		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "nothing is refused"},
+		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
+		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
 		judge(t, name, found(t, options(t), func(files map[string][]byte) {
 			files["control-plane/flags.txt"] = append(files["control-plane/flags.txt"], "\n"+c.flags+"\n"...)
@@ -71,9 +77,14 @@ func TestCheckFlags(t *testing.T) {
 	judge(t, "the flags of something else", found(t, options(t), func(files map[string][]byte) {
 		files["other.txt"] = []byte("--oidc-issuer-url=https://i\n--disable-admission-plugins=ValidatingAdmissionPolicy")
 	}), "")
-	judge(t, "no environment", found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/environment.txt") }), "environment.txt is missing")
-	judge(t, "no authorization", found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }), "no AuthorizationConfiguration")
-	judge(t, "no rights", found(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }), "ClusterRole/kubetenant-webhook is missing: a part of the service has no right")
+	judge(t, "no environment",
+		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/environment.txt") }),
+		"environment.txt is missing")
+	judge(t, "no authorization",
+		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
+		"no AuthorizationConfiguration")
+	judge(t, "no rights", found(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
+		"ClusterRole/kubetenant-webhook is missing: a part of the service has no right")
 }
 
 // TestCheckBesides: what else of a cluster is put there is judged by what it gives, to whom: what is not the service's own
@@ -81,31 +92,57 @@ func TestCheckFlags(t *testing.T) {
 func TestCheckBesides(t *testing.T) {
 	const sa = "kubetenant-system"
 	other := func(kind, name, rest string) string {
-		return "{apiVersion: admissionregistration.k8s.io/v1, kind: " + kind + ", metadata: {name: " + name + "}, " + rest + "}"
+		return "{apiVersion: admissionregistration.k8s.io/v1, kind: " + kind + ", metadata: {name: " + name + "}, " + rest +
+			"}"
 	}
 	authority := func(lifetime time.Duration) string {
-		return "{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: {ca.crt: " + strconv.Quote(certificate(t, "old", lifetime)) + "}}"
+		return "{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: {ca.crt: " +
+			strconv.Quote(certificate(t, "old", lifetime)) + "}}"
 	}
 	harmless, harmful, wants := map[string][]byte{}, map[string][]byte{}, map[string]string{}
 	for name, c := range map[string]struct{ text, want string }{
-		"another's webhooks":      {other("MutatingWebhookConfiguration", "other", "webhooks: [{name: a.b.c, failurePolicy: Ignore, matchPolicy: Exact}]"), ""},
-		"another's policy":        {other("ValidatingAdmissionPolicy", "p.example.com", "spec: {failurePolicy: Ignore}"), ""},
-		"another's, bound":        {other("ValidatingAdmissionPolicyBinding", "p.example.com", "spec: {validationActions: [Warn], matchResources: {}}"), ""},
-		"a role in a namespace":   {strings.Replace(binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: "+sa+"}"), "kind: ClusterRoleBinding", "kind: RoleBinding", 1), "RoleBinding b gives kubetenant-webhook"},
-		"by its user":             {binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "further rights"},
-		"its name elsewhere":      {binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: web}"), ""},
-		"another account there":   {binding("{kind: ServiceAccount, name: prometheus, namespace: " + sa + "}"), ""},
-		"accounts of the system":  {"{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}\n---\n" + binding("{kind: ServiceAccount, name: p, namespace: kube-system}"), ""},
-		"an unknown namespace":    {binding("{kind: ServiceAccount, name: p, namespace: elsewhere}"), ""},
-		"bootstrap tokens":        {binding("{kind: User, name: 'system:bootstrap:abc'}"), ""},
-		"a node by its name":      {binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 is bound and would have no tenant"},
+		"another's webhooks": {
+			other("MutatingWebhookConfiguration", "other",
+				"webhooks: [{name: a.b.c, failurePolicy: Ignore, matchPolicy: Exact}]"),
+			"",
+		},
+		"another's policy": {other("ValidatingAdmissionPolicy", "p.example.com", "spec: {failurePolicy: Ignore}"), ""},
+		"another's, bound": {
+			other("ValidatingAdmissionPolicyBinding", "p.example.com", "spec: {validationActions: [Warn], matchResources: {}}"),
+			"",
+		},
+		"a role in a namespace": {
+			strings.Replace(binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: "+sa+"}"),
+				"kind: ClusterRoleBinding", "kind: RoleBinding", 1),
+			"RoleBinding b gives kubetenant-webhook",
+		},
+		"by its user": {
+			binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "further rights",
+		},
+		"its name elsewhere":    {binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: web}"), ""},
+		"another account there": {binding("{kind: ServiceAccount, name: prometheus, namespace: " + sa + "}"), ""},
+		"accounts of the system": {
+			"{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}\n---\n" +
+				binding("{kind: ServiceAccount, name: p, namespace: kube-system}"),
+			"",
+		},
+		"an unknown namespace": {binding("{kind: ServiceAccount, name: p, namespace: elsewhere}"), ""},
+		"bootstrap tokens":     {binding("{kind: User, name: 'system:bootstrap:abc'}"), ""},
+		"a node by its name": {
+			binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 is bound and would have no tenant",
+		},
 		"everybody":               {binding("{kind: Group, name: 'system:authenticated'}"), ""},
 		"accounts of a namespace": {binding("{kind: Group, name: 'system:serviceaccounts:web'}"), ""},
 		"a person":                {binding("{kind: User, name: alice}"), ""},
 		"an authority that ended": {authority(-time.Minute), ""},
-		"users without a prefix":  {strings.Replace(authentication("groups: { claim: g, prefix: 'oidc:' }"), "prefix: 'oidc:' },", "prefix: '' },", 1), "username has no prefix"},
-		"another domain's extra":  {authentication("extra: [ { key: example.com/tenant, valueExpression: claims.t } ]"), ""},
-		"part of a literal":       {authentication(`groups: { expression: '"te" + claims.g' }`), "does not begin with a literal prefix"},
+		"users without a prefix": {
+			strings.Replace(authentication("groups: { claim: g, prefix: 'oidc:' }"), "prefix: 'oidc:' },", "prefix: '' },", 1),
+			"username has no prefix",
+		},
+		"another domain's extra": {authentication("extra: [ { key: example.com/tenant, valueExpression: claims.t } ]"), ""},
+		"part of a literal": {
+			authentication(`groups: { expression: '"te" + claims.g' }`), "does not begin with a literal prefix",
+		},
 	} {
 		if c.want == "" {
 			harmless[name+".yml"] = []byte(c.text)
@@ -117,17 +154,24 @@ func TestCheckBesides(t *testing.T) {
 	judge(t, "what is passed over", found(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmless) }), "")
 	all := found(t, options(t), func(files map[string][]byte) { maps.Copy(files, harmful) })
 	for name, want := range wants {
-		judge(t, name, slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.HasPrefix(text, name+".yml: ") }), want)
+		judge(t, name,
+			slices.DeleteFunc(slices.Clone(all), func(text string) bool { return !strings.HasPrefix(text, name+".yml: ") }),
+			want)
 	}
 }
 
 // TestCheckCopies: an authority of the cluster must be among those that kube-apiserver has, of which the end is not its matter.
 func TestCheckCopies(t *testing.T) {
 	one, two := certificate(t, "one", time.Hour), certificate(t, "two", time.Hour)
-	for copied, want := range map[string]string{one: "webhook-ca.crt lacks the authority CN=two", one + two: "", two + one: ""} {
+	for copied, want := range map[string]string{
+		one:       "webhook-ca.crt lacks the authority CN=two",
+		one + two: "",
+		two + one: "",
+	} {
 		judge(t, "copied", found(t, options(t), func(files map[string][]byte) {
 			files["control-plane/webhook-ca.crt"] = []byte(copied)
-			files["more.yaml"] = []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: {ca.crt: " + strconv.Quote(one+two) + "}}")
+			files["more.yaml"] = []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: " +
+				"{ca.crt: " + strconv.Quote(one+two) + "}}")
 		}), want)
 	}
 }
@@ -140,10 +184,25 @@ func TestCheckSelectors(t *testing.T) {
 		o              webhook.Options
 		old, new, want string
 	}{
-		"in clear":          {outside, "url: https://", "url: http://", "the URL is not https"},
-		"another namespace": {options(t), "operator: NotIn, values: [kubetenant-system]", "operator: NotIn, values: [kubetenant-system, web]", "namespaceSelector on kubernetes.io/metadata.name leaves out namespaces"},
-		"only one":          {options(t), "operator: NotIn, values: [kubetenant-system]", "operator: In, values: [kubetenant-system]", "namespaceSelector on kubernetes.io/metadata.name leaves out namespaces"},
-		"by a label":        {options(t), "  namespaceSelector:\n", "  namespaceSelector:\n    matchLabels: { app: x }\n", "namespaceSelector on app leaves out every other namespace"},
+		"in clear": {outside, "url: https://", "url: http://", "the URL is not https"},
+		"another namespace": {
+			options(t),
+			"operator: NotIn, values: [kubetenant-system]",
+			"operator: NotIn, values: [kubetenant-system, web]",
+			"namespaceSelector on kubernetes.io/metadata.name leaves out namespaces",
+		},
+		"only one": {
+			options(t),
+			"operator: NotIn, values: [kubetenant-system]",
+			"operator: In, values: [kubetenant-system]",
+			"namespaceSelector on kubernetes.io/metadata.name leaves out namespaces",
+		},
+		"by a label": {
+			options(t),
+			"  namespaceSelector:\n",
+			"  namespaceSelector:\n    matchLabels: { app: x }\n",
+			"namespaceSelector on app leaves out every other namespace",
+		},
 	} {
 		judge(t, name, found(t, c.o, func(files map[string][]byte) {
 			spoiled := strings.Replace(string(files["cluster/webhooks.yaml"]), c.old, c.new, 1)
@@ -161,8 +220,10 @@ func TestCheckStatic(t *testing.T) {
 	o.StaticPolicies = true
 	const path = "control-plane/policies/policies.yaml"
 	for name, c := range map[string]struct{ old, new, want string }{
-		"as written":    {"", "", ""},
-		"ignoring":      {"failurePolicy: Fail", "failurePolicy: Ignore", "policy restriction.kubetenant.static.k8s.io: failurePolicy Ignore"},
+		"as written": {"", "", ""},
+		"ignoring": {
+			"failurePolicy: Fail", "failurePolicy: Ignore", "policy restriction.kubetenant.static.k8s.io: failurePolicy Ignore",
+		},
 		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny"},
 		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "its spec differs"},
 	} {
@@ -206,7 +267,8 @@ func TestCheckHoldsToTheConfiguration(t *testing.T) {
 		if all, err := webhook.Check(dir, plain.Config, o.Namespace); err != nil || len(all) == 0 {
 			t.Errorf("%s: nothing is found by another configuration, %v", name, err)
 		}
-		if all, err := webhook.Check(dir, o.Config, o.Namespace); err != nil || name != "closed probes" && name != "other system names" && len(all) > 0 {
+		if all, err := webhook.Check(dir, o.Config, o.Namespace); err != nil ||
+			name != "closed probes" && name != "other system names" && len(all) > 0 {
 			t.Errorf("%s: by its own: %v, %v", name, all, err)
 		}
 	}

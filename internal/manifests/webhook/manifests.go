@@ -95,11 +95,12 @@ func Generate(o Options) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := charts.Render(chart, data, func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
-		if strings.TrimSpace(string(text)) != "" {
-			out["cluster/"+name] = text
-		}
-	}); err != nil {
+	if err := charts.Render(chart, data,
+		func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
+			if strings.TrimSpace(string(text)) != "" {
+				out["cluster/"+name] = text
+			}
+		}); err != nil {
 		return nil, err
 	}
 	for name, definition := range v1alpha1.Definitions() {
@@ -148,7 +149,9 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		list = append(list, flag{name, value})
 	}
 	data["Flags"] = list
-	if err := charts.Render(files, data, nil, func(name string, text []byte) { out["control-plane/"+name] = text }); err != nil {
+	if err := charts.Render(files, data, nil, func(name string, text []byte) {
+		out["control-plane/"+name] = text
+	}); err != nil {
 		return err
 	}
 	if o.ServingCA != "" {
@@ -167,7 +170,10 @@ func deployed() []string { return []string{"deployment.yaml", "config.yaml", "mo
 
 // accountsOf returns the user names of the service accounts in the chart, and the one that its controller impersonates.
 func accountsOf(o *Options) []string {
-	out := []string{tenant.ManagerUser, serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"), serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller")}
+	out := []string{
+		tenant.ManagerUser, serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"),
+		serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller"),
+	}
 	if o.SelfManaged {
 		out = append(out, serviceaccount.MakeUsername(o.Namespace, "kubetenant-certificates"))
 	}
@@ -176,8 +182,11 @@ func accountsOf(o *Options) []string {
 
 // bound is CEL that says whether the caller of a review names a tenant, or has a service account's name in a
 // certificate, which no service account has.
-const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
-	`request.user.startsWith("system:serviceaccount:") && has(request.extra) && "` + user.CredentialIDKey + `" in request.extra && request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
+const bound = `has(request.extra) && "` + tenant.ExtraKey +
+	`" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix +
+	`")) || ` +
+	`request.user.startsWith("system:serviceaccount:") && has(request.extra) && "` + user.CredentialIDKey +
+	`" in request.extra && request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
 
 // probes are the paths that the kubelet probes kube-apiserver with.
 func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
@@ -201,15 +210,18 @@ func valuesOf(o *Options) (map[string]any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External): // else it is reached by its Service
+	// else it is reached by its Service
+	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
 		return nil, errors.New("the URL of the service is required, with https")
 	case o.SelfManaged == (o.ServingCA != ""):
-		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), or it makes them itself (--self-managed-certificates)")
+		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), " +
+			"or it makes them itself (--self-managed-certificates)")
 	case o.Image == "" && !o.External:
 		return nil, errors.New("the image is required")
 	}
 	if len(o.AdmissionClients) > 0 && !o.AdmissionOnly {
-		return nil, errors.New("the networks of kube-apiserver's requests (--admission-clients) are for a service that is asked about writes alone (--admission-only)")
+		return nil, errors.New("the networks of kube-apiserver's requests (--admission-clients) " +
+			"are for a service that is asked about writes alone (--admission-only)")
 	}
 	var clientCA []byte
 	if !o.AdmissionOnly {
@@ -221,13 +233,16 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring, o.AdmissionOnly
+	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring,
+		o.AdmissionOnly
 	networks := []string{}
 	for i := range o.AdmissionClients {
 		networks = append(networks, o.AdmissionClients[i].String())
 	}
 	v["admissionClients"] = networks
-	v["clusterIP"], v["names"] = o.ClusterIP, slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
+	v["clusterIP"], v["names"] = o.ClusterIP, slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool {
+		return name == ""
+	})
 	if o.External {
 		v["url"] = o.URL
 	} else if v["config"], err = configFiles(o.Config); err != nil {
@@ -247,7 +262,9 @@ func valuesOf(o *Options) (map[string]any, error) {
 		v["sweepGroups"] = o.SweepGroups
 	}
 	settingsValues(v, config)
-	o.probes = slices.DeleteFunc(probes(), func(path string) bool { return !slices.Contains(config.Authorization.UnboundAllow.Paths, path) })
+	o.probes = slices.DeleteFunc(probes(), func(path string) bool {
+		return !slices.Contains(config.Authorization.UnboundAllow.Paths, path)
+	})
 	return v, nil
 }
 

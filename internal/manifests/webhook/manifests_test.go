@@ -86,7 +86,8 @@ func TestDecodes(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		for _, path := range slices.Sorted(maps.Keys(files)) {
-			if slices.Contains(foreign, filepath.Base(path)) || filepath.Dir(path) == "crds" || path == "values.yaml" || filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".kubeconfig" {
+			if slices.Contains(foreign, filepath.Base(path)) || filepath.Dir(path) == "crds" || path == "values.yaml" ||
+				filepath.Ext(path) != ".yaml" && filepath.Ext(path) != ".kubeconfig" {
 				continue
 			}
 			for i, doc := range bytes.Split(files[path], []byte("\n---\n")) {
@@ -122,7 +123,8 @@ func TestRights(t *testing.T) {
 			continue
 		}
 		for _, r := range role.Rules {
-			got.WriteString(role.Kind + " " + role.Name + ": " + strings.Join(r.Verbs, ",") + " " + strings.Join(r.Resources, ",") + " of " +
+			got.WriteString(role.Kind + " " + role.Name + ": " + strings.Join(r.Verbs, ",") + " " +
+				strings.Join(r.Resources, ",") + " of " +
 				strings.Join(r.APIGroups, ",") + " " + strings.Join(r.ResourceNames, ",") + "\n")
 		}
 	}
@@ -149,7 +151,10 @@ systemSubjects: {users: ["system:kube-scheduler"], userPrefixes: [], groups: ["s
 		t.Fatal(err)
 	}
 	for _, path := range []string{"control-plane/authorization.yaml", "cluster/webhooks.yaml", "cluster/policies.yaml"} {
-		for _, name := range []string{"system:kube-controller-manager", "system:serviceaccount:kube-system:", "system:bootstrap:", "system:nodes", "/readyz"} {
+		for _, name := range []string{
+			"system:kube-controller-manager", "system:serviceaccount:kube-system:", "system:bootstrap:", "system:nodes",
+			"/readyz",
+		} {
 			if bytes.Contains(files[path], []byte(`"`+name+`"`)) {
 				t.Errorf("%s exempts %s", path, name)
 			}
@@ -167,7 +172,9 @@ func TestRefusals(t *testing.T) {
 		"no such file":           func(o *webhook.Options) { o.ClientCA += "x" },
 		"either the authorities": func(o *webhook.Options) { o.SelfManaged = false },
 		"outside of its own folder": func(o *webhook.Options) {
-			write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [{name: tokens, tokenFile: {path: ../tokens.csv}}]}}`)
+			write(t, o.Config,
+				`{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [{name: tokens, `+
+					`tokenFile: {path: ../tokens.csv}}]}}`)
 		},
 		"unknown field": func(o *webhook.Options) {
 			write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, nope: 1}`)
@@ -194,91 +201,399 @@ func TestCheck(t *testing.T) {
 	}{
 		"as it was written": {"", "", "", ""},
 		// authorization
-		"Deckhouse 4678: a service that is away allows": {"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC decides alone"},
-		"RBAC goes first":          {"control-plane/authorization.yaml", "authorizers:\n", "authorizers:\n- { type: RBAC, name: first }\n", "authorizer first stands before the service"},
-		"everything is allowed":    {"control-plane/authorization.yaml", "- type: Node\n  name: node\n", "- type: AlwaysAllow\n  name: all\n", "allows all"},
-		"decisions are remembered": {"control-plane/authorization.yaml", "cacheAuthorizedRequests: false\n    authorizedTTL: 0s", "cacheAuthorizedRequests: true\n    authorizedTTL: 5m", "decisions are remembered"},
-		"Deckhouse 17644: the control plane waits for the service": {"control-plane/authorization.yaml", `"system:kube-controller-manager",`, "", "hold up system:kube-controller-manager"},
-		"the service waits for itself":                             {"control-plane/authorization.yaml", `"system:serviceaccount:kubetenant-system:kubetenant-webhook",`, "", "hold up system:serviceaccount:kubetenant-system:kubetenant-webhook"},
-		"nodes wait":                                               {"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "hold up the nodes"},
-		"probes wait":                                              {"control-plane/authorization.yaml", `"/livez",`, "", "hold up probes of /livez"},
-		"too many pass":                                            {"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters","system:nodes","system:authenticated"`, "let alice"},
-		"service accounts pass":                                    {"control-plane/authorization.yaml", `"system:serviceaccount:kube-system:","`, `"system:serviceaccount:","`, "let system:serviceaccount:acme--web:default"},
-		"resources pass":                                           {"control-plane/authorization.yaml", "    matchConditions:\n", "    matchConditions:\n    - expression: \"!has(request.resourceAttributes)\"\n", "let alice"},
-		"no such authorizer":                                       {"control-plane/authorization.yaml", "  name: kubetenant\n", "  name: other\n", "no webhook authorizer named kubetenant"},
+		"Deckhouse 4678: a service that is away allows": {
+			"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC decides alone",
+		},
+		"RBAC goes first": {
+			"control-plane/authorization.yaml",
+			"authorizers:\n",
+			"authorizers:\n- { type: RBAC, name: first }\n",
+			"authorizer first stands before the service",
+		},
+		"everything is allowed": {
+			"control-plane/authorization.yaml",
+			"- type: Node\n  name: node\n",
+			"- type: AlwaysAllow\n  name: all\n",
+			"allows all",
+		},
+		"decisions are remembered": {
+			"control-plane/authorization.yaml",
+			"cacheAuthorizedRequests: false\n    authorizedTTL: 0s",
+			"cacheAuthorizedRequests: true\n    authorizedTTL: 5m",
+			"decisions are remembered",
+		},
+		"Deckhouse 17644: the control plane waits for the service": {
+			"control-plane/authorization.yaml",
+			`"system:kube-controller-manager",`,
+			"",
+			"hold up system:kube-controller-manager",
+		},
+		"the service waits for itself": {
+			"control-plane/authorization.yaml",
+			`"system:serviceaccount:kubetenant-system:kubetenant-webhook",`,
+			"",
+			"hold up system:serviceaccount:kubetenant-system:kubetenant-webhook",
+		},
+		"nodes wait": {
+			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "hold up the nodes",
+		},
+		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "hold up probes of /livez"},
+		"too many pass": {
+			"control-plane/authorization.yaml",
+			`"system:masters","system:nodes"`,
+			`"system:masters","system:nodes","system:authenticated"`,
+			"let alice",
+		},
+		"service accounts pass": {
+			"control-plane/authorization.yaml",
+			`"system:serviceaccount:kube-system:","`,
+			`"system:serviceaccount:","`,
+			"let system:serviceaccount:acme--web:default",
+		},
+		"resources pass": {
+			"control-plane/authorization.yaml",
+			"    matchConditions:\n",
+			"    matchConditions:\n    - expression: \"!has(request.resourceAttributes)\"\n",
+			"let alice",
+		},
+		"no such authorizer": {
+			"control-plane/authorization.yaml",
+			"  name: kubetenant\n",
+			"  name: other\n",
+			"no webhook authorizer named kubetenant",
+		},
 		// flags
 		"tokens are remembered": {"control-plane/flags.txt", "cache-ttl=1s", "cache-ttl=2m", "must be at most 1s"},
-		"modes as well":         {"control-plane/flags.txt", "--authorization-config", "--authorization-mode=RBAC\n--authorization-config", "exclude each other"},
-		"an older review":       {"control-plane/flags.txt", "webhook-version=v1", "webhook-version=v1beta1", "would send v1beta1"},
-		"no authorization file": {"control-plane/flags.txt", "--authorization-config=/etc/kubernetes/kubetenant/authorization.yaml", "--authorization-mode=RBAC,Webhook", "--authorization-config is missing"},
+		"modes as well": {
+			"control-plane/flags.txt",
+			"--authorization-config",
+			"--authorization-mode=RBAC\n--authorization-config",
+			"exclude each other",
+		},
+		"an older review": {"control-plane/flags.txt", "webhook-version=v1", "webhook-version=v1beta1", "would send v1beta1"},
+		"no authorization file": {
+			"control-plane/flags.txt",
+			"--authorization-config=/etc/kubernetes/kubetenant/authorization.yaml",
+			"--authorization-mode=RBAC,Webhook",
+			"--authorization-config is missing",
+		},
 		// kubeconfigs
-		"unverified":     {"control-plane/webhook-authorize.kubeconfig", "certificate-authority:", "insecure-skip-tls-verify: true #", "verified https"},
-		"in clear":       {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified https"},
-		"no certificate": {"control-plane/webhook-authenticate.kubeconfig", "client-certificate:", "username: x #", "no client certificate"},
+		"unverified": {
+			"control-plane/webhook-authorize.kubeconfig",
+			"certificate-authority:",
+			"insecure-skip-tls-verify: true #",
+			"verified https",
+		},
+		"in clear": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified https"},
+		"no certificate": {
+			"control-plane/webhook-authenticate.kubeconfig", "client-certificate:", "username: x #", "no client certificate",
+		},
 		// webhooks
-		"failures are ignored":     {"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore lets everything through"},
-		"other versions pass":      {"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact lets other versions through"},
-		"objects choose":           {"cluster/webhooks.yaml", "  sideEffects: None", "  objectSelector: { matchLabels: { a: b } }\n  sideEffects: None", "objectSelector is chosen"},
-		"namespaces left out":      {"cluster/webhooks.yaml", "operator: DoesNotExist }", "operator: DoesNotExist }\n    - { key: app, operator: NotIn, values: [x] }", "namespaceSelector on app"},
-		"a condition of one's own": {"cluster/webhooks.yaml", `!(has(request.subResource)`, `!(request.userInfo.username == "x" || has(request.subResource)`, "matchConditions of webhook tenant.mutating.kubetenant.dev differs"},
-		"resources left out":       {"cluster/webhooks.yaml", `resources: ["*/*"]`, `resources: ["pods"]`, "does not match every resource"},
-		"one configuration":        {"cluster/webhooks.yaml", "kind: ValidatingWebhookConfiguration\nmetadata:\n  name: kubetenant", "kind: ValidatingWebhookConfiguration\nmetadata:\n  name: other", "ValidatingWebhookConfiguration/kubetenant is missing"},
-		"deletions only":           {"cluster/webhooks.yaml", "operations: [CREATE, UPDATE]", "operations: [DELETE]", "rules of webhook tenant.mutating.kubetenant.dev differs"},
-		"a webhook that is gone":   {"cluster/webhooks.yaml", "- name: elsewhere.mutating.kubetenant.dev", "- name: other.mutating.kubetenant.dev", "the webhook elsewhere.mutating.kubetenant.dev is missing"},
-		"one tenant only":          {"cluster/webhooks.yaml", "{ key: kubetenant.dev/tenant, operator: Exists }", "{ key: kubetenant.dev/tenant, operator: In, values: [acme] }", "namespaceSelector of webhook tenant.mutating.kubetenant.dev differs"},
-		"a verb passes":            {"control-plane/authorization.yaml", "    matchConditions:\n", "    matchConditions:\n    - expression: \"!(has(request.resourceAttributes) && request.resourceAttributes.verb == 'list')\"\n", "matchConditions differ"},
-		"names pass":               {"control-plane/authorization.yaml", "    matchConditions:\n", "    matchConditions:\n    - expression: \"!request.user.startsWith('oidc:')\"\n", "matchConditions differ"},
-		"no admission file":        {"control-plane/flags.txt", "--admission-control-config-file=/etc/kubernetes/kubetenant/admission.yaml", "", "shows no certificate"},
-		"plugins switched off":     {"control-plane/flags.txt", "--authorization-config", "--disable-admission-plugins=LimitRanger,ValidatingAdmissionPolicy\n--authorization-config", "nothing is refused"},
-		"a policy that says yes":   {"cluster/policies.yaml", "      !variables.foreign", "      true || !variables.foreign", "restriction.kubetenant.dev: its spec differs"},
+		"failures are ignored": {
+			"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore lets everything through",
+		},
+		"other versions pass": {
+			"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact lets other versions through",
+		},
+		"objects choose": {
+			"cluster/webhooks.yaml",
+			"  sideEffects: None",
+			"  objectSelector: { matchLabels: { a: b } }\n  sideEffects: None",
+			"objectSelector is chosen",
+		},
+		"namespaces left out": {
+			"cluster/webhooks.yaml",
+			"operator: DoesNotExist }",
+			"operator: DoesNotExist }\n    - { key: app, operator: NotIn, values: [x] }",
+			"namespaceSelector on app",
+		},
+		"a condition of one's own": {
+			"cluster/webhooks.yaml",
+			`!(has(request.subResource)`,
+			`!(request.userInfo.username == "x" || has(request.subResource)`,
+			"matchConditions of webhook tenant.mutating.kubetenant.dev differs",
+		},
+		"resources left out": {
+			"cluster/webhooks.yaml", `resources: ["*/*"]`, `resources: ["pods"]`, "does not match every resource",
+		},
+		"one configuration": {
+			"cluster/webhooks.yaml",
+			"kind: ValidatingWebhookConfiguration\nmetadata:\n  name: kubetenant",
+			"kind: ValidatingWebhookConfiguration\nmetadata:\n  name: other",
+			"ValidatingWebhookConfiguration/kubetenant is missing",
+		},
+		"deletions only": {
+			"cluster/webhooks.yaml",
+			"operations: [CREATE, UPDATE]",
+			"operations: [DELETE]",
+			"rules of webhook tenant.mutating.kubetenant.dev differs",
+		},
+		"a webhook that is gone": {
+			"cluster/webhooks.yaml",
+			"- name: elsewhere.mutating.kubetenant.dev",
+			"- name: other.mutating.kubetenant.dev",
+			"the webhook elsewhere.mutating.kubetenant.dev is missing",
+		},
+		"one tenant only": {
+			"cluster/webhooks.yaml",
+			"{ key: kubetenant.dev/tenant, operator: Exists }",
+			"{ key: kubetenant.dev/tenant, operator: In, values: [acme] }",
+			"namespaceSelector of webhook tenant.mutating.kubetenant.dev differs",
+		},
+		"a verb passes": {
+			"control-plane/authorization.yaml",
+			"    matchConditions:\n",
+			"    matchConditions:\n    - expression: \"!(has(request.resourceAttributes) " +
+				"&& request.resourceAttributes.verb == 'list')\"\n",
+			"matchConditions differ",
+		},
+		"names pass": {
+			"control-plane/authorization.yaml",
+			"    matchConditions:\n",
+			"    matchConditions:\n    - expression: \"!request.user.startsWith('oidc:')\"\n",
+			"matchConditions differ",
+		},
+		"no admission file": {
+			"control-plane/flags.txt",
+			"--admission-control-config-file=/etc/kubernetes/kubetenant/admission.yaml",
+			"",
+			"shows no certificate",
+		},
+		"plugins switched off": {
+			"control-plane/flags.txt",
+			"--authorization-config",
+			"--disable-admission-plugins=LimitRanger,ValidatingAdmissionPolicy\n--authorization-config",
+			"nothing is refused",
+		},
+		"a policy that says yes": {
+			"cluster/policies.yaml",
+			"      !variables.foreign",
+			"      true || !variables.foreign",
+			"restriction.kubetenant.dev: its spec differs",
+		},
 		// policies
-		"a policy that ignores":   {"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "lets through what it cannot judge"},
-		"a policy that warns":     {"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny"},
-		"a policy that is narrow": {"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Deny]\n  matchResources: { namespaceSelector: { matchLabels: { a: b } } }", "leaves out"},
-		"a policy that is gone":   {"cluster/policies.yaml", "name: label.kubetenant.dev", "name: other.example.com", "label.kubetenant.dev is missing"},
+		"a policy that ignores": {
+			"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "lets through what it cannot judge",
+		},
+		"a policy that warns": {
+			"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny",
+		},
+		"a policy that is narrow": {
+			"cluster/policies.yaml",
+			"validationActions: [Deny]",
+			"validationActions: [Deny]\n  matchResources: { namespaceSelector: { matchLabels: { a: b } } }",
+			"leaves out",
+		},
+		"a policy that is gone": {
+			"cluster/policies.yaml", "name: label.kubetenant.dev", "name: other.example.com", "label.kubetenant.dev is missing",
+		},
 		// rights
-		"a right more":                          {"cluster/accounts.yaml", "  resources: [rolebindings, roles]\n  verbs: [patch]", "  resources: [rolebindings, roles]\n  verbs: [patch, bind]", "ClusterRole kubetenant-controller: its rules differs"},
-		"patch on everything":                   {"cluster/accounts.yaml", "verbs: [list, watch]\n- apiGroups: [\"\"]", "verbs: [list, patch, watch]\n- apiGroups: [\"\"]", "ClusterRole kubetenant-controller: its rules differs"},
-		"another subject":                       {"cluster/accounts.yaml", "- kind: ServiceAccount\n  name: kubetenant-certificates", "- kind: ServiceAccount\n  name: default", "kubetenant-certificates: its subjects differs"},
-		"another role":                          {"cluster/accounts.yaml", "  kind: ClusterRole\n  name: kubetenant-controller", "  kind: ClusterRole\n  name: cluster-admin", "ClusterRoleBinding kubetenant-controller: its roleRef differs"},
-		"a binding besides":                     {"more.yaml", "", binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"), "ClusterRoleBinding b gives kubetenant-controller, of the service's own accounts, further rights"},
-		"a binding of all of them":              {"more.yaml", "", binding("{kind: Group, name: 'system:serviceaccounts:kubetenant-system'}"), "of the service's own accounts"},
-		"an aggregated role":                    {"cluster/accounts.yaml", "metadata:\n  name: kubetenant-webhook\nrules:", "metadata:\n  name: kubetenant-webhook\naggregationRule: { clusterRoleSelectors: [ { matchLabels: { a: b } } ] }\nrules:", "its aggregationRule differs"},
-		"quotas to be swept":                    {"cluster/accounts.yaml", "- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "- apiGroups: [kubetenant.dev]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "its rules differs"},
-		"as a server says it":                   {"cluster/policies.yaml", "    matchPolicy: Equivalent\n", "    matchPolicy: Equivalent\n    objectSelector: {}\n", ""},
-		"no environment":                        {"control-plane/environment.txt", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "", "a replica that hangs"},
-		"the account of the certificates waits": {"control-plane/authorization.yaml", `,"system:serviceaccount:kubetenant-system:kubetenant-certificates"`, "", "hold up system:serviceaccount:kubetenant-system:kubetenant-certificates"},
-		"an empty document":                     {"more.yaml", "", "---\n# nothing\n---\n", ""},
-		"groups to be swept":                    {"cluster/accounts.yaml", "- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "- apiGroups: [example.com]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", ""},
-		"policies to be swept":                  {"cluster/accounts.yaml", "- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "- apiGroups: [admissionregistration.k8s.io]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]", "its rules differs"},
+		"a right more": {
+			"cluster/accounts.yaml",
+			"  resources: [rolebindings, roles]\n  verbs: [patch]",
+			"  resources: [rolebindings, roles]\n  verbs: [patch, bind]",
+			"ClusterRole kubetenant-controller: its rules differs",
+		},
+		"patch on everything": {
+			"cluster/accounts.yaml",
+			"verbs: [list, watch]\n- apiGroups: [\"\"]",
+			"verbs: [list, patch, watch]\n- apiGroups: [\"\"]",
+			"ClusterRole kubetenant-controller: its rules differs",
+		},
+		"another subject": {
+			"cluster/accounts.yaml",
+			"- kind: ServiceAccount\n  name: kubetenant-certificates",
+			"- kind: ServiceAccount\n  name: default",
+			"kubetenant-certificates: its subjects differs",
+		},
+		"another role": {
+			"cluster/accounts.yaml",
+			"  kind: ClusterRole\n  name: kubetenant-controller",
+			"  kind: ClusterRole\n  name: cluster-admin",
+			"ClusterRoleBinding kubetenant-controller: its roleRef differs",
+		},
+		"a binding besides": {
+			"more.yaml",
+			"",
+			binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"),
+			"ClusterRoleBinding b gives kubetenant-controller, of the service's own accounts, further rights",
+		},
+		"a binding of all of them": {
+			"more.yaml",
+			"",
+			binding("{kind: Group, name: 'system:serviceaccounts:kubetenant-system'}"),
+			"of the service's own accounts",
+		},
+		"an aggregated role": {
+			"cluster/accounts.yaml",
+			"metadata:\n  name: kubetenant-webhook\nrules:",
+			"metadata:\n  name: kubetenant-webhook\naggregationRule: { clusterRoleSelectors: [ { matchLabels: { a: b } } ] }\n" +
+				"rules:",
+			"its aggregationRule differs",
+		},
+		"quotas to be swept": {
+			"cluster/accounts.yaml",
+			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
+			"- apiGroups: [kubetenant.dev]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n" +
+				"  resources: [tenantquotas]\n  verbs: [delete, get]",
+			"its rules differs",
+		},
+		"as a server says it": {
+			"cluster/policies.yaml",
+			"    matchPolicy: Equivalent\n",
+			"    matchPolicy: Equivalent\n    objectSelector: {}\n",
+			"",
+		},
+		"no environment": {"control-plane/environment.txt", "HTTP2_READ_IDLE_TIMEOUT_SECONDS=3", "", "a replica that hangs"},
+		"the account of the certificates waits": {
+			"control-plane/authorization.yaml",
+			`,"system:serviceaccount:kubetenant-system:kubetenant-certificates"`,
+			"",
+			"hold up system:serviceaccount:kubetenant-system:kubetenant-certificates",
+		},
+		"an empty document": {"more.yaml", "", "---\n# nothing\n---\n", ""},
+		"groups to be swept": {
+			"cluster/accounts.yaml",
+			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
+			"- apiGroups: [example.com]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n" +
+				"  resources: [tenantquotas]\n  verbs: [delete, get]",
+			"",
+		},
+		"policies to be swept": {
+			"cluster/accounts.yaml",
+			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
+			"- apiGroups: [admissionregistration.k8s.io]\n  resources: [\"*\"]\n  verbs: [patch]\n" +
+				"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
+			"its rules differs",
+		},
 		// certificates
-		"a certificate that ends":         {"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 20*24*time.Hour), "ends on"},
-		"a certificate that lasts":        {"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 200*24*time.Hour), ""},
-		"no certificate at all":           {"control-plane/client.crt", "", "x", "holds no certificate"},
-		"an authority that is not copied": {"more.yaml", "", "{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: {ca.crt: " + strconv.Quote(certificate(t, "new", 200*24*time.Hour)) + "}}", "webhook-ca.crt lacks the authority CN=new"},
+		"a certificate that ends": {
+			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 20*24*time.Hour), "ends on",
+		},
+		"a certificate that lasts": {
+			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 200*24*time.Hour), "",
+		},
+		"no certificate at all": {"control-plane/client.crt", "", "x", "holds no certificate"},
+		"an authority that is not copied": {
+			"more.yaml",
+			"",
+			"{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-ca}, data: {ca.crt: " +
+				strconv.Quote(certificate(t, "new", 200*24*time.Hour)) + "}}",
+			"webhook-ca.crt lacks the authority CN=new",
+		},
 		// what else the cluster has
-		"a claim is the tenant":              {"authentication.yaml", "", authentication("groups: { claim: g, prefix: 'oidc:' }, extra: [ { key: kubetenant.dev/tenant, valueExpression: claims.t } ]"), "whoever signs the token chooses the tenant"},
-		"groups without a prefix":            {"authentication.yaml", "", authentication("groups: { claim: g, prefix: '' }"), "groups has no prefix"},
-		"tenant groups":                      {"authentication.yaml", "", authentication("groups: { claim: g, prefix: 'tenant:' }"), "reserved names"},
-		"an expression of groups":            {"authentication.yaml", "", authentication("groups: { expression: claims.g }"), "does not begin with a literal prefix"},
-		"an empty literal":                   {"authentication.yaml", "", authentication(`groups: { expression: '"" + claims.g' }`), "does not begin with a literal prefix"},
-		"a reserved literal":                 {"authentication.yaml", "", authentication(`groups: { expression: '"system:masters"' }`), "does not begin with a literal prefix"},
-		"a good literal":                     {"authentication.yaml", "", authentication(`groups: { expression: '"oidc:" + claims.g' }`), ""},
-		"a prefix is good":                   {"authentication.yaml", "", authentication("groups: { claim: g, prefix: 'oidc:' }"), ""},
-		"a service account without a tenant": {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}\n---\n" + binding("{kind: ServiceAccount, name: p, namespace: monitoring}"), "service account monitoring/p is bound and would have no tenant"},
-		"a service account of the system's":  {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: system}}}\n---\n" + binding("{kind: ServiceAccount, name: p, namespace: monitoring}"), ""},
-		"a system user nobody knows":         {"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator is bound"},
-		"a system group nobody knows":        {"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators is bound"},
-		"kubeadm's own bindings":             {"more.yaml", "", binding("{kind: User, name: 'system:anonymous'}") + "\n---\n" + binding("{kind: Group, name: 'system:bootstrappers:kubeadm:default-node-token'}"), ""},
-		"a binding of a tenant's group":      {"more.yaml", "", binding("{kind: Group, name: 'tenant:acme'}"), `ClusterRoleBinding b: a server without kubetenant grants group "tenant:acme"`},
-		"a binding with a scope":             {"more.yaml", "", strings.Replace(binding("{kind: User, name: peter}"), "name: b}", "name: b, annotations: {kubetenant.dev/scope: acme}}", 1), "ignores the annotation kubetenant.dev/scope"},
-		"a RoleBinding that expires":         {"more.yaml", "", "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b, namespace: a, annotations: {kubetenant.dev/expires: x}}}", "ignores the annotation kubetenant.dev/expires"},
-		"a system namespace of a tenant":     {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, labels: {kubetenant.dev/tenant: acme}}}", "this system namespace belongs to tenant acme"},
-		"in a List":                          {"more.yaml", "", "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}, " + binding("{kind: ServiceAccount, name: p, namespace: monitoring}") + "]}", "service account monitoring/p is bound"},
-		"the controller's policy is gone":    {"cluster/policies.yaml", "name: controller.kubetenant.dev", "name: other.example.com", "controller.kubetenant.dev is missing"},
-		"an issuer without a prefix":         {"control-plane/flags.txt", "--authorization-config", "--oidc-issuer-url=https://i\n--oidc-username-prefix=-\n--authorization-config", "--oidc-username-prefix=-"},
-		"a label that is no string":          {"more.yaml", "", "{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {a: true}}}", "is not understood"},
-		"not YAML":                           {"more.yaml", "", "a: [", "is not understood"},
+		"a claim is the tenant": {
+			"authentication.yaml",
+			"",
+			authentication("groups: { claim: g, prefix: 'oidc:' }, extra: [ { key: kubetenant.dev/tenant, valueExpression: " +
+				"claims.t } ]"),
+			"whoever signs the token chooses the tenant",
+		},
+		"groups without a prefix": {
+			"authentication.yaml", "", authentication("groups: { claim: g, prefix: '' }"), "groups has no prefix",
+		},
+		"tenant groups": {
+			"authentication.yaml", "", authentication("groups: { claim: g, prefix: 'tenant:' }"), "reserved names",
+		},
+		"an expression of groups": {
+			"authentication.yaml",
+			"",
+			authentication("groups: { expression: claims.g }"),
+			"does not begin with a literal prefix",
+		},
+		"an empty literal": {
+			"authentication.yaml",
+			"",
+			authentication(`groups: { expression: '"" + claims.g' }`),
+			"does not begin with a literal prefix",
+		},
+		"a reserved literal": {
+			"authentication.yaml",
+			"",
+			authentication(`groups: { expression: '"system:masters"' }`),
+			"does not begin with a literal prefix",
+		},
+		"a good literal":   {"authentication.yaml", "", authentication(`groups: { expression: '"oidc:" + claims.g' }`), ""},
+		"a prefix is good": {"authentication.yaml", "", authentication("groups: { claim: g, prefix: 'oidc:' }"), ""},
+		"a service account without a tenant": {
+			"more.yaml",
+			"",
+			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}\n---\n" +
+				binding("{kind: ServiceAccount, name: p, namespace: monitoring}"),
+			"service account monitoring/p is bound and would have no tenant",
+		},
+		"a service account of the system's": {
+			"more.yaml",
+			"",
+			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: system}}}\n---\n" +
+				binding("{kind: ServiceAccount, name: p, namespace: monitoring}"),
+			"",
+		},
+		"a system user nobody knows": {
+			"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator is bound",
+		},
+		"a system group nobody knows": {
+			"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators is bound",
+		},
+		"kubeadm's own bindings": {
+			"more.yaml",
+			"",
+			binding("{kind: User, name: 'system:anonymous'}") + "\n---\n" +
+				binding("{kind: Group, name: 'system:bootstrappers:kubeadm:default-node-token'}"),
+			"",
+		},
+		"a binding of a tenant's group": {
+			"more.yaml",
+			"",
+			binding("{kind: Group, name: 'tenant:acme'}"),
+			`ClusterRoleBinding b: a server without kubetenant grants group "tenant:acme"`,
+		},
+		"a binding with a scope": {
+			"more.yaml",
+			"",
+			strings.Replace(binding("{kind: User, name: peter}"), "name: b}",
+				"name: b, annotations: {kubetenant.dev/scope: acme}}", 1),
+			"ignores the annotation kubetenant.dev/scope",
+		},
+		"a RoleBinding that expires": {
+			"more.yaml",
+			"",
+			"{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b, namespace: a, annotations: " +
+				"{kubetenant.dev/expires: x}}}",
+			"ignores the annotation kubetenant.dev/expires",
+		},
+		"a system namespace of a tenant": {
+			"more.yaml",
+			"",
+			"{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, labels: {kubetenant.dev/tenant: acme}}}",
+			"this system namespace belongs to tenant acme",
+		},
+		"in a List": {
+			"more.yaml",
+			"",
+			"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}, " +
+				binding("{kind: ServiceAccount, name: p, namespace: monitoring}") + "]}",
+			"service account monitoring/p is bound",
+		},
+		"the controller's policy is gone": {
+			"cluster/policies.yaml",
+			"name: controller.kubetenant.dev",
+			"name: other.example.com",
+			"controller.kubetenant.dev is missing",
+		},
+		"an issuer without a prefix": {
+			"control-plane/flags.txt",
+			"--authorization-config",
+			"--oidc-issuer-url=https://i\n--oidc-username-prefix=-\n--authorization-config",
+			"--oidc-username-prefix=-",
+		},
+		"a label that is no string": {
+			"more.yaml",
+			"",
+			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {a: true}}}",
+			"is not understood",
+		},
+		"not YAML": {"more.yaml", "", "a: [", "is not understood"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(good)
@@ -326,11 +641,13 @@ func certificate(t *testing.T, name string, lifetime time.Duration) string {
 }
 
 func authentication(mappings string) string {
-	return "{apiVersion: apiserver.config.k8s.io/v1, kind: AuthenticationConfiguration, jwt: [ { issuer: { url: 'https://i', audiences: [a] }, claimMappings: { username: { claim: sub, prefix: 'oidc:' }, " + mappings + " } } ]}"
+	return "{apiVersion: apiserver.config.k8s.io/v1, kind: AuthenticationConfiguration, jwt: [ { issuer: { url: " +
+		"'https://i', audiences: [a] }, claimMappings: { username: { claim: sub, prefix: 'oidc:' }, " + mappings + " } } ]}"
 }
 
 func binding(subject string) string {
-	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [" + subject + "]}"
+	return "{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b}, roleRef: " +
+		"{apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}, subjects: [" + subject + "]}"
 }
 
 // TestFailClosed: CVE-2023-48312's cousins: no webhook of the set goes on without an answer.

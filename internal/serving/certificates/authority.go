@@ -139,6 +139,10 @@ func (p *pair) serves(now time.Time, names []string, authorities []*x509.Certifi
 			return false
 		}
 	}
-	_, err := p.cert.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+	_, err := p.cert.Verify(x509.VerifyOptions{
+		Roots:       roots,
+		CurrentTime: now,
+		KeyUsages:   []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
 	return err == nil
 }

@@ -81,7 +81,8 @@ func New(client kubernetes.Interface, namespace string, further []string) *Rotat
 		Due: metrics.NewGauge(&metrics.GaugeOpts{
 			Name:           "kubetenant_webhook_authority_copy_due_timestamp_seconds",
 			StabilityLevel: metrics.ALPHA,
-			Help:           "When kube-apiserver's files must hold the authorities that are trusted now, in seconds since 1970; infinite where they are said to.",
+			Help: "When kube-apiserver's files must hold the authorities that are trusted now, " +
+				"in seconds since 1970; infinite where they are said to.",
 		}),
 		Now: time.Now,
 		Settle: func(ctx context.Context) {
@@ -167,7 +168,8 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 	}
 	now := r.Now()
 	for i, slot := range slots() {
-		if p, err := parsePair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"]); err == nil && p.cert.IsCA && !p.endsWithin(now, 0) {
+		if p, err := parsePair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"]); err == nil && p.cert.IsCA &&
+			!p.endsWithin(now, 0) {
 			found[i] = p
 		}
 	}
@@ -269,7 +271,8 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	}
 	if patch := bundlePatch(mutating.ResourceVersion, clients, bundle); patch != nil {
 		changed = true
-		if _, err := hooks.MutatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		if _, err := hooks.MutatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
 			return false, fmt.Errorf("patch caBundle: %w", err)
 		}
 	}
@@ -283,7 +286,8 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	}
 	if patch := bundlePatch(validating.ResourceVersion, clients, bundle); patch != nil {
 		changed = true
-		if _, err := hooks.ValidatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		if _, err := hooks.ValidatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
 			return false, fmt.Errorf("patch caBundle: %w", err)
 		}
 	}

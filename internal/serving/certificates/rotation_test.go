@@ -35,10 +35,19 @@ type world struct {
 
 func newWorld() *world {
 	meta := metav1.ObjectMeta{Name: ConfigurationName, ResourceVersion: "1"}
-	w := &world{now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), client: fake.NewClientset(
-		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}}},
-		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "c"}}},
-	)}
+	w := &world{
+		now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		client: fake.NewClientset(
+			&admissionregistrationv1.MutatingWebhookConfiguration{
+				ObjectMeta: meta,
+				Webhooks:   []admissionregistrationv1.MutatingWebhook{{Name: "a"}, {Name: "b"}},
+			},
+			&admissionregistrationv1.ValidatingWebhookConfiguration{
+				ObjectMeta: meta,
+				Webhooks:   []admissionregistrationv1.ValidatingWebhook{{Name: "c"}},
+			},
+		),
+	}
 	// A server gives what it stores a version.
 	w.client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		a.(clienttesting.CreateAction).GetObject().(*corev1.Secret).ResourceVersion = "1"
@@ -53,7 +62,8 @@ func newWorld() *world {
 func (w *world) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
 	t.Helper()
 	var err error
-	if authorities, err = w.client.CoreV1().Secrets(namespace).Get(t.Context(), AuthoritiesName, metav1.GetOptions{}); err != nil {
+	if authorities, err = w.client.CoreV1().Secrets(namespace).Get(t.Context(),
+		AuthoritiesName, metav1.GetOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if serving, err = w.client.CoreV1().Secrets(namespace).Get(t.Context(), ServingName, metav1.GetOptions{}); err != nil {
@@ -65,11 +75,13 @@ func (w *world) secrets(t *testing.T) (authorities, serving *corev1.Secret) {
 // trusted returns what kube-apiserver trusts, the same everywhere.
 func (w *world) trusted(t *testing.T) []byte {
 	t.Helper()
-	m, err := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(), ConfigurationName, metav1.GetOptions{})
+	m, err := w.client.AdmissionregistrationV1().MutatingWebhookConfigurations().Get(t.Context(),
+		ConfigurationName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	v, err := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(), ConfigurationName, metav1.GetOptions{})
+	v, err := w.client.AdmissionregistrationV1().ValidatingWebhookConfigurations().Get(t.Context(),
+		ConfigurationName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +90,9 @@ func (w *world) trusted(t *testing.T) []byte {
 		t.Fatal(err)
 	}
 	bundle := m.Webhooks[0].ClientConfig.CABundle
-	for _, other := range [][]byte{m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle, []byte(c.Data["ca.crt"])} {
+	for _, other := range [][]byte{
+		m.Webhooks[1].ClientConfig.CABundle, v.Webhooks[0].ClientConfig.CABundle, []byte(c.Data["ca.crt"]),
+	} {
 		if !bytes.Equal(bundle, other) {
 			t.Fatal("not everybody trusts the same authorities")
 		}
@@ -96,7 +110,11 @@ func accepted(bundle, certificate []byte, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, DNSName: "kubetenant-webhook." + namespace + ".svc"})
+	_, err = certs[0].Verify(x509.VerifyOptions{
+		Roots:       roots,
+		CurrentTime: now,
+		DNSName:     "kubetenant-webhook." + namespace + ".svc",
+	})
 	return err
 }
 
@@ -177,27 +195,35 @@ func TestFirstLook(t *testing.T) {
 func TestTrustBeforeUse(t *testing.T) {
 	w := newWorld()
 	refuse := errors.New("kube-apiserver is away")
-	w.client.PrependReactor("patch", "validatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refuse })
+	w.client.PrependReactor("patch", "validatingwebhookconfigurations",
+		func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, refuse })
 	if err := w.Look(t.Context()); !errors.Is(err, refuse) {
 		t.Fatalf("Look = %v", err)
 	}
-	if _, err := w.client.CoreV1().Secrets(namespace).Get(t.Context(), ServingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := w.client.CoreV1().Secrets(namespace).Get(t.Context(),
+		ServingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a serving certificate was written: %v", err)
 	}
 }
 
 func TestDamage(t *testing.T) {
 	for name, damage := range map[string]func(t *testing.T, w *world, authorities, serving *corev1.Secret){
-		"an authority is garbage":   func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data["ca-1.crt"] = []byte("garbage") },
-		"a key is another's":        func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data["ca-1.key"] = a.Data["ca-2.key"] },
+		"an authority is garbage": func(_ *testing.T, _ *world, a, _ *corev1.Secret) {
+			a.Data["ca-1.crt"] = []byte("garbage")
+		},
+		"a key is another's": func(_ *testing.T, _ *world, a, _ *corev1.Secret) {
+			a.Data["ca-1.key"] = a.Data["ca-2.key"]
+		},
 		"an authority is missing":   func(_ *testing.T, _ *world, a, _ *corev1.Secret) { delete(a.Data, "ca-2.crt") },
 		"both authorities are gone": func(_ *testing.T, _ *world, a, _ *corev1.Secret) { a.Data = nil },
 		"an authority is a leaf": func(_ *testing.T, _ *world, a, s *corev1.Secret) {
 			a.Data["ca-1.crt"], a.Data["ca-1.key"] = s.Data["tls.crt"], s.Data["tls.key"]
 		},
-		"the serving key is gone":    func(_ *testing.T, _ *world, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
-		"the certificate is garbage": func(_ *testing.T, _ *world, _, s *corev1.Secret) { s.Data["tls.crt"] = []byte("-----BEGIN") },
-		"the bundle is garbage":      func(_ *testing.T, _ *world, _, s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") },
+		"the serving key is gone": func(_ *testing.T, _ *world, _, s *corev1.Secret) { delete(s.Data, "tls.key") },
+		"the certificate is garbage": func(_ *testing.T, _ *world, _, s *corev1.Secret) {
+			s.Data["tls.crt"] = []byte("-----BEGIN")
+		},
+		"the bundle is garbage": func(_ *testing.T, _ *world, _, s *corev1.Secret) { s.Data["ca.crt"] = []byte("garbage") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld()
@@ -285,7 +311,8 @@ func TestCopyDue(t *testing.T) {
 				copied = []byte(published.Data[bundleKey])
 				sum := sha256.Sum256(copied)
 				published.Annotations = map[string]string{CopiedAnnotation: hex.EncodeToString(sum[:])}
-				if _, err := w.client.CoreV1().ConfigMaps(namespace).Update(t.Context(), published, metav1.UpdateOptions{}); err != nil {
+				if _, err := w.client.CoreV1().ConfigMaps(namespace).Update(t.Context(),
+					published, metav1.UpdateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				if err := w.Look(t.Context()); err != nil {

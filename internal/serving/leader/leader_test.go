@@ -28,7 +28,8 @@ func (l *leases) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
-	if !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system/leases") && !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system/leases/tasks") {
+	if !strings.HasSuffix(r.URL.Path, "/namespaces/kube-system/leases") &&
+		!strings.HasSuffix(r.URL.Path, "/namespaces/kube-system/leases/tasks") {
 		http.Error(w, "{}", http.StatusForbidden)
 		return
 	}
@@ -141,11 +142,12 @@ func TestAFailureEndsAll(t *testing.T) {
 	t.Parallel()
 	_, config := start(t)
 	failure, over := errors.New("disk full"), make(chan struct{})
-	err := leader.Run(t.Context(), config, lease, func(context.Context) error { return failure }, func(ctx context.Context) error {
-		<-ctx.Done()
-		close(over)
-		return nil
-	})
+	err := leader.Run(t.Context(), config, lease, func(context.Context) error { return failure },
+		func(ctx context.Context) error {
+			<-ctx.Done()
+			close(over)
+			return nil
+		})
 	if !errors.Is(err, failure) {
 		t.Errorf("Run() = %v, want %v", err, failure)
 	}

@@ -36,8 +36,10 @@ type Webhooks struct {
 func FollowWebhooks(client kubernetes.Interface, namespace string) *Webhooks {
 	return &Webhooks{
 		namespace,
-		admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(client, 0, cache.Indexers{}, onlyNamed(certificates.ConfigurationName)),
-		admissioninformers.NewFilteredValidatingWebhookConfigurationInformer(client, 0, cache.Indexers{}, onlyNamed(certificates.ConfigurationName)),
+		admissioninformers.NewFilteredMutatingWebhookConfigurationInformer(client, 0, cache.Indexers{},
+			onlyNamed(certificates.ConfigurationName)),
+		admissioninformers.NewFilteredValidatingWebhookConfigurationInformer(client, 0, cache.Indexers{},
+			onlyNamed(certificates.ConfigurationName)),
 	}
 }
 
@@ -68,7 +70,9 @@ func (w *Webhooks) Check() error {
 }
 
 // both returns the configurations. The error says that they are not known, or not there.
-func (w *Webhooks) both() (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration, error) {
+func (w *Webhooks) both() (
+	*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration, error,
+) {
 	if !w.mutating.HasSynced() || !w.validating.HasSynced() {
 		return nil, nil, errNotSynced
 	}
@@ -76,7 +80,8 @@ func (w *Webhooks) both() (*admissionv1.MutatingWebhookConfiguration, *admission
 	if len(mutating) != 1 || len(validating) != 1 {
 		return nil, nil, errNoWebhooks
 	}
-	return mutating[0].(*admissionv1.MutatingWebhookConfiguration), validating[0].(*admissionv1.ValidatingWebhookConfiguration), nil
+	return mutating[0].(*admissionv1.MutatingWebhookConfiguration),
+		validating[0].(*admissionv1.ValidatingWebhookConfiguration), nil
 }
 
 // Version returns that of the configurations; false where they are not there, or not known.
@@ -96,7 +101,9 @@ type WebhooksVersion struct {
 }
 
 // VersionOf returns the version of two configurations.
-func VersionOf(mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration) WebhooksVersion {
+func VersionOf(
+	mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration,
+) WebhooksVersion {
 	m, v := mutating.DeepCopy(), validating.DeepCopy()
 	for i := range m.Webhooks {
 		m.Webhooks[i].ClientConfig.CABundle = nil
@@ -127,20 +134,28 @@ func (v WebhooksVersion) String() string {
 // and are as before were changed twice.
 func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
 	changes := func(now, before int64) bool { return now == before || now == before+1 }
-	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) && changes(v.validating, before.validating)
+	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) &&
+		changes(v.validating, before.validating)
 }
 
 // CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an object in a cluster that has these
 // configurations, or may be passed by; nil where neither is so. Of match conditions the names alone are looked at.
-func CheckWebhooks(namespace string, mutating *admissionv1.MutatingWebhookConfiguration, validating *admissionv1.ValidatingWebhookConfiguration) error {
+func CheckWebhooks(
+	namespace string,
+	mutating *admissionv1.MutatingWebhookConfiguration,
+	validating *admissionv1.ValidatingWebhookConfiguration,
+) error {
 	var before, after []hook
 	for _, m := range mutating.Webhooks {
-		before = append(before, hook{m.Name, m.FailurePolicy, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.Rules, m.MatchConditions})
+		before = append(before,
+			hook{m.Name, m.FailurePolicy, m.MatchPolicy, m.NamespaceSelector, m.ObjectSelector, m.Rules, m.MatchConditions})
 	}
 	for _, v := range validating.Webhooks {
-		after = append(after, hook{v.Name, v.FailurePolicy, v.MatchPolicy, v.NamespaceSelector, v.ObjectSelector, v.Rules, v.MatchConditions})
+		after = append(after,
+			hook{v.Name, v.FailurePolicy, v.MatchPolicy, v.NamespaceSelector, v.ObjectSelector, v.Rules, v.MatchConditions})
 	}
-	return errors.Join(complete(namespace, before, ".mutating.kubetenant.dev"), complete(namespace, after, ".validating.kubetenant.dev"))
+	return errors.Join(complete(namespace, before, ".mutating.kubetenant.dev"),
+		complete(namespace, after, ".validating.kubetenant.dev"))
 }
 
 // expected is what a webhook that keeps the label is asked about, as it is generated.
@@ -152,7 +167,11 @@ type expected struct {
 
 func expectations() map[string]expected {
 	return map[string]expected{
-		"tenant":    {admissionv1.NamespacedScope, metav1.LabelSelectorOpExists, []string{"not-a-status-by-the-control-plane", "not-by-the-controller"}},
+		"tenant": {
+			admissionv1.NamespacedScope,
+			metav1.LabelSelectorOpExists,
+			[]string{"not-a-status-by-the-control-plane", "not-by-the-controller"},
+		},
 		"elsewhere": {admissionv1.NamespacedScope, metav1.LabelSelectorOpDoesNotExist, []string{"not-by-the-control-plane"}},
 		"cluster":   {admissionv1.ClusterScope, "", []string{"not-by-the-control-plane"}},
 	}
@@ -167,8 +186,11 @@ func complete(namespace string, hooks []hook, ending string) error {
 		}
 		h := hooks[i]
 		fails := h.policy != nil && *h.policy == admissionv1.Fail && h.match != nil && *h.match == admissionv1.Equivalent
-		excused := slices.ContainsFunc(h.unless, func(c admissionv1.MatchCondition) bool { return !slices.Contains(want.conditions, c.Name) })
-		if !fails || excused || !isEmpty(h.object) || !selects(h.namespace, want.selector, namespace) || !covers(h.rules, want.scope) {
+		excused := slices.ContainsFunc(h.unless, func(c admissionv1.MatchCondition) bool {
+			return !slices.Contains(want.conditions, c.Name)
+		})
+		if !fails || excused || !isEmpty(h.object) || !selects(h.namespace, want.selector, namespace) ||
+			!covers(h.rules, want.scope) {
 			return fmt.Errorf("%s: %w", h.name, errNarrowed)
 		}
 	}
@@ -192,7 +214,8 @@ func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own str
 		switch {
 		case e.Key == tenant.Label && e.Operator == want && !found:
 			found = true
-		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn && slices.Equal(e.Values, []string{own}):
+		case e.Key == "kubernetes.io/metadata.name" && e.Operator == metav1.LabelSelectorOpNotIn &&
+			slices.Equal(e.Values, []string{own}):
 		default:
 			return false
 		}
@@ -203,8 +226,10 @@ func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own str
 // covers reports whether a rule is about creations and updates of everything in a scope.
 func covers(rules []admissionv1.RuleWithOperations, scope admissionv1.ScopeType) bool {
 	return slices.ContainsFunc(rules, func(r admissionv1.RuleWithOperations) bool {
-		return slices.Contains(r.APIGroups, "*") && slices.Contains(r.APIVersions, "*") && slices.Contains(r.Resources, "*/*") &&
+		return slices.Contains(r.APIGroups, "*") && slices.Contains(r.APIVersions, "*") &&
+			slices.Contains(r.Resources, "*/*") &&
 			(r.Scope != nil && (*r.Scope == scope || *r.Scope == admissionv1.AllScopes)) &&
-			(slices.Contains(r.Operations, admissionv1.OperationAll) || slices.Contains(r.Operations, admissionv1.Create) && slices.Contains(r.Operations, admissionv1.Update))
+			(slices.Contains(r.Operations, admissionv1.OperationAll) ||
+				slices.Contains(r.Operations, admissionv1.Create) && slices.Contains(r.Operations, admissionv1.Update))
 	})
 }

@@ -19,10 +19,13 @@ import (
 )
 
 // generated returns the webhook configurations as they are installed, with a change of their text.
-func generated(t *testing.T, old, with string) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
+func generated(
+	t *testing.T, old, with string,
+) (*admissionv1.MutatingWebhookConfiguration, *admissionv1.ValidatingWebhookConfiguration) {
 	t.Helper()
 	config := filepath.Join(t.TempDir(), "tenancy.yaml")
-	if err := os.WriteFile(config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	files, err := webhookmanifests.Generate(webhookmanifests.Options{
@@ -58,18 +61,21 @@ func TestCheckWebhooks(t *testing.T) {
 	for what, c := range map[string]struct{ old, with string }{
 		"failures pass":              {"failurePolicy: Fail", "failurePolicy: Ignore"},
 		"versions are not converted": {"matchPolicy: Equivalent", "matchPolicy: Exact"},
-		"some objects":               {"failurePolicy: Fail", "failurePolicy: Fail\n  objectSelector: { matchLabels: { a: b } }"},
-		"some resources":             {`resources: ["*/*"]`, `resources: ["*"]`},
-		"some groups":                {`apiGroups: ["*"]`, `apiGroups: [apps]`},
-		"creations alone":            {"operations: [CREATE, UPDATE]", "operations: [CREATE]"},
-		"other namespaces too":       {"values: [kubetenant-system]", "values: [kubetenant-system, acme--web]"},
-		"another namespace":          {"values: [kubetenant-system]", "values: [acme--web]"},
-		"no namespace of tenants":    {"operator: Exists }", "operator: DoesNotExist }"},
-		"a further condition":        {"name: not-by-the-control-plane", "name: not-on-sundays"},
-		"another scope":              {"scope: Namespaced", "scope: Cluster"},
-		"one is not there":           {"name: elsewhere.", "name: nowhere."},
+		"some objects": {
+			"failurePolicy: Fail", "failurePolicy: Fail\n  objectSelector: { matchLabels: { a: b } }",
+		},
+		"some resources":          {`resources: ["*/*"]`, `resources: ["*"]`},
+		"some groups":             {`apiGroups: ["*"]`, `apiGroups: [apps]`},
+		"creations alone":         {"operations: [CREATE, UPDATE]", "operations: [CREATE]"},
+		"other namespaces too":    {"values: [kubetenant-system]", "values: [kubetenant-system, acme--web]"},
+		"another namespace":       {"values: [kubetenant-system]", "values: [acme--web]"},
+		"no namespace of tenants": {"operator: Exists }", "operator: DoesNotExist }"},
+		"a further condition":     {"name: not-by-the-control-plane", "name: not-on-sundays"},
+		"another scope":           {"scope: Namespaced", "scope: Cluster"},
+		"one is not there":        {"name: elsewhere.", "name: nowhere."},
 	} {
-		if mutating, validating := generated(t, c.old, c.with); state.CheckWebhooks("kubetenant-system", mutating, validating) == nil {
+		if mutating, validating := generated(t, c.old, c.with); state.CheckWebhooks("kubetenant-system",
+			mutating, validating) == nil {
 			t.Errorf("%s: it counts", what)
 		}
 	}
@@ -78,8 +84,10 @@ func TestCheckWebhooks(t *testing.T) {
 		t.Error(err)
 	}
 	for what, err := range map[string]error{
-		"none that change":       state.CheckWebhooks("kubetenant-system", &admissionv1.MutatingWebhookConfiguration{}, validating),
-		"none that refuse":       state.CheckWebhooks("kubetenant-system", mutating, &admissionv1.ValidatingWebhookConfiguration{}),
+		"none that change": state.CheckWebhooks("kubetenant-system",
+			&admissionv1.MutatingWebhookConfiguration{}, validating),
+		"none that refuse": state.CheckWebhooks("kubetenant-system", mutating,
+			&admissionv1.ValidatingWebhookConfiguration{}),
 		"of a service elsewhere": state.CheckWebhooks("elsewhere", mutating, validating),
 	} {
 		if err == nil {

@@ -107,7 +107,8 @@ func (s *store) install(resource string) {
 func (s *store) remove(resource string) {
 	s.t.Helper()
 	name := v1alpha1.Resource(resource).GroupResource()
-	if err := s.client.Resource(tenants.Definitions()).Delete(s.t.Context(), name.String(), metav1.DeleteOptions{}); err != nil {
+	if err := s.client.Resource(tenants.Definitions()).Delete(s.t.Context(),
+		name.String(), metav1.DeleteOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -120,7 +121,8 @@ func (s *store) want(when string, current, ready bool, says string) {
 			return errNotSynced
 		}
 		if s.look(); s.current.Load() != current || s.Ready() != ready {
-			return fmt.Errorf("%s: current %v, ready %v; want %v, %v: %w", when, s.current.Load(), s.Ready(), current, ready, s.Check())
+			return fmt.Errorf("%s: current %v, ready %v; want %v, %v: %w",
+				when, s.current.Load(), s.Ready(), current, ready, s.Check())
 		}
 		return nil
 	})
@@ -146,7 +148,8 @@ func TestDefinitionsDecide(t *testing.T) {
 	s.want("without templates", true, true, "")
 	for _, resource := range s.deciding {
 		s.remove(resource)
-		s.want(resource+" removed", false, true, resource+".kubetenant.dev is missing: tenants are denied until you run kubectl apply")
+		s.want(resource+" removed", false, true,
+			resource+".kubetenant.dev is missing: tenants are denied until you run kubectl apply")
 		s.install(resource)
 		s.want(resource+" installed", true, true, "")
 	}

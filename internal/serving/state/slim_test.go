@@ -12,7 +12,14 @@ import (
 
 // TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or ends, or Pods wait in a namespace.
 func TestSlimKeepsLimits(t *testing.T) {
-	of := metav1.ObjectMeta{Name: "b", Annotations: map[string]string{tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z", tenant.ScopeAnnotation: "acme", "example.com/long": "x"}}
+	of := metav1.ObjectMeta{
+		Name: "b",
+		Annotations: map[string]string{
+			tenant.ExpiresAnnotation: "2020-01-01T00:00:00Z",
+			tenant.ScopeAnnotation:   "acme",
+			"example.com/long":       "x",
+		},
+	}
 	for key, obj := range map[string]metav1.Object{
 		tenant.ExpiresAnnotation: &rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()},
 		tenant.ScopeAnnotation:   &rbacv1.ClusterRoleBinding{ObjectMeta: *of.DeepCopy()},
@@ -26,11 +33,18 @@ func TestSlimKeepsLimits(t *testing.T) {
 	if kept, err := slim(ends); err != nil || kept.(metav1.Object).GetAnnotations()[tenant.ExpiresAnnotation] == "" {
 		t.Errorf("ClusterRoleBinding: %v, %v; want its end kept", kept, err)
 	}
-	if kept, err := slim(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 {
+	if kept, err := slim(&rbacv1.RoleBinding{ObjectMeta: *of.DeepCopy()}); err != nil ||
+		len(kept.(metav1.Object).GetAnnotations()) != 1 {
 		t.Errorf("RoleBinding: %v, %v; want nothing else", kept, err)
 	}
-	held := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{tenant.HeldAnnotation: "true", "example.com/long": "x"}}}
-	if kept, err := slim(held); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 || kept.(metav1.Object).GetAnnotations()[tenant.HeldAnnotation] != "true" {
+	held := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "n",
+			Annotations: map[string]string{tenant.HeldAnnotation: "true", "example.com/long": "x"},
+		},
+	}
+	if kept, err := slim(held); err != nil || len(kept.(metav1.Object).GetAnnotations()) != 1 ||
+		kept.(metav1.Object).GetAnnotations()[tenant.HeldAnnotation] != "true" {
 		t.Errorf("Namespace: %v, %v; want kept that Pods wait, and nothing else", kept, err)
 	}
 }

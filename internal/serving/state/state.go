@@ -164,20 +164,26 @@ func (s *State) LabelsHold() bool {
 }
 
 // NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and registers the metrics of what it follows.
-func NewForWebhooks(config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error) (*State, error) {
+func NewForWebhooks(
+	config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error,
+) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
 		return nil, err
 	}
 	s.publishes, s.follow, s.Server.Register = true, s.known.Run, register
-	s.Server.Authentication = stack.Authentication{Credentials: stack.BearerTokens, APIAudiences: settings.Service.APIAudiences}
+	s.Server.Authentication = stack.Authentication{
+		Credentials:  stack.BearerTokens,
+		APIAudiences: settings.Service.APIAudiences,
+	}
 	s.Server.Authorization.ReviewsElsewhere = true
 	selectors, err := cluster.NewNamespaceSelectors(cluster.WebhooksAndPolicies(s.factory.Admissionregistration().V1())...)
 	if err != nil {
 		return nil, err
 	}
 	classes := s.factory.Scheduling().V1().PriorityClasses()
-	s.synced["controllers"], s.synced["priority-classes"], s.synced["namespace-selectors"] = s.known.Controllers.HasSynced, classes.Informer().HasSynced, selectors.HasSynced
+	s.synced["controllers"], s.synced["priority-classes"], s.synced["namespace-selectors"] = s.known.Controllers.HasSynced,
+		classes.Informer().HasSynced, selectors.HasSynced
 	of := &s.Server.Cluster
 	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
 	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())

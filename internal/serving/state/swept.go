@@ -34,7 +34,9 @@ type sweptFile struct {
 }
 
 func followSwept(client kubernetes.Interface, namespace string) *sweptFile {
-	f := &sweptFile{informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(SweptName))}
+	f := &sweptFile{
+		informer: coreinformers.NewFilteredConfigMapInformer(client, namespace, 0, cache.Indexers{}, onlyNamed(SweptName)),
+	}
 	_, _ = f.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{ // fails for a stopped informer only
 		AddFunc:    f.read,
 		UpdateFunc: func(_, is any) { f.read(is) },

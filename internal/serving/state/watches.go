@@ -42,9 +42,10 @@ func againAfter() wait.Backoff {
 
 var (
 	errNotEstablished = errors.New("not established again")
-	errStreamed       = errors.New("a list that is streamed: the feature WatchListClient must be off, or what was known before would count until its end")
-	errNotHTTP2       = errors.New("not over HTTP/2, where a lost connection would not be noticed")
-	errNotServed      = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
+	errStreamed       = errors.New("a list that is streamed: the feature WatchListClient must be off, " +
+		"or what was known before would count until its end")
+	errNotHTTP2  = errors.New("not over HTTP/2, where a lost connection would not be noticed")
+	errNotServed = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
 )
 
 // watches notes whether what is followed of the cluster is what it is now: whether kube-apiserver answers on the

@@ -75,7 +75,8 @@ func TestWatches(t *testing.T) {
 		stale := func(when, want string) {
 			t.Helper()
 			synctest.Wait()
-			if err := f.check(10*time.Second, func(string) bool { return false }); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			if err := f.check(10*time.Second, func(string) bool { return false }); (err == nil) != (want == "") ||
+				err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v, want %q", when, err, want)
 			}
 		}
@@ -156,7 +157,8 @@ func TestTryAgain(t *testing.T) {
 			if asked := f.asked.Load(); (asked > 1) != c.again || c.again && asked < 5*60/4 {
 				t.Errorf("%s: asked %d times", name, asked)
 			}
-			if stale := f.check(10*time.Second, func(string) bool { return false }) != nil; strings.Contains(c.url, "watch") && !stale {
+			if stale := f.check(10*time.Second, func(string) bool { return false }) != nil; strings.Contains(c.url, "watch") &&
+				!stale {
 				time.Sleep(11 * time.Second)
 				if f.check(10*time.Second, func(string) bool { return false }) == nil {
 					t.Errorf("%s: does not show", name)

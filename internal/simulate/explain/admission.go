@@ -169,7 +169,8 @@ func (q *Query) record(write *Write, operation admission.Operation) admission.At
 // (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
 func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	r := &q.Request
-	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" || r.Resource == "localsubjectaccessreviews" {
+	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" ||
+		r.Resource == "localsubjectaccessreviews" {
 		return ""
 	}
 	if q.lacks(r.Namespace) {
@@ -257,10 +258,12 @@ func (q *Query) restricted(ctx context.Context, a *answer, operation admission.O
 	if operation == admission.Update && a.outcome.Caller.IsSystem() {
 		return nil // who may look after what is there already
 	}
-	record := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: q.Request.APIGroup, Kind: q.Request.Resource}, q.Request.Namespace, q.Request.Name,
+	record := admission.NewAttributesRecord(nil, nil,
+		schema.GroupVersionKind{Group: q.Request.APIGroup, Kind: q.Request.Resource}, q.Request.Namespace, q.Request.Name,
 		q.resourceVersion(""), q.Request.Subresource, operation, nil, false, q.User)
 	for _, p := range a.stack.Admission {
-		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Name == restriction.Name && p.Handles(operation) {
+		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Name == restriction.Name &&
+			p.Handles(operation) {
 			return v.Validate(ctx, record, nil)
 		}
 	}

@@ -27,7 +27,9 @@ func onHost(yes bool) corev1.PodSpec {
 
 // writing writes an object in a cluster that has a namespace acme--baseline, and whose authorizer
 // allows everything.
-func writing(t *testing.T, kind schema.GroupVersionKind, object runtime.Object, more ...runtime.Object) func(*explain.Query) {
+func writing(
+	t *testing.T, kind schema.GroupVersionKind, object runtime.Object, more ...runtime.Object,
+) func(*explain.Query) {
 	leveled := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 		Name:   "acme--baseline",
 		Labels: map[string]string{tenant.Label: "acme", "pod-security.kubernetes.io/enforce": "baseline"},
@@ -37,7 +39,9 @@ func writing(t *testing.T, kind schema.GroupVersionKind, object runtime.Object, 
 		if object != nil {
 			q.Write = &explain.Write{Kind: kind, Object: object}
 		}
-		q.Delegate = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		q.Delegate = authorizer.AuthorizerFunc(func(
+			context.Context, authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		})
 	}
@@ -52,27 +56,55 @@ const violation = `violates PodSecurity "baseline:latest": host namespaces (host
 // TestPodSecurity requires that explain denies a Pod that the server refuses, in the server's own
 // words, and that it does not deny a workload, which the server accepts.
 func TestPodSecurity(t *testing.T) {
-	alice, pods, deployments := somebody("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"), appsv1.SchemeGroupVersion.WithKind("Deployment")
+	alice, pods, deployments := somebody("alice", "acme", "dev"), corev1.SchemeGroupVersion.WithKind("Pod"),
+		appsv1.SchemeGroupVersion.WithKind("Deployment")
 	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "acme--baseline"},
 		Spec:       appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: onHost(true)}},
 	}
-	ending := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--ending", Labels: map[string]string{tenant.Label: "acme"}, DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
+	ending := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              "acme--ending",
+			Labels:            map[string]string{tenant.Label: "acme"},
+			DeletionTimestamp: &metav1.Time{Time: time.Now()},
+		},
+	}
 	for name, c := range map[string]struct {
 		r      authorizer.AttributesRecord
 		change func(*explain.Query)
 		reason string // "" if it is allowed
 		pods   string
 	}{
-		"refused":                {ask("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", true)), violation, ""},
-		"admitted":               {ask("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", false)), "", ""},
-		"without a level":        {ask("create", "pods", "acme--web"), writing(t, pods, aPod("acme--web", true)), "", ""},
-		"a workload":             {ask("create", "deployments.apps", "acme--baseline"), writing(t, deployments, deployment), "", "the server accepts the workload and would refuse its Pods: " + violation},
-		"before the others":      {ask("create", "pods", "acme--baseline"), writing(t, pods, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--baseline"}, Spec: corev1.PodSpec{HostPID: true, NodeName: "n"}}), "violates PodSecurity", ""},
-		"in an ending namespace": {ask("create", "pods", "acme--ending"), writing(t, pods, aPod("acme--ending", false), ending), "unable to create new content in namespace acme--ending because it is being terminated", ""},
+		"refused": {
+			ask("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", true)), violation, "",
+		},
+		"admitted":        {ask("create", "pods", "acme--baseline"), writing(t, pods, aPod("acme--baseline", false)), "", ""},
+		"without a level": {ask("create", "pods", "acme--web"), writing(t, pods, aPod("acme--web", true)), "", ""},
+		"a workload": {
+			ask("create", "deployments.apps", "acme--baseline"),
+			writing(t, deployments, deployment),
+			"",
+			"the server accepts the workload and would refuse its Pods: " + violation,
+		},
+		"before the others": {
+			ask("create", "pods", "acme--baseline"),
+			writing(t, pods, &corev1.Pod{
+				ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--baseline"},
+				Spec:       corev1.PodSpec{HostPID: true, NodeName: "n"},
+			}),
+			"violates PodSecurity",
+			"",
+		},
+		"in an ending namespace": {
+			ask("create", "pods", "acme--ending"),
+			writing(t, pods, aPod("acme--ending", false), ending),
+			"unable to create new content in namespace acme--ending because it is being terminated",
+			"",
+		},
 	} {
 		e := explained(t, alice, c.r, c.change)
-		if e.Allowed() != (c.reason == "") || c.reason != "" && !strings.HasPrefix(e.Reason, c.reason) || e.Allowed() != (len(e.NotChecked) > 0) {
+		if e.Allowed() != (c.reason == "") || c.reason != "" && !strings.HasPrefix(e.Reason, c.reason) ||
+			e.Allowed() != (len(e.NotChecked) > 0) {
 			t.Errorf("%s: %+v; want %q", name, e, c.reason)
 		}
 		at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "pods" })
@@ -85,16 +117,24 @@ func TestPodSecurity(t *testing.T) {
 // TestNewNamespace requires that explain reports a namespace that does not exist, what creates it,
 // and what its level would refuse.
 func TestNewNamespace(t *testing.T) {
-	pods, strict := corev1.SchemeGroupVersion.WithKind("Pod"), aTenant(map[string]any{"namespaces": map[string]any{"podSecurity": "restricted"}})
+	pods, strict := corev1.SchemeGroupVersion.WithKind("Pod"),
+		aTenant(map[string]any{"namespaces": map[string]any{"podSecurity": "restricted"}})
 	for name, c := range map[string]struct {
 		as, namespace string
 		host          bool
 		more          []runtime.Object
 		level, then   string // then is why the Pod would still be refused
 	}{
-		"a Pod":                   {"acme", "acme--new", false, nil, "baseline", ""},
-		"a Pod on the host":       {"acme", "acme--new", true, nil, "baseline", "The server would still refuse it: " + violation},
-		"a level of the Tenant":   {"acme", "acme--new", false, []runtime.Object{strict}, "restricted", `The server would still refuse it: violates PodSecurity "restricted:latest"`},
+		"a Pod":             {"acme", "acme--new", false, nil, "baseline", ""},
+		"a Pod on the host": {"acme", "acme--new", true, nil, "baseline", "The server would still refuse it: " + violation},
+		"a level of the Tenant": {
+			"acme",
+			"acme--new",
+			false,
+			[]runtime.Object{strict},
+			"restricted",
+			`The server would still refuse it: violates PodSecurity "restricted:latest"`,
+		},
 		"of the system's callers": {"system", "new", true, nil, "", ""},
 	} {
 		var q *explain.Query
@@ -103,13 +143,16 @@ func TestNewNamespace(t *testing.T) {
 			again := *asked
 			q = &again
 		})
-		if e.Allowed() || e.Reason != `namespaces "`+c.namespace+`" not found` || e.Remedy == nil || !strings.HasPrefix(e.Remedy.Text, "There is no namespace "+c.namespace) ||
-			strings.Contains(e.Remedy.YAML, "enforce: "+c.level) != (c.level != "") || (e.Remedy.Then != nil) != (c.then != "") || e.Remedy.Then != nil && !strings.HasPrefix(e.Remedy.Then.Text, c.then) {
+		if e.Allowed() || e.Reason != `namespaces "`+c.namespace+`" not found` || e.Remedy == nil ||
+			!strings.HasPrefix(e.Remedy.Text, "There is no namespace "+c.namespace) ||
+			strings.Contains(e.Remedy.YAML, "enforce: "+c.level) != (c.level != "") ||
+			(e.Remedy.Then != nil) != (c.then != "") || e.Remedy.Then != nil && !strings.HasPrefix(e.Remedy.Then.Text, c.then) {
 			t.Errorf("%s: %+v, remedy %+v", name, e, e.Remedy)
 			continue
 		}
 		apply(t, q, e.Remedy)
-		if e, err := explain.Explain(klog.NewContext(t.Context(), logr.Discard()), q); err != nil || e.Allowed() != (c.then == "") {
+		if e, err := explain.Explain(klog.NewContext(t.Context(), logr.Discard()), q); err != nil ||
+			e.Allowed() != (c.then == "") {
 			t.Errorf("%s: with the namespace: %+v, %v", name, e, err)
 		}
 	}
@@ -122,7 +165,8 @@ func TestReviewInMissingNamespace(t *testing.T) {
 	if e := explained(t, somebody("root", "system"), review, writing(t, schema.GroupVersionKind{}, nil)); !e.Allowed() {
 		t.Errorf("%+v", e)
 	}
-	if e := explained(t, somebody("root", "system"), ask("create", "configmaps", "gone"), writing(t, schema.GroupVersionKind{}, nil)); e.Allowed() {
+	if e := explained(t, somebody("root", "system"), ask("create", "configmaps", "gone"),
+		writing(t, schema.GroupVersionKind{}, nil)); e.Allowed() {
 		t.Errorf("another object: %+v", e)
 	}
 }
@@ -136,11 +180,23 @@ func TestNotChecked(t *testing.T) {
 		want []string
 		not  string
 	}{
-		"a read":       {ask("get", "pods", "acme--web"), nil, ""},
-		"no object":    {ask("create", "pods", "acme--web"), []string{explain.NoObject, "other webhooks and policies of the cluster", "ResourceQuota", "LimitRange", "schema validation"}, "escalation of privileges"},
-		"a role":       {ask("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"escalation of privileges"}, ""},
-		"a deletion":   {ask("delete", "configmaps", "acme--web"), []string{"the stored object", "other webhooks and policies of the cluster"}, "ResourceQuota"},
-		"a connection": {ask("create", "pods/exec", "acme--web"), []string{"other webhooks and policies of the cluster"}, explain.NoObject},
+		"a read": {ask("get", "pods", "acme--web"), nil, ""},
+		"no object": {
+			ask("create", "pods", "acme--web"),
+			[]string{
+				explain.NoObject, "other webhooks and policies of the cluster", "ResourceQuota", "LimitRange", "schema validation",
+			},
+			"escalation of privileges",
+		},
+		"a role": {ask("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"escalation of privileges"}, ""},
+		"a deletion": {
+			ask("delete", "configmaps", "acme--web"),
+			[]string{"the stored object", "other webhooks and policies of the cluster"},
+			"ResourceQuota",
+		},
+		"a connection": {
+			ask("create", "pods/exec", "acme--web"), []string{"other webhooks and policies of the cluster"}, explain.NoObject,
+		},
 	} {
 		e := explained(t, alice, c.r, writing(t, schema.GroupVersionKind{}, nil))
 		for _, want := range c.want {

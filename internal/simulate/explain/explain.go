@@ -91,7 +91,9 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 	if q.asked == nil {
 		s := &asked{}
 		var err error
-		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) { s.outcome = o })
+		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) {
+			s.outcome = o
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -274,8 +276,11 @@ func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
 	}
 	record := q.Request
 	record.User = q.User
-	for _, space := range []authz.Space{{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true}} {
-		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && a.decision == authorizer.DecisionAllow && strings.Contains(a.reason, string(authz.ReasonABAC)) {
+	for _, space := range []authz.Space{
+		{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true},
+	} {
+		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && a.decision == authorizer.DecisionAllow &&
+			strings.Contains(a.reason, string(authz.ReasonABAC)) {
 			return fmt.Sprintf("line %d allows it", line)
 		}
 	}

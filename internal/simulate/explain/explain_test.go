@@ -53,7 +53,8 @@ func TestScenarios(t *testing.T) {
 			write.Delegate = authorizerfactory.NewAlwaysAllowAuthorizer() // as in every shape
 			for i := range s.Cases {
 				c := &s.Cases[i]
-				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil { // --as of the command is no impersonation
+				// --as of the command is no impersonation
+				if c.Credential.Impersonate != nil || c.Request == nil && c.Admit == nil {
 					continue
 				}
 				identity, err := session.Authenticate(ctx, &c.Credential)
@@ -124,7 +125,14 @@ func hangsOnOthers(file, name string) bool {
 }
 
 // explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
-func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Query, c *scenario.Case, withouts map[string]*explain.Explanation) explain.Admission {
+func explainWrite(
+	ctx context.Context,
+	t *testing.T,
+	file string,
+	q *explain.Query,
+	c *scenario.Case,
+	withouts map[string]*explain.Explanation,
+) explain.Admission {
 	t.Helper()
 	if err := q.Writes(c.Admit); err != nil {
 		t.Fatalf("%s: %s: %v", file, c.Name, err)
@@ -135,7 +143,8 @@ func explainWrite(ctx context.Context, t *testing.T, file string, q *explain.Que
 		return ""
 	}
 	q.Write = nil
-	key := fmt.Sprint(file, q.User, q.Request.Verb, q.Request.APIGroup, q.Request.Resource, q.Request.Subresource, q.Request.Namespace)
+	key := fmt.Sprint(file, q.User, q.Request.Verb, q.Request.APIGroup, q.Request.Resource,
+		q.Request.Subresource, q.Request.Namespace)
 	without, known := withouts[key]
 	if !known {
 		if without, err = explain.Explain(ctx, q); err != nil {

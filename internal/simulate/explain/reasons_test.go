@@ -94,7 +94,8 @@ func objects(t *testing.T, text string) (all []runtime.Object) {
 			t.Fatal(err)
 		}
 		if u.GetKind() == v1alpha1.KindAccessGrant {
-			if err := unstructured.SetNestedStringMap(u.Object, map[string]string{"owner": "globex", "tenant": "globex", "user": "bob"}, "spec", "grantor"); err != nil {
+			if err := unstructured.SetNestedStringMap(u.Object,
+				map[string]string{"owner": "globex", "tenant": "globex", "user": "bob"}, "spec", "grantor"); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,39 +151,143 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 	always := func(q *explain.Query) { q.Config.Authorization.RequireTenant = configv1alpha1.RequireTenantAlways }
 	named, account := ask("get", "pods", ""), ask("impersonate", "serviceaccounts", "globex--shop")
 	named.Name, account.Name = "p", "robot"
-	certificate := &user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated, "dev", "tenant:acme"}, Extra: map[string][]string{user.CredentialIDKey: {"X509SHA256=1"}}}
+	certificate := &user.DefaultInfo{
+		Name:   "alice",
+		Groups: []string{user.AllAuthenticated, "dev", "tenant:acme"},
+		Extra:  map[string][]string{user.CredentialIDKey: {"X509SHA256=1"}},
+	}
 	revoked := filepath.Join(t.TempDir(), "revoked.yaml")
-	if err := os.WriteFile(revoked, []byte("{ apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, users: [ { tenant: acme, name: alice } ] }\n"), 0o600); err != nil {
+	if err := os.WriteFile(revoked,
+		[]byte("{ apiVersion: kubetenant.dev/v1alpha1, kind: Revocation, users: [ { tenant: acme, name: alice } ] }\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	const none = "No setting allows this to a tenant."
 	return map[authz.Reason][]reasonCase{
 		authz.ReasonNoTenant: {{"no tenant", somebody("eve", ""), own, nil, "", "The caller has no tenant."}},
 		authz.ReasonBadTenant: {
-			{"two tenants", &user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}}, own, nil, "", "The caller's tenant is not valid"},
 			{
-				"an account of a missing namespace", &user.DefaultInfo{Name: "system:serviceaccount:acme--wbe:robot", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}, own, nil, "",
+				"two tenants",
+				&user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}},
+				own,
+				nil,
+				"",
+				"The caller's tenant is not valid",
+			},
+			{
+				"an account of a missing namespace",
+				&user.DefaultInfo{
+					Name:  "system:serviceaccount:acme--wbe:robot",
+					Extra: map[string][]string{tenant.ExtraKey: {"acme"}},
+				},
+				own,
+				nil,
+				"",
 				"There is no namespace acme--wbe, so its service account has no tenant.",
 			},
 		},
-		authz.ReasonSystemGroup: {{"a system group", somebody("alice", "acme", "system:masters"), own, nil, "", "A tenant's caller may not be in a group"}},
+		authz.ReasonSystemGroup: {
+			{
+				"a system group",
+				somebody("alice", "acme", "system:masters"),
+				own,
+				nil,
+				"",
+				"A tenant's caller may not be in a group",
+			},
+		},
 		authz.ReasonRevoked: {{"revoked", alice, own, func(q *explain.Query) {
 			q.Config.Authentication.Revocation = &configv1alpha1.RevocationFile{Path: revoked}
 		}, "", "The caller is revoked. Remove it from"}},
-		authz.ReasonImpersonation: {{"a group of the system", carol, ask("impersonate", "groups", ""), nil, "", "No setting allows a tenant's caller to impersonate"}},
+		authz.ReasonImpersonation: {
+			{
+				"a group of the system",
+				carol,
+				ask("impersonate", "groups", ""),
+				nil,
+				"",
+				"No setting allows a tenant's caller to impersonate",
+			},
+		},
 		authz.ReasonNotOwned: {
-			{"another tenant's", carol, ask("get", "secrets", "globex--shop"), nil, "To allow this, an admin of tenant globex can create:", ""},
-			{"the system's", carol, ask("get", "secrets", "kube-system"), nil, "No policy file is configured: set authorization.abac.path.", ""},
+			{
+				"another tenant's",
+				carol,
+				ask("get", "secrets", "globex--shop"),
+				nil,
+				"To allow this, an admin of tenant globex can create:",
+				"",
+			},
+			{
+				"the system's",
+				carol,
+				ask("get", "secrets", "kube-system"),
+				nil,
+				"No policy file is configured: set authorization.abac.path.",
+				"",
+			},
 			{"nobody's", carol, ask("get", "secrets", "nobodys"), nil, "", none},
 			{"another tenant's, to impersonate", carol, account, nil, "", "No setting allows a tenant's caller to impersonate"},
-			{"missing, to watch", alice, ask("watch", "pods", "acme--gone"), nil, "There is no namespace acme--gone.\nThe cluster's admin, or a caller of tenant acme who may create namespaces, can create it:", ""},
-			{"missing, of another prefix", alice, ask("get", "pods", "globex--gone"), nil, "", "There is no namespace globex--gone. Only tenant globex can have a namespace of that name."},
-			{"missing, of a tenant's prefix that does not exist", alice, ask("get", "pods", "globx--shop"), nil, "", "There is no namespace globx--shop. Namespaces that tenant acme creates begin with acme--."},
-			{"missing, of no prefix", alice, ask("get", "pods", "gone"), nil, "", "There is no namespace gone. Namespaces that tenant acme creates begin with acme--."},
-			{"missing, for a limited reader", alice, ask("get", "pods", "gone"), func(q *explain.Query) { q.Limited = true }, "", "The namespace does not exist, or it does not belong to the caller's tenant."},
-			{"another tenant's, without grants", carol, ask("get", "secrets", "globex--shop"), func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) }, "No policy file is configured", ""},
+			{
+				"missing, to watch",
+				alice,
+				ask("watch", "pods", "acme--gone"),
+				nil,
+				"There is no namespace acme--gone.\nThe cluster's admin, or a caller of tenant acme who may create namespaces, " +
+					"can create it:",
+				"",
+			},
+			{
+				"missing, of another prefix",
+				alice,
+				ask("get", "pods", "globex--gone"),
+				nil,
+				"",
+				"There is no namespace globex--gone. Only tenant globex can have a namespace of that name.",
+			},
+			{
+				"missing, of a tenant's prefix that does not exist",
+				alice,
+				ask("get", "pods", "globx--shop"),
+				nil,
+				"",
+				"There is no namespace globx--shop. Namespaces that tenant acme creates begin with acme--.",
+			},
+			{
+				"missing, of no prefix",
+				alice,
+				ask("get", "pods", "gone"),
+				nil,
+				"",
+				"There is no namespace gone. Namespaces that tenant acme creates begin with acme--.",
+			},
+			{
+				"missing, for a limited reader",
+				alice,
+				ask("get", "pods", "gone"),
+				func(q *explain.Query) { q.Limited = true },
+				"",
+				"The namespace does not exist, or it does not belong to the caller's tenant.",
+			},
+			{
+				"another tenant's, without grants",
+				carol,
+				ask("get", "secrets", "globex--shop"),
+				func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) },
+				"No policy file is configured",
+				"",
+			},
 		},
-		authz.ReasonNotLimited:     {{"one object in no namespace", alice, named, nil, "", "Name a namespace with -n. For a list of all namespaces, add -l kubetenant.dev/tenant=acme."}},
+		authz.ReasonNotLimited: {
+			{
+				"one object in no namespace",
+				alice,
+				named,
+				nil,
+				"",
+				"Name a namespace with -n. For a list of all namespaces, add -l kubetenant.dev/tenant=acme.",
+			},
+		},
 		authz.ReasonNotLabelled:    nil,
 		authz.ReasonRules:          nil,
 		authz.ReasonOwnerUnknown:   nil,
@@ -192,25 +297,64 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonTenantPathOnly: nil, // of a server URL only
 		authz.ReasonCluster: {
 			{"nodes", carol, ask("get", "nodes", ""), nil, "To let callers of every tenant read nodes", ""},
-			{"a service account that reads", somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts"), ask("list", "persistentvolumes", ""), nil, "To let callers of every tenant read persistentvolumes", ""},
+			{
+				"a service account that reads",
+				somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts"),
+				ask("list", "persistentvolumes", ""),
+				nil,
+				"To let callers of every tenant read persistentvolumes",
+				"",
+			},
 			{"a write", carol, ask("delete", "nodes", ""), nil, "No policy file is configured", ""},
 			{"a subresource", carol, ask("get", "nodes/proxy", ""), nil, "", none},
 			{"what names other tenants", carol, ask("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
 				q.Snapshot.Scopes[v1alpha1.Resource(v1alpha1.ResourceRetiredTenants).GroupResource()] = authz.ScopeCluster
 			}, "No policy file is configured", ""},
-			{"a list of unknown scope", carol, ask("list", "widgets.example.com", ""), nil, "If the API server of this resource honors label selectors", ""},
+			{
+				"a list of unknown scope",
+				carol,
+				ask("list", "widgets.example.com", ""),
+				nil,
+				"If the API server of this resource honors label selectors",
+				"",
+			},
 			{"one of unknown scope", carol, ask("get", "widgets.example.com", ""), nil, "", none},
 		},
 		authz.ReasonNamespaceVerb: {{"a status", carol, ask("update", "namespaces/status", "acme--web"), nil, "", none}},
-		authz.ReasonWildcard:      {{"any verb", carol, ask("*", "pods", "acme--web"), nil, "", "No tenant may use wildcards."}},
-		authz.ReasonReview:        {{"a review", carol, ask("create", "tokenreviews.authentication.k8s.io", ""), nil, "To let every tenant review its own tokens and subjects", ""}},
-		authz.ReasonPath:          {{"metrics", carol, askPath("/metrics"), nil, "No policy file is configured", ""}},
+		authz.ReasonWildcard: {
+			{"any verb", carol, ask("*", "pods", "acme--web"), nil, "", "No tenant may use wildcards."},
+		},
+		authz.ReasonReview: {
+			{
+				"a review",
+				carol,
+				ask("create", "tokenreviews.authentication.k8s.io", ""),
+				nil,
+				"To let every tenant review its own tokens and subjects",
+				"",
+			},
+		},
+		authz.ReasonPath: {{"metrics", carol, askPath("/metrics"), nil, "No policy file is configured", ""}},
 		authz.ReasonNoTenantObject: {
 			{"a required Tenant", alice, own, always, "There is no Tenant acme, which authorization.requireTenant demands.", ""},
-			{"a required Tenant, and a role", carol, own, always, "There is no Tenant acme, which authorization.requireTenant demands.", ""},
+			{
+				"a required Tenant, and a role",
+				carol,
+				own,
+				always,
+				"There is no Tenant acme, which authorization.requireTenant demands.",
+				"",
+			},
 		},
 		authz.ReasonRetired: {
-			{"a deleted tenant", alice, own, with(t, retired(true)), "Tenant acme was deleted. The cluster's admin can give its name to a new tenant.", ""},
+			{
+				"a deleted tenant",
+				alice,
+				own,
+				with(t, retired(true)),
+				"Tenant acme was deleted. The cluster's admin can give its name to a new tenant.",
+				"",
+			},
 			{"a tenant that still ends", alice, own, with(t, retired(false)), "", "The caller's tenant was deleted."},
 		},
 		authz.ReasonUndated: {{"a certificate of no known time", certificate, own, func(q *explain.Query) {
@@ -219,16 +363,60 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		}, "The credential may be one of the deleted tenant acme.", ""}},
 		authz.ReasonClosed: {
 			{"suspended", alice, own, of(map[string]any{"suspension": "Closed"}), "Tenant acme is suspended (Closed).", ""},
-			{"suspended, and no role", carol, own, of(map[string]any{"suspension": "Closed"}), "Tenant acme is suspended (Closed).", ""},
+			{
+				"suspended, and no role",
+				carol,
+				own,
+				of(map[string]any{"suspension": "Closed"}),
+				"Tenant acme is suspended (Closed).",
+				"",
+			},
 			{"closed", alice, own, of(map[string]any{"access": "Closed"}), "Tenant acme has spec.access: Closed.", ""},
-			{"closed twice", alice, write, of(map[string]any{"access": "ReadOnly", "suspension": "Closed"}), "Tenant acme is suspended (Closed).", ""},
-			{"a value of a later release", alice, own, of(map[string]any{"access": "Later"}), "Tenant acme has spec.access: Later.", ""},
-			{"closed, and nothing allows it then", carol, ask("get", "nodes/proxy", ""), of(map[string]any{"suspension": "Closed"}), "", none},
+			{
+				"closed twice",
+				alice,
+				write,
+				of(map[string]any{"access": "ReadOnly", "suspension": "Closed"}),
+				"Tenant acme is suspended (Closed).",
+				"",
+			},
+			{
+				"a value of a later release",
+				alice,
+				own,
+				of(map[string]any{"access": "Later"}),
+				"Tenant acme has spec.access: Later.",
+				"",
+			},
+			{
+				"closed, and nothing allows it then",
+				carol,
+				ask("get", "nodes/proxy", ""),
+				of(map[string]any{"suspension": "Closed"}),
+				"",
+				none,
+			},
 		},
 		authz.ReasonReadOnly: {
-			{"suspended", alice, write, of(map[string]any{"suspension": "ReadOnly"}), "Tenant acme is suspended (ReadOnly).", ""},
-			{"read-only", alice, write, of(map[string]any{"access": "ReadOnly", "suspension": "Open"}), "Tenant acme has spec.access: ReadOnly.", ""},
-			{"in deletion", alice, write, with(t, deleted(map[string]any{})), "", "Tenant acme is being deleted. Its callers may only read and delete."},
+			{
+				"suspended", alice, write, of(map[string]any{"suspension": "ReadOnly"}), "Tenant acme is suspended (ReadOnly).", "",
+			},
+			{
+				"read-only",
+				alice,
+				write,
+				of(map[string]any{"access": "ReadOnly", "suspension": "Open"}),
+				"Tenant acme has spec.access: ReadOnly.",
+				"",
+			},
+			{
+				"in deletion",
+				alice,
+				write,
+				with(t, deleted(map[string]any{})),
+				"",
+				"Tenant acme is being deleted. Its callers may only read and delete.",
+			},
 		},
 		authz.ReasonGrant:     nil,
 		authz.ReasonAnnounced: nil,
@@ -246,7 +434,8 @@ func TestReasons(t *testing.T) {
 			t.Errorf("no case for %q", reason)
 		}
 		allows := reason == authz.ReasonGrant || reason == authz.ReasonAnnounced || reason == authz.ReasonABAC
-		if advice := explain.Advice(string(reason), tenanttest.ID(t, "acme")); (advice == nil) != allows || !allows && advice.Text == "" {
+		if advice := explain.Advice(string(reason), tenanttest.ID(t, "acme")); (advice == nil) != allows ||
+			!allows && advice.Text == "" {
 			t.Errorf("the advice for %q is %+v", reason, advice)
 		}
 		for _, c := range cases {
@@ -267,7 +456,8 @@ func TestReasons(t *testing.T) {
 				t.Errorf("%s: %+v; want %q", c.name, e, reason)
 				continue
 			}
-			if works := e.Remedy.Command != "" || e.Remedy.YAML != ""; works != (c.text == "") || !strings.HasPrefix(e.Remedy.Text, c.first+c.text) {
+			if works := e.Remedy.Command != "" || e.Remedy.YAML != ""; works != (c.text == "") ||
+				!strings.HasPrefix(e.Remedy.Text, c.first+c.text) {
 				t.Errorf("%s: %+v; want %q", c.name, e.Remedy, c.first+c.text)
 				continue
 			}

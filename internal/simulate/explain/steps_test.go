@@ -64,8 +64,10 @@ func grant(t *testing.T) runtime.Object {
 		TypeMeta:   metav1.TypeMeta{APIVersion: tenant.Domain + "/v1alpha1", Kind: v1alpha1.KindAccessGrant},
 		ObjectMeta: metav1.ObjectMeta{Name: "g", Namespace: "globex--shop"},
 		Spec: v1alpha1.AccessGrantSpec{
-			From:    v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
-			To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}}},
+			From: v1alpha1.AccessGrantFrom{Tenant: "acme", Users: []string{"alice"}},
+			To: []v1alpha1.AccessGrantRule{
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"}},
+			},
 			Grantor: &v1alpha1.AccessGrantor{Owner: "globex", Tenant: "globex", User: "bob"},
 		},
 	})
@@ -77,15 +79,30 @@ func grant(t *testing.T) runtime.Object {
 
 // explained explains a request in a cluster of acme and globex, in which everybody of acme may get and create pods and
 // daemonsets, under the default configuration and what changes it.
-func explained(t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query)) *explain.Explanation {
+func explained(
+	t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query),
+) *explain.Explanation {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
 	of := func(name, owner string) runtime.Object {
 		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}}
 	}
 	s, err := simulator.NewSnapshot().With(of("acme--web", "acme"), of("globex--shop", "globex"), of("nobodys", ""),
-		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get", "create"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "daemonsets", "pods/exec"}}}},
-		&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "acmes"}, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "pods"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "dev"}}})
+		&rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+			Rules: []rbacv1.PolicyRule{
+				{
+					Verbs:     []string{"get", "create"},
+					APIGroups: []string{"", "apps"},
+					Resources: []string{"pods", "daemonsets", "pods/exec"},
+				},
+			},
+		},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "acmes"},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "pods"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: "dev"}},
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +140,9 @@ func with(t *testing.T, more ...runtime.Object) func(*explain.Query) {
 // policy configures a policy file with a line.
 func policy(t *testing.T, spec string) func(*explain.Query) {
 	path := filepath.Join(t.TempDir(), "policy.jsonl")
-	if err := os.WriteFile(path, []byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{`+spec+`}}`+"\n"), 0o600); err != nil {
+	if err := os.WriteFile(path,
+		[]byte(`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{`+spec+`}}`+"\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	return func(q *explain.Query) { q.Config.Authorization.ABAC = &configv1alpha1.ABAC{Path: path} }
@@ -135,7 +154,8 @@ func TestSteps(t *testing.T) {
 	own, foreign := ask("get", "pods", "acme--web"), ask("get", "secrets", "globex--shop")
 	shadow := func(q *explain.Query) { q.Config.Authorization.Mode = configv1alpha1.ModeShadow }
 	off := func(q *explain.Query) { q.Config.Authorization.Grants.Enabled = new(bool) }
-	const line = `"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets","namespace":"globex--shop","readonly":true`
+	const line = `"user":"alice","tenant":"acme","space":"globex","apiGroup":"","resource":"secrets",` +
+		`"namespace":"globex--shop","readonly":true`
 	for name, c := range map[string]struct {
 		who      user.Info
 		r        authorizer.AttributesRecord
@@ -161,7 +181,17 @@ func TestSteps(t *testing.T) {
 				"admission":   "is not asked",
 			},
 		},
-		"not bound": {carol, own, nil, "deny", map[string]string{"boundary": "delegates", "rbac": "no role that is bound to the caller allows it", "grants": "not needed"}},
+		"not bound": {
+			carol,
+			own,
+			nil,
+			"deny",
+			map[string]string{
+				"boundary": "delegates",
+				"rbac":     "no role that is bound to the caller allows it",
+				"grants":   "not needed",
+			},
+		},
 		"foreign": {
 			alice,
 			foreign,
@@ -174,28 +204,115 @@ func TestSteps(t *testing.T) {
 				"rbac":     "is not asked; it would say: no role",
 			},
 		},
-		"foreign, bound":    {alice, ask("get", "pods", "globex--shop"), nil, "deny", map[string]string{"rbac": `is not asked; it would say: allowed by ClusterRoleBinding "acmes"`}},
-		"granted":           {alice, foreign, with(t, grant(t)), "allow", map[string]string{"boundary": "an exception allows it: " + string(authz.ReasonGrant), "grants": "one of the namespace allows it", "rbac": "is not asked; it would say: "}},
-		"grants are off":    {alice, foreign, off, "deny", map[string]string{"grants": "switched off"}},
-		"by a line":         {alice, foreign, policy(t, line), "allow", map[string]string{"boundary": "an exception allows it: " + string(authz.ReasonABAC), "policy file": "line 1 allows it", "grants": "none allows it"}},
+		"foreign, bound": {
+			alice,
+			ask("get", "pods", "globex--shop"),
+			nil,
+			"deny",
+			map[string]string{"rbac": `is not asked; it would say: allowed by ClusterRoleBinding "acmes"`},
+		},
+		"granted": {
+			alice,
+			foreign,
+			with(t, grant(t)),
+			"allow",
+			map[string]string{
+				"boundary": "an exception allows it: " + string(authz.ReasonGrant),
+				"grants":   "one of the namespace allows it",
+				"rbac":     "is not asked; it would say: ",
+			},
+		},
+		"grants are off": {alice, foreign, off, "deny", map[string]string{"grants": "switched off"}},
+		"by a line": {
+			alice,
+			foreign,
+			policy(t, line),
+			"allow",
+			map[string]string{
+				"boundary":    "an exception allows it: " + string(authz.ReasonABAC),
+				"policy file": "line 1 allows it",
+				"grants":      "none allows it",
+			},
+		},
 		"by another's line": {carol, foreign, policy(t, line), "deny", map[string]string{"policy file": "no line allows it"}},
 		"a line not needed": {alice, own, policy(t, line), "allow", map[string]string{"policy file": "no line allows it"}},
-		"a line too late":   {somebody("eve", "acme", "system:masters"), own, policy(t, `"user":"eve","tenant":"acme","space":"acme","apiGroup":"","resource":"pods","namespace":"acme--web"`), "deny", map[string]string{"policy file": "no line allows it"}},
-		"only watched":      {alice, ask("get", "pods", "globex--shop"), shadow, "allow", map[string]string{"boundary": "would deny, but only watches (mode: Shadow): " + string(authz.ReasonNotOwned), "rbac": "allowed by"}},
-		"nobody's":          {alice, ask("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "none, or not looked up"}},
-		"in no namespace":   {alice, ask("get", "nodes", ""), nil, "deny", map[string]string{"owner": "not in a namespace", "boundary": "denies: " + string(authz.ReasonCluster)}},
-		"a path":            {alice, askPath("/version"), nil, "deny", map[string]string{"owner": "a path has no owner", "request": "get /version", "boundary": "delegates, by the row " + string(authz.RulePath)}},
-		"no tenant":         {somebody("eve", ""), own, nil, "deny", map[string]string{"tenant": "none: no source gave one", "boundary": "denies: " + string(authz.ReasonNoTenant)}},
-		"two tenants":       {&user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}}, own, nil, "deny", map[string]string{"tenant": "none: ", "boundary": "denies: " + string(authz.ReasonBadTenant)}},
-		"the system's":      {somebody("root", "system", "system:masters"), foreign, nil, "allow", map[string]string{"tenant": "system, by", "grants": "not needed", "owner": "not looked up: it does not matter for this caller"}},
-		"of a system group": {somebody("eve", "acme", "system:masters"), own, nil, "deny", map[string]string{"boundary": "denies: " + string(authz.ReasonSystemGroup)}},
+		"a line too late": {
+			somebody("eve", "acme", "system:masters"),
+			own,
+			policy(t, `"user":"eve","tenant":"acme","space":"acme","apiGroup":"","resource":"pods","namespace":"acme--web"`),
+			"deny",
+			map[string]string{"policy file": "no line allows it"},
+		},
+		"only watched": {
+			alice,
+			ask("get", "pods", "globex--shop"),
+			shadow,
+			"allow",
+			map[string]string{
+				"boundary": "would deny, but only watches (mode: Shadow): " + string(authz.ReasonNotOwned),
+				"rbac":     "allowed by",
+			},
+		},
+		"nobody's": {alice, ask("get", "pods", "nobodys"), nil, "deny", map[string]string{"owner": "none, or not looked up"}},
+		"in no namespace": {
+			alice,
+			ask("get", "nodes", ""),
+			nil,
+			"deny",
+			map[string]string{"owner": "not in a namespace", "boundary": "denies: " + string(authz.ReasonCluster)},
+		},
+		"a path": {
+			alice,
+			askPath("/version"),
+			nil,
+			"deny",
+			map[string]string{
+				"owner":    "a path has no owner",
+				"request":  "get /version",
+				"boundary": "delegates, by the row " + string(authz.RulePath),
+			},
+		},
+		"no tenant": {
+			somebody("eve", ""),
+			own,
+			nil,
+			"deny",
+			map[string]string{"tenant": "none: no source gave one", "boundary": "denies: " + string(authz.ReasonNoTenant)},
+		},
+		"two tenants": {
+			&user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}},
+			own,
+			nil,
+			"deny",
+			map[string]string{"tenant": "none: ", "boundary": "denies: " + string(authz.ReasonBadTenant)},
+		},
+		"the system's": {
+			somebody("root", "system", "system:masters"),
+			foreign,
+			nil,
+			"allow",
+			map[string]string{
+				"tenant": "system, by",
+				"grants": "not needed",
+				"owner":  "not looked up: it does not matter for this caller",
+			},
+		},
+		"of a system group": {
+			somebody("eve", "acme", "system:masters"),
+			own,
+			nil,
+			"deny",
+			map[string]string{"boundary": "denies: " + string(authz.ReasonSystemGroup)},
+		},
 	} {
 		e := explained(t, c.who, c.r, c.change)
-		if e.Decision != c.decision || e.Allowed() != (c.decision == "allow") || e.Allowed() != (e.Remedy == nil) || !e.Allowed() && e.Reason == "" {
+		if e.Decision != c.decision || e.Allowed() != (c.decision == "allow") || e.Allowed() != (e.Remedy == nil) ||
+			!e.Allowed() && e.Reason == "" {
 			t.Errorf("%s: %s (%s), remedy %v; want %s", name, e.Decision, e.Reason, e.Remedy, c.decision)
 		}
 		for step, want := range c.want {
-			if at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == step }); at < 0 || !strings.HasPrefix(e.Steps[at].Said, want) {
+			if at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == step }); at < 0 ||
+				!strings.HasPrefix(e.Steps[at].Said, want) {
 				t.Errorf("%s: step %s of %+v; want %q", name, step, e.Steps, want)
 			}
 		}
@@ -205,14 +322,16 @@ func TestSteps(t *testing.T) {
 // TestRemedies: the first change of a remedy is the smallest one, for the caller and the object of the request alone. If there is
 // none, the text says why.
 func TestRemedies(t *testing.T) {
-	carol, robot := somebody("carol", "acme"), somebody("system:serviceaccount:acme--web:robot", "acme", "system:serviceaccounts", "system:serviceaccounts:acme--web")
+	carol, robot := somebody("carol", "acme"), somebody("system:serviceaccount:acme--web:robot", "acme",
+		"system:serviceaccounts", "system:serviceaccounts:acme--web")
 	named := ask("get", "secrets", "globex--shop")
 	named.Name = "one"
 	created := ask("create", "configmaps", "acme--web")
 	created.Name = "new"
 	token := ask("create", "serviceaccounts/token", "acme--web")
 	token.Name = "robot"
-	const role, admin, line, none = "To allow this, a caller who has this right in the namespace can create:", "To allow this, the cluster's admin can create:", "add a line to that file:", "No setting allows this to a tenant."
+	const role, admin, line, none = "To allow this, a caller who has this right in the namespace can create:",
+		"To allow this, the cluster's admin can create:", "add a line to that file:", "No setting allows this to a tenant."
 	for name, c := range map[string]struct {
 		who  user.Info
 		r    authorizer.AttributesRecord
@@ -220,28 +339,101 @@ func TestRemedies(t *testing.T) {
 		yaml []string
 		not  string
 	}{
-		"a role":                 {carol, ask("get", "deployments.apps", "acme--web"), role, []string{"kind: Role\n", "kind: RoleBinding\n", "namespace: acme--web", "name: carol", "- apps", "name: get-deployments"}, "resourceNames"},
-		"of an account":          {robot, ask("get", "secrets", "acme--web"), role, []string{"kind: ServiceAccount\n", "name: robot", "namespace: acme--web"}, "kind: User"},
-		"a creation":             {carol, created, role, []string{"- create"}, "resourceNames"},
-		"of a named subresource": {carol, token, role, []string{"serviceaccounts/token", "resourceNames", "- robot", "name: create-serviceaccounts-token"}, ""},
-		"over all of one's own":  {carol, ask("list", "secrets", ""), "The annotation limits it to tenant acme", []string{"kind: ClusterRole\n", "kubetenant.dev/scope: acme"}, ""},
-		"a shared resource":      {carol, ask("list", "storageclasses.storage.k8s.io", ""), "Users of that name of every tenant get the right", []string{"kind: ClusterRoleBinding\n"}, "kubetenant.dev/scope"},
-		"a path":                 {carol, askPath("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
-		"the system tenant's":    {somebody("root", "system"), ask("get", "nodes", ""), admin, []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope"},
-		"a grant":                {carol, named, "To allow this, an admin of tenant globex can create:\nIt does not apply to server URLs that end in /tenants/acme.", []string{"kind: AccessGrant", "tenant: acme", "- carol", "- one", "namespace: globex--shop"}, "grantor"},
-		"a grant to an account":  {robot, named, "To allow this, an admin of tenant globex can create:", []string{"serviceAccounts:", "name: robot"}, "users:"},
-		"a cluster-scoped read":  {carol, ask("get", "nodes", ""), "To let callers of every tenant read nodes, the cluster's admin can set this in the configuration.", []string{"sharedClusterResources:", "resource: nodes", "resource: storageclasses"}, "readonly"},
-		"a line that reads":      {carol, ask("get", "configmaps", "kube-system"), line, []string{`"readonly":true`, `"space":"system"`, `"user":"carol"`, `"namespace":"kube-system"`}, ""},
-		"a line that writes":     {carol, ask("delete", "nodes", ""), "No policy file is configured: set authorization.abac.path.", []string{`"resource":"nodes"`, `"namespace":"*"`}, "readonly"},
-		"a line for a path":      {carol, askPath("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
-		"a line for everybody":   {somebody("*", "acme"), ask("delete", "nodes", ""), none, nil, ""},
-		"no line can say it":     {carol, ask("get", "nodes/proxy", ""), none, nil, ""},
-		"no tenant":              {somebody("eve", ""), ask("get", "pods", "acme--web"), "The caller has no tenant.", nil, ""},
-		"a system group":         {somebody("eve", "acme", "system:masters"), ask("get", "pods", "acme--web"), "A tenant's caller may not be in a group that begins with system:", nil, ""},
-		"impersonation":          {carol, ask("impersonate", "users", ""), "No setting allows a tenant's caller to impersonate", nil, ""},
+		"a role": {
+			carol,
+			ask("get", "deployments.apps", "acme--web"),
+			role,
+			[]string{
+				"kind: Role\n", "kind: RoleBinding\n", "namespace: acme--web", "name: carol", "- apps", "name: get-deployments",
+			},
+			"resourceNames",
+		},
+		"of an account": {
+			robot,
+			ask("get", "secrets", "acme--web"),
+			role,
+			[]string{"kind: ServiceAccount\n", "name: robot", "namespace: acme--web"},
+			"kind: User",
+		},
+		"a creation": {carol, created, role, []string{"- create"}, "resourceNames"},
+		"of a named subresource": {
+			carol,
+			token,
+			role,
+			[]string{"serviceaccounts/token", "resourceNames", "- robot", "name: create-serviceaccounts-token"},
+			"",
+		},
+		"over all of one's own": {
+			carol,
+			ask("list", "secrets", ""),
+			"The annotation limits it to tenant acme",
+			[]string{"kind: ClusterRole\n", "kubetenant.dev/scope: acme"},
+			"",
+		},
+		"a shared resource": {
+			carol,
+			ask("list", "storageclasses.storage.k8s.io", ""),
+			"Users of that name of every tenant get the right",
+			[]string{"kind: ClusterRoleBinding\n"},
+			"kubetenant.dev/scope",
+		},
+		"a path": {carol, askPath("/version"), admin, []string{"nonResourceURLs", "name: get-path"}, "resources:"},
+		"the system tenant's": {
+			somebody("root", "system"), ask("get", "nodes", ""), admin, []string{"kind: ClusterRole\n"}, "kubetenant.dev/scope",
+		},
+		"a grant": {
+			carol,
+			named,
+			"To allow this, an admin of tenant globex can create:\nIt does not apply to server URLs that end in /tenants/acme.",
+			[]string{"kind: AccessGrant", "tenant: acme", "- carol", "- one", "namespace: globex--shop"},
+			"grantor",
+		},
+		"a grant to an account": {
+			robot,
+			named,
+			"To allow this, an admin of tenant globex can create:",
+			[]string{"serviceAccounts:", "name: robot"},
+			"users:",
+		},
+		"a cluster-scoped read": {
+			carol,
+			ask("get", "nodes", ""),
+			"To let callers of every tenant read nodes, the cluster's admin can set this in the configuration.",
+			[]string{"sharedClusterResources:", "resource: nodes", "resource: storageclasses"},
+			"readonly",
+		},
+		"a line that reads": {
+			carol,
+			ask("get", "configmaps", "kube-system"),
+			line,
+			[]string{`"readonly":true`, `"space":"system"`, `"user":"carol"`, `"namespace":"kube-system"`},
+			"",
+		},
+		"a line that writes": {
+			carol,
+			ask("delete", "nodes", ""),
+			"No policy file is configured: set authorization.abac.path.",
+			[]string{`"resource":"nodes"`, `"namespace":"*"`},
+			"readonly",
+		},
+		"a line for a path":    {carol, askPath("/metrics"), line, []string{`"nonResourcePath":"/metrics"`}, ""},
+		"a line for everybody": {somebody("*", "acme"), ask("delete", "nodes", ""), none, nil, ""},
+		"no line can say it":   {carol, ask("get", "nodes/proxy", ""), none, nil, ""},
+		"no tenant":            {somebody("eve", ""), ask("get", "pods", "acme--web"), "The caller has no tenant.", nil, ""},
+		"a system group": {
+			somebody("eve", "acme", "system:masters"),
+			ask("get", "pods", "acme--web"),
+			"A tenant's caller may not be in a group that begins with system:",
+			nil,
+			"",
+		},
+		"impersonation": {
+			carol, ask("impersonate", "users", ""), "No setting allows a tenant's caller to impersonate", nil, "",
+		},
 	} {
 		e := explained(t, c.who, c.r, nil)
-		if e.Remedy == nil || !strings.Contains(e.Remedy.Text, c.text) || (e.Remedy.YAML == "") != (c.yaml == nil) || c.not != "" && strings.Contains(e.Remedy.YAML, c.not) {
+		if e.Remedy == nil || !strings.Contains(e.Remedy.Text, c.text) || (e.Remedy.YAML == "") != (c.yaml == nil) ||
+			c.not != "" && strings.Contains(e.Remedy.YAML, c.not) {
 			t.Errorf("%s: %+v; want %q, without %q", name, e.Remedy, c.text, c.not)
 			continue
 		}
@@ -266,7 +458,9 @@ func TestAdmission(t *testing.T) {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: "acme--web", Labels: labels}}
 	}
 	all := func(q *explain.Query) {
-		q.Delegate = authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+		q.Delegate = authorizer.AuthorizerFunc(func(
+			context.Context, authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
 			return authorizer.DecisionAllow, "", nil
 		})
 	}
@@ -282,16 +476,23 @@ func TestAdmission(t *testing.T) {
 		want   explain.Admission
 		said   string
 	}{
-		"a read":                 {ask("get", "pods", "acme--web"), nil, "", "is not asked: nothing is written"},
-		"no object":              {ask("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
-		"an object":              {ask("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
-		"a label that lies":      {ask("create", "pods", "acme--web"), writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"), explain.Refused, "refuses: "},
-		"kept out in any case":   {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
-		"denied":                 {ask("create", "pods", "globex--shop"), nil, "", "is not reached; it would say: " + hangs},
-		"a new namespace":        {namespace("acme--new"), all, explain.Admitted, admit},
-		"another's namespace":    {namespace("globex--new"), all, explain.Refused, "refuses: "},
-		"one without a name":     {namespace(""), all, explain.Undecided, hangs},
-		"in a missing namespace": {ask("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`},
+		"a read":    {ask("get", "pods", "acme--web"), nil, "", "is not asked: nothing is written"},
+		"no object": {ask("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
+		"an object": {ask("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
+		"a label that lies": {
+			ask("create", "pods", "acme--web"),
+			writes(pod(map[string]string{tenant.Label: "globex"}), "Pod"),
+			explain.Refused,
+			"refuses: ",
+		},
+		"kept out in any case": {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
+		"denied":               {ask("create", "pods", "globex--shop"), nil, "", "is not reached; it would say: " + hangs},
+		"a new namespace":      {namespace("acme--new"), all, explain.Admitted, admit},
+		"another's namespace":  {namespace("globex--new"), all, explain.Refused, "refuses: "},
+		"one without a name":   {namespace(""), all, explain.Undecided, hangs},
+		"in a missing namespace": {
+			ask("create", "pods", "acme--gone"), all, explain.Refused, `refuses: namespaces "acme--gone" not found`,
+		},
 	} {
 		e := explained(t, alice, c.r, c.change)
 		said := e.Steps[len(e.Steps)-1].Said
@@ -311,7 +512,9 @@ func TestAdmission(t *testing.T) {
 func TestAskedAgain(t *testing.T) {
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	var q *explain.Query
-	explained(t, somebody("alice", "acme", "dev"), ask("get", "pods", "acme--web"), func(first *explain.Query) { q = first })
+	explained(t, somebody("alice", "acme", "dev"), ask("get", "pods", "acme--web"), func(first *explain.Query) {
+		q = first
+	})
 	for of, want := range map[string]bool{"acme": true, "globex": false} {
 		q.User = somebody("bob", of, "dev")
 		if e, err := explain.Explain(ctx, q); err != nil || e.Allowed() != want {
@@ -324,7 +527,11 @@ func TestAskedAgain(t *testing.T) {
 func TestRequestText(t *testing.T) {
 	full := ask("get", "deployments.apps", "web")
 	full.Subresource, full.Name = "scale", "d"
-	for want, r := range map[string]authorizer.AttributesRecord{"get deployments/scale of apps d in namespace web": full, "list nodes": ask("list", "nodes", ""), "get /metrics": askPath("/metrics")} {
+	for want, r := range map[string]authorizer.AttributesRecord{
+		"get deployments/scale of apps d in namespace web": full,
+		"list nodes":   ask("list", "nodes", ""),
+		"get /metrics": askPath("/metrics"),
+	} {
 		if got := explain.RequestText(&r); got != want {
 			t.Errorf("%q; want %q", got, want)
 		}
@@ -337,10 +544,14 @@ func TestIsWrite(t *testing.T) {
 	paths.Verb = "create"
 	for want, all := range map[bool][]authorizer.AttributesRecord{
 		true: {
-			ask("create", "pods", "n"), ask("update", "pods", "n"), ask("patch", "pods", "n"), ask("delete", "pods", "n"), ask("deletecollection", "pods", "n"),
-			ask("get", "pods/exec", "n"), ask("create", "pods/attach", "n"), ask("get", "pods/portforward", "n"), ask("get", "services/proxy", "n"),
+			ask("create", "pods", "n"), ask("update", "pods", "n"), ask("patch", "pods", "n"), ask("delete", "pods", "n"),
+			ask("deletecollection", "pods", "n"),
+			ask("get", "pods/exec", "n"), ask("create", "pods/attach", "n"), ask("get", "pods/portforward", "n"),
+			ask("get", "services/proxy", "n"),
 		},
-		false: {ask("get", "pods", "n"), ask("list", "pods", ""), ask("watch", "pods", ""), ask("get", "pods/log", "n"), paths},
+		false: {
+			ask("get", "pods", "n"), ask("list", "pods", ""), ask("watch", "pods", ""), ask("get", "pods/log", "n"), paths,
+		},
 	} {
 		for _, r := range all {
 			if got := explain.IsWrite(&r); got != want {

@@ -95,7 +95,8 @@ func tenantObject(id tenant.ID, spec map[string]any) *unstructured.Unstructured 
 func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	id := a.outcome.Caller
 	for _, group := range q.User.GetGroups() {
-		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() { // of a certificate without a time of issue
+		// of a certificate without a time of issue
+		if of, is := strings.CutPrefix(group, tenant.GroupPrefix); is && id.IsZero() {
 			id, _ = tenant.Parse(of)
 		}
 	}

@@ -48,7 +48,8 @@ func write(full string, object, old runtime.Object) admission.Attributes {
 	if old != nil {
 		operation = admission.Update
 	}
-	return admission.NewAttributesRecord(object, old, schema.GroupVersionKind{}, "acme--web", "x", gr.WithVersion("v1"), subresource, operation, nil, false,
+	return admission.NewAttributesRecord(object, old, schema.GroupVersionKind{}, "acme--web", "x", gr.WithVersion("v1"),
+		subresource, operation, nil, false,
 		&user.DefaultInfo{Name: "alice"})
 }
 
@@ -88,12 +89,16 @@ func violations() map[policy.CheckID]func(*corev1.Pod) {
 		"hostPathVolumes": volume(corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}),
 		"hostPorts":       func(p *corev1.Pod) { first(p).Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}} },
 		"hostProbesAndHostLifecycle": func(p *corev1.Pod) {
-			first(p).LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80), Host: "10.0.0.1"}}}
+			first(p).LivenessProbe = &corev1.Probe{
+				ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(80), Host: "10.0.0.1"}},
+			}
 		},
 		"privileged":           func(p *corev1.Pod) { first(p).SecurityContext.Privileged = to(true) },
 		"procMount":            func(p *corev1.Pod) { first(p).SecurityContext.ProcMount = to(corev1.UnmaskedProcMount) },
 		"procMount_restricted": func(p *corev1.Pod) { first(p).SecurityContext.ProcMount = to(corev1.UnmaskedProcMount) },
-		"seLinuxOptions":       func(p *corev1.Pod) { p.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "t"} },
+		"seLinuxOptions": func(p *corev1.Pod) {
+			p.Spec.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "t"}
+		},
 		"sysctls": func(p *corev1.Pod) {
 			p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "kernel.msgmax", Value: "1"}}
 		},
@@ -101,8 +106,12 @@ func violations() map[policy.CheckID]func(*corev1.Pod) {
 		"appArmorProfile": func(p *corev1.Pod) {
 			first(p).SecurityContext.AppArmorProfile = &corev1.AppArmorProfile{Type: "Unconfined"}
 		},
-		"capabilities_baseline":     func(p *corev1.Pod) { first(p).SecurityContext.Capabilities.Add = []corev1.Capability{"NET_RAW"} },
-		"seccompProfile_baseline":   func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined },
+		"capabilities_baseline": func(p *corev1.Pod) {
+			first(p).SecurityContext.Capabilities.Add = []corev1.Capability{"NET_RAW"}
+		},
+		"seccompProfile_baseline": func(p *corev1.Pod) {
+			p.Spec.SecurityContext.SeccompProfile.Type = corev1.SeccompProfileTypeUnconfined
+		},
 		"seccompProfile_restricted": func(p *corev1.Pod) { p.Spec.SecurityContext.SeccompProfile = nil },
 		"allowPrivilegeEscalation":  func(p *corev1.Pod) { first(p).SecurityContext.AllowPrivilegeEscalation = nil },
 		"capabilities_restricted":   func(p *corev1.Pod) { first(p).SecurityContext.Capabilities.Drop = nil },
@@ -147,7 +156,8 @@ func TestControls(t *testing.T) {
 			p := plugin(t, enforce(string(level)))
 			for _, object := range []runtime.Object{pod, untyped} {
 				err := p.Validate(t.Context(), write("pods", object, nil), nil)
-				if (err != nil) != refused || refused && !strings.Contains(err.Error(), `violates PodSecurity "`+string(level)+`:latest": `) {
+				if (err != nil) != refused ||
+					refused && !strings.Contains(err.Error(), `violates PodSecurity "`+string(level)+`:latest": `) {
 					t.Errorf("%s: %T at %s: %v", check.ID, object, level, err)
 				}
 			}
@@ -156,7 +166,8 @@ func TestControls(t *testing.T) {
 	for id := range tried {
 		t.Errorf("there is no control %s", id)
 	}
-	if err := plugin(t, enforce("restricted")).Validate(t.Context(), write("pods", restricted(nil), nil), nil); err != nil {
+	if err := plugin(t, enforce("restricted")).Validate(t.Context(),
+		write("pods", restricted(nil), nil), nil); err != nil {
 		t.Errorf("a Pod that violates nothing: %v", err)
 	}
 }
@@ -166,7 +177,8 @@ func TestControls(t *testing.T) {
 func TestLevels(t *testing.T) {
 	privileged, unmeant := restricted(violations()["privileged"]), restricted(violations()["runAsNonRoot"])
 	sysctl := restricted(func(p *corev1.Pod) {
-		p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_local_reserved_ports", Value: "1"}} // allowed since v1.27
+		// allowed since v1.27
+		p.Spec.SecurityContext.Sysctls = []corev1.Sysctl{{Name: "net.ipv4.ip_local_reserved_ports", Value: "1"}}
 	})
 	at := func(level, version string) map[string]string {
 		labels := enforce(level)
@@ -178,11 +190,17 @@ func TestLevels(t *testing.T) {
 		pod    *corev1.Pod
 		want   string
 	}{
-		"no label":          {nil, privileged, ""},
-		"another label":     {map[string]string{"pod-security.kubernetes.io": "restricted"}, privileged, ""},
-		"warn and audit":    {map[string]string{podsecurity.LabelPrefix + "warn": "baseline", podsecurity.LabelPrefix + "audit": "baseline"}, privileged, ""},
-		"baseline":          {enforce("baseline"), unmeant, ""},
-		"restricted":        {enforce("restricted"), unmeant, `violates PodSecurity "restricted:latest": runAsNonRoot != true`},
+		"no label":      {nil, privileged, ""},
+		"another label": {map[string]string{"pod-security.kubernetes.io": "restricted"}, privileged, ""},
+		"warn and audit": {
+			map[string]string{podsecurity.LabelPrefix + "warn": "baseline", podsecurity.LabelPrefix + "audit": "baseline"},
+			privileged,
+			"",
+		},
+		"baseline": {enforce("baseline"), unmeant, ""},
+		"restricted": {
+			enforce("restricted"), unmeant, `violates PodSecurity "restricted:latest": runAsNonRoot != true`,
+		},
 		"a bad level":       {enforce("strict"), unmeant, `violates PodSecurity "restricted:latest"`},
 		"an old version":    {at("baseline", "v1.26"), sysctl, `violates PodSecurity "baseline:v1.26": forbidden sysctls`},
 		"a version since":   {at("baseline", "v1.27"), sysctl, ""},
@@ -225,12 +243,22 @@ func TestWrites(t *testing.T) {
 		"a status":                       {"pods/status", image, bad, false},
 		"an eviction":                    {"pods/eviction", &corev1.ConfigMap{}, nil, false},
 		"a Secret":                       {"secrets", &corev1.Secret{}, nil, false},
-		"a Deployment":                   {"deployments.apps", &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: bad.Spec}}}, nil, false},
-		"a namespace with a bad level":   {"namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: enforce("strict")}}, nil, true},
-		"a namespace":                    {"namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: enforce("baseline")}}, nil, false},
-		"no Pod":                         {"pods", &corev1.ConfigMap{}, nil, true},
+		"a Deployment": {
+			"deployments.apps",
+			&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: corev1.PodTemplateSpec{Spec: bad.Spec}}},
+			nil,
+			false,
+		},
+		"a namespace with a bad level": {
+			"namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: enforce("strict")}}, nil, true,
+		},
+		"a namespace": {
+			"namespaces", &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Labels: enforce("baseline")}}, nil, false,
+		},
+		"no Pod": {"pods", &corev1.ConfigMap{}, nil, true},
 	} {
-		if err := plugin(t, enforce("baseline")).Validate(t.Context(), write(c.resource, c.object, c.old), nil); (err != nil) != c.refused {
+		if err := plugin(t, enforce("baseline")).Validate(t.Context(),
+			write(c.resource, c.object, c.old), nil); (err != nil) != c.refused {
 			t.Errorf("%s: %v; refused %t", name, err, c.refused)
 		}
 	}
@@ -263,7 +291,9 @@ func TestTemplates(t *testing.T) {
 			return &batchv1.Job{Spec: batchv1.JobSpec{Template: of}}
 		},
 		"cronjobs.batch": func(of corev1.PodTemplateSpec) runtime.Object {
-			return &batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: of}}}}
+			return &batchv1.CronJob{
+				Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: of}}},
+			}
 		},
 	}
 	silent := enforce("baseline")
@@ -291,9 +321,10 @@ func TestTemplates(t *testing.T) {
 	p := plugin(t, enforce("baseline"))
 	for name, a := range map[string]admission.Attributes{
 		"a controller without a template": write("replicationcontrollers", &corev1.ReplicationController{}, nil),
-		"a subresource":                   write("deployments.apps/status", &appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template(restricted(violations()["privileged"]))}}, nil),
-		"a Pod":                           write("pods", restricted(violations()["privileged"]), nil),
-		"another resource":                write("secrets", &corev1.Secret{}, nil),
+		"a subresource": write("deployments.apps/status",
+			&appsv1.Deployment{Spec: appsv1.DeploymentSpec{Template: template(restricted(violations()["privileged"]))}}, nil),
+		"a Pod":            write("pods", restricted(violations()["privileged"]), nil),
+		"another resource": write("secrets", &corev1.Secret{}, nil),
 	} {
 		if got := p.TemplateViolation(t.Context(), a); got != "" {
 			t.Errorf("%s: %q", name, got)

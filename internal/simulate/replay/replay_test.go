@@ -27,7 +27,9 @@ func cluster(n int) *simulator.Snapshot {
 	s := simulator.NewSnapshot()
 	for i := range n {
 		name := fmt.Sprintf("t%d", i)
-		s.Namespaces[name+"--web"] = &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}}}
+		s.Namespaces[name+"--web"] = &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name + "--web", Labels: map[string]string{tenant.Label: name}},
+		}
 		s.Bindings = append(s.Bindings, &simulator.Binding{
 			Namespace: name + "--web",
 			Name:      "alice",
@@ -35,12 +37,28 @@ func cluster(n int) *simulator.Snapshot {
 			RoleRef:   rbacv1.RoleRef{Kind: "ClusterRole", Name: "edit"},
 		})
 	}
-	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}}}
+	s.Roles[simulator.Key{Name: "edit"}] = &simulator.Role{
+		Rules: []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+	}
 	return s
 }
 
 // metadataEvent is what kube-apiserver 1.37 writes at level Metadata, about 1.5 KB.
-const metadataEvent = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata","auditID":"0f0a5f4e-2b9d-4a53-9e0e-2d4b8f1c%04d","stage":"ResponseComplete","requestURI":"/api/v1/namespaces/%[2]s/pods/web-6d4cf56db6-%04[1]d?timeout=10s","verb":"get","user":{"username":"alice","uid":"5a1c3a6e-9a39-4b1e-8f0d-7c2a2f6f3f11","groups":["dev","ops","tenant:%[3]s","system:authenticated"],"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=0c7a1b2f3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"],"kubetenant.dev/source":["certs"],"kubetenant.dev/tenant":["%[3]s"]}},"sourceIPs":["10.12.34.56","192.168.1.17"],"userAgent":"kubectl/v1.37.1 (linux/amd64) kubernetes/5f4a1b2 with a plugin that says who it is and what it is for","objectRef":{"resource":"pods","namespace":"%[2]s","name":"web-6d4cf56db6-%04[1]d","apiVersion":"v1"},"responseStatus":{"metadata":{},"code":%[4]d},"requestReceivedTimestamp":"2026-11-22T03:00:00.123456Z","stageTimestamp":"2026-11-22T03:00:00.125678Z","annotations":{"authorization.k8s.io/decision":"%[5]s","authorization.k8s.io/reason":"RBAC: allowed by RoleBinding \"alice/%[2]s\" of ClusterRole \"edit\" to User \"alice\"","authorization.kubetenant.dev/caller-tenant":"%[3]s","authorization.kubetenant.dev/decision":"delegate","authorization.kubetenant.dev/owner-tenant":"%[3]s"}}`
+const metadataEvent = `{"kind":"Event","apiVersion":"audit.k8s.io/v1","level":"Metadata",` +
+	`"auditID":"0f0a5f4e-2b9d-4a53-9e0e-2d4b8f1c%04d","stage":"ResponseComplete",` +
+	`"requestURI":"/api/v1/namespaces/%[2]s/pods/web-6d4cf56db6-%04[1]d?timeout=10s","verb":"get",` +
+	`"user":{"username":"alice","uid":"5a1c3a6e-9a39-4b1e-8f0d-7c2a2f6f3f11","groups":["dev","ops","tenant:%[3]s",` +
+	`"system:authenticated"],` +
+	`"extra":{"authentication.kubernetes.io/credential-id":["X509SHA256=` +
+	`0c7a1b2f3d4e5f60718293a4b5c6d7e8f90a1b2c3d4e5f60718293a4b5c6d7e8"],"kubetenant.dev/source":["certs"],` +
+	`"kubetenant.dev/tenant":["%[3]s"]}},"sourceIPs":["10.12.34.56","192.168.1.17"],` +
+	`"userAgent":"kubectl/v1.37.1 (linux/amd64) kubernetes/5f4a1b2 with a plugin that says who it is and what it is ` +
+	`for","objectRef":{"resource":"pods","namespace":"%[2]s","name":"web-6d4cf56db6-%04[1]d","apiVersion":"v1"},` +
+	`"responseStatus":{"metadata":{},"code":%[4]d},"requestReceivedTimestamp":"2026-11-22T03:00:00.123456Z",` +
+	`"stageTimestamp":"2026-11-22T03:00:00.125678Z","annotations":{"authorization.k8s.io/decision":"%[5]s",` +
+	`"authorization.k8s.io/reason":"RBAC: allowed by RoleBinding \"alice/%[2]s\" of ClusterRole \"edit\" to User ` +
+	`\"alice\"","authorization.kubetenant.dev/caller-tenant":"%[3]s","authorization.kubetenant.dev/decision":"delegate",` +
+	`"authorization.kubetenant.dev/owner-tenant":"%[3]s"}}`
 
 func eventOf(i int, tenant, namespace, decision string) string {
 	code := 200
@@ -99,11 +117,13 @@ func TestReplay(t *testing.T) {
 		line string
 		want string // "same", "skipped", "unread", or the change
 	}{
-		"as it was":                  {own, "same"},
-		"denied as it was":           {eventOf(3, "t0", "t1--web", "forbid"), "same"},
-		"across tenants":             {foreign, "denied: tenant boundary: not in a namespace"},
-		"allowed now":                {eventOf(4, "t0", "t0--web", "forbid"), "allowed: RBAC: allowed by RoleBinding"},
-		"no tenant":                  {other(own, func(e map[string]any) { delete(e["user"].(map[string]any), "extra") }), "denied: tenant subject"},
+		"as it was":        {own, "same"},
+		"denied as it was": {eventOf(3, "t0", "t1--web", "forbid"), "same"},
+		"across tenants":   {foreign, "denied: tenant boundary: not in a namespace"},
+		"allowed now":      {eventOf(4, "t0", "t0--web", "forbid"), "allowed: RBAC: allowed by RoleBinding"},
+		"no tenant": {
+			other(own, func(e map[string]any) { delete(e["user"].(map[string]any), "extra") }), "denied: tenant subject",
+		},
 		"a list over all namespaces": {list(""), "denied: no role that is bound"},
 		"a selector twice":           {list("?labelSelector=a&labelSelector=b"), "denied: tenant boundary: not limited"},
 		"on another tenant's path": {other(own, func(e map[string]any) {
@@ -112,14 +132,22 @@ func TestReplay(t *testing.T) {
 		"impersonating across": {other(own, func(e map[string]any) {
 			e["impersonatedUser"] = map[string]any{"username": "bob", "groups": []string{"tenant:t1"}}
 		}), "denied: tenant boundary: impersonation"},
-		"another stage":     {other(own, func(e map[string]any) { e["stage"] = "RequestReceived" }), "skipped"},
-		"nobody":            {other(own, func(e map[string]any) { delete(e, "user") }), "skipped"},
-		"not authenticated": {other(own, func(e map[string]any) { delete(e, "annotations"); e["responseStatus"] = map[string]any{"code": 401} }), "skipped"},
+		"another stage": {other(own, func(e map[string]any) { e["stage"] = "RequestReceived" }), "skipped"},
+		"nobody":        {other(own, func(e map[string]any) { delete(e, "user") }), "skipped"},
+		"not authenticated": {
+			other(own, func(e map[string]any) { delete(e, "annotations"); e["responseStatus"] = map[string]any{"code": 401} }),
+			"skipped",
+		},
 		"impersonation that was refused": {other(own, func(e map[string]any) {
-			e["annotations"], e["responseStatus"] = map[string]any{}, map[string]any{"code": 403, "message": `users "bob" is forbidden: User "alice" cannot impersonate resource "users"`}
+			e["annotations"], e["responseStatus"] = map[string]any{},
+				map[string]any{"code": 403, "message": `users "bob" is forbidden: User "alice" cannot impersonate resource "users"`}
 		}), "skipped"},
 		"constrained impersonation that was refused": {other(own, func(e map[string]any) {
-			e["annotations"], e["responseStatus"] = map[string]any{"authorization.k8s.io/decision": "forbid"}, map[string]any{"code": 403, "message": `pods is forbidden: User "alice" cannot impersonate-on:user-info:list resource "pods"`}
+			e["annotations"], e["responseStatus"] = map[string]any{"authorization.k8s.io/decision": "forbid"},
+				map[string]any{
+					"code":    403,
+					"message": `pods is forbidden: User "alice" cannot impersonate-on:user-info:list resource "pods"`,
+				}
 		}), "skipped"},
 		"a name that looks like it": {other(foreign, func(e map[string]any) {
 			e["responseStatus"] = map[string]any{"code": 404, "message": `secrets "x cannot impersonate" not found`}
@@ -130,15 +158,27 @@ func TestReplay(t *testing.T) {
 		}), "denied: tenant boundary: not in a namespace"},
 		"a name that looks more like it": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
-			e["responseStatus"] = map[string]any{"code": 403, "message": `secrets "x\" is forbidden: User \"a\" cannot impersonate " is forbidden: User "alice" cannot get resource`}
+			e["responseStatus"] = map[string]any{
+				"code": 403,
+				"message": `secrets "x\" is forbidden: User \"a\" cannot impersonate " is forbidden: User "alice" cannot ` +
+					`get resource`,
+			}
 		}), "same"},
 		"a node": {other(own, func(e map[string]any) {
 			e["user"] = map[string]any{"username": "system:node:n1", "groups": []string{"system:nodes"}}
 		}), "skipped"},
-		"no annotation and a 403": {other(foreign, func(e map[string]any) { delete(e, "annotations"); e["responseStatus"] = map[string]any{"code": 403} }), "same"},
-		"not an event":            {`{"kind":"EventList"}`, "unread"},
-		"not JSON":                {`{"kind":`, "unread"},
-		"an address that is none": {other(own, func(e map[string]any) { e["requestURI"] = "::" }), "denied: the event's requestURI"},
+		"no annotation and a 403": {
+			other(foreign, func(e map[string]any) {
+				delete(e, "annotations")
+				e["responseStatus"] = map[string]any{"code": 403}
+			}),
+			"same",
+		},
+		"not an event": {`{"kind":"EventList"}`, "unread"},
+		"not JSON":     {`{"kind":`, "unread"},
+		"an address that is none": {
+			other(own, func(e map[string]any) { e["requestURI"] = "::" }), "denied: the event's requestURI",
+		},
 		"a tenant path that is no path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = ".."
 		}), "denied: the tenant path is malformed"},
@@ -180,7 +220,8 @@ func TestInterrupted(t *testing.T) {
 func TestOrder(t *testing.T) {
 	var lines []string
 	for i := range 5000 {
-		lines = append(lines, eventOf(i, "t0", "t1--web", "allow"), eventOf(i, "t0", "t0--web", "allow"), eventOf(i, "t0", "t1--web", "allow"))
+		lines = append(lines, eventOf(i, "t0", "t1--web", "allow"), eventOf(i, "t0", "t0--web", "allow"),
+			eventOf(i, "t0", "t1--web", "allow"))
 	}
 	r := play(t, lines...)
 	if len(r.Changes) != 5000 || r.NowDenied != 10000 || r.Decided != 15000 {
@@ -215,11 +256,13 @@ func BenchmarkReplay(b *testing.B) {
 
 func FuzzPlay(f *testing.F) {
 	f.Add(eventOf(1, "t0", "t0--web", "allow"))
-	f.Add(`{"kind":"Event","stage":"ResponseComplete","requestURI":"/tenants/all/api","verb":"list","user":{"username":"u"},"responseStatus":{"code":200}}`)
+	f.Add(`{"kind":"Event","stage":"ResponseComplete","requestURI":"/tenants/all/api","verb":"list",` +
+		`"user":{"username":"u"},"responseStatus":{"code":200}}`)
 	ctx, p := player(f, 1)
 	f.Fuzz(func(t *testing.T, line string) {
 		r := &replay.Report{}
-		if err := p.Play(ctx, io.LimitReader(strings.NewReader(line), 1<<16), r); err == nil && r.Decided+r.Skipped+r.Unread != r.Events {
+		if err := p.Play(ctx, io.LimitReader(strings.NewReader(line), 1<<16), r); err == nil &&
+			r.Decided+r.Skipped+r.Unread != r.Events {
 			t.Errorf("%+v does not add up", r)
 		}
 	})

@@ -57,7 +57,8 @@ func TestExamplesOfTheDocs(t *testing.T) {
 		}
 	}
 	if configurations < 2 || revocations < 1 || grants < 1 || cases < 10 {
-		t.Errorf("the documentation holds %d configurations, %d revocations, %d grants and %d cases", configurations, revocations, grants, cases)
+		t.Errorf("the documentation holds %d configurations, %d revocations, %d grants and %d cases",
+			configurations, revocations, grants, cases)
 	}
 }
 

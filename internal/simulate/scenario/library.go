@@ -61,7 +61,8 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		return s, err
 	}
 	w.UID = bindings.uid
-	proxies, err := dynamiccertificates.NewDynamicCAContentFromFile("front-proxy", filepath.Join(w.Dir, "pki", "front-proxy-ca.crt"))
+	proxies, err := dynamiccertificates.NewDynamicCAContentFromFile("front-proxy",
+		filepath.Join(w.Dir, "pki", "front-proxy-ca.crt"))
 	if err != nil {
 		return s, err
 	}
@@ -189,7 +190,9 @@ func (s *session) authenticate(r *http.Request, c *Credential) (*authenticator.R
 		}
 		return &authenticator.Response{User: authz.NoteCaller(r.Context(), u)}, true, nil
 	case c.Anonymous:
-		return &authenticator.Response{User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, true, nil
+		return &authenticator.Response{
+			User: &user.DefaultInfo{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}},
+		}, true, nil
 	}
 	return s.stack.Authenticator.AuthenticateRequest(r)
 }

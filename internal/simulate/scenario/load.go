@@ -135,10 +135,12 @@ func validateForgeries(c *Credential, path *field.Path) field.ErrorList {
 		}
 	}
 	if c.ServiceAccount != nil {
-		word(c.ServiceAccount.JWT.SignWith, path.Child("serviceAccount", "jwt", "signWith"), SignWithNone, SignWithPublicKeyAsHMAC, SignWithOtherKey)
+		word(c.ServiceAccount.JWT.SignWith, path.Child("serviceAccount", "jwt", "signWith"), SignWithNone,
+			SignWithPublicKeyAsHMAC, SignWithOtherKey)
 	}
 	if c.OIDC != nil {
-		word(c.OIDC.JWT.SignWith, path.Child("oidc", "jwt", "signWith"), SignWithNone, SignWithPublicKeyAsHMAC, SignWithOtherKey)
+		word(c.OIDC.JWT.SignWith, path.Child("oidc", "jwt", "signWith"), SignWithNone,
+			SignWithPublicKeyAsHMAC, SignWithOtherKey)
 	}
 	if c.Keystone != nil {
 		word(c.Keystone.Fault, path.Child("keystone", "fault"), FaultHang, FaultClose)

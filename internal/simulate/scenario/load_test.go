@@ -18,21 +18,67 @@ func TestDecodeScenarios(t *testing.T) {
 		t.Errorf("DecodeScenarios() = %v, %v; want two behind RBAC", all, err)
 	}
 	for name, c := range map[string]struct{ text, want string }{
-		"nothing":               {"---\n", "no scenario"},
-		"a misspelt field":      {good + "---\n" + scenarioHeader + "case: []\n", "document 2: unknown field"},
-		"neither cases":         {scenarioHeader, "either cases or invalid"},
-		"a name twice":          {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } }, { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n", "Duplicate"},
-		"two credentials":       {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true, bearerToken: x }, expect: { unauthenticated: true } } ]\n", "exactly one kind"},
-		"no expectation":        {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: {} } ]\n", "user, unauthenticated or refused"},
-		"decision of nothing":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { decision: deny } } ]\n", "user, unauthenticated or refused"},
-		"a request undecided":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: { unauthenticated: true } } ]\n", "decision or notAllowed"},
-		"an unknown decision":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: { decision: maybe } } ]\n", "Unsupported value"},
-		"an unknown delegate":   {scenarioHeader + "delegate: Root\ncases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n", "delegate"},
-		"an update of nothing":  {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: UPDATE }, expect: { admitted: true } } ]\n", "object and oldObject"},
-		"an unknown operation":  {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: PATCH }, expect: { admitted: true } } ]\n", "Unsupported value"},
-		"an unknown patch":      {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {}, via: post }, expect: { admitted: true } } ]\n", "via"},
-		"admitted and denied":   {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {} }, expect: { admitted: true, denied: x } } ]\n", "or denied"},
-		"a request and a write": {scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get }, admit: { operation: CREATE, object: {} }, expect: { admitted: true } } ]\n", "request already"},
+		"nothing":          {"---\n", "no scenario"},
+		"a misspelt field": {good + "---\n" + scenarioHeader + "case: []\n", "document 2: unknown field"},
+		"neither cases":    {scenarioHeader, "either cases or invalid"},
+		"a name twice": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } }, " +
+				"{ name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n",
+			"Duplicate",
+		},
+		"two credentials": {
+			scenarioHeader +
+				"cases: [ { name: c, credential: { anonymous: true, bearerToken: x }, expect: { unauthenticated: true } } ]\n",
+			"exactly one kind",
+		},
+		"no expectation": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: {} } ]\n",
+			"user, unauthenticated or refused",
+		},
+		"decision of nothing": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { decision: deny } } ]\n",
+			"user, unauthenticated or refused",
+		},
+		"a request undecided": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: " +
+				"{ unauthenticated: true } } ]\n",
+			"decision or notAllowed",
+		},
+		"an unknown decision": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: " +
+				"{ decision: maybe } } ]\n",
+			"Unsupported value",
+		},
+		"an unknown delegate": {
+			scenarioHeader +
+				"delegate: Root\ncases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n",
+			"delegate",
+		},
+		"an update of nothing": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: UPDATE }, expect: " +
+				"{ admitted: true } } ]\n",
+			"object and oldObject",
+		},
+		"an unknown operation": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: PATCH }, expect: " +
+				"{ admitted: true } } ]\n",
+			"Unsupported value",
+		},
+		"an unknown patch": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {}, " +
+				"via: post }, expect: { admitted: true } } ]\n",
+			"via",
+		},
+		"admitted and denied": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {} }, " +
+				"expect: { admitted: true, denied: x } } ]\n",
+			"or denied",
+		},
+		"a request and a write": {
+			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get }, admit: " +
+				"{ operation: CREATE, object: {} }, expect: { admitted: true } } ]\n",
+			"request already",
+		},
 	} {
 		_, err := scenario.DecodeScenarios([]byte(c.text))
 		if err == nil || !strings.Contains(err.Error(), c.want) {

@@ -50,7 +50,9 @@ func get[T any](o objects, kind, namespace, name string, meta func(*T) *metav1.O
 }
 
 func (o objects) GetServiceAccount(_ context.Context, namespace, name string) (*corev1.ServiceAccount, error) {
-	return get(o, "ServiceAccount", namespace, name, func(a *corev1.ServiceAccount) *metav1.ObjectMeta { return &a.ObjectMeta })
+	return get(o, "ServiceAccount", namespace, name, func(a *corev1.ServiceAccount) *metav1.ObjectMeta {
+		return &a.ObjectMeta
+	})
 }
 
 func (o objects) GetPod(_ context.Context, namespace, name string) (*corev1.Pod, error) {
@@ -76,7 +78,9 @@ func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace
 
 // isDefaultPriority reports whether a PriorityClass is the cluster's default.
 func (o objects) isDefaultPriority(name string) bool {
-	class, err := get(o, "PriorityClass", "", name, func(c *schedulingv1.PriorityClass) *metav1.ObjectMeta { return &c.ObjectMeta })
+	class, err := get(o, "PriorityClass", "", name, func(c *schedulingv1.PriorityClass) *metav1.ObjectMeta {
+		return &c.ObjectMeta
+	})
 	return err == nil && class.GlobalDefault
 }
 

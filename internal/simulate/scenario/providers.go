@@ -122,7 +122,8 @@ func (w *World) makeIssuer(src *configv1alpha1.Source) error {
 	discovery := base + "/discovery"
 	copied.JWT.Issuer.DiscoveryURL, copied.JWT.Issuer.CertificateAuthority = &discovery, string(w.providers.ca)
 	src.OIDC = &copied
-	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/discovery", map[string]any{"issuer": copied.JWT.Issuer.URL, "jwks_uri": base + "/keys"})
+	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/discovery",
+		map[string]any{"issuer": copied.JWT.Issuer.URL, "jwks_uri": base + "/keys"})
 	serveJSON(w.providers.mux, "/oidc/"+src.Name+"/keys", map[string]any{"keys": []any{key.JWK()}})
 	return nil
 }
@@ -160,7 +161,9 @@ func (w *World) makeKeystone(src *configv1alpha1.Source) error {
 	if err := os.WriteFile(ca, w.providers.ca, 0o600); err != nil {
 		return err
 	}
-	clouds := fmt.Sprintf("clouds: { scenario: { cacert: %q, auth: { username: u, password: p, user_domain_name: Default, system_scope: all } } }\n", ca)
+	clouds := fmt.Sprintf("clouds: { scenario: { cacert: %q, auth: { username: u, password: p, user_domain_name: "+
+		"Default, system_scope: all } } }\n",
+		ca)
 	return os.WriteFile(filepath.Join(w.Dir, copied.CloudsFile), []byte(clouds), 0o600)
 }
 
@@ -182,7 +185,10 @@ func (w *World) makeWebhook(src *configv1alpha1.Source) error {
 		w.providers.answer(src.Name+" "+review.Spec.Token, rw, r)
 	})
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: w.providers.server.URL + path, CertificateAuthorityData: w.providers.ca}
+	config.Clusters["c"] = &clientcmdapi.Cluster{
+		Server:                   w.providers.server.URL + path,
+		CertificateAuthorityData: w.providers.ca,
+	}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"

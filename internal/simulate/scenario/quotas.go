@@ -86,7 +86,8 @@ func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error 
 	for resource := range hard {
 		names = append(names, resource)
 	}
-	state, _ := (&quota.State{Name: name, Hard: hard}).Recount(counted, func(types.UID) bool { return false }, names, time.Now())
+	state, _ := (&quota.State{Name: name, Hard: hard}).Recount(counted, func(types.UID) bool { return false },
+		names, time.Now())
 	q.states[id.String()] = append(q.states[id.String()], state)
 	return nil
 }

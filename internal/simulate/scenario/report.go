@@ -28,7 +28,8 @@ func (r *Report) Count(status Status) int {
 func (r *Report) WriteText(w io.Writer) error {
 	for _, result := range r.Results {
 		if result.Status == Failed {
-			if _, err := fmt.Fprintf(w, "%s: %s: %s: expected %s, got %s\n", result.File, result.Scenario, result.Case, result.Expected, result.Got); err != nil {
+			if _, err := fmt.Fprintf(w, "%s: %s: %s: expected %s, got %s\n",
+				result.File, result.Scenario, result.Case, result.Expected, result.Got); err != nil {
 				return err
 			}
 		}

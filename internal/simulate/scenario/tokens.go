@@ -57,7 +57,8 @@ func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCreden
 			return "", err
 		}
 		if uid == "" && len(c.JWT.RawPayload) == 0 {
-			return "", fmt.Errorf("credential: no ServiceAccount %s/%s among the objects: add it, or give its uid", c.Namespace, c.Name)
+			return "",
+				fmt.Errorf("credential: no ServiceAccount %s/%s among the objects: add it, or give its uid", c.Namespace, c.Name)
 		}
 	}
 	audiences := c.Audiences
@@ -66,14 +67,17 @@ func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCreden
 	}
 	begins := w.now.Add(duration(c.NotBeforeIn, 0)).Unix()
 	claims := map[string]any{
-		"iss":           src.ServiceAccount.Issuer,
-		"aud":           audiences,
-		"sub":           "system:serviceaccount:" + c.Namespace + ":" + c.Name,
-		"exp":           w.now.Add(duration(c.ExpiresIn, time.Hour)).Unix(),
-		"nbf":           begins,
-		"iat":           begins,
-		"jti":           rand.Text(),
-		"kubernetes.io": map[string]any{"namespace": c.Namespace, "serviceaccount": map[string]any{"name": c.Name, "uid": uid}},
+		"iss": src.ServiceAccount.Issuer,
+		"aud": audiences,
+		"sub": "system:serviceaccount:" + c.Namespace + ":" + c.Name,
+		"exp": w.now.Add(duration(c.ExpiresIn, time.Hour)).Unix(),
+		"nbf": begins,
+		"iat": begins,
+		"jti": rand.Text(),
+		"kubernetes.io": map[string]any{
+			"namespace":      c.Namespace,
+			"serviceaccount": map[string]any{"name": c.Name, "uid": uid},
+		},
 	}
 	return sign(w.keys[src.Name], merged(claims, c.Claims), &c.JWT)
 }

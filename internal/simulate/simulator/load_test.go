@@ -62,20 +62,25 @@ func TestLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Namespaces) != 2 || s.Owner("web") != tenanttest.ID(t, "acme") || len(s.Namespaces["web"].Labels) != 1 || s.Namespaces["plain"].Labels != nil {
+	if len(s.Namespaces) != 2 || s.Owner("web") != tenanttest.ID(t, "acme") || len(s.Namespaces["web"].Labels) != 1 ||
+		s.Namespaces["plain"].Labels != nil {
 		t.Errorf("namespaces %v", s.Namespaces)
 	}
 	role, local := s.Roles[simulator.Key{Name: "r"}], s.Roles[simulator.Key{Namespace: "web", Name: "r"}]
-	if len(s.Roles) != 2 || role.Rules[0].Verbs[0] != "get" || role.Labels["a"] != "b" || len(role.Aggregates) != 1 || local.Rules[0].Verbs[0] != "list" {
+	if len(s.Roles) != 2 || role.Rules[0].Verbs[0] != "get" || role.Labels["a"] != "b" || len(role.Aggregates) != 1 ||
+		local.Rules[0].Verbs[0] != "list" {
 		t.Errorf("roles %v", s.Roles)
 	}
-	if len(s.Bindings) != 2 || !s.Bindings[0].Limited || s.Bindings[0].Scope != "acme" || s.Bindings[1].Limited || s.Bindings[1].Namespace != "web" {
+	if len(s.Bindings) != 2 || !s.Bindings[0].Limited || s.Bindings[0].Scope != "acme" || s.Bindings[1].Limited ||
+		s.Bindings[1].Namespace != "web" {
 		t.Errorf("bindings %+v", s.Bindings)
 	}
-	if s.Bindings[0].Kind() != "ClusterRoleBinding" || s.Bindings[1].Kind() != "RoleBinding" || s.Roles[s.Bindings[0].RoleKey()] != role || s.Roles[s.Bindings[1].RoleKey()] != local {
+	if s.Bindings[0].Kind() != "ClusterRoleBinding" || s.Bindings[1].Kind() != "RoleBinding" ||
+		s.Roles[s.Bindings[0].RoleKey()] != role || s.Roles[s.Bindings[1].RoleKey()] != local {
 		t.Errorf("the bindings' roles are %v and %v", s.Bindings[0].RoleKey(), s.Bindings[1].RoleKey())
 	}
-	if of, known := s.Quotas["bad"]; len(s.Grants) != 1 || s.Quotas["q"] != tenanttest.ID(t, "acme") || !known || !of.IsZero() {
+	if of, known := s.Quotas["bad"]; len(s.Grants) != 1 || s.Quotas["q"] != tenanttest.ID(t, "acme") || !known ||
+		!of.IsZero() {
 		t.Errorf("grants %v, quotas %v", s.Grants, s.Quotas)
 	}
 	w := schema.GroupResource{Group: "x.io", Resource: "w"}
@@ -90,9 +95,11 @@ func TestLoad(t *testing.T) {
 // TestLoadRefuses: what cannot be read is told with the file, and not left out.
 func TestLoadRefuses(t *testing.T) {
 	for name, text := range map[string]string{
-		"no YAML":            "a: [",
-		"rules that are not": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: web}, rules: text}",
-		"in a List":          "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: web, labels: [1]}}]}",
+		"no YAML": "a: [",
+		"rules that are not": "{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: web}, " +
+			"rules: text}",
+		"in a List": "{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: " +
+			"web, labels: [1]}}]}",
 		"an unknown version": "{apiVersion: rbac.authorization.k8s.io/v9, kind: Role, metadata: {name: r, namespace: web}}",
 	} {
 		if s, err := load(t, text); err == nil || s != nil || !strings.Contains(err.Error(), "objects.yaml") {
@@ -123,13 +130,19 @@ func TestWithIsACopy(t *testing.T) {
 	binding := func(name string) *rbacv1.RoleBinding {
 		return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "web"}}
 	}
-	crd := custom("CustomResourceDefinition", "y", map[string]any{"group": "y.io", "names": map[string]any{"plural": "y"}, "scope": "Cluster"})
+	crd := custom("CustomResourceDefinition", "y",
+		map[string]any{"group": "y.io", "names": map[string]any{"plural": "y"}, "scope": "Cluster"})
 	crd.SetAPIVersion("apiextensions.k8s.io/v1")
 	hook := custom("MutatingWebhookConfiguration", "h", nil)
 	hook.SetAPIVersion("admissionregistration.k8s.io/v1")
-	hook.Object["webhooks"] = []any{map[string]any{"name": "h", "namespaceSelector": map[string]any{"matchLabels": map[string]any{"more": "x"}}}}
-	after, err := before.With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{tenant.Label: "globex"}}}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "more"}},
-		binding("one"), custom("AccessGrant", "one", nil), custom("TenantQuota", "more", map[string]any{"tenant": "acme"}), crd, hook)
+	hook.Object["webhooks"] = []any{
+		map[string]any{"name": "h", "namespaceSelector": map[string]any{"matchLabels": map[string]any{"more": "x"}}},
+	}
+	after, err := before.With(&corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{tenant.Label: "globex"}},
+	}, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "more"}},
+		binding("one"), custom("AccessGrant", "one", nil), custom("TenantQuota", "more", map[string]any{"tenant": "acme"}),
+		crd, hook)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,13 +151,16 @@ func TestWithIsACopy(t *testing.T) {
 		t.Fatal(err)
 	}
 	y := schema.GroupResource{Group: "y.io", Resource: "y"}
-	if before.Owner("web") != tenanttest.ID(t, "acme") || len(before.Roles) != 2 || len(before.Quotas) != 2 || before.CustomScope(y) == authz.ScopeCluster || before.SelectedLabels("more") {
+	if before.Owner("web") != tenanttest.ID(t, "acme") || len(before.Roles) != 2 || len(before.Quotas) != 2 ||
+		before.CustomScope(y) == authz.ScopeCluster || before.SelectedLabels("more") {
 		t.Errorf("before: %+v", before)
 	}
-	if after.Owner("web") != tenanttest.ID(t, "globex") || len(after.Roles) != 3 || len(after.Quotas) != 3 || after.CustomScope(y) != authz.ScopeCluster || !after.SelectedLabels("more") {
+	if after.Owner("web") != tenanttest.ID(t, "globex") || len(after.Roles) != 3 || len(after.Quotas) != 3 ||
+		after.CustomScope(y) != authz.ScopeCluster || !after.SelectedLabels("more") {
 		t.Errorf("after: %+v", after)
 	}
-	if after.Bindings[2].Name != "one" || other.Bindings[2].Name != "two" || after.Grants[1].GetName() != "one" || other.Grants[1].GetName() != "two" {
+	if after.Bindings[2].Name != "one" || other.Bindings[2].Name != "two" || after.Grants[1].GetName() != "one" ||
+		other.Grants[1].GetName() != "two" {
 		t.Error("two copies share what was added")
 	}
 }

@@ -92,7 +92,13 @@ func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Sc
 
 // New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
 // no opinion; nil has none.
-func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, delegate authorizer.Authorizer, observe func(context.Context, authz.Outcome)) (*stack.Stack, error) {
+func New(
+	ctx context.Context,
+	config *configv1alpha1.Settings,
+	s *Snapshot,
+	delegate authorizer.Authorizer,
+	observe func(context.Context, authz.Outcome),
+) (*stack.Stack, error) {
 	namespaces, err := s.NamespaceLister()
 	if err != nil {
 		return nil, err
@@ -103,7 +109,10 @@ func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, dele
 	}
 	return stack.New(ctx, config, stack.Server{
 		Authentication: stack.Authentication{Credentials: stack.NoCredentials},
-		Authorization:  stack.Authorization{Authorizer: server(delegate), RBAC: &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere}},
+		Authorization: stack.Authorization{
+			Authorizer: server(delegate),
+			RBAC:       &stack.RBAC{Index: s.Under(config).Index(), AskedAgain: s.RightsElsewhere},
+		},
 		Cluster: stack.Cluster{
 			Owners:          authz.NewOwners(namespaces.Get, nil),
 			CustomScope:     s.CustomScope,
@@ -123,7 +132,9 @@ func New(ctx context.Context, config *configv1alpha1.Settings, s *Snapshot, dele
 // (k8s.io/apiserver pkg/authorization/authorizerfactory, NewPrivilegedGroups).
 func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	masters := authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)
-	return authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	return authorizer.AuthorizerFunc(func(
+		ctx context.Context, a authorizer.Attributes,
+	) (authorizer.Decision, string, error) {
 		if decision, _, err := masters.Authorize(ctx, a); decision == authorizer.DecisionAllow && err == nil {
 			return decision, user.SystemPrivilegedGroup + " may do everything", nil
 		}

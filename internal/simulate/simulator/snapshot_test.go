@@ -27,16 +27,33 @@ func TestEmptyIsNotAbsent(t *testing.T) {
 		caller              string
 		want                authorizer.Decision
 	}{
-		"the tenant's":       {map[string]string{tenant.Label: "acme"}, nil, "acme", authorizer.DecisionAllow},
-		"limited to it":      {map[string]string{tenant.Label: "acme"}, map[string]string{tenant.ScopeAnnotation: "acme"}, "acme", authorizer.DecisionAllow},
-		"limited to nothing": {map[string]string{tenant.Label: "acme"}, map[string]string{tenant.ScopeAnnotation: ""}, "acme", authorizer.DecisionNoOpinion},
-		"the system's":       {nil, nil, "acme", authorizer.DecisionDeny},
-		"nobody's":           {map[string]string{tenant.Label: ""}, nil, "acme", authorizer.DecisionDeny},
+		"the tenant's": {map[string]string{tenant.Label: "acme"}, nil, "acme", authorizer.DecisionAllow},
+		"limited to it": {
+			map[string]string{tenant.Label: "acme"},
+			map[string]string{tenant.ScopeAnnotation: "acme"},
+			"acme",
+			authorizer.DecisionAllow,
+		},
+		"limited to nothing": {
+			map[string]string{tenant.Label: "acme"},
+			map[string]string{tenant.ScopeAnnotation: ""},
+			"acme",
+			authorizer.DecisionNoOpinion,
+		},
+		"the system's": {nil, nil, "acme", authorizer.DecisionDeny},
+		"nobody's":     {map[string]string{tenant.Label: ""}, nil, "acme", authorizer.DecisionDeny},
 	} {
 		snapshot, err := simulator.NewSnapshot().With(
 			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: c.labels}},
-			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "r"}, Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}}},
-			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: c.annotations}, Subjects: subjects, RoleRef: rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"}})
+			&rbacv1.ClusterRole{
+				ObjectMeta: metav1.ObjectMeta{Name: "r"},
+				Rules:      []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}},
+			},
+			&rbacv1.ClusterRoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: "b", Annotations: c.annotations},
+				Subjects:   subjects,
+				RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "r"},
+			})
 		if err != nil {
 			t.Fatal(err)
 		}

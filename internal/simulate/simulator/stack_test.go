@@ -29,7 +29,8 @@ import (
 func TestServersOwn(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
-	snapshot, err := simulator.NewSnapshot().With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{tenant.Label: "acme"}}})
+	snapshot, err := simulator.NewSnapshot().
+		With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "web", Labels: map[string]string{tenant.Label: "acme"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,9 +48,25 @@ func TestServersOwn(t *testing.T) {
 		want       authorizer.Decision
 		wantReason string
 	}{
-		"masters":                  {nil, "system", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionAllow, "system:masters may do everything"},
-		"masters before others":    {yes, "system", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionAllow, "system:masters may do everything"},
-		"masters of a tenant":      {yes, "acme", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionDeny, string(authz.ReasonSystemGroup)},
+		"masters": {
+			nil,
+			"system",
+			"web",
+			[]string{user.SystemPrivilegedGroup},
+			authorizer.DecisionAllow,
+			"system:masters may do everything",
+		},
+		"masters before others": {
+			yes,
+			"system",
+			"web",
+			[]string{user.SystemPrivilegedGroup},
+			authorizer.DecisionAllow,
+			"system:masters may do everything",
+		},
+		"masters of a tenant": {
+			yes, "acme", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionDeny, string(authz.ReasonSystemGroup),
+		},
 		"nobody is asked":          {nil, "acme", "web", nil, authorizer.DecisionNoOpinion, ""},
 		"the delegate":             {yes, "acme", "web", nil, authorizer.DecisionAllow, "the delegate"},
 		"not beyond the boundary":  {yes, "globex", "web", nil, authorizer.DecisionDeny, string(authz.ReasonNotOwned)},
@@ -57,7 +74,9 @@ func TestServersOwn(t *testing.T) {
 		"default is the system's":  {yes, "acme", "default", nil, authorizer.DecisionDeny, string(authz.ReasonNotOwned)},
 	} {
 		var seen []authz.Verdict
-		stack, err := simulator.New(ctx, config, snapshot, c.delegate, func(_ context.Context, o authz.Outcome) { seen = append(seen, o.Verdict) })
+		stack, err := simulator.New(ctx, config, snapshot, c.delegate, func(_ context.Context, o authz.Outcome) {
+			seen = append(seen, o.Verdict)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +87,11 @@ func TestServersOwn(t *testing.T) {
 			Namespace:       c.in,
 			Name:            "p",
 			ResourceRequest: true,
-			User:            &user.DefaultInfo{Name: "alice", Groups: c.groups, Extra: map[string][]string{tenant.ExtraKey: {c.of}}},
+			User: &user.DefaultInfo{
+				Name:   "alice",
+				Groups: c.groups,
+				Extra:  map[string][]string{tenant.ExtraKey: {c.of}},
+			},
 		})
 		if decision != c.want || reason != c.wantReason || err != nil || len(seen) != 1 {
 			t.Errorf("%s: %v, %q, %v, seen %v; want %v, %q", name, decision, reason, err, seen, c.want, c.wantReason)
@@ -124,7 +147,8 @@ func TestAdmitOrder(t *testing.T) {
 			{Name: "b", Interface: mutating{of("b", c.first, admission.Create)}},
 			{Name: "c", Interface: validating{of("c", nil, admission.Create, admission.Delete)}},
 		}}
-		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p", schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
+		a := admission.NewAttributesRecord(&corev1.Pod{}, nil, schema.GroupVersionKind{}, "web", "p",
+			schema.GroupVersionResource{}, "", c.operation, nil, false, nil)
 		if err := simulator.Admit(t.Context(), stack.Admission, a); !errors.Is(err, c.err) || !slices.Equal(said, c.want) {
 			t.Errorf("%s: %v, asked %v; want %v, %v", name, err, said, c.err, c.want)
 		}

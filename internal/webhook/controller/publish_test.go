@@ -156,10 +156,11 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	client := fake.NewClientset()
-	client.PrependReactor("list", "mutatingwebhookconfigurations", func(clienttesting.Action) (bool, runtime.Object, error) {
-		cancel()
-		return false, nil, nil
-	})
+	client.PrependReactor("list", "mutatingwebhookconfigurations",
+		func(clienttesting.Action) (bool, runtime.Object, error) {
+			cancel()
+			return false, nil, nil
+		})
 	if err := sweep(ctx, known(t, client), "system"); err != nil {
 		t.Error(err)
 	}
@@ -172,7 +173,9 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 
 // TestTasksAskNothing: a process that does not lead has asked the server nothing, and lacks nothing that it knows of.
 func TestTasksAskNothing(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { t.Errorf("%s %s", r.Method, r.URL) }))
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		t.Errorf("%s %s", r.Method, r.URL)
+	}))
 	defer server.Close()
 	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil)
 	if err != nil {

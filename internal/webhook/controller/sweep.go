@@ -163,7 +163,8 @@ func (p *publisher) run(ctx context.Context) error {
 		if is := p.with.String() + " " + text; is != said {
 			config := applycorev1.ConfigMap(state.SweptName, p.namespace).WithData(map[string]string{state.SweptKey: text}).
 				WithAnnotations(map[string]string{state.WebhooksAnnotation: p.with.String()})
-			_, err := p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, config, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+			_, err := p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, config,
+				metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 			if err == nil {
 				said = is
 			} else if ctx.Err() == nil {

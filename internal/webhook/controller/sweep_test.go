@@ -11,18 +11,32 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 )
 
-func webhooks(uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
+func webhooks(
+	uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType,
+) (*admissionregistrationv1.MutatingWebhookConfiguration, *admissionregistrationv1.ValidatingWebhookConfiguration) {
 	about := metav1.ObjectMeta{Name: certificates.ConfigurationName, UID: uid}
 	client := admissionregistrationv1.WebhookClientConfig{CABundle: []byte(ca)}
-	return &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: about, Webhooks: []admissionregistrationv1.MutatingWebhook{{Name: "m.kubetenant.dev", ClientConfig: client, FailurePolicy: &kind}}},
-		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: about, Webhooks: []admissionregistrationv1.ValidatingWebhook{{Name: "v.kubetenant.dev", ClientConfig: client, FailurePolicy: &kind}}}
+	return &admissionregistrationv1.MutatingWebhookConfiguration{
+			ObjectMeta: about,
+			Webhooks: []admissionregistrationv1.MutatingWebhook{
+				{Name: "m.kubetenant.dev", ClientConfig: client, FailurePolicy: &kind},
+			},
+		},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: about,
+			Webhooks: []admissionregistrationv1.ValidatingWebhook{
+				{Name: "v.kubetenant.dev", ClientConfig: client, FailurePolicy: &kind},
+			},
+		}
 }
 
 // TestVersionOfWebhooks: what a leader before swept holds for the same webhooks, whose authority may be renewed; not for
 // others of the same name, nor for ones that let through what they do not see, or may have in between.
 func TestVersionOfWebhooks(t *testing.T) {
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
-	version := func(uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType, generation int64) state.WebhooksVersion {
+	version := func(
+		uid types.UID, ca string, kind admissionregistrationv1.FailurePolicyType, generation int64,
+	) state.WebhooksVersion {
 		t.Helper()
 		mutating, validating := webhooks(uid, ca, kind)
 		mutating.Generation, validating.Generation = generation, 1
@@ -47,7 +61,8 @@ func TestVersionOfWebhooks(t *testing.T) {
 			t.Errorf("%s: webhooks are taken for the same", what)
 		}
 	}
-	if none := (state.WebhooksVersion{}); none.Follows(none) || state.ParseVersion("").Follows(none) || state.ParseVersion(before.String()[:66]).Follows(before) {
+	if none := (state.WebhooksVersion{}); none.Follows(none) || state.ParseVersion("").Follows(none) ||
+		state.ParseVersion(before.String()[:66]).Follows(before) {
 		t.Error("none are the same")
 	}
 }

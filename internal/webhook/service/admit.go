@@ -58,7 +58,9 @@ func operations() []admission.Operation {
 }
 
 // readAdmission decodes an AdmissionReview. done is called when its objects are not needed any more.
-func readAdmission(ctx context.Context, body []byte, objects *objects) (in *admissionReview, a admission.Attributes, done func(), err error) {
+func readAdmission(
+	ctx context.Context, body []byte, objects *objects,
+) (in *admissionReview, a admission.Attributes, done func(), err error) {
 	in = &admissionReview{}
 	if err := decodeReview(body, in, &in.TypeMeta, admissionv1.GroupName, "AdmissionReview"); err != nil {
 		return nil, nil, nil, err

@@ -64,7 +64,9 @@ func newArrivals(queued int, most int64) *arrivals {
 }
 
 // enter waits for room for a body, and returns what gives it back.
-func (a *arrivals) enter(ctx context.Context, from netip.Addr, size int64, whose func() string) (leave func(), err error) {
+func (a *arrivals) enter(
+	ctx context.Context, from netip.Addr, size int64, whose func() string,
+) (leave func(), err error) {
 	size = min(size, a.most/2) // one alone always fits
 	s := a.open(from)
 	left, err := s.enter(ctx, size, whose)
@@ -105,7 +107,9 @@ func (a *arrivals) close(from netip.Addr, s *sender) {
 }
 
 // read reads the rest of a body into it, and returns what gives its room back; or answers why not.
-func (a *arrivals) read(ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() string) (leave func(), ok bool) {
+func (a *arrivals) read(
+	ctx context.Context, w http.ResponseWriter, r *http.Request, body *content, whose func() string,
+) (leave func(), ok bool) {
 	leave, err := a.enter(ctx, addressOf(r), body.size, whose)
 	if err != nil {
 		busy(w)

@@ -19,7 +19,8 @@ const kubeAPIServer, pod = "127.0.0.1", "127.0.0.2"
 // dialFrom connects to a server from an address.
 func dialFrom(t *testing.T, address string, server *httptest.Server) net.Conn {
 	t.Helper()
-	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext(t.Context(), "tcp", server.Listener.Addr().String())
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}).DialContext(t.Context(), "tcp",
+		server.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -57,7 +58,8 @@ func TestAnonymousSenders(t *testing.T) {
 	server := httptest.NewServer(w.handler(t))
 	t.Cleanup(server.Close)
 	small := admissionReview("CREATE", configMap(""), "")
-	large := admissionReview("CREATE", strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
+	large := admissionReview("CREATE",
+		strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
 	for _, c := range []struct {
 		from, path, body string
 		want             int
@@ -84,15 +86,18 @@ func TestAnonymousBodies(t *testing.T) {
 	t.Cleanup(server.Close)
 	for range 300 { // as many as may be in memory, and more
 		conn := dialFrom(t, pod, server)
-		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
+		if _, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+			service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	slow := dialFrom(t, "127.0.0.3", server)
-	if _, err := fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
+	if _, err := fmt.Fprintf(slow, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+		service.ValidatePath, w.Limits.BodyBytes, strings.Repeat(" ", 32<<10)); err != nil {
 		t.Fatal(err)
 	}
-	large := admissionReview("CREATE", strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
+	large := admissionReview("CREATE",
+		strings.Replace(configMap(""), `"n":"1"`, `"n":"`+strings.Repeat("x", 100<<10)+`"`, 1), "")
 	for _, body := range []string{admissionReview("CREATE", configMap(""), ""), large} {
 		if got := postFrom(t, kubeAPIServer, server, service.ValidatePath, body); got != http.StatusOK {
 			t.Errorf("a review of %d bytes: %d", len(body), got)

@@ -14,7 +14,9 @@ import (
 
 // tokenForm is that of TokenReviews.
 func tokenForm() *reviewForm[authenticationv1.TokenReviewSpec] {
-	return &reviewForm[authenticationv1.TokenReviewSpec]{authenticationv1.GroupName, "TokenReview", tokenQuickly, `{"user":{}}`}
+	return &reviewForm[authenticationv1.TokenReviewSpec]{
+		authenticationv1.GroupName, "TokenReview", tokenQuickly, `{"user":{}}`,
+	}
 }
 
 func tokenQuickly(q *quick, s *authenticationv1.TokenReviewSpec) bool {

@@ -14,9 +14,14 @@ import (
 func BenchmarkReviews(b *testing.B) {
 	w := newWorldWith(b, "")
 	h := w.handler(b)
-	pod := admissionReview("CREATE", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"a--web","labels":{"app":"web"},"annotations":{"note":"`+strings.Repeat("x", 1500)+`"}},`+
-		`"spec":{"containers":[{"name":"c","image":"example.com/web:1","env":[`+strings.TrimSuffix(strings.Repeat(`{"name":"A","value":"some value"},`, 12), ",")+`],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}}}]}}`, "")
-	pod = strings.NewReplacer(`"kind":"ConfigMap"},`, `"kind":"Pod"},`, `"resource":"configmaps"`, `"resource":"pods"`).Replace(pod)
+	pod := admissionReview("CREATE",
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"a--web","labels":{"app":"web"},`+
+			`"annotations":{"note":"`+strings.Repeat("x", 1500)+`"}},`+
+			`"spec":{"containers":[{"name":"c","image":"example.com/web:1","env":[`+
+			strings.TrimSuffix(strings.Repeat(`{"name":"A","value":"some value"},`, 12), ",")+
+			`],"resources":{"requests":{"cpu":"100m","memory":"64Mi"}}}]}}`, "")
+	pod = strings.NewReplacer(`"kind":"ConfigMap"},`, `"kind":"Pod"},`, `"resource":"configmaps"`, `"resource":"pods"`).
+		Replace(pod)
 	for name, c := range map[string]struct{ path, body string }{
 		"SubjectAccessReview": {service.AuthorizePath, access("v1", "groups", "a--web")},
 		"TokenReview":         {service.AuthenticatePath, tokenReview("v1", token)},

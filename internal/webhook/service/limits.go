@@ -46,7 +46,9 @@ func busy(w http.ResponseWriter) {
 
 // limited lets through what the limits and a queue allow. Each kind of requests has its own queue, so that those that wait
 // for a slow identity provider take no room from decisions. Where bodies are bounded until they are let in, nil for not, they are read before.
-func limited(l Limits, queue *queue, bodies *arrivals, ownerOf func(namespace string) string, answer answerer) http.Handler {
+func limited(
+	l Limits, queue *queue, bodies *arrivals, ownerOf func(namespace string) string, answer answerer,
+) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
@@ -65,7 +67,8 @@ func limited(l Limits, queue *queue, bodies *arrivals, ownerOf func(namespace st
 		defer cancel()
 		head := make([]byte, min(size, headBytes))
 		n, err := io.ReadFull(r.Body, head)
-		if head = head[:n]; err != nil && (r.ContentLength >= 0 || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)) {
+		if head = head[:n]; err != nil &&
+			(r.ContentLength >= 0 || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)) {
 			http.Error(w, "the body could not be read", http.StatusBadRequest)
 			return
 		}
@@ -127,7 +130,8 @@ func userOf(body []byte) (u reviewed) {
 			u.name = token.String()
 		case at == "/request/userInfo"+extra, at == "/spec"+extra:
 			u.tenant = token.String()
-		case u.tenant == "" && slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, at[:max(0, strings.LastIndexByte(at, '/'))]):
+		case u.tenant == "" &&
+			slices.Contains([]string{"/request/userInfo/groups", "/spec/groups"}, at[:max(0, strings.LastIndexByte(at, '/'))]):
 			if id, names := strings.CutPrefix(token.String(), tenant.GroupPrefix); names {
 				u.tenant = id
 			}

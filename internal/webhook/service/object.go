@@ -34,7 +34,9 @@ func newObjects(content func(schema.GroupKind) bool, share, most int64) *objects
 
 // read returns the objects of a review, nil for one that is not there, and what is called when they are not needed any
 // more.
-func (o *objects) read(ctx context.Context, kind schema.GroupVersionKind, raw ...[]byte) (out []runtime.Object, done func(), err error) {
+func (o *objects) read(
+	ctx context.Context, kind schema.GroupVersionKind, raw ...[]byte,
+) (out []runtime.Object, done func(), err error) {
 	done = func() {}
 	weight := int64(0)
 	if o.content(kind.GroupKind()) && !scheme.Scheme.Recognizes(kind) {

@@ -31,7 +31,8 @@ func TestEveryKind(t *testing.T) {
 	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(scheme.Scheme))
 	kinds := 0
 	for kind := range scheme.Scheme.AllKnownTypes() {
-		if kind.Version == runtime.APIVersionInternal || strings.HasSuffix(kind.Kind, "List") || kind.Group == "" && kind.Kind == "Status" {
+		if kind.Version == runtime.APIVersionInternal || strings.HasSuffix(kind.Kind, "List") ||
+			kind.Group == "" && kind.Kind == "Status" {
 			continue
 		}
 		object, err := scheme.Scheme.New(kind)
@@ -126,11 +127,13 @@ func TestPatch(t *testing.T) {
 		want   string
 	}{
 		"a label beside others": {
-			`{"metadata":{"labels":{"app":"web"}}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels["kubetenant.dev/tenant"] = "acme" },
+			`{"metadata":{"labels":{"app":"web"}}}`,
+			func(o runtime.Object) { o.(*corev1.Pod).Labels["kubetenant.dev/tenant"] = "acme" },
 			`[{"op":"add","path":"/metadata/labels/kubetenant.dev~1tenant","value":"acme"}]`,
 		},
 		"the first label": {
-			`{"metadata":{"name":"p","labels":null}}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
+			`{"metadata":{"name":"p","labels":null}}`,
+			func(o runtime.Object) { o.(*corev1.Pod).Labels = map[string]string{"a": "b"} },
 			`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
 		},
 		"no metadata": {
@@ -150,11 +153,13 @@ func TestPatch(t *testing.T) {
 			`[{"op":"add","path":"/metadata/labels/a","value":""}]`,
 		},
 		"in a list": {
-			`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`, func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
+			`{"spec":{"containers":[{"name":"a"},{"name":"b"}]}}`,
+			func(o runtime.Object) { o.(*corev1.Pod).Spec.Containers[1].Image = "i" },
 			`[{"op":"add","path":"/spec/containers/1/image","value":"i"}]`,
 		},
 		"false, which is pointed at": {
-			`{"spec":{"enableServiceLinks":true,"unknown":1}}`, func(o runtime.Object) { *o.(*corev1.Pod).Spec.EnableServiceLinks = false },
+			`{"spec":{"enableServiceLinks":true,"unknown":1}}`,
+			func(o runtime.Object) { *o.(*corev1.Pod).Spec.EnableServiceLinks = false },
 			`[{"op":"add","path":"/spec/enableServiceLinks","value":false}]`,
 		},
 		"nothing": {`{"metadata":{"labels":{}},"unknown":1}`, func(o runtime.Object) { o.(*corev1.Pod).Labels = nil }, ``},
@@ -174,7 +179,8 @@ func TestPatch(t *testing.T) {
 // TestUnstructured: of other kinds the metadata is read, of those whose content is looked at all of it.
 func TestUnstructured(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}
-	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},"spec":{"templates":[{"spec":{"n":1}},null]}}`
+	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},` +
+		`"spec":{"templates":[{"spec":{"n":1}},null]}}`
 	o := newObjects(func(gk schema.GroupKind) bool { return gk == kind.GroupKind() }, 1<<10, 1<<20)
 	read, done, err := o.read(t.Context(), kind, []byte(text), []byte("null"))
 	if err != nil {
@@ -190,7 +196,8 @@ func TestUnstructured(t *testing.T) {
 	}
 	u.Object["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(2)
 	patch, err := (&shapes{}).patchOf([]byte(text), was, u)
-	if want := `[{"op":"add","path":"/metadata/annotations","value":{"k":"x"}},{"op":"add","path":"/spec/templates/0/spec/n","value":2}]`; err != nil || string(patch) != want {
+	if want := `[{"op":"add","path":"/metadata/annotations","value":{"k":"x"}},{"op":"add",` +
+		`"path":"/spec/templates/0/spec/n","value":2}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)
 	}
 	done()
@@ -226,7 +233,8 @@ func TestUnstructured(t *testing.T) {
 	}
 	content["spec"].(map[string]any)["templates"].([]any)[0].(map[string]any)["spec"].(map[string]any)["n"] = int64(3)
 	patch, err = (&shapes{}).patchOf([]byte(text), cameAs, custom)
-	if want := `[{"op":"add","path":"/metadata/labels/a","value":"c"},{"op":"add","path":"/spec/templates/0/spec/n","value":3}]`; err != nil || string(patch) != want {
+	if want := `[{"op":"add","path":"/metadata/labels/a","value":"c"},{"op":"add","path":"/spec/templates/0/spec/n",` +
+		`"value":3}]`; err != nil || string(patch) != want {
 		t.Errorf("%s, %v; want %s", patch, err, want)
 	}
 	// Two that differ in something that nobody looked at are never the same.

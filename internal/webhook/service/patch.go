@@ -79,14 +79,16 @@ func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 	switch was := was.(type) {
 	case *customObject:
 		is := is.(*customObject)
-		if err = d.compare([]string{"metadata"}, reflect.ValueOf(was.ObjectMeta), reflect.ValueOf(is.ObjectMeta)); err == nil && is.Content != nil {
+		if err = d.compare([]string{"metadata"}, reflect.ValueOf(was.ObjectMeta),
+			reflect.ValueOf(is.ObjectMeta)); err == nil && is.Content != nil {
 			before, now := maps.Clone(was.UnstructuredContent()), maps.Clone(is.Content)
 			delete(before, "metadata")
 			delete(now, "metadata")
 			err = d.compareKeys(nil, reflect.ValueOf(before), reflect.ValueOf(now))
 		}
 	case runtime.Unstructured:
-		err = d.compareKeys(nil, reflect.ValueOf(was.UnstructuredContent()), reflect.ValueOf(is.(runtime.Unstructured).UnstructuredContent()))
+		err = d.compareKeys(nil, reflect.ValueOf(was.UnstructuredContent()),
+			reflect.ValueOf(is.(runtime.Unstructured).UnstructuredContent()))
 	default:
 		err = d.compare(nil, reflect.ValueOf(was).Elem(), reflect.ValueOf(is).Elem())
 	}

@@ -79,7 +79,8 @@ func TestWeight(t *testing.T) {
 		}
 		wg.Wait()
 		if most.Load() > 100 || q.free != 100 || q.slots != 100 || q.waiting != 0 || len(q.flows) != 0 {
-			t.Errorf("at most %d at once; in the end %d bytes and %d places free, %d wait", most.Load(), q.free, q.slots, q.waiting)
+			t.Errorf("at most %d at once; in the end %d bytes and %d places free, %d wait",
+				most.Load(), q.free, q.slots, q.waiting)
 		}
 	})
 }
@@ -146,12 +147,15 @@ func TestLeaveQueue(t *testing.T) {
 func TestFlow(t *testing.T) {
 	owner := func(namespace string) string { return map[string]string{"acme--web": "acme"}[namespace] }
 	for body, want := range map[string]string{
-		`{"request":{"uid":"u","userInfo":{"username":"a","groups":["g"],"extra":{"kubetenant.dev/tenant":["acme"]}},"object":{"metadata":{"na`: "acme",
-		`{"request":{"userInfo":{"username":"a","groups":["g","tenant:acme"]},"object":{`:                                                       "acme",
-		`{"request":{"userInfo":{"username":"system:serviceaccount:acme--web:default"},"object":{"x":1`:                                         "acme",
-		`{"spec":{"resourceAttributes":{"verb":"get"},"user":"a","groups":["g"],"extra":{"kubetenant.dev/tenant":["acme"]}}}`:                   "acme",
-		`{"request":{"userInfo":{"username":"a"},"object":{"metadata":{"extra":{"kubetenant.dev/tenant":["globex"]}}}}}`:                        "user a",
-		`{"request":{"object":{"userInfo":{"username":"a"}},"userInfo":{"username":"b"}}}`:                                                      "user ",
+		`{"request":{"uid":"u","userInfo":{"username":"a","groups":["g"],` +
+			`"extra":{"kubetenant.dev/tenant":["acme"]}},"object":{"metadata":{"na`: "acme",
+		`{"request":{"userInfo":{"username":"a","groups":["g","tenant:acme"]},"object":{`:               "acme",
+		`{"request":{"userInfo":{"username":"system:serviceaccount:acme--web:default"},"object":{"x":1`: "acme",
+		`{"spec":{"resourceAttributes":{"verb":"get"},"user":"a","groups":["g"],` +
+			`"extra":{"kubetenant.dev/tenant":["acme"]}}}`: "acme",
+		`{"request":{"userInfo":{"username":"a"},` +
+			`"object":{"metadata":{"extra":{"kubetenant.dev/tenant":["globex"]}}}}}`: "user a",
+		`{"request":{"object":{"userInfo":{"username":"a"}},"userInfo":{"username":"b"}}}`: "user ",
 		`{"request":{"username":`: "user ",
 		`garbage`:                 "user ",
 	} {

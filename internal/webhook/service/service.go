@@ -65,13 +65,16 @@ func New(o Options) (http.Handler, error) {
 	protected := func(next http.Handler) http.Handler { return next }
 	var bodies *arrivals // bounded where somebody has to be
 	if o.Anonymous != nil {
-		bodies = newArrivals(o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory) // which are not needed then
+		// which are not needed then
+		bodies = newArrivals(o.Limits.Queued, kinds[AuthenticatePath].memory+kinds[AuthorizePath].memory)
 		delete(kinds, AuthenticatePath)
 		delete(kinds, AuthorizePath)
 		protected = o.Anonymous.fromKnown
 	}
 	for path, kind := range kinds {
-		reviews[path] = m.measured(path, serving.Recovered(protected(limited(o.Limits, newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory), bodies, o.OwnerOf, kind.answer))))
+		reviews[path] = m.measured(path, serving.Recovered(protected(
+			limited(o.Limits, newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory), bodies, o.OwnerOf, kind.answer),
+		)))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)

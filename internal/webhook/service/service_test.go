@@ -61,7 +61,9 @@ kind: TenancyConfiguration
 authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more+"\n")
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, label := range map[string]string{"a--web": "a", "b--web": "b"} {
-		if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}}}); err != nil {
+		if err := namespaces.Add(&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: label}},
+		}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -69,14 +71,22 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 	var err error
 	if w.Stack, err = stack.Open(t.Context(), config, stack.Server{
 		Authentication: stack.Authentication{Credentials: stack.BearerTokens},
-		Cluster:        stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil), Stale: w.stale.Load},
-		Register:       w.registry.Register,
-		Authorization: stack.Authorization{ReviewsElsewhere: true, Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-			if w.authorizer == nil {
-				return authorizer.DecisionNoOpinion, "", nil
-			}
-			return w.authorizer(ctx, a)
-		})},
+		Cluster: stack.Cluster{
+			Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil),
+			Stale:  w.stale.Load,
+		},
+		Register: w.registry.Register,
+		Authorization: stack.Authorization{
+			ReviewsElsewhere: true,
+			Authorizer: authorizer.AuthorizerFunc(func(
+				ctx context.Context, a authorizer.Attributes,
+			) (authorizer.Decision, string, error) {
+				if w.authorizer == nil {
+					return authorizer.DecisionNoOpinion, "", nil
+				}
+				return w.authorizer(ctx, a)
+			}),
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +100,9 @@ authentication: {sources: [{name: tokens, tokenFile: {path: tokens.csv}}]}`+more
 	w.OwnerOf = func(namespace string) string { return namespace[:1] }
 	w.Register = w.registry.Register
 	w.Live = []healthz.HealthChecker{healthz.PingHealthz}
-	w.Ready = []healthz.HealthChecker{healthz.PingHealthz, healthz.NamedCheck("watches", func(*http.Request) error { return nil })}
+	w.Ready = []healthz.HealthChecker{
+		healthz.PingHealthz, healthz.NamedCheck("watches", func(*http.Request) error { return nil }),
+	}
 	return w
 }
 
@@ -106,13 +118,17 @@ func (w *world) handler(t testing.TB) http.Handler {
 // post sends a body and returns the status and the answer.
 func post(h http.Handler, path, body string) (int, string) {
 	answer := httptest.NewRecorder()
-	h.ServeHTTP(answer, httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(body)))
+	h.ServeHTTP(answer,
+		httptest.NewRequestWithContext(context.Background(), http.MethodPost, path, strings.NewReader(body)))
 	return answer.Code, answer.Body.String()
 }
 
 func access(version, groupsField, namespace string) string {
-	return fmt.Sprintf(`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev","system:authenticated"],
-"extra":{"kubetenant.dev/tenant":["a"]},"resourceAttributes":{"verb":"get","version":"v1","resource":"pods","namespace":%q,"name":"p"}}}`, version, groupsField, namespace)
+	return fmt.Sprintf(
+		`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev","system:authenticated"],
+"extra":{"kubetenant.dev/tenant":["a"]},"resourceAttributes":{"verb":"get","version":"v1","resource":"pods","namespace":%q,"name":"p"}}}`,
+		version, groupsField, namespace,
+	)
 }
 
 func TestAuthorize(t *testing.T) {
@@ -129,16 +145,41 @@ func TestAuthorize(t *testing.T) {
 "resourceAttributes":{"verb":"list","version":"v1","resource":"namespaces"` + selector + `}}}`
 	}
 	for name, c := range map[string]struct{ body, want string }{
-		"own":                 {access("v1", "groups", "a--web"), `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`},
-		"own, v1beta1":        {access("v1beta1", "group", "a--web"), `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":true}}`},
-		"v1's groups only":    {access("v1", "group", "a--web"), `{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`},
-		"foreign":             {access("v1", "groups", "b--web"), `"denied":true,"reason":"tenant boundary: not in a namespace of the caller's tenant"`},
-		"no tenant":           {`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"bob","nonResourceAttributes":{"verb":"get","path":"/metrics"}}}`, `"denied":true,"reason":"tenant subject: the caller has no tenant"`},
-		"over all":            {pinned(``), `"denied":true`},
-		"over all, pinned":    {pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"In","values":["a"]}]}`), `"status":{"allowed":false}`},
-		"pinned to another":   {pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"In","values":["b"]}]}`), `"denied":true`},
-		"pinned raw only":     {pinned(`,"labelSelector":{"rawSelector":"kubetenant.dev/tenant=a"}`), `"denied":true`},
-		"an unknown operator": {pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"Near","values":["a"]}]}`), `"denied":true`},
+		"own": {
+			access("v1", "groups", "a--web"),
+			`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":true}}`,
+		},
+		"own, v1beta1": {
+			access("v1beta1", "group", "a--web"),
+			`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1beta1","status":{"allowed":true}}`,
+		},
+		"v1's groups only": {
+			access("v1", "group", "a--web"),
+			`{"kind":"SubjectAccessReview","apiVersion":"authorization.k8s.io/v1","status":{"allowed":false}}`,
+		},
+		"foreign": {
+			access("v1", "groups", "b--web"),
+			`"denied":true,"reason":"tenant boundary: not in a namespace of the caller's tenant"`,
+		},
+		"no tenant": {
+			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"bob",` +
+				`"nonResourceAttributes":{"verb":"get","path":"/metrics"}}}`,
+			`"denied":true,"reason":"tenant subject: the caller has no tenant"`,
+		},
+		"over all": {pinned(``), `"denied":true`},
+		"over all, pinned": {
+			pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"In","values":["a"]}]}`),
+			`"status":{"allowed":false}`,
+		},
+		"pinned to another": {
+			pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"In","values":["b"]}]}`),
+			`"denied":true`,
+		},
+		"pinned raw only": {pinned(`,"labelSelector":{"rawSelector":"kubetenant.dev/tenant=a"}`), `"denied":true`},
+		"an unknown operator": {
+			pinned(`,"labelSelector":{"requirements":[{"key":"kubetenant.dev/tenant","operator":"Near","values":["a"]}]}`),
+			`"denied":true`,
+		},
 	} {
 		if code, got := post(h, service.AuthorizePath, c.body); code != http.StatusOK || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %d %s; want %s", name, code, got, c.want)
@@ -147,7 +188,8 @@ func TestAuthorize(t *testing.T) {
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
 		return authorizer.DecisionAllow, "", fmt.Errorf("a detail")
 	}
-	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); strings.Contains(got, `"allowed":true`) || strings.Contains(got, "detail") {
+	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); strings.Contains(got,
+		`"allowed":true`) || strings.Contains(got, "detail") {
 		t.Errorf("an error: %s", got)
 	}
 }
@@ -157,7 +199,8 @@ func TestStale(t *testing.T) {
 	w := newWorld(t)
 	h := w.handler(t)
 	w.stale.Store(true)
-	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); !strings.Contains(got, `"denied":true,"reason":"tenant state: `) {
+	if _, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); !strings.Contains(got,
+		`"denied":true,"reason":"tenant state: `) {
 		t.Errorf("stale: %s", got)
 	}
 	system := strings.Replace(access("v1", "groups", "a--web"), `["a"]`, `["system"]`, 1)
@@ -167,18 +210,28 @@ func TestStale(t *testing.T) {
 }
 
 func tokenReview(version, token string) string {
-	return fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/%s","kind":"TokenReview","spec":{"token":%q}}`, version, token)
+	return fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/%s","kind":"TokenReview","spec":{"token":%q}}`,
+		version, token)
 }
 
 func TestAuthenticate(t *testing.T) {
 	h := newWorld(t).handler(t)
 	for name, c := range map[string]struct{ body, want string }{
-		"known":                 {tokenReview("v1", token), `"authenticated":true,"user":{"username":"alice","uid":"u1","groups":["dev","tenant:a","system:authenticated"]`},
-		"v1beta1":               {tokenReview("v1beta1", token), `"apiVersion":"authentication.k8s.io/v1beta1","status":{"authenticated":true`},
-		"unknown":               {tokenReview("v1", "nope"), `"status":{"user":{}}`},
-		"empty":                 {tokenReview("v1", ""), `"status":{"user":{}}`},
-		"two headers":           {tokenReview("v1", token+`\r\nAuthorization: Bearer x`), `"status":{"user":{}}`},
-		"an audience of nobody": {`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + token + `","audiences":["vault"]}}`, `"status":{"user":{}`},
+		"known": {
+			tokenReview("v1", token),
+			`"authenticated":true,"user":{"username":"alice","uid":"u1","groups":["dev","tenant:a","system:authenticated"]`,
+		},
+		"v1beta1": {
+			tokenReview("v1beta1", token), `"apiVersion":"authentication.k8s.io/v1beta1","status":{"authenticated":true`,
+		},
+		"unknown":     {tokenReview("v1", "nope"), `"status":{"user":{}}`},
+		"empty":       {tokenReview("v1", ""), `"status":{"user":{}}`},
+		"two headers": {tokenReview("v1", token+`\r\nAuthorization: Bearer x`), `"status":{"user":{}}`},
+		"an audience of nobody": {
+			`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"` + token +
+				`","audiences":["vault"]}}`,
+			`"status":{"user":{}`,
+		},
 	} {
 		code, got := post(h, service.AuthenticatePath, c.body)
 		if code != http.StatusOK || !strings.Contains(got, c.want) {
@@ -188,7 +241,8 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("%s: the answer holds the token", name)
 		}
 	}
-	if _, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); !strings.Contains(got, `"kubetenant.dev/tenant":["a"]`) {
+	if _, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); !strings.Contains(got,
+		`"kubetenant.dev/tenant":["a"]`) {
 		t.Errorf("no tenant in %s", got)
 	}
 }
@@ -197,27 +251,45 @@ func admissionReview(operation, object, old string) string {
 	if old == "" {
 		old = "null"
 	}
-	return fmt.Sprintf(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"ConfigMap"},
+	return fmt.Sprintf(
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"ConfigMap"},
 "resource":{"group":"","version":"v1","resource":"configmaps"},"namespace":"a--web","name":"c","operation":%q,
-"userInfo":{"username":"alice","extra":{"kubetenant.dev/tenant":["a"]}},"object":%s,"oldObject":%s,"dryRun":false}}`, operation, object, old)
+"userInfo":{"username":"alice","extra":{"kubetenant.dev/tenant":["a"]}},"object":%s,"oldObject":%s,"dryRun":false}}`,
+		operation, object, old,
+	)
 }
 
 func configMap(labels string) string {
-	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"a--web"` + labels + `},"data":{"n":"1"}}`
+	return `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"c","namespace":"a--web"` + labels +
+		`},"data":{"n":"1"}}`
 }
 
 func TestAdmit(t *testing.T) {
 	h := newWorld(t).handler(t)
 	const own, others = `,"labels":{"kubetenant.dev/tenant":"a"}`, `,"labels":{"kubetenant.dev/tenant":"b"}`
 	for name, c := range map[string]struct{ path, body, want string }{
-		"labelled":        {service.MutatePath, admissionReview("CREATE", configMap(""), ""), `"uid":"u-1","allowed":true,"patch":"`},
-		"nothing to do":   {service.MutatePath, admissionReview("CREATE", configMap(own), ""), `"response":{"uid":"u-1","allowed":true}`},
-		"valid":           {service.ValidatePath, admissionReview("CREATE", configMap(own), ""), `"response":{"uid":"u-1","allowed":true}`},
-		"unlabelled":      {service.ValidatePath, admissionReview("CREATE", configMap(""), ""), `"allowed":false,"status":{"metadata":{},"status":"Failure","message":"configmaps \"c\" is forbidden: the label`},
-		"another's":       {service.ValidatePath, admissionReview("CREATE", configMap(others), ""), `"code":403`},
-		"no object":       {service.ValidatePath, admissionReview("CREATE", "null", ""), `"allowed":false`},
-		"deleted":         {service.ValidatePath, admissionReview("DELETE", "null", configMap(own)), `"allowed":true`},
-		"v1beta1 in kind": {service.ValidatePath, strings.Replace(admissionReview("CREATE", configMap(own), ""), "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1), `"apiVersion":"admission.k8s.io/v1beta1"`},
+		"labelled": {
+			service.MutatePath, admissionReview("CREATE", configMap(""), ""), `"uid":"u-1","allowed":true,"patch":"`,
+		},
+		"nothing to do": {
+			service.MutatePath, admissionReview("CREATE", configMap(own), ""), `"response":{"uid":"u-1","allowed":true}`,
+		},
+		"valid": {
+			service.ValidatePath, admissionReview("CREATE", configMap(own), ""), `"response":{"uid":"u-1","allowed":true}`,
+		},
+		"unlabelled": {
+			service.ValidatePath,
+			admissionReview("CREATE", configMap(""), ""),
+			`"allowed":false,"status":{"metadata":{},"status":"Failure","message":"configmaps \"c\" is forbidden: the label`,
+		},
+		"another's": {service.ValidatePath, admissionReview("CREATE", configMap(others), ""), `"code":403`},
+		"no object": {service.ValidatePath, admissionReview("CREATE", "null", ""), `"allowed":false`},
+		"deleted":   {service.ValidatePath, admissionReview("DELETE", "null", configMap(own)), `"allowed":true`},
+		"v1beta1 in kind": {
+			service.ValidatePath,
+			strings.Replace(admissionReview("CREATE", configMap(own), ""), "admission.k8s.io/v1", "admission.k8s.io/v1beta1", 1),
+			`"apiVersion":"admission.k8s.io/v1beta1"`,
+		},
 	} {
 		if code, got := post(h, c.path, c.body); code != http.StatusOK || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %d %s; want %s", name, code, got, c.want)
@@ -225,7 +297,8 @@ func TestAdmit(t *testing.T) {
 	}
 	_, got := post(h, service.MutatePath, admissionReview("CREATE", configMap(""), ""))
 	var answer struct{ Response struct{ Patch []byte } }
-	if err := json.Unmarshal([]byte(got), &answer); err != nil || string(answer.Response.Patch) != `[{"op":"add","path":"/metadata/labels","value":{"kubetenant.dev/tenant":"a"}}]` {
+	if err := json.Unmarshal([]byte(got), &answer); err != nil ||
+		string(answer.Response.Patch) != `[{"op":"add","path":"/metadata/labels","value":{"kubetenant.dev/tenant":"a"}}]` {
 		t.Errorf("patch %s, %v", answer.Response.Patch, err)
 	}
 }
@@ -302,7 +375,8 @@ func TestHugeBody(t *testing.T) {
 		r.ContentLength = length
 		answer := httptest.NewRecorder()
 		h.ServeHTTP(answer, r)
-		if answer.Code != http.StatusRequestEntityTooLarge || answer.Header().Get("Connection") != "close" || body.read > 4<<20 {
+		if answer.Code != http.StatusRequestEntityTooLarge || answer.Header().Get("Connection") != "close" ||
+			body.read > 4<<20 {
 			t.Errorf("length %d: %d, %d bytes read", length, answer.Code, body.read)
 		}
 	}
@@ -332,7 +406,8 @@ func TestLimits(t *testing.T) {
 	if code := <-codes; code != http.StatusTooManyRequests { // the one that found no room in the queue
 		t.Errorf("beyond the queue: %d", code)
 	}
-	if code, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); code != http.StatusOK || !strings.Contains(got, "alice") {
+	if code, got := post(h, service.AuthenticatePath, tokenReview("v1", token)); code != http.StatusOK ||
+		!strings.Contains(got, "alice") {
 		t.Errorf("another kind meanwhile: %d", code)
 	}
 	close(leave)
@@ -350,19 +425,27 @@ func TestMemoryLimit(t *testing.T) {
 	w.Limits.Memory = 1 << 20
 	h := w.handler(t)
 	review := func(size int) string {
-		return strings.NewReplacer(`"group":"","version":"v1","kind":"ConfigMap"`, `"group":"argoproj.io","version":"v1alpha1","kind":"Application"`,
-			`"group":"","version":"v1","resource":"configmaps"`, `"group":"argoproj.io","version":"v1alpha1","resource":"applications"`).
+		return strings.NewReplacer(`"group":"","version":"v1",`+
+			`"kind":"ConfigMap"`, `"group":"argoproj.io","version":"v1alpha1","kind":"Application"`,
+			`"group":"","version":"v1",`+
+				`"resource":"configmaps"`, `"group":"argoproj.io","version":"v1alpha1","resource":"applications"`).
 			Replace(admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", size)+`"}`), ""))
 	}
-	for name, c := range map[string]struct{ size, code int }{"small": {1000, http.StatusOK}, "a tree": {20_000, http.StatusRequestEntityTooLarge}, "any object": {60_000, http.StatusRequestEntityTooLarge}} {
+	for name, c := range map[string]struct{ size, code int }{
+		"small":      {1000, http.StatusOK},
+		"a tree":     {20_000, http.StatusRequestEntityTooLarge},
+		"any object": {60_000, http.StatusRequestEntityTooLarge},
+	} {
 		if code, said := post(h, service.MutatePath, review(c.size)); code != c.code {
 			t.Errorf("%s: %d %s", name, code, said)
 		}
 	}
-	if code, _ := post(h, service.MutatePath, admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", 20_000)+`"}`), "")); code != http.StatusOK {
+	if code, _ := post(h, service.MutatePath, admissionReview("CREATE",
+		configMap(`,"annotations":{"a":"`+strings.Repeat("x", 20_000)+`"}`), "")); code != http.StatusOK {
 		t.Errorf("a kind of Kubernetes of that size: %d", code)
 	}
-	if code, _ := post(h, service.MutatePath, admissionReview("CREATE", configMap(`,"annotations":{"a":"`+strings.Repeat("x", 60_000)+`"}`), "")); code != http.StatusRequestEntityTooLarge {
+	if code, _ := post(h, service.MutatePath, admissionReview("CREATE",
+		configMap(`,"annotations":{"a":"`+strings.Repeat("x", 60_000)+`"}`), "")); code != http.StatusRequestEntityTooLarge {
 		t.Errorf("a kind of Kubernetes of more than all: %d", code)
 	}
 }
@@ -394,7 +477,8 @@ func TestPanic(t *testing.T) {
 	w := newWorld(t)
 	w.authorizer = func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) { panic("no") }
 	h := w.handler(t)
-	if code, got := post(h, service.AuthorizePath, access("v1", "groups", "a--web")); code != http.StatusInternalServerError || strings.Contains(got, "goroutine") {
+	if code, got := post(h, service.AuthorizePath,
+		access("v1", "groups", "a--web")); code != http.StatusInternalServerError || strings.Contains(got, "goroutine") {
 		t.Errorf("%d %s", code, got)
 	}
 	w.authorizer = nil
@@ -420,7 +504,8 @@ func TestHealth(t *testing.T) {
 		h.ServeHTTP(answer, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 		return answer.Code, answer.Body.String()
 	}
-	if code, got := get("/readyz"); code == http.StatusOK || !strings.Contains(got, "[-]informers failed") || !strings.Contains(got, "[+]watches ok") {
+	if code, got := get("/readyz"); code == http.StatusOK || !strings.Contains(got, "[-]informers failed") ||
+		!strings.Contains(got, "[+]watches ok") {
 		t.Errorf("readyz: %d %s", code, got)
 	}
 	for _, path := range []string{"/livez", "/healthz", "/readyz/watches"} {
@@ -440,7 +525,10 @@ func FuzzReview(f *testing.F) {
 	w := newWorld(f)
 	h := w.handler(f)
 	paths := []string{service.AuthenticatePath, service.AuthorizePath, service.MutatePath, service.ValidatePath}
-	for i, body := range []string{tokenReview("v1", "x"), access("v1", "groups", "a--web"), admissionReview("CREATE", configMap(""), ""), admissionReview("UPDATE", configMap(""), configMap(""))} {
+	for i, body := range []string{
+		tokenReview("v1", "x"), access("v1", "groups", "a--web"), admissionReview("CREATE", configMap(""), ""),
+		admissionReview("UPDATE", configMap(""), configMap("")),
+	} {
 		f.Add(uint8(i), []byte(body))
 	}
 	f.Fuzz(func(t *testing.T, path uint8, body []byte) {
@@ -455,7 +543,8 @@ func FuzzReview(f *testing.F) {
 		if code == http.StatusOK && !json.Valid([]byte(got)) {
 			t.Fatalf("no JSON: %s", got)
 		}
-		if at == service.AuthorizePath && strings.Contains(got, `"allowed":true`) || strings.Contains(got, `"authenticated":true`) {
+		if at == service.AuthorizePath && strings.Contains(got, `"allowed":true`) ||
+			strings.Contains(got, `"authenticated":true`) {
 			t.Fatalf("allowed: %s", got)
 		}
 		if rest, is := strings.CutPrefix(string(body), `{"`); is && int(path)%len(paths) < 2 {

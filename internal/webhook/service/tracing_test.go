@@ -19,11 +19,13 @@ func TestTracesJoin(t *testing.T) {
 	w := newWorld(t)
 	w.Tracer = sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(recorder))
 	h := w.handler(t)
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, service.AuthorizePath, strings.NewReader(access("v1", "groups", "a--web")))
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, service.AuthorizePath,
+		strings.NewReader(access("v1", "groups", "a--web")))
 	r.Header.Set("Traceparent", "00-"+trace+"-"+parent+"-01")
 	h.ServeHTTP(httptest.NewRecorder(), r)
 	spans := recorder.Ended()
-	if len(spans) != 1 || spans[0].SpanContext().TraceID().String() != trace || spans[0].Parent().SpanID().String() != parent {
+	if len(spans) != 1 || spans[0].SpanContext().TraceID().String() != trace ||
+		spans[0].Parent().SpanID().String() != parent {
 		t.Fatalf("spans %v", spans)
 	}
 	for _, a := range spans[0].Attributes() {

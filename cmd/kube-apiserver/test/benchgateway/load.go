@@ -224,7 +224,9 @@ func tell(all []measured) {
 	for i, m := range all {
 		s := m.summarize()
 		times, share := undisturbed(m.rounds)
-		fmt.Printf("    %-12s CPU of the process a request %v, p50 %s, p99 %s ms; idle %.0f %%, stolen %.1f %%; undisturbed %.0f %%", m.name, s.cpu.Round(time.Microsecond), ms(s.p50), ms(s.p99), 100*s.unused, 100*s.stolen, 100*share)
+		fmt.Printf("    %-12s CPU of the process a request %v, p50 %s, p99 %s ms; idle %.0f %%, stolen %.1f %%; "+
+			"undisturbed %.0f %%",
+			m.name, s.cpu.Round(time.Microsecond), ms(s.p50), ms(s.p99), 100*s.unused, 100*s.stolen, 100*share)
 		if len(times) > 0 {
 			fmt.Printf(": p99 %s ms", ms(quantile(times, 0.99)))
 		}
@@ -232,7 +234,8 @@ func tell(all []measured) {
 		if i == 0 {
 			continue
 		}
-		fmt.Printf("    %12s CPU %.2f, p99 %s ms later, of single rounds %s", "", float64(s.cpu)/float64(plain.cpu), ms(s.p99-plain.p99), later(all[0].rounds, m.rounds))
+		fmt.Printf("    %12s CPU %.2f, p99 %s ms later, of single rounds %s",
+			"", float64(s.cpu)/float64(plain.cpu), ms(s.p99-plain.p99), later(all[0].rounds, m.rounds))
 		if len(times) > 0 && len(of) > 0 {
 			fmt.Printf("; undisturbed %s", ms(quantile(times, 0.99)-quantile(of, 0.99)))
 		}

@@ -41,8 +41,16 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 		measure func(context.Context, *target) (float64, error)
 		say     func(plain, gateway float64) string
 	}{
-		{"a list of 10 MB", b.lists, func(p, g float64) string { return fmt.Sprintf("plain %.0f MB/s, gateway %.0f MB/s: %.2f", p, g, g/p) }},
-		{"exec", b.exec, func(p, g float64) string { return fmt.Sprintf("plain %.0f MB/s, gateway %.0f MB/s: %.2f", p, g, g/p) }},
+		{
+			"a list of 10 MB",
+			b.lists,
+			func(p, g float64) string { return fmt.Sprintf("plain %.0f MB/s, gateway %.0f MB/s: %.2f", p, g, g/p) },
+		},
+		{
+			"exec",
+			b.exec,
+			func(p, g float64) string { return fmt.Sprintf("plain %.0f MB/s, gateway %.0f MB/s: %.2f", p, g, g/p) },
+		},
 		{"a watch event, median", b.events, func(p, g float64) string {
 			return fmt.Sprintf("plain %.3f ms, gateway %.3f ms: %.3f ms later", p, g, g-p)
 		}},
@@ -166,12 +174,16 @@ func (b *bench) exec(ctx context.Context, t *target) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	conn, err := (&tls.Dialer{Config: &tls.Config{RootCAs: b.authorities, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}}).DialContext(ctx, "tcp", u.Host)
+	conn, err := (&tls.Dialer{
+		Config: &tls.Config{RootCAs: b.authorities, MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}},
+	}).DialContext(ctx, "tcp", u.Host)
 	if err != nil {
 		return 0, err
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n", command, token); err != nil {
+	if _, err := fmt.Fprintf(conn,
+		"GET %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n",
+		command, token); err != nil {
 		return 0, err
 	}
 	reader := bufio.NewReader(conn)
@@ -229,7 +241,8 @@ func (b *bench) idle(ctx context.Context, t *target) error {
 	}
 	time.Sleep(idleSettled)
 	after, err := memoryOf(t)
-	fmt.Printf("  %d idle watches: %d MB resident (%d MB before): %.1f KB each\n", idleWatches, after>>20, before>>20, float64(after-before)/idleWatches/1000)
+	fmt.Printf("  %d idle watches: %d MB resident (%d MB before): %.1f KB each\n",
+		idleWatches, after>>20, before>>20, float64(after-before)/idleWatches/1000)
 	return err
 }
 
@@ -249,7 +262,8 @@ func (b *bench) measureImpersonation(ctx context.Context) error {
 			direct[as] = append(direct[as], took)
 		}
 	}
-	fmt.Printf("\nkube-apiserver without a proxy, GET of /version one after the other: %v, impersonated %v\n", median(direct[""]).Round(time.Microsecond), median(direct["alice"]).Round(time.Microsecond))
+	fmt.Printf("\nkube-apiserver without a proxy, GET of /version one after the other: %v, impersonated %v\n",
+		median(direct[""]).Round(time.Microsecond), median(direct["alice"]).Round(time.Microsecond))
 	return nil
 }
 
@@ -262,7 +276,11 @@ func (b *bench) impersonator() (*rest.Config, error) {
 func (b *bench) directly(ctx context.Context, config *rest.Config, as string) (time.Duration, error) {
 	config = rest.CopyConfig(config)
 	if as != "" {
-		config.Impersonate = rest.ImpersonationConfig{UserName: as, Groups: []string{"dev", "tenant:acme"}, Extra: map[string][]string{"kubetenant.dev/tenant": {"acme"}}}
+		config.Impersonate = rest.ImpersonationConfig{
+			UserName: as,
+			Groups:   []string{"dev", "tenant:acme"},
+			Extra:    map[string][]string{"kubetenant.dev/tenant": {"acme"}},
+		}
 	}
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -45,7 +45,8 @@ func serveStub(ctx context.Context, address, pki string) error {
 		return err
 	}
 	var opened atomic.Int64
-	object := []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"settings","namespace":"acme--web"},"data":{"a":"` + strings.Repeat("b", 1<<10) + `"}}`)
+	object := []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"settings","namespace":"acme--web"},` +
+		`"data":{"a":"` + strings.Repeat("b", 1<<10) + `"}}`)
 	list := bytes.Repeat([]byte("x"), largeBytes)
 	mux := http.NewServeMux()
 	mux.HandleFunc(connections, func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, opened.Load()) })
@@ -90,7 +91,8 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err == nil {
+	if _, err := io.WriteString(conn,
+		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err == nil {
 		_, _ = io.Copy(conn, buffered)
 	}
 }
@@ -127,7 +129,9 @@ func serveProxy(ctx context.Context, address, pki, upstream string) error {
 		}
 		return requests.RoundTrip(r)
 	})}
-	return until(ctx, &http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams}}, listener, pki, "gateway")
+	return until(ctx,
+		&http.Server{Handler: proxy, ReadHeaderTimeout: time.Minute, HTTP2: &http.HTTP2Config{MaxConcurrentStreams: streams}},
+		listener, pki, "gateway")
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

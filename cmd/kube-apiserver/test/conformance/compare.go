@@ -193,7 +193,9 @@ func topLevel(of map[string]outcome) []string {
 }
 
 // runOnce runs one process of tests, and returns the test that it ended in, if it did not come to its end.
-func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []string) (found map[string]outcome, lost string, err error) {
+func (w *workplace) runOnce(
+	ctx context.Context, s suite, server string, args []string,
+) (found map[string]outcome, lost string, err error) {
 	temp, err := os.MkdirTemp("", "conformance-")
 	if err != nil {
 		return nil, "", err
@@ -211,7 +213,9 @@ func (w *workplace) runOnce(ctx context.Context, s suite, server string, args []
 	}
 	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own
 	cmd.Dir = filepath.Join(module[0], s.path)
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, tenancyConfig+"=") }), "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
+	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, tenancyConfig+"=")
+	}), "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
 		"KUBEBUILDER_ASSETS="+w.assets(server), "TEST_SRCDIR="+w.dir, "TEST_WORKSPACE=src")
 	if server == "tenancy" {
 		cmd.Env = append(cmd.Env, tenancyConfig+"="+w.config())
@@ -305,7 +309,8 @@ func readSpecs(path string) (map[string]outcome, error) {
 	out := map[string]outcome{}
 	for _, report := range reports {
 		for _, spec := range report.SpecReports {
-			if name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": "); spec.LeafNodeType == "It" || spec.State != passed {
+			if name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": "); spec.LeafNodeType == "It" ||
+				spec.State != passed {
 				out[name] = spec.State
 			}
 		}

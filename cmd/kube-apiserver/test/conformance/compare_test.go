@@ -48,7 +48,8 @@ func TestReadSpecs(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := readSpecs(path)
-	if diff := cmp.Diff(map[string]outcome{"client: Get: gets a/b": "passed", "client: waits": "pending", "": "failed"}, got); diff != "" || err != nil {
+	if diff := cmp.Diff(map[string]outcome{"client: Get: gets a/b": "passed", "client: waits": "pending", "": "failed"},
+		got); diff != "" || err != nil {
 		t.Error(diff, err)
 	}
 	if n := count(got, "passed"); n != 1 {
@@ -68,19 +69,50 @@ func TestJudge(t *testing.T) {
 		list             []difference
 		want             bool
 	}{
-		"alike":                        {map[string]outcome{"A": "passed", "B": "failed"}, map[string]outcome{"A": "passed", "B": "failed"}, nil, true},
-		"one fails":                    {map[string]outcome{"A": "passed"}, map[string]outcome{"A": "failed"}, nil, false},
-		"one succeeds":                 {map[string]outcome{"A": "failed"}, map[string]outcome{"A": "passed"}, nil, false},
-		"one never ended":              {map[string]outcome{"A": "passed"}, nil, nil, false},
-		"one is new":                   {nil, map[string]outcome{"A": "passed"}, nil, false},
-		"by design":                    {map[string]outcome{"TestByDesign": "passed"}, map[string]outcome{"TestByDesign": "failed"}, []difference{listed}, true},
-		"by design, and skipped":       {map[string]outcome{"TestByDesign": "passed"}, map[string]outcome{"TestByDesign": "skipped"}, []difference{listed}, false},
-		"by design, and alike":         {map[string]outcome{"TestByDesign": "passed"}, map[string]outcome{"TestByDesign": "passed"}, []difference{listed}, false},
-		"by design, and not there":     {nil, nil, []difference{listed}, false},
-		"by design, and not reached":   {map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"}, map[string]outcome{"TestByDesign": "failed"}, []difference{listed}, true},
-		"by design, and more fails":    {map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"}, map[string]outcome{"TestByDesign": "failed", "TestByDesign/a": "failed"}, []difference{listed}, false},
-		"one in it is gone":            {map[string]outcome{"A": "passed", "A/a": "passed"}, map[string]outcome{"A": "passed"}, nil, false},
-		"by design of another package": {nil, nil, []difference{{"m/q", "TestByDesign", "passed", "failed", "because"}}, true},
+		"alike": {
+			map[string]outcome{"A": "passed", "B": "failed"}, map[string]outcome{"A": "passed", "B": "failed"}, nil, true,
+		},
+		"one fails":       {map[string]outcome{"A": "passed"}, map[string]outcome{"A": "failed"}, nil, false},
+		"one succeeds":    {map[string]outcome{"A": "failed"}, map[string]outcome{"A": "passed"}, nil, false},
+		"one never ended": {map[string]outcome{"A": "passed"}, nil, nil, false},
+		"one is new":      {nil, map[string]outcome{"A": "passed"}, nil, false},
+		"by design": {
+			map[string]outcome{"TestByDesign": "passed"},
+			map[string]outcome{"TestByDesign": "failed"},
+			[]difference{listed},
+			true,
+		},
+		"by design, and skipped": {
+			map[string]outcome{"TestByDesign": "passed"},
+			map[string]outcome{"TestByDesign": "skipped"},
+			[]difference{listed},
+			false,
+		},
+		"by design, and alike": {
+			map[string]outcome{"TestByDesign": "passed"},
+			map[string]outcome{"TestByDesign": "passed"},
+			[]difference{listed},
+			false,
+		},
+		"by design, and not there": {nil, nil, []difference{listed}, false},
+		"by design, and not reached": {
+			map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"},
+			map[string]outcome{"TestByDesign": "failed"},
+			[]difference{listed},
+			true,
+		},
+		"by design, and more fails": {
+			map[string]outcome{"TestByDesign": "passed", "TestByDesign/a": "passed"},
+			map[string]outcome{"TestByDesign": "failed", "TestByDesign/a": "failed"},
+			[]difference{listed},
+			false,
+		},
+		"one in it is gone": {
+			map[string]outcome{"A": "passed", "A/a": "passed"}, map[string]outcome{"A": "passed"}, nil, false,
+		},
+		"by design of another package": {
+			nil, nil, []difference{{"m/q", "TestByDesign", "passed", "failed", "because"}}, true,
+		},
 	} {
 		got := &compared{suite: s, vanilla: c.vanilla, tenancy: c.tenancy}
 		if got.judge(c.list); got.asDesigned() != c.want {

@@ -36,7 +36,8 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&w.bin, "bin", "", "folder of kube-apiserver, vanilla-kube-apiserver and kubectl")
 	flags.StringVar(&w.dir, "dir", "", "folder for copies of the modules and the tests' binaries")
 	list := flags.String("differences", "", "file of the differences that are by design")
-	page := flags.String("page", "", "file whose table is written anew, of these results and those of earlier runs in dir; none leaves it")
+	page := flags.String("page", "",
+		"file whose table is written anew, of these results and those of earlier runs in dir; none leaves it")
 	only := flags.String("only", "", "packages to run, comma-separated; all by default")
 	flags.DurationVar(&w.timeout, "timeout", 30*time.Minute, "for the tests of one package on one server")
 	if err := flags.Parse(args); err != nil {
@@ -98,7 +99,8 @@ func suites() []suite {
 	var all []suite
 	for _, path := range []string{
 		"builder", "cache", "client", "client/apiutil", "cluster", "controller", "controller/controllerutil",
-		"envtest", "handler", "internal/controller", "internal/recorder", "manager", "manager/internal/integration", "metrics/filters", "reconcile", "source", "webhook",
+		"envtest", "handler", "internal/controller", "internal/recorder", "manager", "manager/internal/integration",
+		"metrics/filters", "reconcile", "source", "webhook",
 	} {
 		all = append(all, suite{controllerRuntime, "pkg/" + path, true})
 	}

@@ -40,7 +40,11 @@ func hooks() []hook {
 	one, other := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
 	return []hook{
 		{one, importOfApp, ours},
-		{one, "app.NewConfig(completedOptions)", `kubetenant.NewConfig(tCtx, completedOptions, os.Getenv("` + tenancyConfig + `"))`},
+		{
+			one,
+			"app.NewConfig(completedOptions)",
+			`kubetenant.NewConfig(tCtx, completedOptions, os.Getenv("` + tenancyConfig + `"))`,
+		},
 		{other, importOfApp, ours},
 		{other, `	genericConfig, versionedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(
 		completedOptions.CompletedOptions,
@@ -94,7 +98,8 @@ func (w *workplace) prepare(ctx context.Context, all []suite) error {
 		_, _ = fmt.Fprintf(w.out, "building the tests of %s ...\n", s.name())
 		args := []string{"test", "-vet=off", "-c", "-o", w.binary(s)}
 		if s.module == kubernetes {
-			if err := w.command(ctx, "", append(append([]string{"go"}, args...), "-mod=mod", "-modfile="+w.modFile(), s.name())...); err != nil {
+			if err := w.command(ctx, "",
+				append(append([]string{"go"}, args...), "-mod=mod", "-modfile="+w.modFile(), s.name())...); err != nil {
 				return err
 			}
 			continue
@@ -111,7 +116,10 @@ func (w *workplace) config() string              { return filepath.Join(w.dir, "
 func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
 // namespaces are those whose service accounts upstream's tests use (test/integration/{auth,serviceaccount}, v1.37.1).
-var namespaces = []string{"myns", "dra-authz-test", "auth-ns", "other-ns", "ns-1", "auto-mount-ns", "test-service-account-creation", "clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4"}
+var namespaces = []string{
+	"myns", "dra-authz-test", "auth-ns", "other-ns", "ns-1", "auto-mount-ns", "test-service-account-creation",
+	"clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4",
+}
 
 // tenancy is a configuration with every default, but that all people in the suites, and their service accounts, are the system
 // tenant's: they bring no tenants.
@@ -137,7 +145,8 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
 	}
-	if err := w.command(ctx, "", "go", "build", "-o", filepath.Join(w.dir, "etcd"), "go.etcd.io/etcd/server/v3"); err != nil {
+	if err := w.command(ctx, "", "go", "build", "-o", filepath.Join(w.dir, "etcd"),
+		"go.etcd.io/etcd/server/v3"); err != nil {
 		return err
 	}
 	for server, binary := range map[string]string{"vanilla": "vanilla-kube-apiserver", "tenancy": "kube-apiserver"} {
@@ -145,7 +154,11 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 		if server == "tenancy" {
 			flags = "--tenancy-config='" + w.config() + "' "
 		}
-		for name, to := range map[string]string{"kube-apiserver": filepath.Join(w.bin, binary), "etcd": filepath.Join(w.dir, "etcd"), "kubectl": filepath.Join(w.bin, "kubectl")} {
+		for name, to := range map[string]string{
+			"kube-apiserver": filepath.Join(w.bin, binary),
+			"etcd":           filepath.Join(w.dir, "etcd"),
+			"kubectl":        filepath.Join(w.bin, "kubectl"),
+		} {
 			given := ""
 			if name == "kube-apiserver" {
 				given = flags
@@ -254,7 +267,10 @@ func unimport(text []byte) []byte {
 
 // replace writes a module file that takes Kubernetes from the copy.
 func (w *workplace) replace(ctx context.Context, kubernetesDir string) error {
-	for from, to := range map[string]string{"go.mod": w.modFile(), "go.sum": strings.TrimSuffix(w.modFile(), ".mod") + ".sum"} {
+	for from, to := range map[string]string{
+		"go.mod": w.modFile(),
+		"go.sum": strings.TrimSuffix(w.modFile(), ".mod") + ".sum",
+	} {
 		text, err := os.ReadFile(from) // #nosec G304 -- constants
 		if err == nil {
 			err = os.WriteFile(to, text, 0o600) // #nosec G703 -- in our own folder

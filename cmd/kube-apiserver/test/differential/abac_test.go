@@ -110,7 +110,10 @@ func TestABACDecidesLikeUpstream(t *testing.T) {
 		theirs, ours := policies(t, lines)
 		for range 100 {
 			a := randomRequest(r)
-			a.User = &user.DefaultInfo{Name: pick(r, []string{"a", "b", "x"}), Groups: append(some(r, []string{"g1", "g2", "g3"}), user.AllAuthenticated)}
+			a.User = &user.DefaultInfo{
+				Name:   pick(r, []string{"a", "b", "x"}),
+				Groups: append(some(r, []string{"g1", "g2", "g3"}), user.AllAuthenticated),
+			}
 			want, _, _ := theirs.Authorize(t.Context(), a)
 			got := ours.Allows(id, authz.Space{ID: id}, a)
 			if a.Verb == "impersonate" || a.Resource+a.Path == "" { // upstream takes nothing for a match
@@ -145,7 +148,10 @@ func BenchmarkABAC(b *testing.B) {
 		})
 	}
 	theirs, ours := policies(b, lines)
-	for name, a := range map[string]*authorizer.AttributesRecord{"allow": get("user-099999", "ns-09999", "team"), "deny": get("somebody", "ns-09999", "team")} {
+	for name, a := range map[string]*authorizer.AttributesRecord{
+		"allow": get("user-099999", "ns-09999", "team"),
+		"deny":  get("somebody", "ns-09999", "team"),
+	} {
 		b.Run(name+"/upstream", func(b *testing.B) {
 			for b.Loop() {
 				if d, _, _ := theirs.Authorize(b.Context(), a); (d == authorizer.DecisionAllow) != (name == "allow") {

@@ -48,14 +48,17 @@ func benchedPod() *corev1.Pod {
 	*pod.OwnerReferences[0].Controller = true
 	for i := range 2 {
 		c := corev1.Container{
-			Name:      fmt.Sprintf("container-%d", i),
-			Image:     "registry.example.com/team/service:v1.2.3",
-			Args:      []string{"--listen=:8080", "--log-level=info"},
-			Ports:     []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
-			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")}},
+			Name:  fmt.Sprintf("container-%d", i),
+			Image: "registry.example.com/team/service:v1.2.3",
+			Args:  []string{"--listen=:8080", "--log-level=info"},
+			Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080, Protocol: corev1.ProtocolTCP}},
+			Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{"cpu": resource.MustParse("100m"), "memory": resource.MustParse("128Mi")},
+			},
 		}
 		for j := range 6 {
-			c.Env = append(c.Env, corev1.EnvVar{Name: fmt.Sprintf("SOME_ENVIRONMENT_VARIABLE_%d", j), Value: "some value of an ordinary length"})
+			c.Env = append(c.Env,
+				corev1.EnvVar{Name: fmt.Sprintf("SOME_ENVIRONMENT_VARIABLE_%d", j), Value: "some value of an ordinary length"})
 		}
 		pod.Spec.Containers = append(pod.Spec.Containers, c)
 	}
@@ -68,7 +71,9 @@ func benchedPod() *corev1.Pod {
 func BenchmarkAdmission(b *testing.B) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, owner := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
-		if err := namespaces.Add(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}}); err != nil {
+		if err := namespaces.Add(&corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}},
+		}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -97,13 +102,22 @@ func BenchmarkAdmission(b *testing.B) {
 		}
 		return out
 	}
-	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"dev", "tenant:acme", user.AllAuthenticated}, Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
-	controller := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:replicaset-controller", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}
+	alice := &user.DefaultInfo{
+		Name:   "alice",
+		Groups: []string{"dev", "tenant:acme", user.AllAuthenticated},
+		Extra:  map[string][]string{tenant.ExtraKey: {"acme"}},
+	}
+	controller := &user.DefaultInfo{
+		Name:  "system:serviceaccount:kube-system:replicaset-controller",
+		Extra: map[string][]string{tenant.ExtraKey: {"system"}},
+	}
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
 	pod := internal(benchedPod())
 	annotated := benchedPod()
-	annotated.Annotations = map[string]string{tenant.WorkloadUserAnnotation: `{"user":"alice","groups":["dev","tenant:acme","system:authenticated"]}`}
+	annotated.Annotations = map[string]string{
+		tenant.WorkloadUserAnnotation: `{"user":"alice","groups":["dev","tenant:acme","system:authenticated"]}`,
+	}
 	made := internal(annotated)
 	for name, c := range map[string]struct {
 		pod runtime.Object
@@ -119,15 +133,23 @@ func BenchmarkAdmission(b *testing.B) {
 			for b.Loop() {
 				m.SetAnnotations(annotations)
 				m.SetLabels(labels)
-				through(b, stack, admission.NewAttributesRecord(c.pod, nil, kind, "acme--web", "", pods, "", admission.Create, nil, false, c.by), o)
+				through(b, stack,
+					admission.NewAttributesRecord(c.pod, nil, kind, "acme--web", "", pods, "", admission.Create, nil, false, c.by), o)
 			}
 		})
 	}
-	was := internal(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "kube-system", Annotations: map[string]string{tenant.CreatorAnnotation: "x"}}})
+	was := internal(&corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "c",
+			Namespace:   "kube-system",
+			Annotations: map[string]string{tenant.CreatorAnnotation: "x"},
+		},
+	})
 	is := was.DeepCopyObject()
 	b.Run("update a ConfigMap of the system", func(b *testing.B) {
 		a := admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "kube-system", "c",
-			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, nil, false, controller) // nothing changes it
+			// nothing changes it
+			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, nil, false, controller)
 		b.ReportAllocs()
 		for b.Loop() {
 			through(b, stack, a, o)

@@ -17,7 +17,11 @@ import (
 
 func rules() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{Verbs: []string{"get", "list", "watch"}, APIGroups: []string{"", "apps"}, Resources: []string{"pods", "deployments", "configmaps"}},
+		{
+			Verbs:     []string{"get", "list", "watch"},
+			APIGroups: []string{"", "apps"},
+			Resources: []string{"pods", "deployments", "configmaps"},
+		},
 		{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"pods"}},
 	}
 }
@@ -46,7 +50,9 @@ func roleBinding(namespace, i int) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		ObjectMeta: meta(fmt.Sprintf("ns-%05d", namespace), fmt.Sprintf("binding-%d", i)),
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: fmt.Sprintf("role-%d", i)},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: fmt.Sprintf("team-%d-of-%05d", i, namespace)}},
+		Subjects: []rbacv1.Subject{
+			{APIGroup: rbacv1.GroupName, Kind: "Group", Name: fmt.Sprintf("team-%d-of-%05d", i, namespace)},
+		},
 	}
 }
 

@@ -22,7 +22,9 @@ func oneOf[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
 
 func quantities(r *rand.Rand) corev1.ResourceList {
 	out := corev1.ResourceList{}
-	for _, name := range []corev1.ResourceName{"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/gpu", "nvidia.com/gpu", "kubernetes.io/batch-cpu"} {
+	for _, name := range []corev1.ResourceName{
+		"cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "example.com/gpu", "nvidia.com/gpu", "kubernetes.io/batch-cpu",
+	} {
 		if r.IntN(2) == 0 {
 			out[name] = resource.MustParse(oneOf(r, "1", "100m", "0", "2Gi", "1500m"))
 		}
@@ -31,7 +33,10 @@ func quantities(r *rand.Rand) corev1.ResourceList {
 }
 
 func randomContainer(r *rand.Rand) corev1.Container {
-	c := corev1.Container{Name: "c", Resources: corev1.ResourceRequirements{Requests: quantities(r), Limits: quantities(r)}}
+	c := corev1.Container{
+		Name:      "c",
+		Resources: corev1.ResourceRequirements{Requests: quantities(r), Limits: quantities(r)},
+	}
 	if r.IntN(4) == 0 {
 		c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 	}
@@ -39,7 +44,11 @@ func randomContainer(r *rand.Rand) corev1.Container {
 }
 
 func randomPod(r *rand.Rand) *corev1.Pod {
-	pod := &corev1.Pod{Status: corev1.PodStatus{Phase: oneOf(r, corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed)}}
+	pod := &corev1.Pod{
+		Status: corev1.PodStatus{
+			Phase: oneOf(r, corev1.PodPending, corev1.PodRunning, corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed),
+		},
+	}
 	for range r.IntN(3) + 1 {
 		c := randomContainer(r)
 		c.RestartPolicy = nil
@@ -52,7 +61,10 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 		pod.Spec.Overhead = corev1.ResourceList{"cpu": resource.MustParse("10m")}
 	}
 	if r.IntN(3) == 0 {
-		pod.Spec.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{"cpu": resource.MustParse("3")}, Limits: corev1.ResourceList{"memory": resource.MustParse("1Gi")}}
+		pod.Spec.Resources = &corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{"cpu": resource.MustParse("3")},
+			Limits:   corev1.ResourceList{"memory": resource.MustParse("1Gi")},
+		}
 	}
 	if r.IntN(4) == 0 {
 		at := metav1.NewTime(time.Now().Add(time.Duration(r.IntN(240)-120) * time.Minute))
@@ -62,7 +74,12 @@ func randomPod(r *rand.Rand) *corev1.Pod {
 }
 
 func randomService(r *rand.Rand) *corev1.Service {
-	s := &corev1.Service{Spec: corev1.ServiceSpec{Type: oneOf(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer, corev1.ServiceTypeExternalName)}}
+	s := &corev1.Service{
+		Spec: corev1.ServiceSpec{
+			Type: oneOf(r, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer,
+				corev1.ServiceTypeExternalName),
+		},
+	}
 	for range r.IntN(4) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{NodePort: oneOf(r, int32(0), 30000)})
 	}
@@ -92,12 +109,19 @@ func randomClaim(r *rand.Rand) *corev1.PersistentVolumeClaim {
 // TestUsage: what an object uses of a quota is what upstream's evaluators say.
 func TestUsage(t *testing.T) {
 	evaluators := map[schema.GroupResource]upstreamquota.Evaluator{}
-	for _, e := range []upstreamquota.Evaluator{core.NewPodEvaluator(nil, clock.RealClock{}), core.NewServiceEvaluator(nil), core.NewPersistentVolumeClaimEvaluator(nil)} {
+	for _, e := range []upstreamquota.Evaluator{
+		core.NewPodEvaluator(nil, clock.RealClock{}), core.NewServiceEvaluator(nil),
+		core.NewPersistentVolumeClaimEvaluator(nil),
+	} {
 		evaluators[e.GroupResource()] = e
 	}
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 30000 {
-		for of, obj := range map[schema.GroupResource]runtime.Object{{Resource: "pods"}: randomPod(r), {Resource: "services"}: randomService(r), {Resource: "persistentvolumeclaims"}: randomClaim(r)} {
+		for of, obj := range map[schema.GroupResource]runtime.Object{
+			{Resource: "pods"}:                   randomPod(r),
+			{Resource: "services"}:               randomService(r),
+			{Resource: "persistentvolumeclaims"}: randomClaim(r),
+		} {
 			want, err := evaluators[of].Usage(obj)
 			if err != nil {
 				t.Fatal(err)

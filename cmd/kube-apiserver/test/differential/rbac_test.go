@@ -36,7 +36,8 @@ type world struct {
 func newWorld() *world {
 	w := &world{index: rbac.NewIndex(), stores: map[string]cache.Indexer{}}
 	for _, kind := range []string{"Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding"} {
-		w.stores[kind] = cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		w.stores[kind] = cache.NewIndexer(cache.MetaNamespaceKeyFunc,
+			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
 	}
 	w.upstream = upstream.New(
 		&upstream.RoleGetter{Lister: rbaclisters.NewRoleLister(w.stores["Role"])},
@@ -71,20 +72,25 @@ func (w *world) delete(obj any) {
 
 // Few values, so that they meet; among them those that mean something and those that nearly do.
 var (
-	names      = []string{"", "a", "a", "a", "b", "*", "system:masters", "system:serviceaccount:ns1:sa", "system:serviceaccount:ns2:sa", "system:serviceaccount::sa", "system:serviceaccount:ns1:"}
+	names = []string{
+		"", "a", "a", "a", "b", "*", "system:masters", "system:serviceaccount:ns1:sa", "system:serviceaccount:ns2:sa",
+		"system:serviceaccount::sa", "system:serviceaccount:ns1:",
+	}
 	groups     = []string{"", "g1", "g1", "g2", "system:authenticated", "*"}
 	namespaces = []string{"", "ns1", "ns2"}
 	accounts   = []string{"sa", "", "a"}
 	verbs      = []string{"get", "get", "get", "list", "create", "*", "", "GET", "impersonate"}
 	apiGroups  = []string{"", "apps", "*", "rbac.authorization.k8s.io"}
-	resources  = []string{"pods", "pods/log", "*", "*/log", "*/", "deployments", "", "pods/", "/log", "*/scale", "pods/log/x", "*pods"}
-	plain      = []string{"pods", "pods", "pods", "deployments", "", "pods/log", "*", "scale"}
-	subs       = []string{"", "", "", "log", "scale", "*", "log/x"}
-	objects    = []string{"", "x", "y", "*"}
-	paths      = []string{"/", "/healthz", "/healthz/*", "*", "/api*", "/apis/x", "", "/healthz/ping", "/**", "/heal*thz"}
-	roleNames  = []string{"r1", "r2", "r3", "r1", "r2", "r3", "missing"}
-	refKinds   = []string{"ClusterRole", "ClusterRole", "Role", "Role", "Other", ""}
-	kinds      = []string{"User", "User", "Group", "Group", "ServiceAccount", "user", ""}
+	resources  = []string{
+		"pods", "pods/log", "*", "*/log", "*/", "deployments", "", "pods/", "/log", "*/scale", "pods/log/x", "*pods",
+	}
+	plain     = []string{"pods", "pods", "pods", "deployments", "", "pods/log", "*", "scale"}
+	subs      = []string{"", "", "", "log", "scale", "*", "log/x"}
+	objects   = []string{"", "x", "y", "*"}
+	paths     = []string{"/", "/healthz", "/healthz/*", "*", "/api*", "/apis/x", "", "/healthz/ping", "/**", "/heal*thz"}
+	roleNames = []string{"r1", "r2", "r3", "r1", "r2", "r3", "missing"}
+	refKinds  = []string{"ClusterRole", "ClusterRole", "Role", "Role", "Other", ""}
+	kinds     = []string{"User", "User", "Group", "Group", "ServiceAccount", "user", ""}
 )
 
 func pick[T any](r *rand.Rand, of []T) T { return of[r.IntN(len(of))] }
@@ -100,7 +106,8 @@ func some[T any](r *rand.Rand, of []T) []T {
 func randomRules(r *rand.Rand) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for range r.IntN(4) {
-		rules = append(rules, rbacv1.PolicyRule{Verbs: some(r, verbs), APIGroups: some(r, apiGroups), Resources: some(r, resources)})
+		rules = append(rules,
+			rbacv1.PolicyRule{Verbs: some(r, verbs), APIGroups: some(r, apiGroups), Resources: some(r, resources)})
 		last := &rules[len(rules)-1]
 		if r.IntN(3) == 0 {
 			last.ResourceNames = some(r, objects)
@@ -159,7 +166,8 @@ func randomRequest(r *rand.Rand) authorizer.AttributesRecord {
 		a.Path = pick(r, paths)
 		return a
 	}
-	a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource, a.Name = true, pick(r, apiGroups), pick(r, plain), pick(r, subs), pick(r, objects)
+	a.ResourceRequest, a.APIGroup, a.Resource, a.Subresource, a.Name = true, pick(r, apiGroups), pick(r, plain),
+		pick(r, subs), pick(r, objects)
 	return a
 }
 
@@ -231,7 +239,8 @@ func (w *world) aimed(r *rand.Rand) authorizer.AttributesRecord {
 }
 
 // allowedForm is the form of upstream's reasons: which of several bindings it names depends on its luck.
-var allowedForm = regexp.MustCompile(`^RBAC: allowed by (Cluster)?RoleBinding "[^"]*" of (Cluster)?Role "[^"]*" to (User|Group|ServiceAccount) "[^"]*"$`)
+var allowedForm = regexp.MustCompile(`^RBAC: allowed by (Cluster)?RoleBinding "[^"]*" of (Cluster)?Role "[^"]*" to ` +
+	`(User|Group|ServiceAccount) "[^"]*"$`)
 
 // reasonSet is a reason whose parts stand in no order.
 func reasonSet(reason string) []string {
@@ -304,7 +313,8 @@ func compareRules(t *testing.T, w *world, u user.Info, namespace string) {
 		slices.Sort(out)
 		return out
 	}
-	if got, want := text(gotR, gotP), text(wantR, wantP); !slices.Equal(got, want) || gotI != wantI || (gotErr == nil) != (wantErr == nil) {
+	if got, want := text(gotR, gotP), text(wantR, wantP); !slices.Equal(got, want) || gotI != wantI ||
+		(gotErr == nil) != (wantErr == nil) {
 		t.Fatalf("RulesFor(%v, %q) = %v, %v, %v; upstream %v, %v, %v", u, namespace, got, gotI, gotErr, want, wantI, wantErr)
 	}
 }

@@ -32,7 +32,8 @@ import (
 // benched returns a server and acme's client of it.
 func benched(b *testing.B, dir string) (*localserver.Server, *http.Client) {
 	b.Helper()
-	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir, withoutWorkloads, "--unsafe-no-fsync")
+	s, err := localserver.Start(context.Background(), filepath.Join(os.Getenv("KUBETENANT_BIN"), "kubetenant-local"), dir,
+		withoutWorkloads, "--unsafe-no-fsync")
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -159,7 +160,8 @@ func serverIssuer(b *testing.B, s *localserver.Server) pkix.Name {
 
 // BenchmarkLargeIdentities: what 400 tokens whose service answers with 120,000 groups leave in the server's memory.
 func BenchmarkLargeIdentities(b *testing.B) {
-	answer := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"authenticated":true,"user":{"username":"alice","groups":[` +
+	answer := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview",` +
+		`"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`)
 	service := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -172,14 +174,20 @@ func BenchmarkLargeIdentities(b *testing.B) {
 	kubeconfig.AuthInfos["u"] = &clientcmdapi.AuthInfo{}
 	kubeconfig.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	kubeconfig.CurrentContext = "x"
-	err := errors.Join(clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "service")), os.WriteFile(filepath.Join(dir, "tenancy.yaml"),
-		[]byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n"+
-			"  - { name: partner, tenants: [acme], webhook: { kubeConfigFile: service, match: { prefix: \"partner-\" }, tenant: { value: acme } } }\n"), 0o600))
+	err := errors.Join(clientcmd.WriteToFile(*kubeconfig, filepath.Join(dir, "service")),
+		os.WriteFile(filepath.Join(dir, "tenancy.yaml"),
+			[]byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n"+
+				"  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n"+
+				"  - { name: partner, tenants: [acme], webhook: { kubeConfigFile: service, match: { prefix: \"partner-\" }, "+
+				"tenant: { value: acme } } }\n"), 0o600))
 	if err != nil {
 		b.Fatal(err)
 	}
 	s, _ := benched(b, dir)
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, MaxIdleConnsPerHost: 16} // #nosec G402 -- of a test
+	transport := &http.Transport{
+		TLSClientConfig:     &tls.Config{InsecureSkipVerify: true},
+		MaxIdleConnsPerHost: 16,
+	} // #nosec G402 -- of a test
 	c := &http.Client{Transport: transport}
 	ask := func(token string) int {
 		req, err := http.NewRequestWithContext(b.Context(), http.MethodGet, s.URL+"/version", http.NoBody)

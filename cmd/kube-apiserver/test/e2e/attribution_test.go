@@ -114,8 +114,10 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	if err := check("ReplicaSet", &first.Items[0], human); err != nil {
 		t.Error(err)
 	}
-	patch := []byte(`{"metadata":{"annotations":{"note":"x"}},"spec":{"template":{"spec":{"containers":[{"name":"c","image":"j"}]}}}}`)
-	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	patch := []byte(`{"metadata":{"annotations":{"note":"x"}},"spec":{"template":{"spec":{"containers":[{"name":"c",` +
+		`"image":"j"}]}}}}`)
+	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
@@ -126,7 +128,8 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	})
 	// Back again: the controller counts on only where nothing else is left to do.
 	patch = []byte(`{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"i"}]}}}}`)
-	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := acme.AppsV1().Deployments("acme--web").Patch(t.Context(), "web", types.StrategicMergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
@@ -167,13 +170,17 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 		Groups:   []string{"tenant:acme"},
 		Extra:    map[string][]string{tenant.ExtraKey: {"acme"}},
 	}
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: mallory, namespace: acme--web }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }, subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory } ] }`)
+	apply(t, s,
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: mallory, namespace: acme--web }, `+
+			`roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit }, `+
+			`subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory } ] }`)
 	var lied *corev1.Pod
 	waittest.Until(t, func() error {
 		lied, err = client(t, mallory).CoreV1().Pods("acme--web").Create(t.Context(), liar, metav1.CreateOptions{})
 		return err
 	})
-	if value, has := lied.Annotations[tenant.OnBehalfOfAnnotation]; has || !strings.Contains(lied.Annotations[tenant.WorkloadUserAnnotation], "mallory") {
+	if value, has := lied.Annotations[tenant.OnBehalfOfAnnotation]; has ||
+		!strings.Contains(lied.Annotations[tenant.WorkloadUserAnnotation], "mallory") {
 		t.Errorf("mallory's pod is on behalf of %s for %s", value, lied.Annotations[tenant.WorkloadUserAnnotation])
 	}
 	// The garbage collector goes after what is left.

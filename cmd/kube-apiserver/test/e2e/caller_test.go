@@ -44,7 +44,11 @@ func newCaller(url, kubeconfig string) (*caller, error) {
 		return nil, err
 	}
 	admin, err := tls.X509KeyPair(config.CertData, config.KeyData)
-	return &caller{url: url, admin: &admin, byCert: map[*tls.Certificate]*http.Client{&admin: clientWith(&admin), nil: clientWith(nil)}}, err
+	return &caller{
+		url:    url,
+		admin:  &admin,
+		byCert: map[*tls.Certificate]*http.Client{&admin: clientWith(&admin), nil: clientWith(nil)},
+	}, err
 }
 
 func clientWith(certificate *tls.Certificate) *http.Client {
@@ -57,7 +61,9 @@ func clientWith(certificate *tls.Certificate) *http.Client {
 }
 
 // send sends one request.
-func (c *caller) send(ctx context.Context, method, path string, body []byte, h http.Header, certificate *tls.Certificate) (answer, error) {
+func (c *caller) send(
+	ctx context.Context, method, path string, body []byte, h http.Header, certificate *tls.Certificate,
+) (answer, error) {
 	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
 	if err != nil {
 		return answer{}, err

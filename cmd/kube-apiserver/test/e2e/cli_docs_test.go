@@ -22,7 +22,8 @@ func stories() map[string][]string {
 		"README":         {"README.md"},
 		"kubectl-tenant": {"docs/kubectl-tenant.md", "docs/tasks/migrate-from-capsule.md"},
 		"tasks": {
-			"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md", "docs/tasks/share.md", "docs/tasks/why-not.md",
+			"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md",
+			"docs/tasks/share.md", "docs/tasks/why-not.md",
 			"docs/tasks/take-back.md", "docs/tasks/suspend.md", "docs/tasks/end-a-tenant.md", "docs/tasks/leave.md",
 		},
 	}
@@ -53,7 +54,8 @@ func TestCommandLinePages(t *testing.T) {
 			s := start(t, t.TempDir())
 			prepare(t, s)
 			waittest.Until(t, func() error { // by which the commands go
-				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName, "-n", "kube-system"); err != nil {
+				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName,
+					"-n", "kube-system"); err != nil {
 					return fmt.Errorf("the configuration is not published: %s", out)
 				}
 				return nil
@@ -73,7 +75,8 @@ func TestCommandLinePages(t *testing.T) {
 			if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
 				t.Fatal(err)
 			}
-			env := append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+			env := append(os.Environ(),
+				"PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
 				"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
 			for _, page := range pages {
 				checkPage(t, filepath.Join(root, page), dir, env)

@@ -120,7 +120,8 @@ func TestReplayOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	policy, audit := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking")
@@ -132,8 +133,10 @@ func TestReplayOfAServer(t *testing.T) {
 	for _, who := range []string{"admin", "acme", "globex"} {
 		for _, what := range []string{
 			"get pods -A", "get ns", "get ns kube-system", "get pods -n acme--web", "get secrets -n globex--shop", "get nodes",
-			"get storageclasses", "delete pod p -n acme--web", "get --raw /metrics", "get --raw /tenants/acme/api/v1/pods", "get --raw /tenants/globex/api/v1/namespaces",
-			"auth can-i list pods", "get pods -n acme--web --as bob --as-group tenant:globex", "get pods -n acme--web --as system:serviceaccount:acme--web:default",
+			"get storageclasses", "delete pod p -n acme--web", "get --raw /metrics", "get --raw /tenants/acme/api/v1/pods",
+			"get --raw /tenants/globex/api/v1/namespaces",
+			"auth can-i list pods", "get pods -n acme--web --as bob --as-group tenant:globex",
+			"get pods -n acme--web --as system:serviceaccount:acme--web:default",
 			"get cm -A -l kubetenant.dev/tenant=globex", "api-resources", "get clusterroles",
 		} {
 			_, _ = kubectl(t, s, who, strings.Fields(what)...) // allowed or denied: that is the point
@@ -159,7 +162,8 @@ func TestReplayOfAServer(t *testing.T) {
 	if err := os.WriteFile(dump, []byte(cluster+"\n---\n"+namespaced), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "replay", log, "--config", filepath.Join(dir, "tenancy.yaml"), "--objects", dump).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "replay", log, "--config",
+		filepath.Join(dir, "tenancy.yaml"), "--objects", dump).CombinedOutput()
 	if err != nil {
 		t.Errorf("replay = %v\n%s", err, out)
 	}

@@ -166,7 +166,8 @@ func command(t *testing.T, s *localserver.Server, program string, args ...string
 	defer cancel()
 	cmd := exec.CommandContext(ctx, program, args...)
 	home := filepath.Join(filepath.Dir(s.Kubeconfig("acme")), "home")
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("acme"), "HOME="+home, "XDG_CONFIG_HOME=", "XDG_CACHE_HOME=", "XDG_DATA_HOME=")
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("acme"), "HOME="+home, "XDG_CONFIG_HOME=",
+		"XDG_CACHE_HOME=", "XDG_DATA_HOME=")
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -226,7 +227,8 @@ func releaseByHelm(t *testing.T, b *both) {
 		"upgrade --install other CHART -n acme--other --create-namespace --dry-run=server",
 		"rollback web 1 -n acme--helm", "rollback web 2 -n acme--helm",
 		"uninstall web -n acme--helm", "uninstall web -n acme--helm", "uninstall web -n acme--helm --ignore-not-found",
-		"upgrade --install web CHART -n acme--helm", "uninstall web -n acme--helm --keep-history", "rollback web 1 -n acme--helm",
+		"upgrade --install web CHART -n acme--helm", "uninstall web -n acme--helm --keep-history",
+		"rollback web 1 -n acme--helm",
 		"install web CHART -n globex--shop", "install web CHART -n nowhere --create-namespace",
 	} {
 		b.same(line, func(s *localserver.Server) string {
@@ -310,7 +312,8 @@ func sweepAll(t *testing.T, b *both) {
 		}
 	}
 	waittest.Until(t, func() error { // the sweep that labels older objects is over
-		_, err := clients[b.tenancy].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).List(t.Context(), metav1.ListOptions{})
+		_, err := clients[b.tenancy].Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).
+			List(t.Context(), metav1.ListOptions{})
 		return err
 	})
 	for _, list := range lists[b.vanilla] {
@@ -337,7 +340,8 @@ func sweepAll(t *testing.T, b *both) {
 						name = "acme--none"
 					}
 					b.same(fmt.Sprintf("%s %s %s in %q", verb, list.GroupVersion, r.Name, place), func(s *localserver.Server) string {
-						return status(sweep(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place), gv.WithKind(r.Kind), verb, name, sub))
+						return status(sweep(t.Context(), clients[s].Resource(gv.WithResource(resource)).Namespace(place),
+							gv.WithKind(r.Kind), verb, name, sub))
 					})
 				}
 			}
@@ -347,7 +351,9 @@ func sweepAll(t *testing.T, b *both) {
 }
 
 // sweep asks for one verb and changes nothing.
-func sweep(ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVersionKind, verb, name, subresource string) error {
+func sweep(
+	ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVersionKind, verb, name, subresource string,
+) error {
 	object := &unstructured.Unstructured{Object: map[string]any{}}
 	object.SetGroupVersionKind(kind)
 	object.SetName(name)
@@ -373,7 +379,8 @@ func sweep(ctx context.Context, c dynamic.ResourceInterface, kind schema.GroupVe
 		object.SetResourceVersion("1")
 		_, err = c.Update(ctx, object, metav1.UpdateOptions{DryRun: dry}, subs...)
 	case "patch":
-		_, err = c.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{DryRun: dry}, subs...)
+		_, err = c.Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`),
+			metav1.PatchOptions{DryRun: dry}, subs...)
 	case "delete":
 		err = c.Delete(ctx, name, metav1.DeleteOptions{DryRun: dry}, subs...)
 	case "deletecollection":
@@ -391,7 +398,8 @@ func TestClientsInformers(t *testing.T) {
 func informAll(t *testing.T, b *both) {
 	t.Helper()
 	for resource, kinds := range map[string]string{
-		"v1":                           "configmaps secrets pods services serviceaccounts persistentvolumeclaims replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
+		"v1": "configmaps secrets pods services serviceaccounts persistentvolumeclaims " +
+			"replicationcontrollers limitranges resourcequotas events endpoints podtemplates",
 		"apps/v1":                      "deployments replicasets statefulsets daemonsets controllerrevisions",
 		"batch/v1":                     "jobs cronjobs",
 		"networking.k8s.io/v1":         "ingresses networkpolicies",
@@ -407,11 +415,15 @@ func informAll(t *testing.T, b *both) {
 			t.Fatal(err)
 		}
 		for _, kind := range strings.Fields(kinds) {
-			b.same("an informer of "+kind+" in "+resource, func(s *localserver.Server) string { return inform(t, s, gv.WithResource(kind)) })
+			b.same("an informer of "+kind+" in "+resource, func(s *localserver.Server) string {
+				return inform(t, s, gv.WithResource(kind))
+			})
 		}
 	}
 	for name, ask := range map[string]func(all, own dynamic.ResourceInterface) error{
-		"list the first page":  func(all, _ dynamic.ResourceInterface) error { return list(t, all, metav1.ListOptions{Limit: 1}) },
+		"list the first page": func(all, _ dynamic.ResourceInterface) error {
+			return list(t, all, metav1.ListOptions{Limit: 1})
+		},
 		"list page after page": func(all, _ dynamic.ResourceInterface) error { return pages(t, all) },
 		"list a page of nonsense": func(all, _ dynamic.ResourceInterface) error {
 			return list(t, all, metav1.ListOptions{Limit: 1, Continue: "nonsense"})
@@ -422,8 +434,12 @@ func informAll(t *testing.T, b *both) {
 		"list any version": func(all, _ dynamic.ResourceInterface) error {
 			return list(t, all, metav1.ListOptions{ResourceVersion: "0"})
 		},
-		"watch any version":             func(all, own dynamic.ResourceInterface) error { return watchFrom(t, all, own, "0") },
-		"watch an old version":          func(all, own dynamic.ResourceInterface) error { return watchFrom(t, all, own, "1") },
+		"watch any version": func(all, own dynamic.ResourceInterface) error {
+			return watchFrom(t, all, own, "0")
+		},
+		"watch an old version": func(all, own dynamic.ResourceInterface) error {
+			return watchFrom(t, all, own, "1")
+		},
 		"watch from where a list ended": func(all, own dynamic.ResourceInterface) error { return goOn(t, all, own) },
 	} {
 		for _, namespace := range []string{"acme--web", ""} {
@@ -470,7 +486,9 @@ func watchFrom(t *testing.T, all, own dynamic.ResourceInterface, version string)
 		return err
 	}
 	defer w.Stop()
-	made := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"generateName": "later-"}}}
+	made := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"generateName": "later-"}},
+	}
 	if made, err = own.Create(t.Context(), made, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -543,7 +561,8 @@ type requests struct {
 
 func (r *requests) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
-		if !strings.Contains(req.URL.Path, "/leases/") && !strings.Contains(req.URL.Path, "/events") && req.URL.Query().Get("watch") == "" {
+		if !strings.Contains(req.URL.Path, "/leases/") && !strings.Contains(req.URL.Path, "/events") &&
+			req.URL.Query().Get("watch") == "" {
 			r.mu.Lock()
 			r.by[req.Method]++
 			r.mu.Unlock()
@@ -571,7 +590,8 @@ func operateBoth(t *testing.T, b *both) {
 		cost[s] = [2]int{reconciles, writes}
 		return said
 	})
-	for i, what := range []string{"reconciles", "writes"} { // some more or less is chance: how often the status came between
+	// some more or less is chance: how often the status came between
+	for i, what := range []string{"reconciles", "writes"} {
 		if is, was := cost[b.tenancy][i], cost[b.vanilla][i]; is > was+was/2+10 {
 			t.Errorf("%d %s, on upstream's server %d", is, what, was)
 		}
@@ -620,7 +640,9 @@ func operate(t *testing.T, s *localserver.Server) (said string, reconciles, writ
 				d.Spec.Selector = &metav1.LabelSelector{MatchLabels: labels}
 				d.Spec.Template = corev1.PodTemplateSpec{
 					ObjectMeta: metav1.ObjectMeta{Labels: labels}, // whole, as every operator writes it
-					Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}}},
+					Spec: corev1.PodSpec{
+						Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/app:" + app.Data["version"]}},
+					},
 				}
 				return ctrl.SetControllerReference(app, d, m.GetScheme())
 			})
@@ -737,8 +759,10 @@ func TestClientsExamples(t *testing.T) {
 			t.Fatal(out)
 		}
 	}
-	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: globex--shop, labels: {kubetenant.dev/tenant: globex}}}")
-	const operator, ci, gitops = "system:serviceaccount:acme--operators:apps", "system:serviceaccount:acme--ci:deploy", "system:serviceaccount:acme--gitops:sync"
+	apply(t, s,
+		"{apiVersion: v1, kind: Namespace, metadata: {name: globex--shop, labels: {kubetenant.dev/tenant: globex}}}")
+	const operator, ci, gitops = "system:serviceaccount:acme--operators:apps", "system:serviceaccount:acme--ci:deploy",
+		"system:serviceaccount:acme--gitops:sync"
 	for _, c := range []struct{ account, args, want string }{
 		{operator, "get configmaps -A", "ok"},
 		{operator, "get deployments -A", "ok"},
@@ -757,7 +781,8 @@ func TestClientsExamples(t *testing.T) {
 		{gitops, "get configmaps -n globex--shop", "failed: Forbidden"},
 	} {
 		waittest.Until(t, func() error { // bindings and labels of older objects count after a moment
-			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
+			cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
+				append([]string{"--kubeconfig", s.Kubeconfig("admin"), "--as", c.account}, strings.Fields(c.args)...)...)
 			var stdout, stderr bytes.Buffer
 			cmd.Stdout, cmd.Stderr = &stdout, &stderr
 			err := cmd.Run()

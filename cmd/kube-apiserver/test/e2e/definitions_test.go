@@ -65,7 +65,8 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+name+` },
   spec: { id: `+name+`, deletionPolicy: Orphan, memberRoles: [ view ], namespaces: { max: 3 } } }`)
 	}
-	const reasons = `jsonpath={.status.conditions[?(@.type=="Ready")].reason} {.status.conditions[?(@.type=="Prepared")].reason}`
+	const reasons = `jsonpath={.status.conditions[?(@.type=="Ready")].reason} ` +
+		`{.status.conditions[?(@.type=="Prepared")].reason}`
 	says := func(want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
@@ -90,7 +91,8 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 		}
 		return nil
 	})
-	events := do("get", "events", "-n", "default", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
+	events := do("get", "events", "-n", "default", "-o",
+		`jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
 	for _, resource := range gone {
 		if !strings.Contains(events, "DefinitionMissing "+resource+".kubetenant.dev\n") {
 			t.Errorf("no event names %s:\n%s", resource, events)

@@ -42,7 +42,8 @@ func delegateReviews(t *testing.T, s *localserver.Server) {
 func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	for _, namespace := range []string{"acme--web", "globex--shop"} {
-		if _, err := admin.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "robot", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+		if _, err := admin.CoreV1().ServiceAccounts(namespace).Get(t.Context(),
+			"robot", metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			account(t, admin, namespace)
 		}
 	}
@@ -54,10 +55,15 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), delegator, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	own, others := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{}), request(t, admin, "globex--shop", authenticationv1.TokenRequestSpec{})
+	own, others := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{}),
+		request(t, admin, "globex--shop", authenticationv1.TokenRequestSpec{})
 	robot := client(t, withToken(config(t, s, "acme"), own))
 	none := wait.Backoff{Steps: 1}
-	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{TokenAccessReviewClient: robot.AuthenticationV1(), WebhookRetryBackoff: &none, TokenAccessReviewTimeout: 10 * time.Second}.New()
+	who, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+		TokenAccessReviewClient:  robot.AuthenticationV1(),
+		WebhookRetryBackoff:      &none,
+		TokenAccessReviewTimeout: 10 * time.Second,
+	}.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,11 +133,13 @@ func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	}
 	// Without a role of the cluster's nobody is answered.
 	carol := client(t, config(t, s, "globex"))
-	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})
-	_, also := carol.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:                  "x",
-		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"},
-	}}, metav1.CreateOptions{})
+	_, err = carol.AuthenticationV1().TokenReviews().Create(t.Context(),
+		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: others}}, metav1.CreateOptions{})
+	_, also := carol.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:                  "x",
+			NonResourceAttributes: &authorizationv1.NonResourceAttributes{Verb: "get", Path: "/api"},
+		}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) || !apierrors.IsForbidden(also) {
 		t.Errorf("without a role: %v", errors.Join(err, also))
 	}

@@ -54,7 +54,11 @@ type place struct {
 
 func (g governed) places() []place {
 	annotations := []string{"metadata", "annotations"}
-	out := []place{{tenant.CreatorAnnotation, annotations}, {tenant.OnBehalfOfAnnotation, annotations}, {tenant.Label, []string{"metadata", "labels"}}}
+	out := []place{
+		{tenant.CreatorAnnotation, annotations},
+		{tenant.OnBehalfOfAnnotation, annotations},
+		{tenant.Label, []string{"metadata", "labels"}},
+	}
 	if g.application {
 		out = append(out, place{tenant.IdentityAnnotation, annotations})
 	}
@@ -87,12 +91,40 @@ func governedKinds() []governed {
 	return []governed{
 		{"ConfigMap", core("configmaps"), map[string]any{"data": map[string]any{"k": "v"}}, nil, nil, false},
 		{"Widget", widgets, spec(map[string]any{"n": int64(1)}), nil, []string{"status"}, true},
-		{"Farm", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, spec(map[string]any{"template": template(nil)}), inSpec, []string{"status"}, false},
+		{
+			"Farm",
+			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"},
+			spec(map[string]any{"template": template(nil)}),
+			inSpec,
+			[]string{"status"},
+			false,
+		},
 		{"Pod", core("pods"), spec(pod), []string{}, []string{"status", "ephemeralcontainers", "resize"}, false},
 		{"PodTemplate", core("podtemplates"), map[string]any{"template": template(nil)}, []string{"template"}, nil, false},
-		{"ReplicationController", core("replicationcontrollers"), spec(map[string]any{"replicas": int64(0), "selector": map[string]any{"app": "x"}, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
-		{"Deployment", apps("deployments"), spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
-		{"ReplicaSet", apps("replicasets"), spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}), inSpec, []string{"status", "scale"}, false},
+		{
+			"ReplicationController",
+			core("replicationcontrollers"),
+			spec(map[string]any{"replicas": int64(0), "selector": map[string]any{"app": "x"}, "template": template(nil)}),
+			inSpec,
+			[]string{"status", "scale"},
+			false,
+		},
+		{
+			"Deployment",
+			apps("deployments"),
+			spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}),
+			inSpec,
+			[]string{"status", "scale"},
+			false,
+		},
+		{
+			"ReplicaSet",
+			apps("replicasets"),
+			spec(map[string]any{"replicas": int64(0), "selector": selector, "template": template(nil)}),
+			inSpec,
+			[]string{"status", "scale"},
+			false,
+		},
 		{
 			"StatefulSet",
 			apps("statefulsets"),
@@ -106,10 +138,30 @@ func governedKinds() []governed {
 			[]string{"status", "scale"},
 			false,
 		},
-		{"DaemonSet", apps("daemonsets"), spec(map[string]any{"selector": selector, "template": template(nil)}), inSpec, []string{"status"}, false},
-		{"Job", batch("jobs"), spec(map[string]any{"suspend": true, "template": template(never)}), inSpec, []string{"status"}, false},
 		{
-			"CronJob", batch("cronjobs"), spec(map[string]any{"suspend": true, "schedule": "0 0 1 1 *", "jobTemplate": map[string]any{"spec": map[string]any{"template": template(never)}}}),
+			"DaemonSet",
+			apps("daemonsets"),
+			spec(map[string]any{"selector": selector, "template": template(nil)}),
+			inSpec,
+			[]string{"status"},
+			false,
+		},
+		{
+			"Job",
+			batch("jobs"),
+			spec(map[string]any{"suspend": true, "template": template(never)}),
+			inSpec,
+			[]string{"status"},
+			false,
+		},
+		{
+			"CronJob",
+			batch("cronjobs"),
+			spec(map[string]any{
+				"suspend":     true,
+				"schedule":    "0 0 1 1 *",
+				"jobTemplate": map[string]any{"spec": map[string]any{"template": template(never)}},
+			}),
 			[]string{"spec", "jobTemplate", "spec", "template"},
 			[]string{"status"},
 			false,
@@ -166,7 +218,8 @@ func TestWebhookForgery(t *testing.T) {
 
 func testForgery(t *testing.T, authentication string, args ...string) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, authentication), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, authentication),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, dir, args...)
@@ -252,7 +305,8 @@ func (f *forger) creates(who string, g governed, p place) {
 		var err error
 		switch way {
 		case "apply", "apply with force":
-			got, err = f.in(who, g).Apply(f.t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "forger", Force: way != "apply"})
+			got, err = f.in(who, g).Apply(f.t.Context(), u.GetName(), u,
+				metav1.ApplyOptions{FieldManager: "forger", Force: way != "apply"})
 		case "dry run":
 			o.DryRun = []string{metav1.DryRunAll}
 			got, err = f.in(who, g).Create(f.t.Context(), u, o)
@@ -274,7 +328,8 @@ func (f *forger) creates(who string, g governed, p place) {
 		}
 		if way != "dry run" {
 			zero := int64(0)
-			if err := f.in("admin", g).Delete(f.t.Context(), got.GetName(), metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
+			if err := f.in("admin", g).Delete(f.t.Context(), got.GetName(),
+				metav1.DeleteOptions{GracePeriodSeconds: &zero}); err != nil {
 				f.t.Fatal(err)
 			}
 		}
@@ -330,10 +385,16 @@ func (f *forger) update(who string, g governed, p place, sub, way string, remove
 				f.t.Fatal(err)
 			}
 		}
-		got, err = client.Apply(f.t.Context(), "standing", u, metav1.ApplyOptions{FieldManager: "forger", Force: way == "force-apply", DryRun: dryRun}, subs...)
+		got, err = client.Apply(f.t.Context(), "standing", u,
+			metav1.ApplyOptions{FieldManager: "forger", Force: way == "force-apply", DryRun: dryRun}, subs...)
 	default:
-		kind := map[string]types.PatchType{"json-patch": types.JSONPatchType, "merge-patch": types.MergePatchType, "strategic": types.StrategicMergePatchType}[way]
-		got, err = client.Patch(f.t.Context(), "standing", kind, f.patch(at, p, way, remove), metav1.PatchOptions{DryRun: dryRun}, subs...)
+		kind := map[string]types.PatchType{
+			"json-patch":  types.JSONPatchType,
+			"merge-patch": types.MergePatchType,
+			"strategic":   types.StrategicMergePatchType,
+		}[way]
+		got, err = client.Patch(f.t.Context(), "standing", kind, f.patch(at, p, way, remove),
+			metav1.PatchOptions{DryRun: dryRun}, subs...)
 	}
 	f.tried++
 	if err != nil {
@@ -401,7 +462,8 @@ func (f *forger) others() {
 				u := &unstructured.Unstructured{Object: body}
 				u = u.DeepCopy()
 				u.SetName("standing")
-				if err := unstructured.SetNestedField(u.Object, forgedValue(p), append(slices.Clone(p.path), p.key)...); err != nil {
+				if err := unstructured.SetNestedField(u.Object, forgedValue(p),
+					append(slices.Clone(p.path), p.key)...); err != nil {
 					f.t.Fatal(err)
 				}
 				sub := map[string]string{"Binding": "binding", "Eviction": "eviction"}[u.GetKind()]
@@ -419,7 +481,8 @@ func (f *forger) others() {
 	}
 	for _, g := range governedKinds() {
 		f.tried++
-		if err := f.in("acme", g).DeleteCollection(f.t.Context(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}, metav1.ListOptions{}); err != nil {
+		if err := f.in("acme", g).DeleteCollection(f.t.Context(), metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}},
+			metav1.ListOptions{}); err != nil {
 			f.refused++
 		}
 		for _, p := range g.places() {
@@ -439,7 +502,8 @@ func (f *forger) before(g governed, p place) string {
 
 // object makes one honestly, as the standing one was, and returns what is stored.
 func (f *forger) object(g governed) *unstructured.Unstructured {
-	u, err := f.in("acme", g).Create(f.t.Context(), g.object("honest"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	u, err := f.in("acme", g).Create(f.t.Context(), g.object("honest"),
+		metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -31,7 +31,8 @@ func TestGatewayChart(t *testing.T) {
 	template := func(more ...string) string {
 		return run(t, "helm", append([]string{"template", "gateway", gatewayChart, "-n", "kubetenant-system"}, more...)...)
 	}
-	if rendered, want := objects(t, template("--set", "image="+image)), objects(t, string(data)); !slices.Equal(rendered, want) {
+	if rendered, want := objects(t, template("--set", "image="+image)), objects(t, string(data)); !slices.Equal(rendered,
+		want) {
 		t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(rendered, "\n"), strings.Join(want, "\n"))
 	}
 	values := filepath.Join(dir, "values.yaml")
@@ -53,8 +54,11 @@ labels: { team: platform }
 	}
 	set := strings.Join(objects(t, template("-f", values)), "\n")
 	for _, want := range []string{
-		`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=192.0.2.10"`, `"value":"http://proxy.example.com"`, `{"emptyDir":{},"name":"audit"}`, `{"mountPath":"/audit","name":"audit"}`,
-		`"secretName":"other"`, `"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/gateway"`, `"externalTrafficPolicy":"Local"`, `"type":"LoadBalancer"`, `"loadBalancerSourceRanges":["203.0.113.0/24"]`, `"from":[{"ipBlock":{"cidr":"203.0.113.0/24"}}],"ports":[{"port":"https"}]`,
+		`"replicas":3`, `"--memory-limit=2Gi","--proxy-protocol-from=192.0.2.10"`, `"value":"http://proxy.example.com"`,
+		`{"emptyDir":{},"name":"audit"}`, `{"mountPath":"/audit","name":"audit"}`,
+		`"secretName":"other"`, `"eks.amazonaws.com/role-arn":"arn:aws:iam::1:role/gateway"`,
+		`"externalTrafficPolicy":"Local"`, `"type":"LoadBalancer"`, `"loadBalancerSourceRanges":["203.0.113.0/24"]`,
+		`"from":[{"ipBlock":{"cidr":"203.0.113.0/24"}}],"ports":[{"port":"https"}]`,
 		`"nodeSelector":{"pool":"edge"}`, `"team":"platform"`,
 	} {
 		if !strings.Contains(set, want) {
@@ -66,7 +70,12 @@ labels: { team: platform }
 	if err := os.WriteFile(file, []byte(template("-f", values)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"create", "namespace", "kubetenant-system"}, {"apply", "--validate=strict", "-f", filepath.Join(out, "gateway.yaml")}, {"apply", "--validate=strict", "-f", file}, {"apply", "--validate=strict", "-f", filepath.Join(out, "clusters")}} {
+	for _, args := range [][]string{
+		{"create", "namespace", "kubetenant-system"},
+		{"apply", "--validate=strict", "-f", filepath.Join(out, "gateway.yaml")},
+		{"apply", "--validate=strict", "-f", file},
+		{"apply", "--validate=strict", "-f", filepath.Join(out, "clusters")},
+	} {
 		if said, err := kubectl(t, s, "admin", args...); err != nil {
 			t.Errorf("%v: %s", args, said)
 		}
@@ -79,7 +88,8 @@ labels: { team: platform }
 		"extraArgs[0]=serve":                "at '/extraArgs/0'",
 		`labels.app\.kubernetes\.io/name=x`: "invalid propertyName 'app.kubernetes.io/name'",
 	} {
-		if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x", "--set", wrong).CombinedOutput(); err == nil || !bytes.Contains(said, []byte(at)) {
+		if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", gatewayChart, "--set", "image=x",
+			"--set", wrong).CombinedOutput(); err == nil || !bytes.Contains(said, []byte(at)) {
 			t.Errorf("%s: %v\n%s", wrong, err, said)
 		}
 	}

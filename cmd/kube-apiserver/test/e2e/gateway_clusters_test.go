@@ -26,7 +26,9 @@ import (
 // contextOf returns a client configuration of a context in the kubeconfig of tenant acme.
 func contextOf(t *testing.T, s *localserver.Server, context string) *rest.Config {
 	t.Helper()
-	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{ExplicitPath: s.Kubeconfig("acme")},
+	c, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(&clientcmd.ClientConfigLoadingRules{
+		ExplicitPath: s.Kubeconfig("acme"),
+	},
 		&clientcmd.ConfigOverrides{CurrentContext: context}).ClientConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -40,25 +42,32 @@ func TestGatewayClusters(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--gateway", "--clusters", "2")
 	prepare(t, s)
-	if out, err := kubectl(t, s, "admin", "--context", "admin@local-2", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
+	if out, err := kubectl(t, s, "admin", "--context", "admin@local-2", "apply", "-f",
+		"../../../../examples/manifests/tenants.yaml"); err != nil {
 		t.Fatal(out)
 	}
 	second := client(t, contextOf(t, s, "acme@local-2"))
 	waittest.Until(t, func() error {
-		_, err := second.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--db"}}, metav1.CreateOptions{})
+		_, err := second.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--db"}}, metav1.CreateOptions{})
 		return err
 	})
 	t.Run("kubectl tenant clusters", func(t *testing.T) {
 		for _, context := range []string{"acme", "acme@local-2"} {
 			waittest.Until(t, func() error {
-				if out := tenantCommand(t, s, "acme", "clusters", "--context", context, "--no-headers"); strings.Join(strings.Fields(out), " ") != "local true v1.37.1 local-2 true v1.37.1" {
+				if out := tenantCommand(t, s, "acme", "clusters", "--context",
+					context, "--no-headers"); strings.Join(strings.Fields(out), " ") != "local true v1.37.1 local-2 true v1.37.1" {
 					return errors.New(out)
 				}
 				return nil
 			})
 		}
-		for name, want := range map[string]string{"acme": "gateway\n", "admin": "gateway (this is a cluster behind it, reached directly)\n"} {
-			if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).MatchString(out) {
+		for name, want := range map[string]string{
+			"acme":  "gateway\n",
+			"admin": "gateway (this is a cluster behind it, reached directly)\n",
+		} {
+			if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).
+				MatchString(out) {
 				t.Errorf("%s: %s", name, out)
 			}
 		}
@@ -75,7 +84,8 @@ func TestGatewayClusters(t *testing.T) {
 // tenantCommand runs a command of kubectl tenant, and returns what it says.
 func tenantCommand(t *testing.T, s *localserver.Server, name string, args ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), append(args, "--kubeconfig", s.Kubeconfig(name))...)
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
+		append(args, "--kubeconfig", s.Kubeconfig(name))...)
 	out, _ := cmd.CombinedOutput() // which says why
 	return string(out)
 }
@@ -84,27 +94,38 @@ func tenantCommand(t *testing.T, s *localserver.Server, name string, args ...str
 func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	gateway := strings.TrimSuffix(config(t, s, "acme").Host, "/")
 	path := filepath.Join(t.TempDir(), "alice.kubeconfig")
-	out := tenantCommand(t, s, "admin", "gen-kubeconfig", "--user", "alice", "--group", "admins", "--tenant", "acme", "--gateway", gateway,
+	out := tenantCommand(t, s, "admin", "gen-kubeconfig", "--user", "alice", "--group", "admins", "--tenant", "acme",
+		"--gateway", gateway,
 		"--gateway-ca", filepath.Join(s.Dir, "pki/ca.crt"), "--cluster", "local,local-2", "--out", path)
 	if !strings.Contains(out, `wrote context "alice/acme@local", "alice/acme@local-2"`) {
 		t.Fatal(out)
 	}
 	for _, cluster := range []string{"local", "local-2"} {
-		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", path, "--context", "alice/acme@"+cluster, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
-		if out, err := cmd.CombinedOutput(); err != nil || string(out) != `alice ["admins","tenant:acme","system:authenticated"]` {
+		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", path, "--context",
+			"alice/acme@"+cluster, "auth", "whoami", "-o", "jsonpath={.status.userInfo.username} {.status.userInfo.groups}")
+		if out, err := cmd.CombinedOutput(); err != nil ||
+			string(out) != `alice ["admins","tenant:acme","system:authenticated"]` {
 			t.Errorf("%s: %s", cluster, out)
 		}
 	}
 	for what, args := range map[string][]string{
-		"begins with https://":   {"--gateway", "http://x", "--cluster", "a", "--user", "u", "--tenant", "acme"},
-		"names no cluster":       {"--gateway", gateway + "/clusters/local", "--cluster", "a", "--user", "u", "--tenant", "acme"},
-		"lower-case DNS labels":  {"--gateway", gateway, "--cluster", "A", "--user", "u", "--tenant", "acme"},
-		"each once":              {"--gateway", gateway, "--cluster", "a,a", "--user", "u", "--tenant", "acme"},
-		"at its own cluster":     {"--gateway", gateway, "--cluster", "a,b", "--serviceaccount", "acme--web/default"},
-		"[cluster]":              {"--gateway", gateway, "--user", "u", "--tenant", "acme"},
-		"is about --gateway":     {"--gateway-ca", "x", "--user", "u", "--tenant", "acme"},
-		"no such file":           {"--gateway", gateway, "--cluster", "a", "--gateway-ca", "/nowhere", "--oidc", "--issuer-url", "https://i", "--client-id", "c", "--tenant", "acme"},
-		"current-context: oidc/": {"--gateway", gateway, "--cluster", "a", "--oidc", "--issuer-url", "https://i", "--client-id", "c", "--tenant", "acme"},
+		"begins with https://": {"--gateway", "http://x", "--cluster", "a", "--user", "u", "--tenant", "acme"},
+		"names no cluster": {
+			"--gateway", gateway + "/clusters/local", "--cluster", "a", "--user", "u", "--tenant", "acme",
+		},
+		"lower-case DNS labels": {"--gateway", gateway, "--cluster", "A", "--user", "u", "--tenant", "acme"},
+		"each once":             {"--gateway", gateway, "--cluster", "a,a", "--user", "u", "--tenant", "acme"},
+		"at its own cluster":    {"--gateway", gateway, "--cluster", "a,b", "--serviceaccount", "acme--web/default"},
+		"[cluster]":             {"--gateway", gateway, "--user", "u", "--tenant", "acme"},
+		"is about --gateway":    {"--gateway-ca", "x", "--user", "u", "--tenant", "acme"},
+		"no such file": {
+			"--gateway", gateway, "--cluster", "a", "--gateway-ca", "/nowhere", "--oidc", "--issuer-url", "https://i",
+			"--client-id", "c", "--tenant", "acme",
+		},
+		"current-context: oidc/": {
+			"--gateway", gateway, "--cluster", "a", "--oidc", "--issuer-url", "https://i", "--client-id", "c", "--tenant",
+			"acme",
+		},
 	} {
 		if out := tenantCommand(t, s, "admin", append([]string{"gen-kubeconfig"}, args...)...); !strings.Contains(out, what) {
 			t.Errorf("%s: %s", what, out)
@@ -114,15 +135,19 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 
 // severalAtOnce: commands about several clusters work through the gateway.
 func severalAtOnce(t *testing.T, s *localserver.Server) {
-	out := tenantCommand(t, s, "acme", "grant-privileges", "--context", "acme,acme@local-2", "--user", "bob", "--for-namespace", "acme--shared", "--create-namespace")
+	out := tenantCommand(t, s, "acme", "grant-privileges", "--context", "acme,acme@local-2", "--user", "bob",
+		"--for-namespace", "acme--shared", "--create-namespace")
 	for _, context := range []string{"acme", "acme@local-2"} {
-		bindings, err := client(t, contextOf(t, s, context)).RbacV1().RoleBindings("acme--shared").List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(bindings.Items) != 1 || bindings.Items[0].Subjects[0].Name != "bob" || !strings.Contains(out, context+":") {
+		bindings, err := client(t, contextOf(t, s, context)).RbacV1().RoleBindings("acme--shared").List(t.Context(),
+			metav1.ListOptions{})
+		if err != nil || len(bindings.Items) != 1 || bindings.Items[0].Subjects[0].Name != "bob" ||
+			!strings.Contains(out, context+":") {
 			t.Errorf("%s: %v, %v, of %s", context, bindings, err, out)
 		}
 	}
 	out = tenantCommand(t, s, "acme", "list-privileges", "--context", "acme,acme@local-2", "--no-headers")
-	if !strings.Contains(out, "acme@local-2") || !strings.Contains(out, "acme--db") || !strings.Contains(out, "acme--web") {
+	if !strings.Contains(out, "acme@local-2") || !strings.Contains(out, "acme--db") ||
+		!strings.Contains(out, "acme--web") {
 		t.Errorf("privileges: %s", out)
 	}
 }
@@ -133,10 +158,12 @@ func tokensAreOfOneCluster(t *testing.T, s *localserver.Server) {
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
 	there := contextOf(t, s, "acme@local-2")
-	if _, err := client(t, withToken(config(t, s, "acme"), token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
+	if _, err := client(t, withToken(config(t, s, "acme"), token)).AuthenticationV1().SelfSubjectReviews().
+		Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("at its own: %v", err)
 	}
-	if _, err := client(t, withToken(there, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); !apierrors.IsUnauthorized(err) {
+	if _, err := client(t, withToken(there, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("at the other: %v", err)
 	}
 }
@@ -157,7 +184,8 @@ func oneStandsStill(t *testing.T, s *localserver.Server) {
 	defer func() { _ = syscall.Kill(pid, syscall.SIGCONT) }()
 	first, second := client(t, config(t, s, "acme")), client(t, contextOf(t, s, "acme@local-2"))
 	reachable := func(want string) error {
-		if out := tenantCommand(t, s, "acme", "clusters", "--no-headers"); strings.Join(strings.Fields(out), " ") != "local true v1.37.1 local-2 "+want+" v1.37.1" {
+		if out := tenantCommand(t, s, "acme", "clusters", "--no-headers"); strings.Join(strings.Fields(out),
+			" ") != "local true v1.37.1 local-2 "+want+" v1.37.1" {
 			return errors.New(out)
 		}
 		return nil

@@ -41,7 +41,10 @@ gateway:
 func TestGatewayMirror(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"tenancy.yaml": mirrorTenancy, "tokens.csv": "mirror-token,mirror,u1,,,system\nalice-token,alice,u2,,,acme\nbob-token,bob,u3,,,globex\n"} {
+	for name, text := range map[string]string{
+		"tenancy.yaml": mirrorTenancy,
+		"tokens.csv":   "mirror-token,mirror,u1,,,system\nalice-token,alice,u2,,,acme\nbob-token,bob,u3,,,globex\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -50,12 +53,14 @@ func TestGatewayMirror(t *testing.T) {
 	prepare(t, s)
 	for _, context := range []string{"admin", "admin@local-2"} {
 		for _, file := range []string{"tenants.yaml", "mirror/cluster.yaml"} {
-			if out, err := kubectl(t, s, "admin", "--context", context, "apply", "-f", "../../../../examples/manifests/"+file); err != nil {
+			if out, err := kubectl(t, s, "admin", "--context", context, "apply", "-f",
+				"../../../../examples/manifests/"+file); err != nil {
 				t.Fatal(out)
 			}
 		}
 	}
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/mirrors.example.com"); err != nil {
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/mirrors.example.com"); err != nil {
 		t.Fatal(out)
 	}
 	log := runMirror(t, s)
@@ -65,7 +70,8 @@ func TestGatewayMirror(t *testing.T) {
 	}
 	alice, there := client(t, as("alice-token", "")), client(t, as("alice-token", "local-2"))
 	waittest.Until(t, func() error {
-		_, err := there.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web"}}, metav1.CreateOptions{})
+		_, err := there.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web"}}, metav1.CreateOptions{})
 		return err
 	})
 	mirror := func(token, namespace, name string) {
@@ -84,7 +90,9 @@ func TestGatewayMirror(t *testing.T) {
 			return err
 		})
 	}
-	if _, err := alice.CoreV1().ConfigMaps("acme--web").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"a": "b"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := alice.CoreV1().ConfigMaps("acme--web").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}, Data: map[string]string{"a": "b"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	mirror("alice-token", "acme--web", "settings")
@@ -94,14 +102,16 @@ func TestGatewayMirror(t *testing.T) {
 			said, _ := os.ReadFile(log)
 			return fmt.Errorf("%w: %s", err, said)
 		}
-		if got.Data["a"] != "b" || !strings.Contains(got.Annotations[tenant.CreatorAnnotation], "alice") || got.Labels[tenant.Label] != "acme" {
+		if got.Data["a"] != "b" || !strings.Contains(got.Annotations[tenant.CreatorAnnotation], "alice") ||
+			got.Labels[tenant.Label] != "acme" {
 			t.Errorf("it is %v by %v", got.Data, got.Annotations)
 		}
 		return nil
 	})
 	// One of another tenant's: what its owner may not do there is not done for him.
 	bob := client(t, as("bob-token", ""))
-	if _, err := bob.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := bob.CoreV1().ConfigMaps("globex--shop").Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	mirror("bob-token", "globex--shop", "settings") // a namespace that is not there
@@ -110,11 +120,13 @@ func TestGatewayMirror(t *testing.T) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		m, err := objects.Resource(mirrorsResource).Namespace("globex--shop").Get(t.Context(), "settings", metav1.GetOptions{})
+		m, err := objects.Resource(mirrorsResource).Namespace("globex--shop").Get(t.Context(),
+			"settings", metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
-		if said, _, _ := unstructured.NestedString(m.Object, "status", "message"); !strings.Contains(said, "write it to local-2") {
+		if said, _, _ := unstructured.NestedString(m.Object, "status", "message"); !strings.Contains(said,
+			"write it to local-2") {
 			return errors.New(said)
 		}
 		return nil

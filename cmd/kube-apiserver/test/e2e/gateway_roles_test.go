@@ -59,7 +59,8 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 	}
 	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme")), globex: globex}
 	closed := func() error {
-		if _, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+		if _, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(),
+			metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
 			return fmt.Errorf("without a grant: %w", err)
 		}
 		return nil
@@ -68,14 +69,17 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 		t.Error(err)
 	}
 	waittest.Until(t, func() error { // the right to grant comes a moment after its role
-		_, err := w.grants().Create(t.Context(), grantOf("read", []any{"get", "list", "watch"}, "configmaps", "podtemplates"), metav1.CreateOptions{})
+		_, err := w.grants().Create(t.Context(), grantOf("read", []any{"get", "list", "watch"}, "configmaps", "podtemplates"),
+			metav1.CreateOptions{})
 		return err
 	})
 	w.awaitReads(t, true)
-	if _, err := w.acme.CoreV1().PodTemplates("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "tenant boundary") {
+	if _, err := w.acme.CoreV1().PodTemplates("globex--shop").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) || strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("what is granted, and no role lets them: %v", err)
 	}
-	if _, err := w.acme.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+	if _, err := w.acme.CoreV1().Pods("globex--shop").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("what a role lets them, and nobody granted: %v", err)
 	}
 	open, err := w.acme.CoreV1().ConfigMaps("globex--shop").Watch(t.Context(), metav1.ListOptions{ResourceVersion: "0"})
@@ -100,10 +104,12 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 // constrained: with the roles of constrained impersonation alone (KEP-5284) tenants do at an unmodified server what they did before, and the
 // impersonator is nobody by the verb that has no bounds.
 func constrained(t *testing.T, s *localserver.Server, write func(name, text string)) {
-	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }", "gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
+	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }",
+		"gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)
 	write("constrained.yaml", tenancy)
 	out := filepath.Join(t.TempDir(), "out")
-	run(t, "kubetenant-gateway", "generate", "--config", filepath.Join(s.Dir, "constrained.yaml"), "--image", "example.com/kubetenant-gateway:1", "--out", out)
+	run(t, "kubetenant-gateway", "generate", "--config", filepath.Join(s.Dir, "constrained.yaml"), "--image",
+		"example.com/kubetenant-gateway:1", "--out", out)
 	roles, err := os.ReadFile(filepath.Join(out, "clusters", "local.yaml"))
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +140,8 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	admin, as := client(t, config(t, s, "admin")), rest.CopyConfig(alice)
 	as.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:acme--web:robot"}
 	waittest.Until(t, func() error { // until the gateway goes by the new configuration
-		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
+		if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(),
+			metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "cannot impersonate") {
 			return fmt.Errorf("as a service account: %w", err)
 		}
 		return nil
@@ -142,15 +149,16 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 	for verb, want := range map[string]bool{"impersonate": false, "impersonate:user-info": true} {
 		for _, group := range []string{"", "authentication.k8s.io"} {
 			waittest.Until(t, func() error { // until the role counts
-				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-					User: "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
-					ResourceAttributes: &authorizationv1.ResourceAttributes{
-						Verb:     verb,
-						Group:    group,
-						Resource: "users",
-						Name:     "alice",
-					},
-				}}, metav1.CreateOptions{})
+				review, err := admin.AuthorizationV1().SubjectAccessReviews().Create(t.Context(),
+					&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+						User: "system:serviceaccount:kubetenant-system:kubetenant-gateway-impersonator",
+						ResourceAttributes: &authorizationv1.ResourceAttributes{
+							Verb:     verb,
+							Group:    group,
+							Resource: "users",
+							Name:     "alice",
+						},
+					}}, metav1.CreateOptions{})
 				if err == nil && review.Status.Allowed != (want && group != "") {
 					err = fmt.Errorf("%s of users.%s: %+v", verb, group, review.Status)
 				}
@@ -186,11 +194,13 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 			t.Errorf("%s: %s: %s", method, resp.Status, text)
 		}
 	}
-	if _, err := acme.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+	if _, err := acme.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) ||
+		!strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("another tenant's namespace: %v", err)
 	}
 	as.Impersonate = rest.ImpersonationConfig{UserName: "bob"}
-	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil { // whom its role lets it be
+	// whom its role lets it be
+	if _, err := client(t, as).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {
 		t.Errorf("as another: %v", err)
 	}
 }
@@ -199,7 +209,9 @@ func constrained(t *testing.T, s *localserver.Server, write func(name, text stri
 func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 	maps := k.CoreV1().ConfigMaps("acme--web")
 	made := func(t *testing.T, name string) error {
-		_, err := maps.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name}}}, metav1.CreateOptions{})
+		_, err := maps.Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"of": name}}},
+			metav1.CreateOptions{})
 		return err
 	}
 	return map[string]func(*testing.T) error{
@@ -223,14 +235,17 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			if err := made(t, "c-update"); err != nil {
 				return err
 			}
-			_, err := maps.Update(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c-update"}, Data: map[string]string{"a": "b"}}, metav1.UpdateOptions{})
+			_, err := maps.Update(t.Context(),
+				&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c-update"}, Data: map[string]string{"a": "b"}},
+				metav1.UpdateOptions{})
 			return err
 		},
 		"patch": func(t *testing.T) error {
 			if err := made(t, "c-patch"); err != nil {
 				return err
 			}
-			_, err := maps.Patch(t.Context(), "c-patch", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+			_, err := maps.Patch(t.Context(), "c-patch", types.MergePatchType,
+				[]byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
 			return err
 		},
 		"delete": func(t *testing.T) error {
@@ -243,19 +258,22 @@ func verbsOf(k *kubernetes.Clientset) map[string]func(*testing.T) error {
 			if err := made(t, "c-collection"); err != nil {
 				return err
 			}
-			return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: "of=c-collection"})
+			return maps.DeleteCollection(t.Context(), metav1.DeleteOptions{},
+				metav1.ListOptions{LabelSelector: "of=c-collection"})
 		},
 		"create of a subresource": func(t *testing.T) error {
-			err := k.CoreV1().RESTClient().Post().Namespace("acme--web").Resource("pods").Name("none").SubResource("exec").Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
+			err := k.CoreV1().RESTClient().Post().Namespace("acme--web").Resource("pods").Name("none").SubResource("exec").
+				Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
 			return fmt.Errorf("exec: %w", err)
 		},
 		"a review of itself": func(t *testing.T) error {
-			review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-				ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "acme--web", Verb: "list", Resource: "pods"},
-			}}, metav1.CreateOptions{})
+			review, err := k.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(),
+				&authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+					ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: "acme--web", Verb: "list", Resource: "pods"},
+				}}, metav1.CreateOptions{})
 			if err == nil && !review.Status.Allowed {
 				err = fmt.Errorf("%+v", review.Status)
 			}

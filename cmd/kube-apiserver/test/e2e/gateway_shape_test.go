@@ -59,7 +59,9 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	switch {
 	case sc.Invalid != "":
 		return exceptGatewayConfigured
-	case slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.FrontProxy != nil }):
+	case slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool {
+		return s.FrontProxy != nil
+	}):
 		return exceptGatewayProxies
 	case c == nil && !slices.ContainsFunc(sc.Cases, func(c scenario.Case) bool { return c.Admit == nil }):
 		return exceptGatewayAdmission
@@ -72,13 +74,19 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	case len(c.Credential.Headers) > 0:
 		return exceptGatewayProxies
 	case c.Credential.User != nil && hasRetired(sc), // whose file dates no token
-		c.Request != nil && c.Request.Path != "" && sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow": // who has no tenant reviews nothing
+		// who has no tenant reviews nothing
+		c.Request != nil && c.Request.Path != "" &&
+			sc.Config.Authorization.RequireTenant == configv1alpha1.RequireTenantAlways && c.Expect.Decision == "allow":
 		return exceptGatewayNobody
-	case c.Credential.Anonymous, c.Credential.User != nil && recordOf(c.Credential.User) == nil, c.Credential.Impersonate != nil:
+	case c.Credential.Anonymous, c.Credential.User != nil && recordOf(c.Credential.User) == nil,
+		c.Credential.Impersonate != nil:
 		return exceptGatewayNobody
-	case c.Request != nil && (c.Request.LabelSelector != "" || c.Request.FieldSelector != "" || c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
+	case c.Request != nil &&
+		(c.Request.LabelSelector != "" || c.Request.FieldSelector != "" ||
+			c.Request.Namespace == "" && c.Request.Path == "" && c.Expect.Decision == "deny" && isOverAll(c.Request)):
 		return exceptGatewayLists
-	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"), sc.Delegate == scenario.DelegateRBAC && limitsBindings(sc),
+	case strings.Contains(c.Expect.Reason, "tenant grant"), strings.Contains(c.Expect.Reason, "tenant policy"),
+		sc.Delegate == scenario.DelegateRBAC && limitsBindings(sc),
 		sc.Config.Authorization.ABAC != nil && c.Expect.Decision == "allow", needsDerivedRights(sc, c):
 		return exceptGatewayCluster
 	case c.Request != nil && sc.Config.Authorization.DelegatedReviews:
@@ -95,7 +103,8 @@ func isOverAll(r *scenario.Request) bool {
 // limitsBindings reports whether a scenario has bindings that annotations limit, which the cluster's own evaluator does not know.
 func limitsBindings(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
-		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) || strings.Contains(string(o.Raw), tenant.ScopeAnnotation)
+		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) ||
+			strings.Contains(string(o.Raw), tenant.ScopeAnnotation)
 	})
 }
 
@@ -109,9 +118,12 @@ func hasRetired(sc *scenario.Scenario) bool {
 // recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user, uid, groups, tenant; nil where none can.
 func recordOf(u *scenario.UserCredential) []string {
 	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
-	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool { return g == user.AllAuthenticated || !id.IsZero() && g == id.Group() })
+	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool {
+		return g == user.AllAuthenticated || !id.IsZero() && g == id.Group()
+	})
 	reserved := func(name string) bool {
-		return name == "" || strings.HasPrefix(name, "system:") || strings.HasPrefix(name, tenant.GroupPrefix) || strings.ContainsAny(name, ",\"\n") || !tenant.IsWellFormed(name)
+		return name == "" || strings.HasPrefix(name, "system:") || strings.HasPrefix(name, tenant.GroupPrefix) ||
+			strings.ContainsAny(name, ",\"\n") || !tenant.IsWellFormed(name)
 	}
 	if err != nil || len(u.Extra) != 1 || reserved(u.Name) || slices.ContainsFunc(groups, reserved) {
 		return nil
@@ -121,13 +133,19 @@ func recordOf(u *scenario.UserCredential) []string {
 
 // flags are those of a server behind a gateway of the configuration at config.
 func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, error) {
-	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind", strings.Join(authorizersBehind(d), ",")}
+	args := []string{
+		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind",
+		strings.Join(authorizersBehind(d), ","),
+	}
 	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
 	policy := filepath.Join(dir, "abac.jsonl")
-	const ownReviews = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authorization.k8s.io","resource":"selfsubjectaccessreviews"}}` + "\n"
-	return append(args, "--", "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
+	const ownReviews = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
+		`"spec":{"group":"system:authenticated","apiGroup":"authorization.k8s.io","resource":"selfsubjectaccessreviews"}}` +
+		"\n"
+	return append(args, "--", "--authorization-policy-file="+policy),
+		os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
 }
 
 // tokenOf is the token of a user that is taken verbatim.
@@ -164,7 +182,11 @@ func prepareGateway(w *scenario.World, dir string) error {
 		authentication = map[string]any{}
 	}
 	sources, _ := authentication["sources"].([]any)
-	authentication["sources"] = append(sources, map[string]any{"name": "verbatim", "tenants": []any{"*", "system"}, "tokenFile": map[string]any{"path": "verbatim.csv", "defaultTenant": ""}})
+	authentication["sources"] = append(sources, map[string]any{
+		"name":      "verbatim",
+		"tenants":   []any{"*", "system"},
+		"tokenFile": map[string]any{"path": "verbatim.csv", "defaultTenant": ""},
+	})
 	settings["authentication"] = authentication
 	kubeconfig := func(name string) map[string]any {
 		return map[string]any{"kubeConfigFile": filepath.Join(dir, "kubetenant-gateway-"+name+".kubeconfig")}
@@ -245,7 +267,8 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 		return identity, err
 	}
 	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
-	a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
+	a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews",
+		[]byte(body), nil)
 	if err != nil {
 		return scenario.Authentication{}, err
 	}
@@ -253,7 +276,8 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	case identity.User == nil && a.code == http.StatusUnauthorized:
 		return identity, nil
 	case identity.User == nil:
-		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
+		return scenario.Authentication{},
+			fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
 	case a.code == http.StatusForbidden && !isCarried(identity.User):
 		return identity, nil // a name of the cluster's own, or no tenant: it is told, and goes nowhere
 	case a.code != http.StatusCreated:
@@ -266,7 +290,9 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 	u := review.Status.UserInfo
 	slices.Sort(u.Groups)
 	want := carriedGroups(identity.User)
-	if u.Username != identity.User.Name || !slices.Equal(u.Groups, want) || strings.Join(u.Extra[tenant.ExtraKey], " ") != strings.Join(identity.User.Extra[tenant.ExtraKey], " ") || len(u.Extra) != 1 {
+	if u.Username != identity.User.Name || !slices.Equal(u.Groups, want) ||
+		strings.Join(u.Extra[tenant.ExtraKey], " ") != strings.Join(identity.User.Extra[tenant.ExtraKey], " ") ||
+		len(u.Extra) != 1 {
 		return scenario.Authentication{}, fmt.Errorf("the cluster was told %+v of %+v", u, identity.User)
 	}
 	return identity, nil
@@ -290,7 +316,9 @@ func carriedGroups(u *scenario.User) []string {
 }
 
 // Authorize implements [scenario.Session] by a SelfSubjectAccessReview.
-func (s *gatewaySession) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
+func (s *gatewaySession) Authorize(
+	ctx context.Context, c *scenario.Credential, r *scenario.Request,
+) (scenario.Decision, error) {
 	review := authorizationv1.SelfSubjectAccessReview{}
 	review.APIVersion, review.Kind = "authorization.k8s.io/v1", "SelfSubjectAccessReview"
 	if r.Path != "" {
@@ -311,7 +339,8 @@ func (s *gatewaySession) Authorize(ctx context.Context, c *scenario.Credential, 
 	}
 	refused := ""
 	err = poll(ctx, "the label", func(ctx context.Context) error {
-		a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body, nil)
+		a, err := s.through.as(ctx, s.presented(c), http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			body, nil)
 		switch {
 		case err != nil:
 			return err

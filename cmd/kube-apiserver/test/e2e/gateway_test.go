@@ -97,15 +97,19 @@ func serviceAccountsPass(t *testing.T, s *localserver.Server) {
 	account(t, admin, "acme--web")
 	token := request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})
 	robot := client(t, withToken(config(t, s, "acme"), token))
-	who, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil || who.Status.UserInfo.Username != "system:serviceaccount:acme--web:robot" || strings.Contains(strings.Join(who.Status.UserInfo.Groups, " "), "tenant:") {
+	who, err := robot.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil || who.Status.UserInfo.Username != "system:serviceaccount:acme--web:robot" ||
+		strings.Contains(strings.Join(who.Status.UserInfo.Groups, " "), "tenant:") {
 		t.Errorf("%+v, %v", who, err)
 	}
-	if _, err := robot.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
+	if _, err := robot.CoreV1().Pods("globex--shop").List(t.Context(),
+		metav1.ListOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "tenant boundary") {
 		t.Errorf("another tenant's namespace: %v", err)
 	}
 	for what, token := range map[string]string{"cut": token[:len(token)-3], "nobody's": "x"} {
-		if _, err := client(t, withToken(config(t, s, "acme"), token)).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		if _, err := client(t, withToken(config(t, s, "acme"), token)).CoreV1().Pods("acme--web").List(t.Context(),
+			metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 			t.Errorf("a token that is %s: %v", what, err)
 		}
 	}
@@ -153,7 +157,8 @@ func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
 func listsAreLimited(t *testing.T, s *localserver.Server) {
 	for name, namespace := range map[string]string{"acme": "acme--web", "globex": "globex--shop"} {
 		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "of-" + name}}
-		if _, err := client(t, config(t, s, name)).CoreV1().ConfigMaps(namespace).Create(t.Context(), cm, metav1.CreateOptions{}); err != nil {
+		if _, err := client(t, config(t, s, name)).CoreV1().ConfigMaps(namespace).Create(t.Context(),
+			cm, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -178,23 +183,28 @@ func listsAreLimited(t *testing.T, s *localserver.Server) {
 	if err != nil || root.Continue == "" {
 		t.Fatalf("%+v, %v", root.ListMeta, err)
 	}
-	if all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{Continue: root.Continue}); !apierrors.IsResourceExpired(err) {
+	if all, err := client(t, config(t, s, "acme")).CoreV1().ConfigMaps("").List(t.Context(),
+		metav1.ListOptions{Continue: root.Continue}); !apierrors.IsResourceExpired(err) {
 		t.Errorf("the rest of another's list: %d objects, %v", len(all.Items), err)
 	}
-	if err := client(t, config(t, s, "acme")).CoreV1().RESTClient().Delete().Resource("configmaps").Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
+	if err := client(t, config(t, s, "acme")).CoreV1().RESTClient().Delete().Resource("configmaps").
+		Do(t.Context()).Error(); !apierrors.IsMethodNotSupported(err) {
 		t.Errorf("a deletion over all namespaces: %v", err)
 	}
-	if _, err := client(t, config(t, s, "globex")).CoreV1().ConfigMaps("globex--shop").Get(t.Context(), "of-globex", metav1.GetOptions{}); err != nil {
+	if _, err := client(t, config(t, s, "globex")).CoreV1().ConfigMaps("globex--shop").Get(t.Context(),
+		"of-globex", metav1.GetOptions{}); err != nil {
 		t.Errorf("another tenant's object: %v", err)
 	}
 }
 
 // rulesAreListed: what somebody may in an own namespace is listed, and in another's not.
 func rulesAreListed(t *testing.T, s *localserver.Server) {
-	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil || !strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "acme--web"); err != nil ||
+		!strings.Contains(out, "configmaps") || strings.Contains(out, "TenantGate") {
 		t.Errorf("%v: %s", err, out)
 	}
-	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil || !strings.Contains(out, "not the tenant's") {
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil ||
+		!strings.Contains(out, "not the tenant's") {
 		t.Errorf("another's: %s", out)
 	}
 }
@@ -205,23 +215,29 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 	binding := &rbacv1.ClusterRoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "robot-reaches-across"},
 		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}, {Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"}},
+		Subjects: []rbacv1.Subject{
+			{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"},
+			{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: "cloud:someone"},
+		},
 	}
 	if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()), binding.Name, metav1.DeleteOptions{})
+		_ = admin.RbacV1().ClusterRoleBindings().Delete(context.WithoutCancel(t.Context()),
+			binding.Name, metav1.DeleteOptions{})
 	}()
 	made := func(name string) *corev1.ConfigMap {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	}
 	for _, namespace := range []string{"globex--shop", "acme--web"} {
-		if _, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(), made("there"), metav1.CreateOptions{}); err != nil {
+		if _, err := admin.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+			made("there"), metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	robot := client(t, withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
+	robot := client(t,
+		withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
 	someone := config(t, s, "admin")
 	someone.Impersonate = rest.ImpersonationConfig{UserName: "cloud:someone"}
 	waittest.Until(t, func() error { // until its role counts
@@ -229,21 +245,27 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 		return err
 	})
 	exec := func(k *kubernetes.Clientset, namespace string) error {
-		return k.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("none").SubResource("exec").Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
+		return k.CoreV1().RESTClient().Post().Namespace(namespace).Resource("pods").Name("none").SubResource("exec").
+			Param("command", "id").Param("stdout", "true").Do(t.Context()).Error()
 	}
-	for who, k := range map[string]*kubernetes.Clientset{"a tenant's account": robot, "somebody without a tenant": client(t, someone)} {
+	for who, k := range map[string]*kubernetes.Clientset{
+		"a tenant's account":        robot,
+		"somebody without a tenant": client(t, someone),
+	} {
 		for what, err := range map[string]error{
 			"create": func() error {
 				_, err := k.CoreV1().ConfigMaps("globex--shop").Create(t.Context(), made("new"), metav1.CreateOptions{})
 				return err
 			}(),
 			"patch": func() error {
-				_, err := k.CoreV1().ConfigMaps("globex--shop").Patch(t.Context(), "there", types.MergePatchType, []byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
+				_, err := k.CoreV1().ConfigMaps("globex--shop").Patch(t.Context(), "there", types.MergePatchType,
+					[]byte(`{"data":{"a":"b"}}`), metav1.PatchOptions{})
 				return err
 			}(),
-			"delete":           k.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}),
-			"deletecollection": k.CoreV1().ConfigMaps("globex--shop").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}),
-			"exec":             exec(k, "globex--shop"),
+			"delete": k.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}),
+			"deletecollection": k.CoreV1().ConfigMaps("globex--shop").DeleteCollection(t.Context(),
+				metav1.DeleteOptions{}, metav1.ListOptions{}),
+			"exec": exec(k, "globex--shop"),
 		} {
 			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "TenantGate") {
 				t.Errorf("%s: %s: %v", who, what, err)
@@ -256,10 +278,13 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 	if err := exec(robot, "acme--web"); !apierrors.IsNotFound(err) {
 		t.Errorf("a command at home: %v", err)
 	}
-	if _, err := robot.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "robots"}}, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+	if _, err := robot.RbacV1().ClusterRoles().Create(t.Context(),
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "robots"}},
+		metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("of the cluster: %v", err)
 	}
-	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(), made("new"), metav1.CreateOptions{}); err != nil {
+	if _, err := client(t, someone).CoreV1().ConfigMaps("default").Create(t.Context(),
+		made("new"), metav1.CreateOptions{}); err != nil {
 		t.Errorf("somebody without a tenant in no tenant's space: %v", err)
 	}
 	if err := admin.CoreV1().ConfigMaps("globex--shop").Delete(t.Context(), "there", metav1.DeleteOptions{}); err != nil {
@@ -277,7 +302,9 @@ func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 	}
 	acme := client(t, config(t, s, "acme"))
 	writes := func() error {
-		_, err := acme.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--forged"}}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := acme.CoreV1().Namespaces().Create(t.Context(),
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--forged"}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
 	waittest.Until(t, writes)
@@ -313,12 +340,16 @@ func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 func gatewayAudits(t *testing.T, s *localserver.Server) {
 	alice := client(t, withToken(config(t, s, "acme"), "CANARY-token"))
 	_, _ = alice.CoreV1().Pods("globex--shop").List(t.Context(), metav1.ListOptions{}) // is denied
-	_, _ = client(t, withToken(config(t, s, "acme"), "CANARY-not-known")).CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{})
+	_, _ = client(t, withToken(config(t, s, "acme"), "CANARY-not-known")).CoreV1().Pods("acme--web").List(t.Context(),
+		metav1.ListOptions{})
 	log, err := os.ReadFile(filepath.Join(s.Dir, "audit.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{`"username":"alice"`, `"authorization.kubetenant.dev/decision":"deny"`, `"impersonatedUser":{"username":"bob"`, `"code":401`} {
+	for _, word := range []string{
+		`"username":"alice"`, `"authorization.kubetenant.dev/decision":"deny"`, `"impersonatedUser":{"username":"bob"`,
+		`"code":401`,
+	} {
 		if !bytes.Contains(log, []byte(word)) {
 			t.Errorf("the audit log does not tell %s", word)
 		}
@@ -336,7 +367,8 @@ func TestGatewayIsolation(t *testing.T) {
 	apply(t, s, definitions)
 	aggregated(t, s)
 	verifyAtTheGateway(t, s, write)
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
 		t.Fatal(out)
 	}
 	report, err := isolation.Run(t.Context(), isolation.Options{
@@ -352,7 +384,8 @@ func TestGatewayIsolation(t *testing.T) {
 	var table bytes.Buffer
 	report.Write(&table)
 	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
-	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
+	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 ||
+		report.Total(isolation.Passed) < 500 {
 		t.Error("not isolated, or too little tried")
 	}
 }
@@ -379,6 +412,8 @@ func TestGatewayPage(t *testing.T) {
 	if err := os.Symlink(examples, filepath.Join(dir, "examples")); err != nil {
 		t.Fatal(err)
 	}
-	checkPage(t, page, dir, append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl"))+string(os.PathListSeparator)+os.Getenv("PATH"),
-		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin")+string(os.PathListSeparator)+s.Kubeconfig("acme"), "KUBECTL_KUBERC=false"))
+	checkPage(t, page, dir,
+		append(os.Environ(), "PATH="+filepath.Dir(binary(t, "kubectl"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+			"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin")+string(os.PathListSeparator)+s.Kubeconfig("acme"),
+			"KUBECTL_KUBERC=false"))
 }

@@ -96,32 +96,39 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	}
 	g.sync(string(manifest))
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "networkpolicies,rolebindings", "-n", "acme--web", "-l", "kubetenant.dev/managed", "-o", "name")
-		if want := "networkpolicy.networking.k8s.io/own-tenant-only\nrolebinding.rbac.authorization.k8s.io/kubetenant:admins\n"; err != nil || out != want {
+		out, err := kubectl(t, s, "admin", "get", "networkpolicies,rolebindings", "-n", "acme--web", "-l",
+			"kubetenant.dev/managed", "-o", "name")
+		if want := "networkpolicy.networking.k8s.io/own-tenant-only\n" +
+			"rolebinding.rbac.authorization.k8s.io/kubetenant:admins\n"; err != nil || out != want {
 			return fmt.Errorf("given is %q", out)
 		}
 		return nil
 	})
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} {.metadata.finalizers}`)
+		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status} {.status.quota} {.status.namespaces.prepared} `+
+				`{.metadata.finalizers}`)
 		if err != nil || out != `True acme 1 ["kubetenant.dev/tenant"]` {
 			return fmt.Errorf("the status: %s", out)
 		}
 		return nil
 	})
-	if out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "suspend", "acme", "--read-only", "--kubeconfig", s.Kubeconfig("admin")).CombinedOutput(); err != nil { // #nosec G204 -- our own
+	if out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "suspend", "acme", "--read-only",
+		"--kubeconfig", s.Kubeconfig("admin")).CombinedOutput(); err != nil { // #nosec G204 -- our own
 		t.Fatalf("%s", out)
 	}
 	written := func() string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o", "jsonpath={.items[*].metadata.resourceVersion} {.items[0].spec.suspension}")
+		out, err := kubectl(t, s, "admin", "get", "tenants/acme", "namespacetemplates/std", "namespaces/acme--web", "-o",
+			"jsonpath={.items[*].metadata.resourceVersion} {.items[0].spec.suspension}")
 		if err != nil {
 			t.Fatal(out)
 		}
 		return out
 	}
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", `jsonpath={.status.conditions[?(@.type=="Suspended")].status}`); err != nil || out != "True" {
+		if out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Suspended")].status}`); err != nil || out != "True" {
 			return fmt.Errorf("suspended: %s", out)
 		}
 		return nil
@@ -134,7 +141,8 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	}
 	g.sync(strings.Replace(string(manifest), "pods: 100", "pods: 50", 1))
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}"); err != nil || out != "50" {
+		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "acme", "-o", "jsonpath={.spec.hard.pods}"); err != nil ||
+			out != "50" {
 			return fmt.Errorf("the quota: %s", out)
 		}
 		return nil
@@ -148,7 +156,8 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	g.sync(template)
 	waittest.Until(t, g.refused)
 	for _, object := range []string{"tenant/acme", "tenantquota/acme"} {
-		if out, err := kubectl(t, s, "admin", "get", object, "-o", "jsonpath={.metadata.deletionTimestamp}"); err != nil || out != "" {
+		if out, err := kubectl(t, s, "admin", "get", object, "-o", "jsonpath={.metadata.deletionTimestamp}"); err != nil ||
+			out != "" {
 			t.Errorf("a commit that loses the file deletes %s: %s", object, out)
 		}
 	}
@@ -176,12 +185,18 @@ func TestGitOpsFlux(t *testing.T) {
 		_, _ = w.Write(artifacts[r.URL.Path])
 	}))
 	t.Cleanup(source.Close)
-	runTool(t, s.Kubeconfig("admin"), controller, "--metrics-addr=127.0.0.1:0", "--health-addr=127.0.0.1:0", "--log-level=info")
-	apply(t, s, `{ apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, metadata: { name: platform, namespace: flux-system }, spec: { interval: 1h, url: "https://example.com/platform" } }`)
-	apply(t, s, `{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: { name: platform, namespace: flux-system },
+	runTool(t, s.Kubeconfig("admin"), controller, "--metrics-addr=127.0.0.1:0",
+		"--health-addr=127.0.0.1:0", "--log-level=info")
+	apply(t, s,
+		`{ apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, metadata: { name: platform, `+
+			`namespace: flux-system }, spec: { interval: 1h, url: "https://example.com/platform" } }`)
+	apply(t, s,
+		`{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: { name: platform, namespace: flux-system },
   spec: { interval: 1h, retryInterval: 2s, timeout: 1m, prune: true, wait: true, path: ./, sourceRef: { kind: GitRepository, name: platform } } }`)
 	ready := func() (status, revision, message string) {
-		out, _ := kubectl(t, s, "admin", "get", "kustomization", "platform", "-n", "flux-system", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}|{.status.lastAttemptedRevision}|{.status.conditions[?(@.type=="Ready")].message}`)
+		out, _ := kubectl(t, s, "admin", "get", "kustomization", "platform", "-n", "flux-system", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].status}|{.status.lastAttemptedRevision}|`+
+				`{.status.conditions[?(@.type=="Ready")].message}`)
 		parts := append(strings.SplitN(out, "|", 3), "", "", "")
 		return parts[0], parts[1], parts[2]
 	}
@@ -217,7 +232,8 @@ func TestGitOpsFlux(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out, err := kubectl(t, s, "admin", "patch", "gitrepository", "platform", "-n", "flux-system", "--subresource=status", "--type=merge", "-p", string(status)); err != nil {
+		if out, err := kubectl(t, s, "admin", "patch", "gitrepository", "platform", "-n", "flux-system",
+			"--subresource=status", "--type=merge", "-p", string(status)); err != nil {
 			t.Fatal(out)
 		}
 		lost := !strings.Contains(manifest, "kind: Tenant\n")
@@ -269,7 +285,9 @@ func TestGitOpsArgo(t *testing.T) {
 	repository := t.TempDir()
 	git := func(args ...string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), "git", append([]string{"-c", "user.name=platform", "-c", "user.email=platform@example.com"}, args...)...) // #nosec G204 -- our own
+		cmd := exec.CommandContext(t.Context(), "git", append([]string{
+			"-c", "user.name=platform", "-c", "user.email=platform@example.com",
+		}, args...)...) // #nosec G204 -- our own
 		cmd.Dir = repository
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("git %v: %s", args, out)
@@ -287,7 +305,8 @@ func TestGitOpsArgo(t *testing.T) {
 		t.Helper()
 		before := 0
 		if said == nil { // it applies what there is when it starts
-			said = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600", "--default-namespace", "default")
+			said = runTool(t, s.Kubeconfig("admin"), agent, repository, "--port", strconv.Itoa(port), "--resync-seconds", "3600",
+				"--default-namespace", "default")
 		} else {
 			before = strings.Count(said.String(), "RESOURCE ")
 			waittest.Until(t, func() error {

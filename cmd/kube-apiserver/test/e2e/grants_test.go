@@ -105,7 +105,8 @@ func TestGrants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) }) // which ends what is open by an exception
+	// which ends what is open by an exception
+	waittest.Until(t, func() error { return newVersions(t, s, "tenancy.yaml", "success", 1) })
 	prepare(t, s)
 	apply(t, s, grantRights)
 	w := &grantsWorld{s: s, acme: client(t, config(t, s, "acme"))}
@@ -195,7 +196,11 @@ func TestGrants(t *testing.T) {
 		_ = w.grants().Delete(t.Context(), "short", metav1.DeleteOptions{})
 	})
 	t.Run("no more than the grantor may", func(t *testing.T) {
-		for _, g := range []*unstructured.Unstructured{grantOf("x", []any{"create"}, "nodes"), grantOf("x", []any{"escalate"}, "configmaps"), grantOf("x", []any{"create"}, "bindings")} {
+		for _, g := range []*unstructured.Unstructured{
+			grantOf("x", []any{"create"}, "nodes"),
+			grantOf("x", []any{"escalate"}, "configmaps"),
+			grantOf("x", []any{"create"}, "bindings"),
+		} {
 			if _, err := create(t, g); !isAdmission(err) {
 				t.Errorf("%v: %v", g.Object["spec"], err)
 			}
@@ -214,9 +219,19 @@ func isAdmission(err error) bool {
 func theSchemaRefuses(t *testing.T, w *grantsWorld) {
 	admin := w.admin.Resource(accessGrants).Namespace("globex--shop")
 	for name, change := range map[string][]any{
-		"a wildcard verb":     {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"*"}}}, "spec", "to"},
-		"impersonation":       {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"users"}, "verbs": []any{"Impersonate"}}}, "spec", "to"},
-		"a namespace":         {[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"namespaces/status"}, "verbs": []any{"get"}}}, "spec", "to"},
+		"a wildcard verb": {
+			[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"pods"}, "verbs": []any{"*"}}}, "spec", "to",
+		},
+		"impersonation": {
+			[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"users"}, "verbs": []any{"Impersonate"}}},
+			"spec",
+			"to",
+		},
+		"a namespace": {
+			[]any{map[string]any{"apiGroups": []any{""}, "resources": []any{"namespaces/status"}, "verbs": []any{"get"}}},
+			"spec",
+			"to",
+		},
 		"nobody":              {map[string]any{"tenant": "acme"}, "spec", "from"},
 		"the system tenant":   {map[string]any{"tenant": "SYSTEM", "users": []any{"x"}}, "spec", "from"},
 		"a tenant that is no": {map[string]any{"tenant": "a b", "users": []any{"x"}}, "spec", "from"},
@@ -236,7 +251,9 @@ func theSchemaRefuses(t *testing.T, w *grantsWorld) {
 }
 
 // grantorLosesRight: the grant stops counting within the slow cycle, which a look at the grant starts.
-func grantorLosesRight(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+func grantorLosesRight(
+	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+) {
 	if _, err := create(t, grantOf("lost", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
 	}
@@ -244,27 +261,33 @@ func grantorLosesRight(t *testing.T, w *grantsWorld, create func(*testing.T, *un
 	if out, err := kubectl(t, w.s, "admin", "delete", "clusterrolebinding", "tenant-admin"); err != nil {
 		t.Fatal(out)
 	}
-	if out, err := kubectl(t, w.s, "admin", "annotate", "-n", "globex--shop", "accessgrants/lost", "look=again"); err != nil {
+	if out, err := kubectl(t, w.s, "admin", "annotate", "-n", "globex--shop",
+		"accessgrants/lost", "look=again"); err != nil {
 		t.Fatal(out)
 	}
 	w.awaitReads(t, false)
-	if out, err := kubectl(t, w.s, "admin", "get", "-n", "globex--shop", "accessgrants/lost"); err != nil || !strings.Contains(out, "False") || !strings.Contains(out, "LAST USED") {
+	if out, err := kubectl(t, w.s, "admin", "get", "-n", "globex--shop", "accessgrants/lost"); err != nil ||
+		!strings.Contains(out, "False") || !strings.Contains(out, "LAST USED") {
 		t.Errorf("get = %v %s", err, out)
 	}
 	if out, err := kubectl(t, w.s, "admin", "apply", "-f", "../../../../examples/manifests/tenants.yaml"); err != nil {
 		t.Fatal(out)
 	}
-	if err := w.admin.Resource(accessGrants).Namespace("globex--shop").Delete(t.Context(), "lost", metav1.DeleteOptions{}); err != nil {
+	if err := w.admin.Resource(accessGrants).Namespace("globex--shop").Delete(t.Context(),
+		"lost", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // grantsEndWithTheOwner: neither a grant nor a binding of a namespace outlives it.
-func grantsEndWithTheOwner(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+func grantsEndWithTheOwner(
+	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+) {
 	if _, err := create(t, grantOf("old", []any{"get", "list"}, "configmaps")); err != nil {
 		t.Fatal(err)
 	}
-	if out, err := kubectl(t, w.s, "globex", "create", "rolebinding", "old", "-n", "globex--shop", "--clusterrole=view", "--user=stranger"); err != nil {
+	if out, err := kubectl(t, w.s, "globex", "create", "rolebinding", "old", "-n", "globex--shop",
+		"--clusterrole=view", "--user=stranger"); err != nil {
 		t.Fatal(out)
 	}
 	w.awaitReads(t, true)
@@ -272,7 +295,9 @@ func grantsEndWithTheOwner(t *testing.T, w *grantsWorld, create func(*testing.T,
 		t.Fatal(out)
 	}
 	admin := client(t, config(t, w.s, "admin"))
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{"kubetenant.dev/tenant": "initech"}}}
+	ns := &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "globex--shop", Labels: map[string]string{"kubetenant.dev/tenant": "initech"}},
+	}
 	if _, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -282,13 +307,16 @@ func grantsEndWithTheOwner(t *testing.T, w *grantsWorld, create func(*testing.T,
 	if out, err := kubectl(t, w.s, "globex", "get", "configmaps", "-n", "globex--shop"); err == nil {
 		t.Errorf("the former owner reads: %s", out)
 	}
-	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger", "--as-group=tenant:initech"); err == nil {
+	if out, err := kubectl(t, w.s, "admin", "auth", "can-i", "get", "pods", "-n", "globex--shop", "--as=stranger",
+		"--as-group=tenant:initech"); err == nil {
 		t.Errorf("a binding of the former owner counts: %s", out)
 	}
 }
 
 // testAnnounced: what is announced to a tenant its callers list and watch, whole, and nothing else by any of the forms of that.
-func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error)) {
+func testAnnounced(
+	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
+) {
 	c, err := dynamic.NewForConfig(config(t, w.s, "acme"))
 	if err != nil {
 		t.Fatal(err)
@@ -320,7 +348,8 @@ func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstru
 	if slices.Sort(names); !slices.Equal(names, []string{"globex--shop/told", "globex--shop/told-too"}) {
 		t.Errorf("announced to acme: %v", names)
 	}
-	watched, err := c.Resource(accessGrants).Watch(t.Context(), metav1.ListOptions{FieldSelector: toAcme, ResourceVersion: list.GetResourceVersion()})
+	watched, err := c.Resource(accessGrants).Watch(t.Context(),
+		metav1.ListOptions{FieldSelector: toAcme, ResourceVersion: list.GetResourceVersion()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +358,8 @@ func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstru
 		name, announce string
 		want           watch.EventType
 	}{{"says-nothing", "true", watch.Added}, {"told", "false", watch.Deleted}, {"not-told", "true", watch.Added}} {
-		if _, err := w.grants().Patch(t.Context(), step.name, types.MergePatchType, []byte(`{"spec":{"announce":`+step.announce+`}}`), metav1.PatchOptions{}); err != nil {
+		if _, err := w.grants().Patch(t.Context(), step.name, types.MergePatchType,
+			[]byte(`{"spec":{"announce":`+step.announce+`}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		e := <-watched.ResultChan()
@@ -342,12 +372,16 @@ func testAnnounced(t *testing.T, w *grantsWorld, create func(*testing.T, *unstru
 	}
 	base := "/apis/kubetenant.dev/v1alpha1/"
 	for _, path := range []string{
-		"accessgrants?fieldSelector=spec.announce%3Dtrue", "accessgrants?fieldSelector=spec.from.tenant%3Dacme", "accessgrants?fieldSelector=spec.from.tenant%3Dinitech,spec.announce%3Dtrue",
-		"accessgrants?fieldselector=" + url.QueryEscape(toAcme), "accessgrants?fieldSelector=spec.announce%3Dtrue&fieldSelector=" + url.QueryEscape(toAcme),
-		"watch/accessgrants?timeoutSeconds=1&fieldSelector=" + url.QueryEscape(toAcme), "namespaces/globex--shop/accessgrants?fieldSelector=" + url.QueryEscape(toAcme),
+		"accessgrants?fieldSelector=spec.announce%3Dtrue", "accessgrants?fieldSelector=spec.from.tenant%3Dacme",
+		"accessgrants?fieldSelector=spec.from.tenant%3Dinitech,spec.announce%3Dtrue",
+		"accessgrants?fieldselector=" + url.QueryEscape(toAcme),
+		"accessgrants?fieldSelector=spec.announce%3Dtrue&fieldSelector=" + url.QueryEscape(toAcme),
+		"watch/accessgrants?timeoutSeconds=1&fieldSelector=" + url.QueryEscape(toAcme),
+		"namespaces/globex--shop/accessgrants?fieldSelector=" + url.QueryEscape(toAcme),
 		"accessgrants?fieldSelector=" + url.QueryEscape(toAcme) + "&labelSelector=a&labelSelector=b",
 	} {
-		if body, err := w.acme.RESTClient().Get().RequestURI(base + path).DoRaw(t.Context()); err == nil && bytes.Contains(body, []byte("globex--shop")) {
+		if body, err := w.acme.RESTClient().Get().RequestURI(base + path).DoRaw(t.Context()); err == nil &&
+			bytes.Contains(body, []byte("globex--shop")) {
 			t.Errorf("%s: %s", path, body)
 		}
 	}

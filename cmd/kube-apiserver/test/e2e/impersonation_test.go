@@ -31,43 +31,156 @@ var impersonations = []struct {
 }{
 	{"a user", http.Header{"Impersonate-User": {"bob"}}, true, nil},
 	{"a user with a uid", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Uid": {"u-1"}}, true, nil},
-	{"a user with a group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"devs"}}, true, []string{"devs"}},
-	{"a user with five groups", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "g4", "devs"}}, true, []string{"g1", "g2", "g3", "g4", "devs"}},
+	{
+		"a user with a group",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"devs"}},
+		true,
+		[]string{"devs"},
+	},
+	{
+		"a user with five groups",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "g4", "devs"}},
+		true,
+		[]string{"g1", "g2", "g3", "g4", "devs"},
+	},
 	{"an extra", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Example.com%2FTeam": {"x", "y"}}, true, nil},
-	{"the own tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"}}, true, nil},
-	{"an own service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web:default"}}, true, []string{"system:serviceaccounts", "system:serviceaccounts:acme--web"}},
+	{
+		"the own tenant",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"}},
+		true,
+		nil,
+	},
+	{
+		"an own service account",
+		http.Header{"Impersonate-User": {"system:serviceaccount:acme--web:default"}},
+		true,
+		[]string{"system:serviceaccounts", "system:serviceaccounts:acme--web"},
+	},
 
 	{"any user", http.Header{"Impersonate-User": {"*"}}, false, nil},
 	{"a system user", http.Header{"Impersonate-User": {"system:kube-controller-manager"}}, false, nil},
 	{"the anonymous user", http.Header{"Impersonate-User": {"system:anonymous"}}, false, nil},
 	{"a bootstrap user", http.Header{"Impersonate-User": {"system:bootstrap:abcdef"}}, false, nil},
 	{"a node", http.Header{"Impersonate-User": {"system:node:n1"}}, false, nil},
-	{"a node with its group", http.Header{"Impersonate-User": {"system:node:n1"}, "Impersonate-Group": {"system:nodes"}}, false, nil},
+	{
+		"a node with its group",
+		http.Header{"Impersonate-User": {"system:node:n1"}, "Impersonate-Group": {"system:nodes"}},
+		false,
+		nil,
+	},
 	{"any group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"*"}}, false, nil},
 	{"masters", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"system:masters"}}, false, nil},
-	{"masters among others", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "system:masters", "g4"}}, false, nil},
-	{"kubeadm's admins", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"kubeadm:cluster-admins"}}, false, nil},
-	{"another tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:globex"}}, false, nil},
-	{"the own tenant's group", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:acme"}}, true, []string{"tenant:acme"}},
-	{"another tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"globex"}}, false, nil},
-	{"the system tenant", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"system"}}, false, nil},
-	{"two tenants", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme", "globex"}}, false, nil},
-	{"another tenant in capitals", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-KUBETENANT.DEV%2FTENANT": {"globex"}}, false, nil},
-	{"another tenant, more escaped", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-%6bubetenant%2edev%2ftenant": {"globex"}}, false, nil},
-	{"two spellings of the key", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"}, "Impersonate-Extra-kubetenant.dev%2Ftenant": {"globex"}}, false, nil},
-	{"a source", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2fsource": {"certs"}}, false, nil},
-	{"a server's own key", http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Authentication.kubernetes.io%2Fcredential-Id": {"X509SHA256=1"}}, false, nil},
-	{"a foreign service account", http.Header{"Impersonate-User": {"system:serviceaccount:globex--shop:default"}}, false, nil},
-	{"a system service account", http.Header{"Impersonate-User": {"system:serviceaccount:kube-system:default"}}, false, nil},
-	{"a service account of no namespace", http.Header{"Impersonate-User": {"system:serviceaccount:missing:default"}}, false, nil},
+	{
+		"masters among others",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"g1", "g2", "g3", "system:masters", "g4"}},
+		false,
+		nil,
+	},
+	{
+		"kubeadm's admins",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"kubeadm:cluster-admins"}},
+		false,
+		nil,
+	},
+	{
+		"another tenant's group",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:globex"}},
+		false,
+		nil,
+	},
+	{
+		"the own tenant's group",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Group": {"tenant:acme"}},
+		true,
+		[]string{"tenant:acme"},
+	},
+	{
+		"another tenant",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"globex"}},
+		false,
+		nil,
+	},
+	{
+		"the system tenant",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"system"}},
+		false,
+		nil,
+	},
+	{
+		"two tenants",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme", "globex"}},
+		false,
+		nil,
+	},
+	{
+		"another tenant in capitals",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-KUBETENANT.DEV%2FTENANT": {"globex"}},
+		false,
+		nil,
+	},
+	{
+		"another tenant, more escaped",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-%6bubetenant%2edev%2ftenant": {"globex"}},
+		false,
+		nil,
+	},
+	{
+		"two spellings of the key",
+		http.Header{
+			"Impersonate-User":                          {"bob"},
+			"Impersonate-Extra-Kubetenant.dev%2ftenant": {"acme"},
+			"Impersonate-Extra-kubetenant.dev%2Ftenant": {"globex"},
+		},
+		false,
+		nil,
+	},
+	{
+		"a source",
+		http.Header{"Impersonate-User": {"bob"}, "Impersonate-Extra-Kubetenant.dev%2fsource": {"certs"}},
+		false,
+		nil,
+	},
+	{
+		"a server's own key",
+		http.Header{
+			"Impersonate-User": {"bob"},
+			"Impersonate-Extra-Authentication.kubernetes.io%2Fcredential-Id": {"X509SHA256=1"},
+		},
+		false,
+		nil,
+	},
+	{
+		"a foreign service account",
+		http.Header{"Impersonate-User": {"system:serviceaccount:globex--shop:default"}},
+		false,
+		nil,
+	},
+	{
+		"a system service account",
+		http.Header{"Impersonate-User": {"system:serviceaccount:kube-system:default"}},
+		false,
+		nil,
+	},
+	{
+		"a service account of no namespace",
+		http.Header{"Impersonate-User": {"system:serviceaccount:missing:default"}},
+		false,
+		nil,
+	},
 	{"a malformed service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web"}}, false, nil},
 }
 
 // impersonationRights are the rules by which each mode lets a holder impersonate, as far as RBAC goes.
 var impersonationRights = map[string][]rbacv1.PolicyRule{
 	"legacy": {{Verbs: []string{"impersonate"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
-	"constrained": {{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: append(onEach("user-info", "serviceaccount", "arbitrary-node", "associated-node"),
-		"impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate:associated-node")}},
+	"constrained": {
+		{
+			APIGroups: []string{"*"},
+			Resources: []string{"*"},
+			Verbs: append(onEach("user-info", "serviceaccount", "arbitrary-node", "associated-node"),
+				"impersonate:user-info", "impersonate:serviceaccount", "impersonate:arbitrary-node", "impersonate:associated-node"),
+		},
+	},
 }
 
 func onEach(modes ...string) []string {
@@ -93,7 +206,8 @@ func TestImpersonation(t *testing.T) {
 				t.Parallel()
 				dir := t.TempDir()
 				policy, log := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "audit.log")
-				if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
+				if err := os.WriteFile(policy,
+					[]byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
 					t.Fatal(err)
 				}
 				s := start(t, dir, "--", "--feature-gates=ConstrainedImpersonation="+gate,
@@ -113,7 +227,8 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 	t.Helper()
 	admin := client(t, config(t, s, "admin")).RbacV1()
 	meta := metav1.ObjectMeta{Name: "impersonator"}
-	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights}, metav1.CreateOptions{})
+	_, err := admin.ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: meta, Rules: rights},
+		metav1.CreateOptions{})
 	bind := func(name, role string, subject rbacv1.Subject) {
 		_, bindErr := admin.ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -131,7 +246,9 @@ func grantImpersonation(t *testing.T, s *localserver.Server, rights []rbacv1.Pol
 }
 
 // as sends a request of acme's admin with further headers.
-func as(ctx context.Context, t *testing.T, s *localserver.Server, header http.Header, method, path, body string) (int, []byte) {
+func as(
+	ctx context.Context, t *testing.T, s *localserver.Server, header http.Header, method, path, body string,
+) (int, []byte) {
 	t.Helper()
 	hc, err := rest.HTTPClientFor(config(t, s, "acme"))
 	if err != nil {
@@ -162,8 +279,12 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		return code
 	}
 	if !ok {
-		for _, path := range []string{"/api/v1/namespaces/acme--web/configmaps", "/api/v1/namespaces/globex--shop/configmaps", "/api/v1/nodes", "/api/v1/configmaps", "/healthz"} {
-			if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden && code != http.StatusBadRequest {
+		for _, path := range []string{
+			"/api/v1/namespaces/acme--web/configmaps", "/api/v1/namespaces/globex--shop/configmaps", "/api/v1/nodes",
+			"/api/v1/configmaps", "/healthz",
+		} {
+			if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden &&
+				code != http.StatusBadRequest {
 				t.Errorf("GET %s = %d %s", path, code, body)
 			}
 		}
@@ -175,12 +296,16 @@ func tryImpersonation(t *testing.T, s *localserver.Server, header http.Header, o
 		}
 		return nil
 	})
-	for _, path := range []string{"/api/v1/namespaces/globex--shop/configmaps", "/api/v1/namespaces/kube-system/configmaps", "/api/v1/nodes", "/api/v1/namespaces/globex--shop"} {
+	for _, path := range []string{
+		"/api/v1/namespaces/globex--shop/configmaps", "/api/v1/namespaces/kube-system/configmaps", "/api/v1/nodes",
+		"/api/v1/namespaces/globex--shop",
+	} {
 		if code, body := as(t.Context(), t, s, header, http.MethodGet, path, ""); code != http.StatusForbidden {
 			t.Errorf("GET %s = %d %s", path, code, body)
 		}
 	}
-	code, body := as(t.Context(), t, s, header, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
+	code, body := as(t.Context(), t, s, header, http.MethodPost,
+		"/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
 	var got authenticationv1.SelfSubjectReview
 	if err := json.Unmarshal(body, &got); code != http.StatusCreated || err != nil {
 		t.Fatalf("self review = %d %s", code, body)

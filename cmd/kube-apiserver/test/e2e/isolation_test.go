@@ -106,9 +106,11 @@ spec: { type: ExternalName, externalName: localhost, ports: [ { port: `+port+` }
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: { name: v1.aggregated.example.com }
-spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: { name: aggregated, namespace: kube-system, port: `+port+` } }
+spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: { name: aggregated, namespace: kube-system, port: `+
+		port+` } }
 `)
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Available", "--timeout=60s", "apiservice/v1.aggregated.example.com"); err != nil {
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Available", "--timeout=60s",
+		"apiservice/v1.aggregated.example.com"); err != nil {
 		t.Fatal(out)
 	}
 }
@@ -126,7 +128,8 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	s := start(t, t.TempDir(), args...)
 	apply(t, s, definitions)
 	aggregated(t, s)
-	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s", "crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
+	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=60s",
+		"crd/widgets.example.com", "crd/gadgets.example.com"); err != nil {
 		t.Fatal(out)
 	}
 	report, err := isolation.Run(t.Context(), isolation.Options{
@@ -141,15 +144,18 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	var table bytes.Buffer
 	report.Write(&table)
 	t.Logf("%d resources and subresources\n%s", report.Resources, &table)
-	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 || report.Total(isolation.Passed) < 500 {
+	if !report.OK() || !report.Complete() || report.Total(isolation.Denied) < 10_000 ||
+		report.Total(isolation.Passed) < 500 {
 		t.Error("not isolated, or too little tried")
 	}
 
 	if mode != installation.CompiledIn {
 		return // the command is the same
 	}
-	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group", "rbac.authorization.k8s.io")
-	if err != nil || strings.Contains(out, "LEAKED:") || !strings.Contains(out, "removing the tenants") || !strings.Contains(out, "\nisolated: ") {
+	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group",
+		"rbac.authorization.k8s.io")
+	if err != nil || strings.Contains(out, "LEAKED:") || !strings.Contains(out, "removing the tenants") ||
+		!strings.Contains(out, "\nisolated: ") {
 		t.Errorf("verify-isolation: %v\n%s", err, out)
 	}
 	nothingIsLeft(t, s)
@@ -159,7 +165,8 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 // verify runs verify-isolation.
 func verify(t *testing.T, args ...string) (string, error) {
 	t.Helper()
-	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), append([]string{"verify-isolation"}, args...)...).CombinedOutput()
+	out, err := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"),
+		append([]string{"verify-isolation"}, args...)...).CombinedOutput()
 	return string(out), err
 }
 
@@ -167,10 +174,12 @@ func verify(t *testing.T, args ...string) (string, error) {
 func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	const kinds = "ns,clusterroles,clusterrolebindings,tenants,tenantquotas,retiredtenants"
-	if out, err := kubectl(t, s, "admin", "get", kinds, "-o", "name"); err != nil || strings.Contains(out, "isolation") || strings.Contains(out, "verify-") {
+	if out, err := kubectl(t, s, "admin", "get", kinds, "-o", "name"); err != nil || strings.Contains(out, "isolation") ||
+		strings.Contains(out, "verify-") {
 		t.Errorf("left behind: %v\n%s", err, out)
 	}
-	if out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics"); err != nil || strings.Contains(out, `tenant="verify-`) {
+	if out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics"); err != nil ||
+		strings.Contains(out, `tenant="verify-`) {
 		t.Errorf("metrics of tenants that are gone: %v", err)
 	}
 }
@@ -179,7 +188,8 @@ func nothingIsLeft(t *testing.T, s *localserver.Server) {
 func interrupted(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
-		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "verify-isolation", "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps")
+		cmd := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "verify-isolation", "--kubeconfig",
+			s.Kubeconfig("admin"), "--api-group", "apps")
 		progress, err := cmd.StderrPipe()
 		if err != nil {
 			t.Fatal(err)
@@ -201,7 +211,8 @@ func interrupted(t *testing.T, s *localserver.Server) {
 			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(said, "what the run created was removed") {
 				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), said)
 			}
-		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil || out != "runs removed: 1\n" {
+		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||
+			out != "runs removed: 1\n" {
 			t.Errorf("--clean-up: %v\n%s", err, out)
 		}
 		nothingIsLeft(t, s)
@@ -214,22 +225,27 @@ func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, te
 	t.Helper()
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "by itself: the gateway") || strings.Count(out, "\n") != 1 {
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "by itself: the gateway") ||
+		strings.Count(out, "\n") != 1 {
 		t.Errorf("at the cluster itself: %v\n%s", err, out)
 	}
 	write("tokens.csv", "CANARY-token,alice,u1,\"dev\",,acme\nCANARY-operator,operator,u2,\"operators\",,system\n")
-	if out, err := kubectl(t, s, "admin", "create", "clusterrolebinding", "operators", "--clusterrole=cluster-admin", "--group=operators"); err != nil {
+	if out, err := kubectl(t, s, "admin", "create", "clusterrolebinding", "operators",
+		"--clusterrole=cluster-admin", "--group=operators"); err != nil {
 		t.Fatal(out)
 	}
 	gateway := config(t, s, "acme")
 	operator := filepath.Join(t.TempDir(), "operator.kubeconfig")
-	if err := os.WriteFile(operator, fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"o","contexts":[{"name":"o","context":{"cluster":"g","user":"o"}}],
+	if err := os.WriteFile(operator,
+		fmt.Appendf(nil,
+			`{"apiVersion":"v1","kind":"Config","current-context":"o","contexts":[{"name":"o","context":{"cluster":"g","user":"o"}}],
 "clusters":[{"name":"g","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"o","user":{"token":"CANARY-operator"}}]}`,
-		gateway.Host, base64.StdEncoding.EncodeToString(gateway.CAData)), 0o600); err != nil {
+			gateway.Host, base64.StdEncoding.EncodeToString(gateway.CAData)), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		out, err := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", operator, "auth", "whoami").CombinedOutput()
+		out, err := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", operator,
+			"auth", "whoami").CombinedOutput()
 		if err != nil {
 			return errors.New(string(out))
 		}

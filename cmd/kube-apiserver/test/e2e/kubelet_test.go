@@ -45,11 +45,13 @@ func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case what == "containerLogs":
 		k.log(w, r)
 	case what == "portForward":
-		portforward.ServePortForward(w, r, k, "p", "", &portforward.V4Options{}, idle, creation, portforward.SupportedProtocols)
+		portforward.ServePortForward(w, r, k, "p", "", &portforward.V4Options{}, idle, creation,
+			portforward.SupportedProtocols)
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusBadRequest)
 	case what == "exec":
-		remotecommand.ServeExec(w, r, k, "p", "", "c", r.URL.Query()["command"], options, idle, creation, remotecommand.SupportedStreamingProtocols)
+		remotecommand.ServeExec(w, r, k, "p", "", "c", r.URL.Query()["command"], options, idle, creation,
+			remotecommand.SupportedStreamingProtocols)
 	case what == "attach":
 		remotecommand.ServeAttach(w, r, k, "p", "", "c", options, idle, creation, remotecommand.SupportedStreamingProtocols)
 	default:
@@ -75,7 +77,16 @@ func (k *kubelet) log(w http.ResponseWriter, r *http.Request) {
 }
 
 // ExecInContainer implements [remotecommand.Executor].
-func (k *kubelet) ExecInContainer(ctx context.Context, _, _, _ string, args []string, in io.Reader, out, err io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize, _ time.Duration) error {
+func (k *kubelet) ExecInContainer(
+	ctx context.Context,
+	_, _, _ string,
+	args []string,
+	in io.Reader,
+	out, err io.WriteCloser,
+	_ bool,
+	_ <-chan remotecommand.TerminalSize,
+	_ time.Duration,
+) error {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...) // #nosec G204 -- of the test
 	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.WaitDelay = k.root, in, out, time.Second
 	if err != nil {
@@ -91,7 +102,9 @@ func (k *kubelet) ExecInContainer(ctx context.Context, _, _, _ string, args []st
 }
 
 // AttachContainer implements [remotecommand.Attacher]: the container says what it hears.
-func (k *kubelet) AttachContainer(_ context.Context, _, _, _ string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize) error {
+func (k *kubelet) AttachContainer(
+	_ context.Context, _, _, _ string, in io.Reader, out, _ io.WriteCloser, _ bool, _ <-chan remotecommand.TerminalSize,
+) error {
 	_, err := io.Copy(out, in)
 	return err
 }
@@ -111,7 +124,9 @@ func (k *kubelet) PortForward(ctx context.Context, _, _ string, _ int32, stream 
 // runKubelet runs one, and the pod p of acme--web on it.
 func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 	t.Helper()
-	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "a page") }))
+	pages := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "a page")
+	}))
 	t.Cleanup(pages.Close)
 	k := &kubelet{root: t.TempDir(), port: pages.Listener.Addr().(*net.TCPAddr).Port, more: make(chan string)}
 	server := httptest.NewTLSServer(k)
@@ -124,7 +139,8 @@ func runKubelet(t *testing.T, s *localserver.Server) *kubelet {
 		if err != nil {
 			return err
 		}
-		pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning, []corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
+		pod.Status.Phase, pod.Status.ContainerStatuses = corev1.PodRunning,
+			[]corev1.ContainerStatus{{Name: "c", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}
 		_, err = admin.CoreV1().Pods("acme--web").UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 		return err
 	})
@@ -139,7 +155,9 @@ func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *htt
 		t.Fatal(err)
 	}
 	node.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "127.0.0.1"}}
-	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(kubelet.Listener.Addr().(*net.TCPAddr).Port) // #nosec G115 -- a port
+	node.Status.DaemonEndpoints.KubeletEndpoint.Port = int32(
+		kubelet.Listener.Addr().(*net.TCPAddr).Port,
+	) // #nosec G115 -- a port
 	if _, err := admin.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -156,8 +174,10 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 		run := func(in string, args ...string) (string, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			cmd := exec.CommandContext(ctx, binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web", "-v=4"}, args...)...)
-			cmd.Env = append(os.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websocket, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket)
+			cmd := exec.CommandContext(ctx, binary(t, "kubectl"),
+				append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web", "-v=4"}, args...)...)
+			cmd.Env = append(os.Environ(), "KUBECTL_REMOTE_COMMAND_WEBSOCKETS="+websocket,
+				"KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket)
 			cmd.Stdin, cmd.Dir = strings.NewReader(in), t.TempDir()
 			out, err := cmd.CombinedOutput()
 			if strings.Contains(string(out), fallback) {
@@ -212,7 +232,8 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 func piped(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	cmd := exec.CommandContext(ctx, binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web"}, args...)...)
+	cmd := exec.CommandContext(ctx, binary(t, "kubectl"),
+		append([]string{"--kubeconfig", s.Kubeconfig("acme"), "-n", "acme--web"}, args...)...)
 	cmd.Env = append(os.Environ(), env)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -229,7 +250,8 @@ func piped(t *testing.T, s *localserver.Server, env string, args ...string) *buf
 // forwards asks for a page of the pod.
 func forwards(t *testing.T, s *localserver.Server, websocket string) {
 	t.Helper()
-	lines := piped(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80", "--address", "127.0.0.1")
+	lines := piped(t, s, "KUBECTL_PORT_FORWARD_WEBSOCKETS="+websocket, "-v=4", "port-forward", "p", ":80",
+		"--address", "127.0.0.1")
 	rest := ""
 	for rest == "" {
 		if !lines.Scan() {
@@ -242,7 +264,10 @@ func forwards(t *testing.T, s *localserver.Server, websocket string) {
 	}
 	port, _, _ := strings.Cut(rest, " ")
 	for range 3 { // connections in one session
-		resp, err := (&http.Client{Timeout: patience, Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://127.0.0.1:" + port + "/")
+		resp, err := (&http.Client{
+			Timeout:   patience,
+			Transport: &http.Transport{DisableKeepAlives: true},
+		}).Get("http://127.0.0.1:" + port + "/")
 		if err != nil {
 			t.Fatalf("port-forward, websocket %s: %v", websocket, err)
 		}

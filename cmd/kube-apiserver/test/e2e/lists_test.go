@@ -111,11 +111,13 @@ func TestOlderObjects(t *testing.T) {
 	// A namespace that a tenant is given later: its objects follow.
 	admin := client(t, config(t, s, "admin"))
 	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`)
-	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "unowned", types.MergePatchType,
+		patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		list, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{FieldSelector: "metadata.namespace=unowned,metadata.name=lies"})
+		list, err := acme.CoreV1().ConfigMaps("").List(t.Context(),
+			metav1.ListOptions{FieldSelector: "metadata.namespace=unowned,metadata.name=lies"})
 		if err == nil && len(list.Items) != 1 {
 			err = errors.New("not there yet")
 		}
@@ -157,13 +159,15 @@ func seedOlder(t *testing.T, s *localserver.Server, n int) {
 		}
 	}
 	waittest.Until(t, func() error {
-		_, err := custom.Resource(widgets).Namespace("acme--old").Create(t.Context(), widget("acme--old", "own", nil), metav1.CreateOptions{})
+		_, err := custom.Resource(widgets).Namespace("acme--old").Create(t.Context(),
+			widget("acme--old", "own", nil), metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
 		return err
 	})
-	if _, err := custom.Resource(widgets).Namespace("globex--old").Create(t.Context(), widget("globex--old", "lies", map[string]any{tenant.Label: "acme"}), metav1.CreateOptions{}); err != nil {
+	if _, err := custom.Resource(widgets).Namespace("globex--old").Create(t.Context(),
+		widget("globex--old", "lies", map[string]any{tenant.Label: "acme"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -187,7 +191,8 @@ func TestListsOfClients(t *testing.T) {
 	if !cache.WaitForCacheSync(ctx.Done(), configMaps.HasSynced, namespaces.HasSynced) {
 		t.Fatal("informers have not synced")
 	}
-	watch := exec.CommandContext(ctx, binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("acme"), "get", "configmaps", "-A", "-w", "-o", "name")
+	watch := exec.CommandContext(ctx, binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("acme"), "get", "configmaps",
+		"-A", "-w", "-o", "name")
 	watched, err := watch.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -197,7 +202,8 @@ func TestListsOfClients(t *testing.T) {
 	}
 	create := func(k *kubernetes.Clientset, namespace, name string) {
 		t.Helper()
-		if _, err := k.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		if _, err := k.CoreV1().ConfigMaps(namespace).Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -226,29 +232,41 @@ func TestListsOfClients(t *testing.T) {
 		t.Errorf("the informer holds namespaces %v", keys)
 	}
 	for _, args := range []string{
-		"get all -A", "get configmaps -A", "get configmaps -A -o wide", "get configmaps -A -o yaml", "get configmaps -A --chunk-size=1",
-		"get configmaps,secrets,serviceaccounts -A", "get events -A", "get configmaps -A --show-labels", "get configmaps -A -l a!=b", "get configmaps -A -l kubetenant.dev/tenant=globex",
+		"get all -A", "get configmaps -A", "get configmaps -A -o wide", "get configmaps -A -o yaml",
+		"get configmaps -A --chunk-size=1",
+		"get configmaps,secrets,serviceaccounts -A", "get events -A", "get configmaps -A --show-labels",
+		"get configmaps -A -l a!=b", "get configmaps -A -l kubetenant.dev/tenant=globex",
 	} {
 		out, err := kubectl(t, s, "acme", strings.Fields(args)...)
-		if err != nil || strings.Contains(out, "theirs") || strings.Contains(out, "globex--") || strings.Contains(out, "kube-system ") {
+		if err != nil || strings.Contains(out, "theirs") || strings.Contains(out, "globex--") ||
+			strings.Contains(out, "kube-system ") {
 			t.Errorf("%s: %v\n%s", args, err, out)
 		}
-		if strings.HasPrefix(args, "get configmaps -A") && !strings.Contains(args, "globex") && !strings.Contains(out, "ours") {
+		if strings.HasPrefix(args, "get configmaps -A") && !strings.Contains(args, "globex") &&
+			!strings.Contains(out, "ours") {
 			t.Errorf("%s misses an own object:\n%s", args, out)
 		}
 	}
 	for _, id := range []string{"acme", "globex"} {
-		apply(t, s, fmt.Sprintf("{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: of-%s}, spec: {tenant: %s, hard: {pods: 9}}}", id, id))
+		apply(t, s, fmt.Sprintf("{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: of-%s}, spec: "+
+			"{tenant: %s, hard: {pods: 9}}}",
+			id, id))
 	}
 	waittest.Until(t, func() error { // each tenant is given its own
-		for _, args := range []string{"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme", "get tenantquota of-acme -o name"} {
-			if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err != nil || strings.TrimSpace(out) != "tenantquota.kubetenant.dev/of-acme" {
+		for _, args := range []string{
+			"get tenantquotas -o name", "get tenantquotas -o name --field-selector metadata.name=of-acme",
+			"get tenantquota of-acme -o name",
+		} {
+			if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err != nil ||
+				strings.TrimSpace(out) != "tenantquota.kubetenant.dev/of-acme" {
 				return fmt.Errorf("%s: %s", args, out)
 			}
 		}
 		return nil
 	})
-	for _, args := range []string{"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex", "get tenantquotas -w"} {
+	for _, args := range []string{
+		"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex", "get tenantquotas -w",
+	} {
 		if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err == nil || strings.Contains(out, "globex   ") {
 			t.Errorf("%s: %s", args, out)
 		}
@@ -270,15 +288,23 @@ func TestControllersDoNotFight(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	admin := client(t, config(t, s, "admin"))
-	written := follow(t, config(t, s, "admin"), "acme--web", slices.Concat(of("", "services", "pods", "endpoints", "persistentvolumeclaims"),
-		of("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"), of("discovery.k8s.io", "endpointslices"))...)
+	written := follow(t, config(t, s, "admin"), "acme--web",
+		slices.Concat(of("", "services", "pods", "endpoints", "persistentvolumeclaims"),
+			of("apps", "deployments", "statefulsets", "replicasets", "controllerrevisions"),
+			of("discovery.k8s.io", "endpointslices"))...)
 	runControllers(ctx, t, admin)
 	template := `{ metadata: { labels: { app: web } }, spec: { containers: [ { name: c, image: i } ] } }`
 	for _, text := range []string{
-		`{ apiVersion: v1, kind: Service, metadata: { name: web, namespace: acme--web, labels: { app: web } }, spec: { selector: { app: web }, ports: [ { port: 80 } ] } }`,
-		`{ apiVersion: v1, kind: Service, metadata: { name: headless, namespace: acme--web }, spec: { clusterIP: None, selector: { app: web }, ports: [ { port: 80 } ] } }`,
-		`{ apiVersion: apps/v1, kind: Deployment, metadata: { name: web, namespace: acme--web }, spec: { replicas: 2, selector: { matchLabels: { app: web } }, template: ` + template + ` } }`,
-		`{ apiVersion: apps/v1, kind: StatefulSet, metadata: { name: web, namespace: acme--web }, spec: { replicas: 1, serviceName: headless, selector: { matchLabels: { app: web } }, template: ` + template + `, volumeClaimTemplates: [ { metadata: { name: data }, spec: { accessModes: [ReadWriteOnce], resources: { requests: { storage: 1Gi } } } } ] } }`,
+		`{ apiVersion: v1, kind: Service, metadata: { name: web, namespace: acme--web, labels: { app: web } }, ` +
+			`spec: { selector: { app: web }, ports: [ { port: 80 } ] } }`,
+		`{ apiVersion: v1, kind: Service, metadata: { name: headless, namespace: acme--web }, ` +
+			`spec: { clusterIP: None, selector: { app: web }, ports: [ { port: 80 } ] } }`,
+		`{ apiVersion: apps/v1, kind: Deployment, metadata: { name: web, namespace: acme--web }, ` +
+			`spec: { replicas: 2, selector: { matchLabels: { app: web } }, template: ` + template + ` } }`,
+		`{ apiVersion: apps/v1, kind: StatefulSet, metadata: { name: web, namespace: acme--web }, ` +
+			`spec: { replicas: 1, serviceName: headless, selector: { matchLabels: { app: web } }, template: ` + template +
+			`, volumeClaimTemplates: [ { metadata: { name: data }, spec: { accessModes: [ReadWriteOnce], ` +
+			`resources: { requests: { storage: 1Gi } } } } ] } }`,
 	} {
 		apply(t, s, text)
 	}
@@ -308,8 +334,10 @@ func TestControllersDoNotFight(t *testing.T) {
 	if again := written.quiet(t, 3*time.Second); len(again) != 5 {
 		t.Errorf("written again: %v, want five objects", again)
 	}
-	const kinds = "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions,persistentvolumeclaims"
-	if out, err := kubectl(t, s, "admin", "get", strings.Replace(kinds, ",endpoints,", ",", 1), "-n", "acme--web", "-l", "kubetenant.dev/tenant!=acme", "-o", "name"); err != nil || strings.TrimSpace(out) != "" {
+	const kinds = "services,deployments,statefulsets,pods,replicasets,endpointslices,endpoints,controllerrevisions," +
+		"persistentvolumeclaims"
+	if out, err := kubectl(t, s, "admin", "get", strings.Replace(kinds, ",endpoints,", ",", 1), "-n", "acme--web", "-l",
+		"kubetenant.dev/tenant!=acme", "-o", "name"); err != nil || strings.TrimSpace(out) != "" {
 		t.Errorf("without the label: %v %s", err, out)
 	}
 }
@@ -332,8 +360,10 @@ func runControllers(ctx context.Context, t *testing.T, admin *kubernetes.Clients
 		t.Fatal(err)
 	}
 	replicas := replicaset.NewReplicaSetController(ctx, apps.ReplicaSets(), core.Pods(), admin, 10)
-	sets := statefulset.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(), apps.ControllerRevisions(), admin)
-	endpointSlices := endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(), factory.Discovery().V1().EndpointSlices(), 100, admin, 0)
+	sets := statefulset.NewStatefulSetController(ctx, core.Pods(), apps.StatefulSets(), core.PersistentVolumeClaims(),
+		apps.ControllerRevisions(), admin)
+	endpointSlices := endpointslice.NewController(ctx, core.Pods(), core.Services(), core.Nodes(),
+		factory.Discovery().V1().EndpointSlices(), 100, admin, 0)
 	endpoints := endpoint.NewEndpointController(ctx, core.Pods(), core.Services(), core.Endpoints(), admin, 0)
 	factory.Start(ctx.Done())
 	go deployments.Run(ctx, 1)
@@ -346,7 +376,8 @@ func runControllers(ctx context.Context, t *testing.T, admin *kubernetes.Clients
 // versions returns the resourceVersion of each object of acme.
 func versions(t *testing.T, s *localserver.Server, kinds string) map[string]string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("admin"), "get", kinds, "-n", "acme--web", "-o", "json")
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), "--kubeconfig", s.Kubeconfig("admin"), "get", kinds,
+		"-n", "acme--web", "-o", "json")
 	out, err := cmd.Output() // warnings of old versions go elsewhere
 	if err != nil {
 		t.Fatal(err)

@@ -14,7 +14,9 @@ const binDir = "KUBETENANT_BIN"
 // TestMain says at once what is missing, and ends with whoever started it: the servers end with this process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(binDir); dir != "" {
-		for _, name := range []string{"kube-apiserver", "kubetenant-local", "kubectl", "vanilla-kube-apiserver", "kubectl-tenant", "kubetenant-webhook"} {
+		for _, name := range []string{
+			"kube-apiserver", "kubetenant-local", "kubectl", "vanilla-kube-apiserver", "kubectl-tenant", "kubetenant-webhook",
+		} {
 			if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 				fmt.Fprintf(os.Stderr, "%v: run make test, which builds it\n", err)
 				os.Exit(1)

@@ -11,11 +11,14 @@ import (
 
 // membersAreGiven: an admin of a tenant says who its members are, of the roles that its Tenant names, of no other tenant, and with no other role.
 func membersAreGiven(t *testing.T, s *localserver.Server) {
-	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"memberRoles":["view"]}}`); err != nil {
+	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
+		`{"spec":{"memberRoles":["view"]}}`); err != nil {
 		t.Fatal(out)
 	}
 	members := func(name, id, role, subject string) string {
-		return testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: `+name+` }, spec: { id: `+id+`, bindings: [ { clusterRole: `+role+`, subjects: [ { kind: Group, name: `+subject+` } ] } ] } }`)
+		return testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: TenantMembers, metadata: { name: `+name+
+			` }, spec: { id: `+id+`, bindings: [ { clusterRole: `+role+`, subjects: [ { kind: Group, name: `+subject+
+			` } ] } ] } }`)
 	}
 	waittest.Until(t, func() error { // until the server that admits has heard of it
 		if out, err := kubectl(t, s, "acme", "apply", "-f", members("acme", "acme", "view", "interns")); err != nil {
@@ -24,14 +27,16 @@ func membersAreGiven(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	bound := func(want string) error {
-		out, err := kubectl(t, s, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web", "--ignore-not-found", "-o", "jsonpath={.subjects[*].name}")
+		out, err := kubectl(t, s, "admin", "get", "rolebinding", "kubetenant:members:view", "-n", "acme--web",
+			"--ignore-not-found", "-o", "jsonpath={.subjects[*].name}")
 		if err != nil || out != want {
 			return fmt.Errorf("bound are %q, want %q", out, want)
 		}
 		return nil
 	}
 	waittest.Until(t, func() error { return bound("interns") })
-	if out, err := kubectl(t, s, "acme", "apply", "--server-side", "--force-conflicts", "-f", members("acme", "acme", "view", "trainees")); err != nil {
+	if out, err := kubectl(t, s, "acme", "apply", "--server-side", "--force-conflicts", "-f",
+		members("acme", "acme", "view", "trainees")); err != nil {
 		t.Error(out)
 	}
 	waittest.Until(t, func() error { return bound("trainees") })
@@ -46,7 +51,8 @@ func membersAreGiven(t *testing.T, s *localserver.Server) {
 			t.Errorf("%s: %v %s", what, err, out)
 		}
 	}
-	if out, err := kubectl(t, s, "acme", "get", "tenantmembers", "acme", "-o", "jsonpath={.spec.bindings[0].subjects[0].name}"); err != nil || out != "trainees" {
+	if out, err := kubectl(t, s, "acme", "get", "tenantmembers", "acme", "-o",
+		"jsonpath={.spec.bindings[0].subjects[0].name}"); err != nil || out != "trainees" {
 		t.Errorf("its own: %s", out)
 	}
 	if out, err := kubectl(t, s, "globex", "get", "tenantmembers", "acme"); err == nil {

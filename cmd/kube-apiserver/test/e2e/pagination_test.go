@@ -23,13 +23,15 @@ func searches() []string {
 	for _, path := range []string{"/api/v1/configmaps", "/api/v1/namespaces"} {
 		for _, query := range []string{
 			"limit=1", "limit=2", "limit=3", "limit=1&labelSelector=kubetenant.dev/tenant%3Dacme", "limit=1&resourceVersion=0",
-			"limit=1&fieldSelector=metadata.namespace!%3Dacme--web", "limit=1&fieldSelector=metadata.name%3Dzz", "Limit=1", "limit=1&limit=1",
+			"limit=1&fieldSelector=metadata.namespace!%3Dacme--web", "limit=1&fieldSelector=metadata.name%3Dzz", "Limit=1",
+			"limit=1&limit=1",
 			"continue=" + token, "limit=1&continue=" + token,
 		} {
 			all = append(all, path+"?"+query)
 		}
 	}
-	return append(all, "/api/v1/namespaces/globex--shop/configmaps/zz", "/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
+	return append(all, "/api/v1/namespaces/globex--shop/configmaps/zz",
+		"/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
 }
 
 // changing is what differs from answer to answer whatever others have: the server's revision counts all writes.
@@ -41,7 +43,8 @@ func TestContinueTellsNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())
 	prepare(t, s)
-	acme, globex, root := client(t, config(t, s, "acme")), client(t, config(t, s, "globex")), client(t, config(t, s, "admin"))
+	acme, globex, root := client(t, config(t, s, "acme")), client(t, config(t, s, "globex")),
+		client(t, config(t, s, "admin"))
 	waittest.Until(t, func() error {
 		_, err := acme.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
 		return err

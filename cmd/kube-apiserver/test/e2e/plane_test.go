@@ -106,7 +106,8 @@ func (p *plane) startSeeder(ctx context.Context, bin, endpoint string) error {
 	defer func() { _ = output.Close() }()
 	p.seeder = exec.Command(filepath.Join(bin, "vanilla-kube-apiserver"), append(local.ServerFlags(p.dir, endpoint),
 		"--secure-port="+port, "--authorization-mode=Node,RBAC",
-		"--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook,MutatingAdmissionPolicy,ValidatingAdmissionPolicy")...)
+		"--disable-admission-plugins=MutatingAdmissionWebhook,ValidatingAdmissionWebhook,MutatingAdmissionPolicy,"+
+			"ValidatingAdmissionPolicy")...)
 	p.seeder.Stdout, p.seeder.Stderr, p.seeder.SysProcAttr = output, output, localserver.EndsWithParent()
 	if err := p.seeder.Start(); err != nil {
 		p.seeder = nil

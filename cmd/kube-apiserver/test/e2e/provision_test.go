@@ -49,10 +49,12 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		t.Fatal(err)
 	}
 	s := start(t, dir, args...)
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
+	apply(t, s,
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
 	for _, namespace := range []string{"acme--web", "acme--db"} {
-		apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
+		apply(t, s,
+			`{ apiVersion: v1, kind: Namespace, metadata: { name: `+namespace+`, labels: { kubetenant.dev/tenant: acme } } }`)
 	}
 	who, err := kubectl(t, s, "acme", "auth", "whoami", "-o", "jsonpath={.status.userInfo.username}")
 	if err != nil {
@@ -60,13 +62,16 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 	give := func(spec string) {
 		t.Helper()
-		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, `+spec+` } }`)
+		apply(t, s,
+			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, `+spec+` } }`)
 	}
-	give(`admins: [ { kind: User, name: "` + who + `" } ], bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: watchers } ] } ]`)
+	give(`admins: [ { kind: User, name: "` + who +
+		`" } ], bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: watchers } ] } ]`)
 	has := func(namespace string, want ...string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", namespace, "-l", "kubetenant.dev/managed", "-o", "jsonpath={.items[*].metadata.name}")
+			out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", namespace, "-l", "kubetenant.dev/managed", "-o",
+				"jsonpath={.items[*].metadata.name}")
 			if got := strings.Fields(out); err != nil || !slices.Equal(got, want) {
 				return fmt.Errorf("%s has %q, want %q", namespace, out, want)
 			}
@@ -82,7 +87,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		return nil
 	})
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o", `jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
+		out, err := kubectl(t, s, "admin", "get", "tenant", "acme", "-o",
+			`jsonpath={.status.namespaces} {.status.conditions[?(@.type=="Prepared")].status}`)
 		if err != nil || out != `{"failed":0,"prepared":2,"total":2} True` {
 			return fmt.Errorf("the status: %s", out)
 		}
@@ -93,13 +99,16 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	} else { // compiled in it is the server itself, and no account's
 		t.Run("who gives it writes nothing else", func(t *testing.T) { managerIsHeld(t, s) })
 	}
-	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed", "-o", "name"); err != nil || out != "" {
+	if out, err := kubectl(t, s, "admin", "get", "clusterrolebindings", "-l", "kubetenant.dev/managed",
+		"-o", "name"); err != nil || out != "" {
 		t.Errorf("ClusterRoleBindings that a Tenant gave: %s", out)
 	}
 	if len(args) > 0 { // kube-apiserver evaluates RBAC, and derives no right: the cluster's admin gives it
-		apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
+		apply(t, s,
+			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] }, { apiGroups: [kubetenant.dev], resources: [tenantmembers], resourceNames: [acme], verbs: ["*"] } ] }`)
-		apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
+		apply(t, s,
+			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+who+`" } ] }`)
 	}
 	t.Run("an admin says who its members are", func(t *testing.T) { membersAreGiven(t, s) })
@@ -111,7 +120,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
 	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })
 
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--later, labels: { kubetenant.dev/tenant: acme } } }`)
 	has("acme--later", "kubetenant:admins", "kubetenant:binding:view")
 	give(`bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
 	has("acme--web", "kubetenant:binding:edit")
@@ -133,7 +143,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	t.Run("definitions that were deleted come back", func(t *testing.T) {
 		definitionsComeBack(t, s, len(args) > 0)
 	})
-	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil || !strings.Contains(out, "spec.deletionPolicy is Protect") {
+	if out, err := kubectl(t, s, "admin", "delete", "tenant", "acme"); err == nil ||
+		!strings.Contains(out, "spec.deletionPolicy is Protect") {
 		t.Errorf("a Tenant that is protected is deleted: %s", out)
 	}
 	give(`deletionPolicy: Orphan, bindings: [ { clusterRole: edit, subjects: [ { kind: Group, name: watchers } ] } ]`)
@@ -141,7 +152,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 		t.Fatal(out)
 	}
 	has("acme--web")
-	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil || !strings.Contains(out, "the caller's tenant was deleted") {
+	if out, err := kubectl(t, s, "acme", "get", "configmaps", "-n", "acme--web"); err == nil ||
+		!strings.Contains(out, "the caller's tenant was deleted") {
 		t.Errorf("callers of a tenant that was deleted: %s", out)
 	}
 }
@@ -154,14 +166,19 @@ func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	if out, err := kubectl(t, s, "acme", "auth", "can-i", "create", "namespaces"); err != nil || !strings.HasSuffix(strings.TrimSpace(out), "yes") {
+	if out, err := kubectl(t, s, "acme", "auth", "can-i", "create", "namespaces"); err != nil ||
+		!strings.HasSuffix(strings.TrimSpace(out), "yes") {
 		t.Errorf("a review of a right that follows from the Tenant: %s", out)
 	}
-	if out, err := kubectl(t, s, "acme", "get", "ns", "acme--made", "-o", `jsonpath={.metadata.labels.kubetenant\.dev/tenant}`); err != nil || out != "acme" {
+	if out, err := kubectl(t, s, "acme", "get", "ns", "acme--made", "-o",
+		`jsonpath={.metadata.labels.kubetenant\.dev/tenant}`); err != nil || out != "acme" {
 		t.Errorf("what an admin makes is of %s", out)
 	}
 	for _, args := range [][]string{
-		{"acme", "create", "ns", "globex--x"}, {"globex", "create", "ns", "globex--x"}, {"globex", "create", "ns", "acme--x"}, {"acme", "create", "clusterrole", "x", "--verb=get", "--resource=pods"},
+		{"acme", "create", "ns", "globex--x"},
+		{"globex", "create", "ns", "globex--x"},
+		{"globex", "create", "ns", "acme--x"},
+		{"acme", "create", "clusterrole", "x", "--verb=get", "--resource=pods"},
 	} {
 		if out, err := kubectl(t, s, args[0], args[1:]...); err == nil || !strings.Contains(out, "orbidden") {
 			t.Errorf("%v: %v %s", args, err, out)
@@ -174,8 +191,11 @@ func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
 
 // quotaIsGiven: of umbrella, which has no namespace but one.
 func quotaIsGiven(t *testing.T, s *localserver.Server) {
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
-	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella, quota: { count/secrets: 2 } } }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: umbrella--web, labels: { kubetenant.dev/tenant: umbrella } } }`)
+	apply(t, s,
+		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, `+
+			`spec: { id: umbrella, quota: { count/secrets: 2 } } }`)
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella", "-o", `jsonpath={.spec.hard} {.status.used}`)
 		if err != nil || out != `{"count/secrets":"2"} {"count/secrets":"0"}` {
@@ -184,15 +204,18 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	for i, want := range []bool{true, true, false} {
-		out, err := kubectl(t, s, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web", "--as=ops", "--as-group=system:masters")
+		out, err := kubectl(t, s, "admin", "create", "secret", "generic", fmt.Sprint("s", i), "-n", "umbrella--web",
+			"--as=ops", "--as-group=system:masters")
 		if (err == nil) != want {
 			t.Errorf("secret %d of 2: %s", i, out)
 		}
 	}
-	if out, err := kubectl(t, s, "admin", "patch", "tenantquota", "umbrella", "--type=merge", "-p", `{"spec":{"hard":{"count/secrets":9}}}`); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
+	if out, err := kubectl(t, s, "admin", "patch", "tenantquota", "umbrella", "--type=merge", "-p",
+		`{"spec":{"hard":{"count/secrets":9}}}`); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
 		t.Errorf("a quota that a Tenant gives is changed: %s", out)
 	}
-	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella } }`)
+	apply(t, s,
+		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: umbrella }, spec: { id: umbrella } }`)
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "admin", "get", "tenantquota", "umbrella"); err == nil {
 			return fmt.Errorf("its quota stays: %s", out)
@@ -204,7 +227,9 @@ func quotaIsGiven(t *testing.T, s *localserver.Server) {
 // namespacesAreBounded: of 50 that are made at once, as many as there may be.
 func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	const most, tries = 20, 50
-	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, spec: { id: bounded, namespaces: { max: %d } } }`, most))
+	apply(t, s, fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
+		`spec: { id: bounded, namespaces: { max: %d } } }`,
+		most))
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenantquota", "bounded", "-o", `jsonpath={.spec.hard} {.status.used}`)
 		if err != nil || out != `{"count/namespaces":"20"} {"count/namespaces":"0"}` {
@@ -213,10 +238,16 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		return nil
 	})
 	as := config(t, s, "admin")
-	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}} // whom the webhooks are asked about
+	// whom the webhooks are asked about
+	as.Impersonate = rest.ImpersonationConfig{UserName: "ops", Groups: []string{"system:masters"}}
 	admin := client(t, as)
 	another := func(i int) error {
-		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("bounded--", i), Labels: map[string]string{"kubetenant.dev/tenant": "bounded"}}}
+		ns := &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   fmt.Sprint("bounded--", i),
+				Labels: map[string]string{"kubetenant.dev/tenant": "bounded"},
+			},
+		}
 		_, err := admin.CoreV1().Namespaces().Create(t.Context(), ns, metav1.CreateOptions{})
 		return err
 	}
@@ -235,7 +266,8 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	if running.Wait(); made.Load() != most {
 		t.Errorf("%d of %d namespaces were made, %d may be", made.Load(), tries, most)
 	}
-	all, err := admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=bounded"})
+	all, err := admin.CoreV1().Namespaces().List(t.Context(),
+		metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=bounded"})
 	if err != nil || len(all.Items) != most {
 		t.Fatalf("%d namespaces, %v", len(all.Items), err)
 	}
@@ -243,9 +275,12 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error { return another(tries) }) // as soon as that one has gone
-	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, spec: { id: bounded, namespaces: { max: 3 } } }`)
+	apply(t, s,
+		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: bounded }, `+
+			`spec: { id: bounded, namespaces: { max: 3 } } }`)
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "bounded", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
+		out, err := kubectl(t, s, "admin", "get", "tenant", "bounded", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
 		if err != nil || out != "TooManyNamespaces" {
 			return fmt.Errorf("Ready: %s", out)
 		}
@@ -261,7 +296,8 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 		`id: bounded, memberRoles: [ "" ]`:                                    "spec.memberRoles",
 	} {
 		id, _, _ := strings.Cut(strings.TrimPrefix(spec, "id: "), ",")
-		path := testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+id+` }, spec: { `+spec+` } }`)
+		path := testFile(t,
+			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: `+id+` }, spec: { `+spec+` } }`)
 		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err == nil || !strings.Contains(out, what) {
 			t.Errorf("%s: %s", spec, out)
 		}
@@ -270,14 +306,20 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 
 // spacesAreLike: those that are there get their labels, and new ones have them from the first moment.
 func spacesAreLike(t *testing.T, s *localserver.Server) {
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, kept: by-somebody } } }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, `+
+			`kept: by-somebody } } }`)
 	give := func(spaces string) {
 		t.Helper()
-		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: wayne }, spec: { id: wayne, namespaces: `+spaces+` } }`)
+		apply(t, s,
+			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: wayne }, spec: { id: wayne, namespaces: `+
+				spaces+` } }`)
 	}
 	give(`{ labels: { cost-centre: "42" }, podSecurity: restricted }`)
 	labels := func(namespace, want string) error {
-		out, err := kubectl(t, s, "admin", "get", "ns", namespace, "-o", `jsonpath={.metadata.labels.cost-centre} {.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
+		out, err := kubectl(t, s, "admin", "get", "ns", namespace, "-o",
+			`jsonpath={.metadata.labels.cost-centre} {.metadata.labels.pod-security\.kubernetes\.io/enforce} `+
+				`{.metadata.labels.kept}`)
 		if err != nil || out != want {
 			return fmt.Errorf("%s has %q, want %q", namespace, out, want)
 		}
@@ -286,13 +328,18 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
 	waittest.Until(t, func() error { // until the server that admits has heard of it
 		_, _ = kubectl(t, s, "admin", "delete", "ns", "wayne--new", "--ignore-not-found")
-		out, err := kubectl(t, s, "admin", append([]string{"create", "-o", `jsonpath={.metadata.labels.cost-centre}`, "-f", testFile(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--new, labels: { kubetenant.dev/tenant: wayne } } }`)}, asOps...)...)
+		out, err := kubectl(t, s, "admin", append([]string{
+			"create", "-o", `jsonpath={.metadata.labels.cost-centre}`, "-f",
+			testFile(t,
+				`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--new, labels: { kubetenant.dev/tenant: wayne } } }`),
+		}, asOps...)...)
 		if err != nil || out != "42" {
 			return fmt.Errorf("a new namespace has %q", out)
 		}
 		return nil
 	})
-	if out, err := kubectl(t, s, "admin", append([]string{"label", "ns", "wayne--old", "cost-centre=7", "--overwrite"}, asOps...)...); err != nil {
+	if out, err := kubectl(t, s, "admin",
+		append([]string{"label", "ns", "wayne--old", "cost-centre=7", "--overwrite"}, asOps...)...); err != nil {
 		t.Fatal(out)
 	}
 	waittest.Until(t, func() error { return labels("wayne--old", "42 restricted by-somebody") })
@@ -300,7 +347,8 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error { return labels("wayne--old", "  by-somebody") })
 	give(`{}`)
 	waittest.Until(t, func() error {
-		if out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o", "jsonpath={.metadata.labels.other}"); err != nil || out != "" {
+		if out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
+			"jsonpath={.metadata.labels.other}"); err != nil || out != "" {
 			return fmt.Errorf("what is not given any more stays: %s", out)
 		}
 		return nil
@@ -309,14 +357,19 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 
 // appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and finalizer: nobody takes anything from the other.
 func appliedAgain(t *testing.T, s *localserver.Server) {
-	manifest := testFile(t, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, spec: { id: hooli, access: Open, admins: [ { kind: User, name: gavin } ], quota: { pods: 5 }, deletionPolicy: Protect } }`)
+	manifest := testFile(t,
+		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, `+
+			`spec: { id: hooli, access: Open, admins: [ { kind: User, name: gavin } ], quota: { pods: 5 }, `+
+			`deletionPolicy: Protect } }`)
 	var versions []string
 	for range 3 {
-		if out, err := kubectl(t, s, "admin", "apply", "--server-side", "--field-manager=gitops", "-f", manifest); err != nil {
+		if out, err := kubectl(t, s, "admin", "apply", "--server-side", "--field-manager=gitops",
+			"-f", manifest); err != nil {
 			t.Fatal(out)
 		}
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o", `jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
+			out, err := kubectl(t, s, "admin", "get", "tenant", "hooli", "-o",
+				`jsonpath={.status.observedGeneration} {.status.quota} {.metadata.finalizers} {.status.conditions[0].status}`)
 			if err != nil || out != `1 hooli ["kubetenant.dev/tenant"] True` {
 				return fmt.Errorf("its status: %s", out)
 			}
@@ -336,20 +389,29 @@ func appliedAgain(t *testing.T, s *localserver.Server) {
 // managerIsHeld has the manager try what it could do with all rights.
 func managerIsHeld(t *testing.T, s *localserver.Server) {
 	for what, args := range map[string][]string{
-		"another kind":                   {"create", "configmap", "x", "-n", "acme--web"},
-		"a binding of another name":      {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
-		"one in the system's space":      {"create", "rolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x", "-n", "kube-system"},
-		"one in the whole cluster":       {"create", "clusterrolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x"},
-		"one of the admins' name":        {"create", "clusterrolebinding", "kubetenant:admins:x", "--clusterrole=kubetenant:tenant-admin", "--user=x"},
-		"a namespace":                    {"create", "namespace", "x"},
-		"the label of a system's":        {"label", "namespace", "default", "x=y"},
-		"whose a namespace is":           {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
-		"another annotation":             {"annotate", "namespace", "acme--web", "x=y"},
-		"a namespace's owner":            {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
-		"the end of the system's space":  {"delete", "namespace", "default"},
-		"the end of others' bindings":    {"delete", "clusterrolebinding", "cluster-admin"},
-		"a new binding of a tenant's":    {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
-		"another finalizer":              {"patch", "tenant", "acme", "--type=merge", "-p", `{"metadata":{"finalizers":["kubetenant.dev/tenant","x.example/y"]}}`},
+		"another kind":              {"create", "configmap", "x", "-n", "acme--web"},
+		"a binding of another name": {"create", "rolebinding", "x", "--clusterrole=view", "--user=x", "-n", "acme--web"},
+		"one in the system's space": {
+			"create", "rolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x", "-n", "kube-system",
+		},
+		"one in the whole cluster": {
+			"create", "clusterrolebinding", "kubetenant:x", "--clusterrole=cluster-admin", "--user=x",
+		},
+		"one of the admins' name": {
+			"create", "clusterrolebinding", "kubetenant:admins:x", "--clusterrole=kubetenant:tenant-admin", "--user=x",
+		},
+		"a namespace":                   {"create", "namespace", "x"},
+		"the label of a system's":       {"label", "namespace", "default", "x=y"},
+		"whose a namespace is":          {"label", "namespace", "acme--web", "kubetenant.dev/tenant=globex", "--overwrite"},
+		"another annotation":            {"annotate", "namespace", "acme--web", "x=y"},
+		"a namespace's owner":           {"label", "namespace", "default", "kubetenant.dev/tenant=acme"},
+		"the end of the system's space": {"delete", "namespace", "default"},
+		"the end of others' bindings":   {"delete", "clusterrolebinding", "cluster-admin"},
+		"a new binding of a tenant's":   {"create", "clusterrolebinding", "x", "--clusterrole=view", "--group=tenant:acme"},
+		"another finalizer": {
+			"patch", "tenant", "acme", "--type=merge", "-p",
+			`{"metadata":{"finalizers":["kubetenant.dev/tenant","x.example/y"]}}`,
+		},
 		"a Tenant's labels":              {"label", "tenant", "acme", "x=y"},
 		"the end of a Tenant":            {"delete", "tenant", "acme"},
 		"a Tenant":                       {"patch", "tenant", "acme", "--type=merge", "-p", `{"spec":{"access":"Closed"}}`},
@@ -367,10 +429,15 @@ func managerIsHeld(t *testing.T, s *localserver.Server) {
 func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	const name = "kubetenant:admins"
 	for what, args := range map[string][]string{
-		"merge patch":       {"patch", "rolebinding", name, "--type=merge", "-p", `{"subjects":[]}`},
-		"JSON patch":        {"patch", "rolebinding", name, "--type=json", "-p", `[{"op":"remove","path":"/subjects"}]`},
-		"strategic patch":   {"patch", "rolebinding", name, "--type=strategic", "-p", `{"metadata":{"finalizers":["x.example/y"]}}`},
-		"an owner":          {"patch", "rolebinding", name, "--type=merge", "-p", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`},
+		"merge patch": {"patch", "rolebinding", name, "--type=merge", "-p", `{"subjects":[]}`},
+		"JSON patch":  {"patch", "rolebinding", name, "--type=json", "-p", `[{"op":"remove","path":"/subjects"}]`},
+		"strategic patch": {
+			"patch", "rolebinding", name, "--type=strategic", "-p", `{"metadata":{"finalizers":["x.example/y"]}}`,
+		},
+		"an owner": {
+			"patch", "rolebinding", name, "--type=merge", "-p",
+			`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"u"}]}}`,
+		},
 		"another label":     {"label", "rolebinding", name, "x=y"},
 		"without its label": {"label", "rolebinding", name, "kubetenant.dev/managed-"},
 		"an annotation":     {"annotate", "rolebinding", name, "kubetenant.dev/expires=2020-01-01T00:00:00Z"},
@@ -383,12 +450,14 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 			t.Errorf("%s: %s", what, out)
 		}
 	}
-	out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", "acme--web", "-o", "jsonpath={.items[*].metadata.name}")
+	out, err := kubectl(t, s, "admin", "get", "rolebindings", "-n", "acme--web", "-o",
+		"jsonpath={.items[*].metadata.name}")
 	if err != nil || out != "kubetenant:admins kubetenant:binding:view" {
 		t.Errorf("afterwards there is %s", out)
 	}
 	// What is exported and restored is admitted without what the server put there.
-	out, err = kubectl(t, s, "admin", "get", "ns", "acme--web", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
+	out, err = kubectl(t, s, "admin", "get", "ns", "acme--web", "-o",
+		`jsonpath={.metadata.annotations.kubetenant\.dev/prepared}`)
 	if err != nil || out == "" {
 		t.Errorf("prepared: %q", out)
 	}
@@ -399,11 +468,15 @@ func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
   { apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind] } ] }`)
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: tenant-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tenant-writer },
+	apply(t, s,
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: tenant-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tenant-writer },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: writer }, { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
 	writers := map[string]rest.ImpersonationConfig{
-		"one of the system tenant":   {UserName: "writer", Extra: map[string][]string{tenant.ExtraKey: {"system"}}},
-		"one of the control plane's": {UserName: "system:serviceaccount:kube-system:writer", Groups: []string{"system:serviceaccounts"}},
+		"one of the system tenant": {UserName: "writer", Extra: map[string][]string{tenant.ExtraKey: {"system"}}},
+		"one of the control plane's": {
+			UserName: "system:serviceaccount:kube-system:writer",
+			Groups:   []string{"system:serviceaccounts"},
+		},
 	}
 	for name, writer := range writers {
 		t.Run(name, func(t *testing.T) { writerGivesWhatHeMay(t, s, writer) })
@@ -419,38 +492,56 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 	}
 	write := func(spec string) error {
 		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: initech }, spec: { id: initech, `+spec+` } }`), &u.Object); err != nil {
+		if err := yaml.Unmarshal([]byte(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: initech }, `+
+			`spec: { id: initech, `+spec+` } }`), &u.Object); err != nil {
 			t.Fatal(err)
 		}
-		_, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
+		_, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(t.Context(), u,
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		return err
 	}
 	waittest.Until(t, func() error {
 		return write(`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] } ]`)
 	})
 	for what, c := range map[string]struct{ spec, want string }{
-		"admins":             {`admins: [ { kind: User, name: x } ]`, "may not bind the ClusterRole admin"},
-		"another role":       {`bindings: [ { clusterRole: cluster-admin, subjects: [ { kind: User, name: x } ] } ]`, "may not bind the ClusterRole cluster-admin"},
-		"a reserved name":    {`bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: "system:masters" } ] } ]`, "spec.bindings[0].subjects[0] is a reserved name"},
-		"a role twice":       {`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] }, { clusterRole: view, subjects: [ { kind: User, name: z } ] } ]`, "no two bindings"},
-		"no role":            {`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "is no name of a ClusterRole"},
+		"admins": {`admins: [ { kind: User, name: x } ]`, "may not bind the ClusterRole admin"},
+		"another role": {
+			`bindings: [ { clusterRole: cluster-admin, subjects: [ { kind: User, name: x } ] } ]`,
+			"may not bind the ClusterRole cluster-admin",
+		},
+		"a reserved name": {
+			`bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: "system:masters" } ] } ]`,
+			"spec.bindings[0].subjects[0] is a reserved name",
+		},
+		"a role twice": {
+			`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] }, ` +
+				`{ clusterRole: view, subjects: [ { kind: User, name: z } ] } ]`,
+			"no two bindings",
+		},
+		"no role": {
+			`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "is no name of a ClusterRole",
+		},
 		"nobody":             {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
 		"another kind":       {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
 		"a user without one": {`admins: [ { kind: User, name: "" } ]`, "spec.admins[0].name"},
 		"an account nowhere": {`admins: [ { kind: ServiceAccount, name: x } ]`, "spec.admins[0].namespace"},
-		"no account's name":  {`admins: [ { kind: ServiceAccount, name: Robot_1, namespace: acme--web } ]`, "spec.admins[0].name"},
-		"a user somewhere":   {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
-		"another group":      {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
-		"no level":           {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
-		"no label's key":     {`namespaces: { labels: { "a b": x } }`, "holds what is no label key"},
-		"no label's value":   {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
-		"whose it is":        {`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "server's own"},
-		"a level as a label": {`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "a field of its own"},
-		"no quantity":        {`quota: { pods: many }`, "spec.quota"},
-		"no policy":          {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
-		"undated perhaps":    {`acceptUndated: perhaps`, "spec.acceptUndated"},
-		"nobody replaced":    {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant of this ID was deleted"},
-		"a misspelt field":   {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
+		"no account's name": {
+			`admins: [ { kind: ServiceAccount, name: Robot_1, namespace: acme--web } ]`, "spec.admins[0].name",
+		},
+		"a user somewhere": {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
+		"another group":    {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
+		"no level":         {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
+		"no label's key":   {`namespaces: { labels: { "a b": x } }`, "holds what is no label key"},
+		"no label's value": {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
+		"whose it is":      {`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "server's own"},
+		"a level as a label": {
+			`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "a field of its own",
+		},
+		"no quantity":      {`quota: { pods: many }`, "spec.quota"},
+		"no policy":        {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
+		"undated perhaps":  {`acceptUndated: perhaps`, "spec.acceptUndated"},
+		"nobody replaced":  {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant of this ID was deleted"},
+		"a misspelt field": {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
 	} {
 		if err := write(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want %q", what, err, c.want)

@@ -33,7 +33,8 @@ func follow(t *testing.T, admin *rest.Config, namespace string, resources ...sch
 		if err != nil {
 			t.Fatal(err)
 		}
-		events, err := client.Resource(r).Namespace(namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+		events, err := client.Resource(r).Namespace(namespace).Watch(t.Context(),
+			metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -65,12 +65,17 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 	}
 	s := start(t, dir, args...)
 	prepare(t, s)
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--db, labels: { kubetenant.dev/tenant: acme } } }`)
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: all, namespace: acme--db }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }, subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ] }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--db, labels: { kubetenant.dev/tenant: acme } } }`)
+	apply(t, s,
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: all, namespace: acme--db }, `+
+			`roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin }, `+
+			`subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ] }`)
 	apply(t, s, secretQuota)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
 	waittest.Until(t, func() error {
-		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf("probe"),
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
 	if made, refused := createMany(t, acme, "a", 200, nil); made != 100 || refused != 100 {
@@ -89,10 +94,12 @@ func testQuotaIsExact(t *testing.T, tenancy string, args ...string) {
 		}
 	}
 	refill(t, acme, admin, "b")
-	if err := acme.CoreV1().Secrets("acme--web").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := acme.CoreV1().Secrets("acme--web").DeleteCollection(t.Context(),
+		metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := acme.CoreV1().Secrets("acme--db").DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+	if err := acme.CoreV1().Secrets("acme--db").DeleteCollection(t.Context(),
+		metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
@@ -123,10 +130,12 @@ func createMany(t *testing.T, c kubernetes.Interface, prefix string, n int, afte
 		all.Go(func() {
 			namespace := []string{"acme--web", "acme--db"}[i%2]
 			// A machine that is too busy does not charge in time: that is a 429.
-			err := retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 10}, apierrors.IsTooManyRequests, func() error {
-				_, err := c.CoreV1().Secrets(namespace).Create(t.Context(), secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
-				return err
-			})
+			err := retry.OnError(wait.Backoff{Duration: 100 * time.Millisecond, Steps: 10}, apierrors.IsTooManyRequests,
+				func() error {
+					_, err := c.CoreV1().Secrets(namespace).Create(t.Context(),
+						secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
+					return err
+				})
 			switch {
 			case err == nil:
 				if n := ok.Add(1); after != nil {
@@ -163,7 +172,8 @@ func refill(t *testing.T, acme, admin kubernetes.Interface, prefix string) {
 	// A server that was killed keeps its lead for 15 seconds, and what was reserved waits for its end.
 	for deadline := time.Now().Add(2 * time.Minute); stored != 100; time.Sleep(50 * time.Millisecond) {
 		for range 20 {
-			_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(), secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
+			_, err := acme.CoreV1().Secrets("acme--db").Create(t.Context(),
+				secretOf(fmt.Sprintf("%s-%d", prefix, i)), metav1.CreateOptions{})
 			i++
 			if err != nil && !strings.Contains(err.Error(), "exceeded quota") && time.Now().After(deadline) {
 				t.Fatal(err)

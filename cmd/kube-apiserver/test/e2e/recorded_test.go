@@ -44,14 +44,16 @@ func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	tenancy := "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }"
-	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, tenancy), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, tenancy),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	s := start(t, dir)
 	prepare(t, s)
 	apply(t, s, definition("widgets", "Widget")+"---"+forgeryRights+"---"+controllerRights)
 	admin := client(t, config(t, s, "admin"))
-	token, err := admin.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "widget-controller", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := admin.CoreV1().ServiceAccounts("kube-system").CreateToken(t.Context(), "widget-controller",
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +67,9 @@ func TestRecordedIdentity(t *testing.T) {
 		t.Fatal(err)
 	}
 	forged := widget("acme--web", "app", nil)
-	forged.SetAnnotations(map[string]string{tenant.IdentityAnnotation: `{"user":"root","tenant":"globex","groups":["system:masters"]}`})
+	forged.SetAnnotations(map[string]string{
+		tenant.IdentityAnnotation: `{"user":"root","tenant":"globex","groups":["system:masters"]}`,
+	})
 	waittest.Until(t, func() error {
 		_, err := acme.Resource(widgets).Namespace("acme--web").Create(t.Context(), forged, metav1.CreateOptions{})
 		return err
@@ -74,7 +78,10 @@ func TestRecordedIdentity(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, o := range map[string]impersonate.Options{"the default user": {DefaultUser: "widget-runner"}, "all of it": {DefaultUser: "widget-runner", WithUser: true, GroupPattern: ".*"}} {
+	for name, o := range map[string]impersonate.Options{
+		"the default user": {DefaultUser: "widget-runner"},
+		"all of it":        {DefaultUser: "widget-runner", WithUser: true, GroupPattern: ".*"},
+	} {
 		i, err := impersonate.New(o)
 		if err != nil {
 			t.Fatal(err)
@@ -99,12 +106,14 @@ func TestRecordedIdentity(t *testing.T) {
 func lentIdentity(t *testing.T, name string, lent *rest.Config) {
 	t.Helper()
 	c := client(t, lent)
-	me, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	me, err := c.AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	u := me.Status.UserInfo
-	if fmt.Sprint(u.Extra[tenant.ExtraKey]) != "[acme]" || !slices.Contains(u.Groups, "tenant:acme") || slices.Contains(u.Groups, "system:masters") {
+	if fmt.Sprint(u.Extra[tenant.ExtraKey]) != "[acme]" || !slices.Contains(u.Groups, "tenant:acme") ||
+		slices.Contains(u.Groups, "system:masters") {
 		t.Errorf("%s: is %+v", name, u)
 	}
 	if _, err := c.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{}); err != nil {

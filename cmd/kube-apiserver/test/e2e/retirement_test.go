@@ -36,14 +36,20 @@ func TestRetirement(t *testing.T) {
 }
 
 func TestWebhookRetirement(t *testing.T) {
-	testRetirement(t, webhookProvisionConfig, func(t *testing.T, s *localserver.Server) *rest.Config { return config(t, s, "acme") },
+	testRetirement(t, webhookProvisionConfig,
+		func(t *testing.T, s *localserver.Server) *rest.Config { return config(t, s, "acme") },
 		"one of the deleted tenant that had the name before", "--webhook")
 }
 
-func testRetirement(t *testing.T, tenancy string, old func(*testing.T, *localserver.Server) *rest.Config, refusal string, args ...string) {
+func testRetirement(
+	t *testing.T, tenancy string, old func(*testing.T, *localserver.Server) *rest.Config, refusal string, args ...string,
+) {
 	t.Parallel()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"tenancy.yaml": tenancy, "tokens.csv": "old-token-of-acme,alice,u1,,,acme\n"} {
+	for name, text := range map[string]string{
+		"tenancy.yaml": tenancy,
+		"tokens.csv":   "old-token-of-acme,alice,u1,,,acme\n",
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -103,8 +109,10 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	admin("delete", "tenant", "acme", "--wait=false")
 	begun := time.Now()
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "create", "configmap", fmt.Sprint("x", time.Now().UnixNano()), "-n", "acme--web", "--as=alice", "--as-group=tenant:acme", "--as-user-extra=kubetenant.dev/tenant=acme", "--dry-run=server")
-		if err == nil || !strings.Contains(out, "may only read and delete") && !strings.Contains(out, "because it is being terminated") {
+		out, err := kubectl(t, s, "admin", "create", "configmap", fmt.Sprint("x", time.Now().UnixNano()), "-n", "acme--web",
+			"--as=alice", "--as-group=tenant:acme", "--as-user-extra=kubetenant.dev/tenant=acme", "--dry-run=server")
+		if err == nil ||
+			!strings.Contains(out, "may only read and delete") && !strings.Contains(out, "because it is being terminated") {
 			return fmt.Errorf("a caller of a tenant that is deleted: %s", out)
 		}
 		return nil
@@ -113,7 +121,8 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		watching.ends(t)
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
-	if out, err := kubectl(t, s, "admin", late...); err == nil || !strings.Contains(out, "names a tenant that is being deleted, or was") {
+	if out, err := kubectl(t, s, "admin", late...); err == nil ||
+		!strings.Contains(out, "names a tenant that is being deleted, or was") {
 		t.Errorf("a namespace of a tenant that is deleted: %s", out)
 	}
 	waittest.Within(t, 3*time.Minute, func() error {
@@ -132,7 +141,9 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 		t.Errorf("a binding is left: %s", out)
 	}
 	name := "acme-" + uid
-	if out := admin("get", "retiredtenant", name, "-o", `jsonpath={.spec.id} {.spec.uid} {.spec.namespaces} {.spec.references}`); out != `acme `+uid+` ["acme--db","acme--web"] ["ClusterRoleBinding somebodys"]` {
+	if out := admin("get", "retiredtenant", name, "-o",
+		`jsonpath={.spec.id} {.spec.uid} {.spec.namespaces} {.spec.references}`); out != `acme `+uid+
+		` ["acme--db","acme--web"] ["ClusterRoleBinding somebodys"]` {
 		t.Errorf("what is kept: %s", out)
 	}
 	t.Run("the name is nobody's", func(t *testing.T) { nameIsNobodys(t, s, caller.CoreV1().RESTClient(), uid) })
@@ -140,20 +151,23 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	// Ten minutes and more go by.
 	admin("delete", "clusterrolebinding", "somebodys")
 	admin("delete", "retiredtenant", name)
-	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+` }, spec: { id: acme, uid: `+uid+`, retiredAt: "2026-01-01T00:00:00Z" } }`)
+	apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: { name: `+name+
+		` }, spec: { id: acme, uid: `+uid+`, retiredAt: "2026-01-01T00:00:00Z" } }`)
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "admin", "apply", "-f", testFile(t, successor(uid, ""))); err != nil {
 			return errors.New(out)
 		}
 		return nil
 	})
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } } }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: acme--web, labels: { kubetenant.dev/tenant: acme } } }`)
 	asked := func() error {
 		_, err := caller.CoreV1().ConfigMaps("acme--web").List(t.Context(), metav1.ListOptions{})
 		return err
 	}
 	waittest.Until(t, func() error {
-		if err := asked(); err == nil || !strings.Contains(err.Error(), refusal) && !strings.Contains(err.Error(), "Unauthorized") {
+		if err := asked(); err == nil ||
+			!strings.Contains(err.Error(), refusal) && !strings.Contains(err.Error(), "Unauthorized") {
 			return fmt.Errorf("an old credential: %w", err)
 		}
 		return nil
@@ -164,7 +178,8 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 
 // successor is a Tenant of the name of one that was deleted.
 func successor(replaces, more string) string {
-	return `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, replaces: ` + replaces + `, ` + more + `
+	return `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme, replaces: ` +
+		replaces + `, ` + more + `
   bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] } }`
 }
 
@@ -175,18 +190,25 @@ func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, u
 		if err == nil {
 			return errors.New("a caller of a tenant that was deleted may read")
 		}
-		if !strings.Contains(err.Error(), "the caller's tenant was deleted") && !strings.Contains(err.Error(), "Unauthorized") {
+		if !strings.Contains(err.Error(), "the caller's tenant was deleted") &&
+			!strings.Contains(err.Error(), "Unauthorized") {
 			return fmt.Errorf("a caller of a tenant that was deleted: %w", err)
 		}
 		return nil
 	})
 	for what, c := range map[string]struct{ manifest, want string }{
-		"a Tenant of the name":      {`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme } }`, "spec.replaces: the ID was a tenant's that was deleted"},
-		"one that replaces another": {successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "spec.replaces: the ID was a tenant's that was deleted"},
-		"one that comes too early":  {successor(uid, ""), "ended a moment ago"},
-		"a namespace":               {lateNamespace, "names a tenant that is being deleted, or was"},
+		"a Tenant of the name": {
+			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme } }`,
+			"spec.replaces: the ID was a tenant's that was deleted",
+		},
+		"one that replaces another": {
+			successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "spec.replaces: the ID was a tenant's that was deleted",
+		},
+		"one that comes too early": {successor(uid, ""), "ended a moment ago"},
+		"a namespace":              {lateNamespace, "names a tenant that is being deleted, or was"},
 	} {
-		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)}, asOps...)...); err == nil || !strings.Contains(out, c.want) {
+		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)},
+			asOps...)...); err == nil || !strings.Contains(out, c.want) {
 			t.Errorf("%s: %s", what, out)
 		}
 	}
@@ -195,7 +217,8 @@ func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, u
 // asOps makes the request one of the system tenant's people, whom the webhooks are asked about.
 var asOps = []string{"--as=ops", "--as-user-extra=kubetenant.dev/tenant=system"}
 
-const lateNamespace = `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--late, labels: { kubetenant.dev/tenant: acme } } }`
+const lateNamespace = `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--late, ` +
+	`labels: { kubetenant.dev/tenant: acme } } }`
 
 func testFile(t *testing.T, text string) string {
 	t.Helper()

@@ -74,7 +74,8 @@ func withToken(c *rest.Config, token string) *rest.Config {
 // kubectl runs the release's own kubectl.
 func kubectl(t *testing.T, s *localserver.Server, name string, args ...string) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"), append([]string{"--kubeconfig", s.Kubeconfig(name)}, args...)...)
+	cmd := exec.CommandContext(t.Context(), binary(t, "kubectl"),
+		append([]string{"--kubeconfig", s.Kubeconfig(name)}, args...)...)
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }
@@ -101,17 +102,22 @@ func TestOneServer(t *testing.T) {
 	dir := t.TempDir()
 	policy := filepath.Join(dir, "audit-policy.yaml")
 	audit := filepath.Join(dir, "audit.log")
-	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"), 0o600); err != nil {
+	if err := os.WriteFile(policy, []byte("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	const canary = "CANARY-token"
-	files := map[string]string{"tokens.csv": canary + ",alice,u1,dev,,acme\n", "passwords.csv": "CANARY-password,admin,u2,,acme\n"}
+	files := map[string]string{
+		"tokens.csv":    canary + ",alice,u1,dev,,acme\n",
+		"passwords.csv": "CANARY-password,admin,u2,,acme\n",
+	}
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit, "--audit-log-mode=blocking", "--v=4")
+	s := start(t, dir, "--", "--audit-policy-file="+policy, "--audit-log-path="+audit,
+		"--audit-log-mode=blocking", "--v=4")
 	prepare(t, s)
 	t.Run("namespaces are filtered", func(t *testing.T) { namespacesAreFiltered(t, s) })
 	t.Run("a namespace by file", func(t *testing.T) { aNamespaceByFile(t, s) })
@@ -129,7 +135,8 @@ func TestOneServer(t *testing.T) {
 // namespacesAreFiltered: a list and a watch by a tenant hold just its own.
 func namespacesAreFiltered(t *testing.T, s *localserver.Server) {
 	acme := client(t, config(t, s, "acme"))
-	if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil || strings.TrimSpace(out) != "namespace/acme--web" {
+	if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil ||
+		strings.TrimSpace(out) != "namespace/acme--web" {
 		t.Errorf("get ns = %q, %v", out, err)
 	}
 	if out, err := kubectl(t, s, "acme", "get", "ns", "globex--shop"); err == nil {
@@ -177,7 +184,8 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "acme", "apply", "-f", path); err != nil {
 		t.Errorf("apply of a new namespace = %q, %v", out, err)
 	}
-	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil || !strings.Contains(out, string(authz.ReasonNotOwned)) {
+	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil ||
+		!strings.Contains(out, string(authz.ReasonNotOwned)) {
 		t.Errorf("a missing name of nobody's = %q, %v", out, err)
 	}
 	write("env: two")
@@ -192,7 +200,8 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 		"/tenants/globex": "(Forbidden)",
 		"/tenants":        "(Forbidden)",
 	} {
-		if out, _ := kubectl(t, s, "acme", "--server", config(t, s, "acme").Host+url, "get", "ns", "-o", "name"); !strings.Contains(out, want) {
+		if out, _ := kubectl(t, s, "acme", "--server", config(t, s, "acme").Host+url, "get", "ns",
+			"-o", "name"); !strings.Contains(out, want) {
 			t.Errorf("get ns at %s = %q, want %q", url, out, want)
 		}
 	}
@@ -210,7 +219,8 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 		}
 		return r.Status
 	}
-	if got := review(token); !got.Authenticated || got.User.Username != "alice" || got.User.Extra[tenant.ExtraKey][0] != "acme" ||
+	if got := review(token); !got.Authenticated || got.User.Username != "alice" ||
+		got.User.Extra[tenant.ExtraKey][0] != "acme" ||
 		!slices.Contains(got.User.Groups, "tenant:acme") || len(got.Audiences) == 0 {
 		t.Errorf("review of our token = %+v", got)
 	}
@@ -249,7 +259,8 @@ func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 	}
 	for namespace, want := range map[string]bool{"acme--web": true, "globex--shop": false, "kube-system": false} {
 		out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", namespace)
-		if err != nil && want || strings.Contains(out, "configmaps") != want || strings.Contains(out, "nodes") || strings.Contains(out, "*.*") {
+		if err != nil && want || strings.Contains(out, "configmaps") != want || strings.Contains(out, "nodes") ||
+			strings.Contains(out, "*.*") {
 			t.Errorf("can-i --list in %s: %v\n%s", namespace, err, out)
 		}
 	}
@@ -327,7 +338,8 @@ func filesAreFollowed(t *testing.T, s *localserver.Server) {
 	base := config(t, s, "admin")
 	works := func(token string, want bool) func() error {
 		return func() error {
-			_, err := client(t, withToken(base, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+			_, err := client(t, withToken(base, token)).AuthenticationV1().SelfSubjectReviews().Create(t.Context(),
+				&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 			if (err == nil) != want {
 				return fmt.Errorf("token %s works: %v, want %v", token, err == nil, want)
 			}
@@ -353,7 +365,8 @@ func filesAreFollowed(t *testing.T, s *localserver.Server) {
 func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")
-	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=%q} %d\n", filepath.Join(s.Dir, file), result, want); err == nil && !strings.Contains(out, counted) {
+	if counted := fmt.Sprintf("kubetenant_config_reloads_total{path=%q,result=%q} %d\n",
+		filepath.Join(s.Dir, file), result, want); err == nil && !strings.Contains(out, counted) {
 		err = fmt.Errorf("not in the metrics: %s", counted)
 	}
 	return err
@@ -366,7 +379,9 @@ func noSecretIsTold(t *testing.T, s *localserver.Server, audit string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, header := range []string{"Bearer CANARY-unknown", "Basic Q0FOQVJZOkNBTkFSWQ==", "Basic CANARY", "Bearer CANARY CANARY"} {
+	for _, header := range []string{
+		"Bearer CANARY-unknown", "Basic Q0FOQVJZOkNBTkFSWQ==", "Basic CANARY", "Bearer CANARY CANARY",
+	} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL+"/api/v1/namespaces", http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -403,7 +418,8 @@ func TestRestart(t *testing.T) {
 	dir := t.TempDir()
 	s := start(t, dir)
 	prepare(t, s)
-	if _, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir); err == nil || !strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
+	if _, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), dir); err == nil ||
+		!strings.Contains(err.Error(), "is in use by another server (process "+fmt.Sprint(s.PID)+")") {
 		t.Errorf("a second server = %v", err)
 	}
 	url := s.URL
@@ -425,7 +441,8 @@ func TestRestart(t *testing.T) {
 		if s.URL != url {
 			t.Errorf("the server moved from %s to %s", url, s.URL)
 		}
-		if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil || strings.TrimSpace(out) != "namespace/acme--web" {
+		if out, err := kubectl(t, s, "acme", "get", "ns", "-o", "name"); err != nil ||
+			strings.TrimSpace(out) != "namespace/acme--web" {
 			t.Errorf("after a restart: get ns = %q, %v", out, err)
 		}
 	}
@@ -435,7 +452,8 @@ func TestRestart(t *testing.T) {
 func TestRefusedStarts(t *testing.T) {
 	t.Parallel()
 	shared := filepath.Join(t.TempDir(), "tenancy.yaml")
-	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: { sources: [ { name: certs, x509: { clientCAFile: pki/front-proxy-ca.crt } } ] }\n"
+	text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+		"authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/front-proxy-ca.crt } } ] }\n"
 	if err := os.WriteFile(shared, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -444,11 +462,24 @@ func TestRefusedStarts(t *testing.T) {
 		args []string
 		want string
 	}{
-		"a replaced handler chain":                   {t.TempDir(), []string{"--", "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true", "--runtime-config=internal.apiserver.k8s.io/v1alpha1=true"}, "replace the handler chain"},
-		"an authority for clients and proxies alike": {filepath.Dir(shared), []string{"--tenancy-config", shared, "--", "--requestheader-allowed-names="}, "every client could state any identity"},
-		"a missing configuration":                    {t.TempDir(), []string{"--tenancy-config", "/nonexistent/tenancy.yaml"}, "/nonexistent/tenancy.yaml: no such file"},
-		"a bad tenant":                               {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
-		"an unknown flag of kube-apiserver":          {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
+		"a replaced handler chain": {
+			t.TempDir(),
+			[]string{
+				"--", "--feature-gates=StorageVersionAPI=true,APIServerIdentity=true",
+				"--runtime-config=internal.apiserver.k8s.io/v1alpha1=true",
+			},
+			"replace the handler chain",
+		},
+		"an authority for clients and proxies alike": {
+			filepath.Dir(shared),
+			[]string{"--tenancy-config", shared, "--", "--requestheader-allowed-names="},
+			"every client could state any identity",
+		},
+		"a missing configuration": {
+			t.TempDir(), []string{"--tenancy-config", "/nonexistent/tenancy.yaml"}, "/nonexistent/tenancy.yaml: no such file",
+		},
+		"a bad tenant":                      {t.TempDir(), []string{"--tenant", "ALL"}, "invalid tenant"},
+		"an unknown flag of kube-apiserver": {t.TempDir(), []string{"--", "--no-such-flag"}, "no-such-flag"},
 	} {
 		s, err := localserver.Start(t.Context(), binary(t, "kubetenant-local"), c.dir, c.args...)
 		if err == nil {
@@ -464,7 +495,8 @@ func TestRefusedStarts(t *testing.T) {
 // its APIs, alpha ones included.
 func TestScopesAreTheServers(t *testing.T) {
 	t.Parallel()
-	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,StorageVersionAPI=false,UnknownVersionInteroperabilityProxy=false,ConcurrentWatchObjectDecode=false")
+	s := start(t, t.TempDir(), "--", "--runtime-config=api/all=true", "--feature-gates=AllAlpha=true,AllBeta=true,"+
+		"StorageVersionAPI=false,UnknownVersionInteroperabilityProxy=false,ConcurrentWatchObjectDecode=false")
 	_, lists, err := client(t, config(t, s, "admin")).Discovery().ServerGroupsAndResources()
 	if err != nil {
 		t.Fatal(err)

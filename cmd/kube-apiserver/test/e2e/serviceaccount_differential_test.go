@@ -75,11 +75,15 @@ func (liveObjects) GetNode(_ context.Context, name string) (*corev1.Node, error)
 	return &corev1.Node{ObjectMeta: m}, err
 }
 
-func (liveObjects) GetValidatingWebhookConfiguration(context.Context, string) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+func (liveObjects) GetValidatingWebhookConfiguration(
+	context.Context, string,
+) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("objects"), "")
 }
 
-func (liveObjects) GetMutatingWebhookConfiguration(context.Context, string) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
+func (liveObjects) GetMutatingWebhookConfiguration(
+	context.Context, string,
+) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	return nil, apierrors.NewNotFound(corev1.Resource("objects"), "")
 }
 
@@ -107,7 +111,10 @@ func newPair(t testing.TB) *pair {
 		keys = append(keys, key)
 	}
 	for _, key := range keys {
-		for issuer, list := range map[string]*[]upstream.TokenGenerator{testIssuer: &p.generators, upstream.LegacyIssuer: &p.legacy} {
+		for issuer, list := range map[string]*[]upstream.TokenGenerator{
+			testIssuer:            &p.generators,
+			upstream.LegacyIssuer: &p.legacy,
+		} {
 			g, err := upstream.JWTTokenGenerator(issuer, key)
 			if err != nil {
 				t.Fatal(err)
@@ -174,8 +181,9 @@ func claims(r *mathrand.Rand) (*jwt.Claims, map[string]any) {
 	now := time.Now()
 	at := func(d time.Duration) *jwt.NumericDate { return jwt.NewNumericDate(now.Add(d)) }
 	public := &jwt.Claims{
-		Subject:   "system:serviceaccount:ns:" + name,
-		Audience:  one(r, jwt.Audience{testIssuer}, jwt.Audience{testIssuer}, jwt.Audience{"other", "second"}, jwt.Audience{"other"}),
+		Subject: "system:serviceaccount:ns:" + name,
+		Audience: one(r, jwt.Audience{testIssuer}, jwt.Audience{testIssuer},
+			jwt.Audience{"other", "second"}, jwt.Audience{"other"}),
 		Expiry:    at(one(r, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, 2*time.Minute, -2*time.Minute)),
 		NotBefore: one(r, at(0), at(0), at(0), at(-time.Hour), at(-time.Hour), at(2*time.Minute), nil),
 		IssuedAt:  one(r, at(0), at(0), at(0), at(-time.Hour), at(-time.Hour), at(2*time.Minute), nil),
@@ -246,7 +254,8 @@ func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 		token := p.random(t, r)
 		ctx := t.Context()
 		if r.IntN(3) == 0 {
-			ctx = authenticator.WithAudiences(ctx, one(r, authenticator.Audiences{"second"}, authenticator.Audiences{testIssuer}, authenticator.Audiences{"other"}))
+			ctx = authenticator.WithAudiences(ctx,
+				one(r, authenticator.Audiences{"second"}, authenticator.Audiences{testIssuer}, authenticator.Audiences{"other"}))
 		}
 		theirs, theirsOK, theirErr := p.theirs.AuthenticateToken(ctx, token)
 		ours, oursOK, ourErr := p.ours.AuthenticateToken(ctx, token)

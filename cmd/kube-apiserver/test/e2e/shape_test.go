@@ -77,7 +77,8 @@ func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 }
 
 // selfReviewPolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
-const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
+const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
+	`"spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
 
 // flags are those of a server with the configuration at config.
 func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, error) {
@@ -147,7 +148,12 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string
 
 // enter runs a scenario on the plane that the others of its kind run on. furnish puts its configuration in place of
 // the one before, and what it holds into the cluster.
-func (s *compiledIn) enter(ctx context.Context, w *scenario.World, args []string, furnish func(_ *session, held []runtime.RawExtension, first bool) error) (*session, error) {
+func (s *compiledIn) enter(
+	ctx context.Context,
+	w *scenario.World,
+	args []string,
+	furnish func(_ *session, held []runtime.RawExtension, first bool) error,
+) (*session, error) {
 	held, err := scenario.Held(w.Scenario)
 	if err != nil {
 		return nil, err
@@ -194,7 +200,8 @@ func (s *compiledIn) seed(ctx context.Context, w *scenario.World) ([]runtime.Raw
 	if err != nil || len(held) == 0 {
 		return nil, err
 	}
-	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, withoutWorkloads, "--unsafe-no-fsync", "--tenancy=false")
+	server, err := localserver.Start(ctx, filepath.Join(s.bin, "kubetenant-local"), w.Dir, withoutWorkloads,
+		"--unsafe-no-fsync", "--tenancy=false")
 	if err != nil {
 		return nil, err
 	}
@@ -247,7 +254,9 @@ func (s *session) Close() {
 }
 
 // as sends a request with a scenario's credential.
-func (s *session) as(ctx context.Context, c *scenario.Credential, method, path string, body []byte, h http.Header) (answer, error) {
+func (s *session) as(
+	ctx context.Context, c *scenario.Credential, method, path string, body []byte, h http.Header,
+) (answer, error) {
 	headers, err := s.world.Headers(ctx, c)
 	if err != nil {
 		return answer{}, err
@@ -279,7 +288,8 @@ func holds(held []runtime.RawExtension, kind string) int {
 
 // defineKinds makes our own kinds, if some object is of one: a server without tenancy does not.
 func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) error {
-	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 && len(tenantsIn(held)) == 0 {
+	if holds(held, v1alpha1.KindAccessGrant) == 0 && holds(held, v1alpha1.KindTenantQuota) == 0 &&
+		len(tenantsIn(held)) == 0 {
 		return nil
 	}
 	for name, text := range v1alpha1.Definitions() {
@@ -287,12 +297,15 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 		if err != nil {
 			return err
 		}
-		if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", json.RawMessage(definition), nil); err != nil {
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions",
+			json.RawMessage(definition), nil); err != nil {
 			return err
 		}
-		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-			return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/"+strings.TrimSuffix(name, ".yaml"), nil, nil) == nil, nil
-		}); err != nil {
+		if err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true,
+			func(ctx context.Context) (bool, error) {
+				return s.asAdmin(ctx, http.MethodGet, "/apis/kubetenant.dev/v1alpha1/"+strings.TrimSuffix(name, ".yaml"),
+					nil, nil) == nil, nil
+			}); err != nil {
 			return err
 		}
 	}
@@ -321,9 +334,12 @@ func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) e
 		if !equality.Semantic.DeepEqual(before, quotas.Items) {
 			before, since = quotas.Items, time.Now()
 		}
-		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas && (wantQuotas == 0 || time.Since(since) > counted) &&
+		return err == nil && len(grants.Items) >= wantGrants && len(quotas.Items) >= wantQuotas &&
+			(wantQuotas == 0 || time.Since(since) > counted) &&
 			!slices.ContainsFunc(grants.Items, func(g v1alpha1.AccessGrant) bool { return len(g.Status.Conditions) == 0 }) &&
-			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool { return len(q.Status.Used) < len(q.Spec.Hard) }), nil
+			!slices.ContainsFunc(quotas.Items, func(q v1alpha1.TenantQuota) bool {
+				return len(q.Status.Used) < len(q.Spec.Hard)
+			}), nil
 	})
 }
 
@@ -412,7 +428,8 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 			Extra:  u.Extra,
 		}}, "", nil
 	case c.Anonymous:
-		return scenario.Authentication{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}}, "", nil
+		return scenario.Authentication{User: &scenario.User{Name: user.Anonymous, Groups: []string{user.AllUnauthenticated}}},
+			"", nil
 	}
 	const body = `{"apiVersion":"authentication.k8s.io/v1","kind":"SelfSubjectReview"}`
 	a, err := s.as(ctx, c, http.MethodPost, "/apis/authentication.k8s.io/v1/selfsubjectreviews", []byte(body), nil)
@@ -447,7 +464,9 @@ func (s *session) resolve(ctx context.Context, c *scenario.Credential) (scenario
 }
 
 // Authorize implements [scenario.Session] by a SubjectAccessReview of the resolved user.
-func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
+func (s *session) Authorize(
+	ctx context.Context, c *scenario.Credential, r *scenario.Request,
+) (scenario.Decision, error) {
 	identity, denied, err := s.resolve(ctx, c)
 	switch {
 	case err != nil:
@@ -488,7 +507,8 @@ func (s *session) Authorize(ctx context.Context, c *scenario.Credential, r *scen
 	}
 	// A server that starts labels what it finds; what stays so is the answer.
 	err = poll(ctx, "the label", func(ctx context.Context) error {
-		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews", review, &review); err != nil {
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+			review, &review); err != nil {
 			return final{err}
 		}
 		if review.Status.Reason == string(authz.ReasonNotLabelled) {

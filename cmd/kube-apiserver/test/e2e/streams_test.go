@@ -38,7 +38,8 @@ func echoingKubelet(t *testing.T) *httptest.Server {
 			return
 		}
 		defer func() { _ = conn.Close() }()
-		_, _ = io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
+		_, _ = io.WriteString(conn,
+			"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: "+r.Header.Get("Upgrade")+"\r\n\r\n")
 		_, _ = io.Copy(conn, buffered)
 	}))
 	t.Cleanup(kubelet.Close)
@@ -59,7 +60,10 @@ func podOn(t *testing.T, admin *kubernetes.Clientset, namespace, node string) {
 		_, err := admin.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
 		return err
 	})
-	where := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: pod.Name}, Target: corev1.ObjectReference{Kind: "Node", Name: node}}
+	where := &corev1.Binding{
+		ObjectMeta: metav1.ObjectMeta{Name: pod.Name},
+		Target:     corev1.ObjectReference{Kind: "Node", Name: node},
+	}
 	if err := admin.CoreV1().Pods(namespace).Bind(t.Context(), where, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -84,8 +88,13 @@ func openStream(t *testing.T, c *rest.Config, namespace, subresource string) *st
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	query := map[string]string{"exec": "?command=sh&stdin=true&stdout=true", "attach": "?stdin=true&stdout=true"}[subresource]
-	_, err = fmt.Fprintf(conn, "POST /api/v1/namespaces/%s/pods/p/%s%s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
+	query := map[string]string{
+		"exec":   "?command=sh&stdin=true&stdout=true",
+		"attach": "?stdin=true&stdout=true",
+	}[subresource]
+	_, err = fmt.Fprintf(conn,
+		"POST /api/v1/namespaces/%s/pods/p/%s%s HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
+			"X-Stream-Protocol-Version: v4.channel.k8s.io\r\nContent-Length: 0\r\n\r\n",
 		namespace, subresource, query)
 	if err != nil {
 		t.Fatal(err)
@@ -142,7 +151,9 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 	tenantOf := func(spec string) {
 		t.Helper()
 		path := t.TempDir() + "/tenant.yaml"
-		if err := os.WriteFile(path, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme"+spec+" }\n"), 0o600); err != nil {
+		if err := os.WriteFile(path,
+			[]byte("apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec: { id: acme"+spec+" }\n"),
+			0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := kubectl(t, s, "admin", "apply", "-f", path); err != nil {
@@ -156,7 +167,11 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 	}{
 		{"the tenant may only read", func(string) { tenantOf(", suspension: ReadOnly") }, func(string) { tenantOf("") }},
 		{"the tenant is closed", func(string) { tenantOf(", access: Closed") }, func(string) { tenantOf("") }},
-		{"the caller is revoked", func(string) { write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") }, func(string) { write("revoked.yaml", noRevocations) }},
+		{
+			"the caller is revoked",
+			func(string) { write("revoked.yaml", noRevocations+"tenants: [ { name: acme } ]\n") },
+			func(string) { write("revoked.yaml", noRevocations) },
+		},
 		{"the namespace is gone", func(namespace string) {
 			for _, args := range [][]string{{"delete", "pod", "-n", namespace, "p", "--force"}, {"delete", "ns", namespace}} {
 				if out, err := kubectl(t, s, "admin", args...); err != nil {

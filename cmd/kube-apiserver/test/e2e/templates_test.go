@@ -38,27 +38,35 @@ spec:
 // in by default itself.
 func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	given := func(namespace string, want ...string) error {
-		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace, "-l", "kubetenant.dev/managed", "-o", "name")
+		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,
+			"-l", "kubetenant.dev/managed", "-o", "name")
 		if got := strings.Fields(out); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
 			return fmt.Errorf("%s has %v, want %v", namespace, got, want)
 		}
 		return nil
 	}
-	all := []string{"networkpolicy.networking.k8s.io/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about"}
+	all := []string{
+		"networkpolicy.networking.k8s.io/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about",
+	}
 	named := func(templates string) {
 		t.Helper()
-		apply(t, s, `{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: stark }, spec: { id: stark, namespaces: { templates: [ `+templates+` ] } } }`)
+		apply(t, s,
+			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: stark }, `+
+				`spec: { id: stark, namespaces: { templates: [ `+templates+` ] } } }`)
 	}
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: stark--old, labels: { kubetenant.dev/tenant: stark } } }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--old, labels: { kubetenant.dev/tenant: stark } } }`)
 	pod := func(namespace string) string {
-		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "` + namespace + `"}, "spec": {"containers": [{"name": "x", "image": "x"}], "automountServiceAccountToken": false}}`
+		return `{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "` + namespace +
+			`"}, "spec": {"containers": [{"name": "x", "image": "x"}], "automountServiceAccountToken": false}}`
 	}
 	apply(t, s, stdTemplate)
 	named("std")
 	waittest.Until(t, func() error { return given("stark--old", all...) })
 	versions := func() string {
 		t.Helper()
-		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,configmaps", "-n", "stark--old", "-l", "kubetenant.dev/managed", "-o", "jsonpath={.items[*].metadata.resourceVersion}")
+		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,configmaps", "-n", "stark--old", "-l",
+			"kubetenant.dev/managed", "-o", "jsonpath={.items[*].metadata.resourceVersion}")
 		if err != nil {
 			t.Fatal(out)
 		}
@@ -67,7 +75,9 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	before := versions()
 
 	// A namespace and its Pod, applied at once: the Pod waits for what its Tenant says.
-	path := testFile(t, `{ apiVersion: v1, kind: List, items: [ { apiVersion: v1, kind: Namespace, metadata: { name: stark--new, labels: { kubetenant.dev/tenant: stark } } }, `+pod("stark--new")+` ] }`)
+	path := testFile(t,
+		`{ apiVersion: v1, kind: List, items: [ { apiVersion: v1, kind: Namespace, metadata: { name: stark--new, `+
+			`labels: { kubetenant.dev/tenant: stark } } }, `+pod("stark--new")+` ] }`)
 	waittest.Until(t, func() error { // the service account of the namespace comes later than the namespace, too
 		if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", path}, asOps...)...); err != nil {
 			return fmt.Errorf("%s", out)
@@ -77,16 +87,19 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	if err := given("stark--new", all...); err != nil {
 		t.Errorf("there is a Pod: %v", err)
 	}
-	if out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/held}`); err != nil || out != "" {
+	if out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "-o",
+		`jsonpath={.metadata.annotations.kubetenant\.dev/held}`); err != nil || out != "" {
 		t.Errorf("it is prepared, and held: %s", out)
 	}
-	if out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--new", "-o", "jsonpath={.data.where}"); err != nil || out != "stark--new" {
+	if out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--new", "-o",
+		"jsonpath={.data.where}"); err != nil || out != "stark--new" {
 		t.Errorf("where it is: %s", out)
 	}
 	templatesAreHeld(t, s)
 
 	// What is immutable is made anew; what goes goes.
-	apply(t, s, strings.NewReplacer(`"${namespace}"`, `"at ${namespace}"`, "name: services", "name: balancers").Replace(stdTemplate))
+	apply(t, s,
+		strings.NewReplacer(`"${namespace}"`, `"at ${namespace}"`, "name: services", "name: balancers").Replace(stdTemplate))
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "configmap", "about", "-n", "stark--old", "-o", "jsonpath={.data.where}")
 		if err != nil || out != "at stark--old" {
@@ -94,37 +107,51 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		}
 		return given("stark--old", all[0], all[1], "resourcequota/balancers", all[3])
 	})
-	if strings.Fields(versions())[0] != strings.Fields(before)[0] || strings.Fields(versions())[1] != strings.Fields(before)[1] {
+	if strings.Fields(versions())[0] != strings.Fields(before)[0] ||
+		strings.Fields(versions())[1] != strings.Fields(before)[1] {
 		t.Errorf("what did not change is written: %s, was %s", versions(), before)
 	}
 
 	// Without one that is named, Pods wait in new namespaces and in no older one.
 	named("std, missing")
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "tenant", "stark", "-o", `jsonpath={.status.conditions[?(@.type=="Prepared")].message}`)
+		out, err := kubectl(t, s, "admin", "get", "tenant", "stark", "-o",
+			`jsonpath={.status.conditions[?(@.type=="Prepared")].message}`)
 		if err != nil || !strings.Contains(out, "there is no NamespaceTemplate missing") {
 			return fmt.Errorf("the condition: %s", out)
 		}
 		return nil
 	})
-	if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: stark--held, labels: { kubetenant.dev/tenant: stark } } }`)}, asOps...)...); err != nil {
+	if out, err := kubectl(t, s, "admin", append([]string{
+		"create", "-f",
+		testFile(t,
+			`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--held, labels: { kubetenant.dev/tenant: stark } } }`),
+	}, asOps...)...); err != nil {
 		t.Fatal(out)
 	}
 	waittest.Until(t, func() error { return given("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) })
-	if out, err := kubectl(t, s, "admin", append([]string{"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held"))}, asOps...)...); err == nil || !strings.Contains(out, "has not been given yet all that its Tenant says") {
+	if out, err := kubectl(t, s, "admin", append([]string{
+		"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held")),
+	}, asOps...)...); err == nil || !strings.Contains(out, "has not been given yet all that its Tenant says") {
 		t.Errorf("a Pod does not wait: %s", out)
 	}
 	for _, more := range [][]string{asOps, nil} { // the control plane's identities too
-		for _, args := range [][]string{{"annotate", "ns", "stark--held", "kubetenant.dev/held-"}, {"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"}} {
+		for _, args := range [][]string{
+			{"annotate", "ns", "stark--held", "kubetenant.dev/held-"},
+			{"annotate", "ns", "stark--held", "kubetenant.dev/prepared=x", "--overwrite"},
+		} {
 			if out, err := kubectl(t, s, "admin", append(args, more...)...); err != nil {
 				t.Error(out)
 			}
 		}
-		if out, err := kubectl(t, s, "admin", "get", "ns", "stark--held", "-o", `jsonpath={.metadata.annotations.kubetenant\.dev/held}{.metadata.annotations.kubetenant\.dev/prepared}`); err != nil || out != "true" {
+		if out, err := kubectl(t, s, "admin", "get", "ns", "stark--held", "-o",
+			`jsonpath={.metadata.annotations.kubetenant\.dev/held}{.metadata.annotations.kubetenant\.dev/`+
+				`prepared}`); err != nil || out != "true" {
 			t.Errorf("somebody has let it go: %q", out)
 		}
 	}
-	if out, err := kubectl(t, s, "admin", append([]string{"create", "configmap", "about", "-n", "stark--held"}, asOps...)...); err == nil {
+	if out, err := kubectl(t, s, "admin",
+		append([]string{"create", "configmap", "about", "-n", "stark--held"}, asOps...)...); err == nil {
 		t.Errorf("somebody makes what a template gives: %s", out)
 	}
 	apply(t, s, pod("stark--old"))
@@ -136,35 +163,45 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 
 // templatesAreHeld: nobody changes what is given, and nobody gives what he may not make himself.
 func templatesAreHeld(t *testing.T, s *localserver.Server) {
-	for _, kind := range []string{"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about"} {
+	for _, kind := range []string{
+		"networkpolicy/own-tenant-only", "limitrange/defaults", "resourcequota/services", "configmap/about",
+	} {
 		for what, args := range map[string][]string{
 			"deleted":    {"delete", kind},
 			"unlabelled": {"label", kind, "kubetenant.dev/managed-"},
 			"annotated":  {"annotate", kind, "a=b"},
-			"owned":      {"patch", kind, "--type=merge", "-p", `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`},
+			"owned": {
+				"patch", kind, "--type=merge", "-p",
+				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`,
+			},
 		} {
 			for _, more := range [][]string{nil, asOps} {
-				if out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
+				if out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...); err == nil ||
+					!strings.Contains(out, "kubetenant.dev/managed") {
 					t.Errorf("%s is %s: %s", kind, what, out)
 				}
 			}
 		}
 	}
-	if out, err := kubectl(t, s, "admin", "delete", "configmaps", "-n", "stark--new", "-l", "kubetenant.dev/managed"); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
+	if out, err := kubectl(t, s, "admin", "delete", "configmaps", "-n", "stark--new", "-l",
+		"kubetenant.dev/managed"); err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
 		t.Errorf("all are deleted: %s", out)
 	}
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: template-writer },
   rules: [ { apiGroups: [kubetenant.dev], resources: [namespacetemplates], verbs: ["*"] }, { apiGroups: [""], resources: [configmaps], verbs: ["*"] } ] }`)
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: template-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: template-writer },
+	apply(t, s,
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: template-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: template-writer },
   subjects: [ { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
 	asWriter := []string{"--as=system:serviceaccount:kube-system:writer"}
 	for want, object := range map[string]string{
-		"":                                   `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`,
-		"may not create limitranges":         `{ apiVersion: v1, kind: LimitRange, metadata: { name: x } }`,
-		"none of the kinds":                  `{ apiVersion: v1, kind: Secret, metadata: { name: x } }`,
-		"spec.objects[0]: metadata.namespac": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x, namespace: kube-system } }`,
+		"":                           `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`,
+		"may not create limitranges": `{ apiVersion: v1, kind: LimitRange, metadata: { name: x } }`,
+		"none of the kinds":          `{ apiVersion: v1, kind: Secret, metadata: { name: x } }`,
+		"spec.objects[0]: metadata.namespac": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x, ` +
+			`namespace: kube-system } }`,
 	} {
-		template := `{ apiVersion: kubetenant.dev/v1alpha1, kind: NamespaceTemplate, metadata: { name: written }, spec: { objects: [ ` + object + ` ] } }`
+		template := `{ apiVersion: kubetenant.dev/v1alpha1, kind: NamespaceTemplate, metadata: { name: written }, ` +
+			`spec: { objects: [ ` + object + ` ] } }`
 		out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, template)}, asWriter...)...)
 		if (err == nil) != (want == "") || !strings.Contains(out, want) {
 			t.Errorf("%s: %v %s", object, err, out)

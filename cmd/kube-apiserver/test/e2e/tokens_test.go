@@ -105,7 +105,8 @@ func TestTokens(t *testing.T) {
 
 // whoami is what the server says of a token.
 func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token string) (authenticationv1.UserInfo, error) {
-	r, err := client(t, withToken(config(t, s, "admin"), token)).AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	r, err := client(t, withToken(config(t, s, "admin"), token)).AuthenticationV1().SelfSubjectReviews().Create(ctx,
+		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	if err != nil {
 		return authenticationv1.UserInfo{}, err
 	}
@@ -116,7 +117,8 @@ func whoami(ctx context.Context, t *testing.T, s *localserver.Server, token stri
 func account(t *testing.T, k kubernetes.Interface, namespace string) {
 	t.Helper()
 	waittest.Until(t, func() error { // the server may still hold the namespace of that name that was there before
-		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
+		_, err := k.CoreV1().ServiceAccounts(namespace).Create(t.Context(),
+			&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "robot"}}, metav1.CreateOptions{})
 		return err
 	})
 }
@@ -124,7 +126,8 @@ func account(t *testing.T, k kubernetes.Interface, namespace string) {
 // request returns a new token of the account robot.
 func request(t *testing.T, k kubernetes.Interface, namespace string, spec authenticationv1.TokenRequestSpec) string {
 	t.Helper()
-	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot", &authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
+	r, err := k.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "robot",
+		&authenticationv1.TokenRequest{Spec: spec}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +154,8 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	account(t, admin, "kube-system")
 	for namespace, want := range map[string]string{"acme--web": "acme", "kube-system": "system"} {
 		for _, audiences := range [][]string{nil, {"vault"}} {
-			if got := claimsOf(t, request(t, admin, namespace, authenticationv1.TokenRequestSpec{Audiences: audiences}))[tenant.ExtraKey]; got != want {
+			if got := claimsOf(t, request(t, admin, namespace,
+				authenticationv1.TokenRequestSpec{Audiences: audiences}))[tenant.ExtraKey]; got != want {
 				t.Errorf("a token of %s for %q names tenant %v", namespace, audiences, got)
 			}
 		}
@@ -165,12 +169,15 @@ func issuedTokensNameTheirTenant(t *testing.T, s *localserver.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if u.Username != "system:serviceaccount:acme--web:robot" || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) ||
-		!slices.Equal(u.Extra[tenant.SourceKey], []string{"cluster"}) || !strings.HasPrefix(u.Extra["authentication.kubernetes.io/credential-id"][0], "JTI=") ||
+	if u.Username != "system:serviceaccount:acme--web:robot" ||
+		!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) ||
+		!slices.Equal(u.Extra[tenant.SourceKey], []string{"cluster"}) ||
+		!strings.HasPrefix(u.Extra["authentication.kubernetes.io/credential-id"][0], "JTI=") ||
 		!slices.Contains(u.Groups, "tenant:acme") {
 		t.Errorf("whoami = %+v", u)
 	}
-	if _, err := whoami(t.Context(), t, s, request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})); err == nil {
+	if _, err := whoami(t.Context(), t, s,
+		request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{Audiences: []string{"vault"}})); err == nil {
 		t.Error("a token for another audience was accepted")
 	}
 }
@@ -188,7 +195,8 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 	}
 	token := string(secret.Data["token"])
 	u, err := whoami(t.Context(), t, s, token)
-	if err != nil || u.Username != "system:serviceaccount:acme--web:robot" || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+	if err != nil || u.Username != "system:serviceaccount:acme--web:robot" ||
+		!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 		t.Fatalf("whoami = %+v, %v", u, err)
 	}
 	waittest.Until(t, func() error {
@@ -249,7 +257,8 @@ func signAsServer(s *localserver.Server, claims map[string]any) (string, error) 
 // boundObjects: a token ends with the Secret that it is bound to, even where it was just used.
 func boundObjects(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
-	secret, err := admin.CoreV1().Secrets("acme--web").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
+	secret, err := admin.CoreV1().Secrets("acme--web").Create(t.Context(),
+		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "bound"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -292,7 +301,8 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 	}
 	makeAgain("acme")
 	token := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
-	if u, err := whoami(t.Context(), t, s, token); err != nil || !slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
+	if u, err := whoami(t.Context(), t, s, token); err != nil ||
+		!slices.Equal(u.Extra[tenant.ExtraKey], []string{"acme"}) {
 		t.Fatalf("whoami = %+v, %v", u, err)
 	}
 	for _, owner := range []string{"globex", "acme"} {
@@ -304,7 +314,8 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 			t.Errorf("the old token in the namespace of %s is %+v", owner, u)
 		}
 		fresh := request(t, admin, "moving", authenticationv1.TokenRequestSpec{})
-		if u, err := whoami(t.Context(), t, s, fresh); err != nil || !slices.Equal(u.Extra[tenant.ExtraKey], []string{owner}) {
+		if u, err := whoami(t.Context(), t, s, fresh); err != nil ||
+			!slices.Equal(u.Extra[tenant.ExtraKey], []string{owner}) {
 			t.Errorf("a new token in the namespace of %s is %+v, %v", owner, u, err)
 		}
 	}
@@ -360,14 +371,17 @@ func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, writ
 	if err != nil {
 		t.Fatal(err)
 	}
-	write("tenancy.yaml", strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
+	write("tenancy.yaml",
+		strings.Replace(string(settings), "  - { name: certs, x509: { clientCAFile: pki/ca.crt } }\n", "", 1))
 	waittest.Until(t, acmeComesIn(false))
 	if err := comesIn(); err == nil {
 		t.Error("a certificate of an unknown authority was taken")
 	}
 	write("pki/ca.crt", string(before)+string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: ca.Raw})))
 	waittest.Until(t, comesIn)
-	write("revoked.yaml", noRevocations+"certificates: [ { sha256: \"0000000000000000000000000000000000000000000000000000000000000000\" } ]\nusers: [ { tenant: acme, name: alice } ]\n")
+	write("revoked.yaml", noRevocations+"certificates: [ { sha256: "+
+		"\"0000000000000000000000000000000000000000000000000000000000000000\" } ]\n"+
+		"users: [ { tenant: acme, name: alice } ]\n")
 	waittest.Until(t, func() error {
 		if _, err := whoami(t.Context(), t, s, token); err == nil {
 			return errors.New("the list is not in force")
@@ -402,7 +416,9 @@ func revocation(t *testing.T, s *localserver.Server, token string, write func(na
 	}
 	waittest.Until(t, works(true))
 	bad := 0
-	for _, list := range []string{"tokens: [ { issuer: %q, id: one } ]", "users: [ { tenant: acme, name: alice } ]", "tenants: [ { name: acme } ]"} {
+	for _, list := range []string{
+		"tokens: [ { issuer: %q, id: one } ]", "users: [ { tenant: acme, name: alice } ]", "tenants: [ { name: acme } ]",
+	} {
 		if strings.Contains(list, "%q") {
 			list = fmt.Sprintf(list, claimsOf(t, token)["iss"])
 		}

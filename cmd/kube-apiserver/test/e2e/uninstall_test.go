@@ -415,7 +415,8 @@ func removeSources(t *testing.T, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
-		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", configv1alpha1.PublishedName, "-o", "yaml")
+		out, err := kubectl(t, s, "admin", "get", "configmap", "-n", "kube-system", configv1alpha1.PublishedName,
+			"-o", "yaml")
 		if err != nil || strings.Contains(out, "x509") {
 			return fmt.Errorf("the source is still there: %w", err)
 		}

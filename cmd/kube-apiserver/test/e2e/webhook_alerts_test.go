@@ -19,34 +19,106 @@ type alertCase struct {
 
 // The end of what is counted in seconds is seen from the time 0 of a test.
 func alertCases() []alertCase {
-	const current, info, leading = "kubetenant_webhook_state_current", "kubetenant_config_info", "kubetenant_controller_leading"
+	const current, info, leading = "kubetenant_webhook_state_current", "kubetenant_config_info",
+		"kubetenant_controller_leading"
 	day := func(n string) string { return n + "+0x10000" }
 	return []alertCase{
-		{"KubetenantWebhookDown", "5m", map[string]string{current + `{pod="a"}`: day("0"), current + `{pod="b"}`: day("0")}, map[string]string{current + `{pod="a"}`: day("1"), current + `{pod="b"}`: day("0")}},
-		{"KubetenantWebhookStale", "10m", map[string]string{current + `{pod="a"}`: day("1"), current + `{pod="b"}`: day("0")}, map[string]string{current + `{pod="a"}`: day("1")}},
 		{
-			"KubetenantWebhookReplicasDiffer", "10m",
-			map[string]string{info + `{pod="a",hash="1",mode="Enforce"}`: day("1"), info + `{pod="b",hash="1",mode="Shadow"}`: day("1")},
-			map[string]string{info + `{pod="a",hash="1",mode="Enforce"}`: day("1"), info + `{pod="b",hash="1",mode="Enforce"}`: day("1")},
+			"KubetenantWebhookDown",
+			"5m",
+			map[string]string{current + `{pod="a"}`: day("0"), current + `{pod="b"}`: day("0")},
+			map[string]string{current + `{pod="a"}`: day("1"), current + `{pod="b"}`: day("0")},
 		},
 		{
-			"KubetenantWebhookSlow", "30m",
-			map[string]string{`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="0.25"}`: "0+10x10000", `kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="1"}`: "0+20x10000", `kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="+Inf"}`: "0+20x10000"},
-			map[string]string{`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="0.25"}`: "0+20x10000", `kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="+Inf"}`: "0+20x10000"},
+			"KubetenantWebhookStale",
+			"10m",
+			map[string]string{current + `{pod="a"}`: day("1"), current + `{pod="b"}`: day("0")},
+			map[string]string{current + `{pod="a"}`: day("1")},
 		},
-		{"KubetenantWebhookErrors", "30m", map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="429"}`: "0+1x10000"}, map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="200"}`: "0+1x10000"}},
-		{"KubetenantWebhookCertificateExpires", "2h", map[string]string{"kubetenant_webhook_certificate_expiration_timestamp_seconds": day("1200000")}, map[string]string{"kubetenant_webhook_certificate_expiration_timestamp_seconds": day("1300000")}},
-		{"KubetenantWebhookClientCertificateExpires", "2h", map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("2500000")}, map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("1e15")}},
-		{"KubetenantConfigurationRefused", "10m", map[string]string{`kubetenant_config_reloads_total{path="p",result="error"}`: "_ _ _ 1x10000"}, map[string]string{`kubetenant_config_reloads_total{path="p",result="success"}`: "0 0 0 1x10000"}},
-		{"KubetenantControllerDown", "10m", map[string]string{leading + `{name="kubetenant-controller"}`: day("0"), leading + `{name="kubetenant-certificates"}`: day("1")}, map[string]string{leading + `{name="kubetenant-controller",pod="a"}`: day("1"), leading + `{name="kubetenant-controller",pod="b"}`: day("0")}},
+		{
+			"KubetenantWebhookReplicasDiffer",
+			"10m",
+			map[string]string{
+				info + `{pod="a",hash="1",mode="Enforce"}`: day("1"),
+				info + `{pod="b",hash="1",mode="Shadow"}`:  day("1"),
+			},
+			map[string]string{
+				info + `{pod="a",hash="1",mode="Enforce"}`: day("1"),
+				info + `{pod="b",hash="1",mode="Enforce"}`: day("1"),
+			},
+		},
+		{
+			"KubetenantWebhookSlow",
+			"30m",
+			map[string]string{
+				`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="0.25"}`: "0+10x10000",
+				`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="1"}`:    "0+20x10000",
+				`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="+Inf"}`: "0+20x10000",
+			},
+			map[string]string{
+				`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="0.25"}`: "0+20x10000",
+				`kubetenant_webhook_request_duration_seconds_bucket{path="/authorize",le="+Inf"}`: "0+20x10000",
+			},
+		},
+		{
+			"KubetenantWebhookErrors",
+			"30m",
+			map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="429"}`: "0+1x10000"},
+			map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="200"}`: "0+1x10000"},
+		},
+		{
+			"KubetenantWebhookCertificateExpires",
+			"2h",
+			map[string]string{"kubetenant_webhook_certificate_expiration_timestamp_seconds": day("1200000")},
+			map[string]string{"kubetenant_webhook_certificate_expiration_timestamp_seconds": day("1300000")},
+		},
+		{
+			"KubetenantWebhookClientCertificateExpires",
+			"2h",
+			map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("2500000")},
+			map[string]string{"kubetenant_webhook_client_certificate_expiration_timestamp_seconds": day("1e15")},
+		},
+		{
+			"KubetenantConfigurationRefused",
+			"10m",
+			map[string]string{`kubetenant_config_reloads_total{path="p",result="error"}`: "_ _ _ 1x10000"},
+			map[string]string{`kubetenant_config_reloads_total{path="p",result="success"}`: "0 0 0 1x10000"},
+		},
+		{
+			"KubetenantControllerDown",
+			"10m",
+			map[string]string{
+				leading + `{name="kubetenant-controller"}`:   day("0"),
+				leading + `{name="kubetenant-certificates"}`: day("1"),
+			},
+			map[string]string{
+				leading + `{name="kubetenant-controller",pod="a"}`: day("1"),
+				leading + `{name="kubetenant-controller",pod="b"}`: day("0"),
+			},
+		},
 		{
 			"KubetenantDefinitionMissing", "10m",
 			map[string]string{`kubetenant_definition_missing{resource="tenants"}`: day("1")},
 			map[string]string{`kubetenant_definition_missing{resource="tenants"}`: day("0")},
 		},
-		{"KubetenantSweepIncomplete", "2h", map[string]string{"kubetenant_controller_sweep_lacking": day("2")}, map[string]string{"kubetenant_controller_sweep_lacking": day("0")}},
-		{"KubetenantCertificatesDown", "30m", map[string]string{leading + `{name="kubetenant-certificates"}`: day("0")}, map[string]string{leading + `{name="kubetenant-certificates"}`: day("1")}},
-		{"KubetenantCopyAuthority", "2h", map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("5100000")}, map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("1e15")}},
+		{
+			"KubetenantSweepIncomplete",
+			"2h",
+			map[string]string{"kubetenant_controller_sweep_lacking": day("2")},
+			map[string]string{"kubetenant_controller_sweep_lacking": day("0")},
+		},
+		{
+			"KubetenantCertificatesDown",
+			"30m",
+			map[string]string{leading + `{name="kubetenant-certificates"}`: day("0")},
+			map[string]string{leading + `{name="kubetenant-certificates"}`: day("1")},
+		},
+		{
+			"KubetenantCopyAuthority",
+			"2h",
+			map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("5100000")},
+			map[string]string{"kubetenant_webhook_authority_copy_due_timestamp_seconds": day("1e15")},
+		},
 	}
 }
 
@@ -104,15 +176,22 @@ func TestWebhookAlerts(t *testing.T) {
 				want = append(want, map[string]any{"labels": `{alertname="` + c.alert + `"}`, "value": 1})
 			}
 			tests = append(tests, map[string]any{
-				"name":             c.alert,
-				"interval":         "1m",
-				"input_series":     input,
-				"promql_expr_test": []map[string]any{{"expr": `count by (alertname) (ALERTS{alertname="` + c.alert + `",alertstate="firing"})`, "eval_time": c.at, "exp_samples": want}},
+				"name":         c.alert,
+				"interval":     "1m",
+				"input_series": input,
+				"promql_expr_test": []map[string]any{
+					{
+						"expr":        `count by (alertname) (ALERTS{alertname="` + c.alert + `",alertstate="firing"})`,
+						"eval_time":   c.at,
+						"exp_samples": want,
+					},
+				},
 			})
 		}
 	}
 	if len(names) > 0 {
 		t.Errorf("alerts that no case raises: %v", names)
 	}
-	run(t, "promtool", "test", "rules", write("tests.yaml", map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
+	run(t, "promtool", "test", "rules", write("tests.yaml",
+		map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
 }

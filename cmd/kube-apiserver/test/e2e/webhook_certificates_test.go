@@ -84,7 +84,8 @@ func TestWebhookCertificates(t *testing.T) {
 	uses("with the new certificate")
 	account := clientOf(t, kubeconfig)
 	rotation := certificates.New(account, serviceNamespace, []string{"127.0.0.1"})
-	if err := admin.CoreV1().Secrets(serviceNamespace).Delete(t.Context(), certificates.AuthoritiesName, metav1.DeleteOptions{}); err != nil {
+	if err := admin.CoreV1().Secrets(serviceNamespace).Delete(t.Context(),
+		certificates.AuthoritiesName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := rotation.Look(t.Context()); err != nil {
@@ -99,7 +100,8 @@ func TestWebhookCertificates(t *testing.T) {
 // accountKubeconfig writes the kubeconfig of one of the service's accounts, with a token as its pods have.
 func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
 	t.Helper()
-	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +183,8 @@ func mount(t *testing.T, admin *kubernetes.Clientset, s *localserver.Server) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(s.Dir, "pki", "webhook")
-	if err := errors.Join(os.WriteFile(path+".key", secret.Data[corev1.TLSPrivateKeyKey], 0o600), os.WriteFile(path+".crt", secret.Data[corev1.TLSCertKey], 0o600)); err != nil {
+	if err := errors.Join(os.WriteFile(path+".key", secret.Data[corev1.TLSPrivateKeyKey], 0o600),
+		os.WriteFile(path+".crt", secret.Data[corev1.TLSCertKey], 0o600)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -197,7 +200,8 @@ func serves(s *localserver.Server, name string) error {
 		return err
 	}
 	// Only what it shows is looked at.
-	conn, err := tls.Dial("tcp", u.Host, &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // #nosec G402 -- loopback
+	conn, err := tls.Dial("tcp", u.Host,
+		&tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS12}) // #nosec G402 -- loopback
 	if err != nil {
 		return err
 	}
@@ -213,7 +217,8 @@ func serves(s *localserver.Server, name string) error {
 func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	t.Helper()
 	policies := account.AdmissionregistrationV1().ValidatingAdmissionPolicies()
-	if err := policies.Delete(t.Context(), "certificates.kubetenant.dev", metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
+	if err := policies.Delete(t.Context(), "certificates.kubetenant.dev",
+		metav1.DeleteOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("delete the policy: %v", err)
 	}
 	hooks := account.AdmissionregistrationV1().ValidatingWebhookConfigurations()
@@ -222,15 +227,18 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 		"rules":             `[{"op":"replace","path":"/webhooks/0/rules/0/resources","value":["pods"]}]`,
 		"namespaceSelector": `[{"op":"add","path":"/webhooks/1/namespaceSelector","value":{"matchLabels":{"a":"b"}}}]`,
 		"objectSelector":    `[{"op":"add","path":"/webhooks/1/objectSelector","value":{"matchLabels":{"a":"b"}}}]`,
-		"matchConditions":   `[{"op":"add","path":"/webhooks/1/matchConditions","value":[{"name":"no","expression":"false"}]}]`,
-		"url":               `[{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"https://127.0.0.1:2/x"}]`,
-		"an owner":          `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node","name":"none","uid":"u"}]}]`,
-		"a finalizer":       `[{"op":"add","path":"/metadata/finalizers","value":["example.com/f"]}]`,
-		"a label":           `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
-		"fewer":             `[{"op":"remove","path":"/webhooks/0"}]`,
-		"timeout":           `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
+		"matchConditions": `[{"op":"add","path":"/webhooks/1/matchConditions","value":[{"name":"no",` +
+			`"expression":"false"}]}]`,
+		"url": `[{"op":"replace","path":"/webhooks/0/clientConfig/url","value":"https://127.0.0.1:2/x"}]`,
+		"an owner": `[{"op":"add","path":"/metadata/ownerReferences","value":[{"apiVersion":"v1","kind":"Node",` +
+			`"name":"none","uid":"u"}]}]`,
+		"a finalizer": `[{"op":"add","path":"/metadata/finalizers","value":["example.com/f"]}]`,
+		"a label":     `[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`,
+		"fewer":       `[{"op":"remove","path":"/webhooks/0"}]`,
+		"timeout":     `[{"op":"replace","path":"/webhooks/0/timeoutSeconds","value":1}]`,
 	} {
-		if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "caBundle") {
+		if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType,
+			[]byte(patch), metav1.PatchOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "caBundle") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -256,31 +264,51 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 {apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kubetenant-certificates, namespace: kubetenant-system}, spec: {holderIdentity: somebody}}`)
 	account := clientOf(t, s.Kubeconfig("kubetenant-controller"))
 	patch := func(path, kind, body string) error {
-		return account.CoreV1().RESTClient().Patch(types.PatchType(kind)).AbsPath(path).Body([]byte(body)).Do(t.Context()).Error()
+		return account.CoreV1().RESTClient().Patch(types.PatchType(kind)).AbsPath(path).Body([]byte(body)).
+			Do(t.Context()).Error()
 	}
-	const deployment, secret, merge = "/apis/apps/v1/namespaces/shop/deployments/d", "/api/v1/namespaces/shop/secrets/s", "application/merge-patch+json"
+	const deployment, secret, merge = "/apis/apps/v1/namespaces/shop/deployments/d", "/api/v1/namespaces/shop/secrets/s",
+		"application/merge-patch+json"
 	for name, c := range map[string]struct{ path, body string }{
-		"an image":               {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
-		"replicas":               {deployment, `{"spec":{"replicas":9}}`},
-		"another label":          {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
-		"a label more":           {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
-		"a label less":           {deployment, `{"metadata":{"labels":{"app":null}}}`},
-		"an annotation":          {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
-		"a finalizer":            {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
-		"an owner":               {deployment, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"s","uid":"u"}]}}`},
-		"data":                   {secret, `{"data":{"k":"eA=="}}`},
-		"the service itself":     {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
-		"a status":               {deployment + "/status", `{"status":{"replicas":1}}`},
-		"a scale":                {deployment + "/scale", `{"spec":{"replicas":1}}`},
-		"a cluster role":         {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
-		"a node":                 {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
-		"a namespace":            {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
-		"the clients' authority": {"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-webhook-client-ca", `{"data":{"ca.crt":"x"}}`},
-		"another's lease":        {"/apis/coordination.k8s.io/v1/namespaces/kubetenant-system/leases/kubetenant-certificates", `{"spec":{"holderIdentity":"x"}}`},
-		"its policy":             {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/controller.kubetenant.dev", `{"spec":{"failurePolicy":"Ignore"}}`},
-		"its policy's binding":   {"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/controller.kubetenant.dev", `{"spec":{"validationActions":["Warn"]}}`},
-		"the webhooks":           {"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubetenant", `{"webhooks":[]}`},
-		"a definition":           {"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/accessgrants.kubetenant.dev", `{"metadata":{"labels":{"a":"b"}}}`},
+		"an image":      {deployment, `{"spec":{"template":{"spec":{"containers":[{"name":"c","image":"evil"}]}}}}`},
+		"replicas":      {deployment, `{"spec":{"replicas":9}}`},
+		"another label": {deployment, `{"metadata":{"labels":{"app":"x"}}}`},
+		"a label more":  {deployment, `{"metadata":{"labels":{"x":"y"}}}`},
+		"a label less":  {deployment, `{"metadata":{"labels":{"app":null}}}`},
+		"an annotation": {deployment, `{"metadata":{"annotations":{"n":"2"}}}`},
+		"a finalizer":   {deployment, `{"metadata":{"finalizers":["example.com/f"]}}`},
+		"an owner": {
+			deployment, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Secret","name":"s","uid":"u"}]}}`,
+		},
+		"data":               {secret, `{"data":{"k":"eA=="}}`},
+		"the service itself": {"/apis/apps/v1/namespaces/kubetenant-system/deployments/none", `{}`},
+		"a status":           {deployment + "/status", `{"status":{"replicas":1}}`},
+		"a scale":            {deployment + "/scale", `{"spec":{"replicas":1}}`},
+		"a cluster role":     {"/apis/rbac.authorization.k8s.io/v1/clusterroles/view", `{"rules":[]}`},
+		"a node":             {"/api/v1/nodes/n", `{"metadata":{"labels":{"a":"b"}}}`},
+		"a namespace":        {"/api/v1/namespaces/shop", `{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`},
+		"the clients' authority": {
+			"/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-webhook-client-ca", `{"data":{"ca.crt":"x"}}`,
+		},
+		"another's lease": {
+			"/apis/coordination.k8s.io/v1/namespaces/kubetenant-system/leases/kubetenant-certificates",
+			`{"spec":{"holderIdentity":"x"}}`,
+		},
+		"its policy": {
+			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/controller.kubetenant.dev",
+			`{"spec":{"failurePolicy":"Ignore"}}`,
+		},
+		"its policy's binding": {
+			"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/controller.kubetenant.dev",
+			`{"spec":{"validationActions":["Warn"]}}`,
+		},
+		"the webhooks": {
+			"/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/kubetenant", `{"webhooks":[]}`,
+		},
+		"a definition": {
+			"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/accessgrants.kubetenant.dev",
+			`{"metadata":{"labels":{"a":"b"}}}`,
+		},
 	} {
 		if err := patch(c.path, merge, c.body); !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 			t.Errorf("%s: %v", name, err)
@@ -289,7 +317,8 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 	for name, err := range map[string]error{
 		"delete": account.CoreV1().Secrets("shop").Delete(t.Context(), "s", metav1.DeleteOptions{}),
 		"create": func() error {
-			_, err := account.CoreV1().Secrets("shop").Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
+			_, err := account.CoreV1().Secrets("shop").Create(t.Context(),
+				&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
 			return err
 		}(),
 	} {
@@ -298,7 +327,8 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 		}
 	}
 	// What it is for: the namespace is given to a tenant, and what is in it gets its label, whatever it is.
-	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "shop", types.MergePatchType, []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`), metav1.PatchOptions{}); err != nil {
+	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "shop", types.MergePatchType,
+		[]byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	waittest.Until(t, func() error {
@@ -308,7 +338,9 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 		}
 		return err
 	})
-	sweepable := cluster.LabelledResources(admin.Discovery(), func(schema.GroupResource) authz.Scope { return authz.ScopeUnknown })
+	sweepable := cluster.LabelledResources(admin.Discovery(), func(schema.GroupResource) authz.Scope {
+		return authz.ScopeUnknown
+	})
 	resources, err := sweepable()
 	if err != nil || len(resources) < 30 {
 		t.Fatalf("%d resources, %v", len(resources), err)

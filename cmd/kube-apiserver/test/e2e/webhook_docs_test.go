@@ -15,14 +15,16 @@ import (
 // are left out, and each heading leaves some out.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
-	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts, exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews,
+	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts,
+		exceptFrontProxies, exceptImpersonation, exceptRules, exceptReviews,
 		exceptPrivileged, exceptDerived)
 }
 
 // TestGatewayExceptions is the same of the gateway.
 func TestGatewayExceptions(t *testing.T) {
 	t.Parallel()
-	exceptionsAreTold(t, "gateway.md", &behindGateway{}, exceptGatewayAdmission, exceptGatewayConfigured, exceptGatewayAccounts, exceptGatewayProxies, exceptGatewayNobody, exceptGatewayLists,
+	exceptionsAreTold(t, "gateway.md", &behindGateway{}, exceptGatewayAdmission, exceptGatewayConfigured,
+		exceptGatewayAccounts, exceptGatewayProxies, exceptGatewayNobody, exceptGatewayLists,
 		exceptGatewayCluster, exceptGatewayRules)
 }
 
@@ -83,13 +85,17 @@ func TestWebhookInstallPage(t *testing.T) {
 	for name, data := range map[string]string{
 		"tokens.csv":    "tok,alice,u1,dev,,acme\n",
 		"client-ca.crt": "-----BEGIN CERTIFICATE-----\n",
-		"tenancy.yaml":  strings.TrimPrefix(parts[slices.IndexFunc(parts, func(p string) bool { return strings.HasPrefix(p, "yaml\n") })], "yaml\n"),
+		"tenancy.yaml": strings.TrimPrefix(parts[slices.IndexFunc(parts, func(p string) bool {
+			return strings.HasPrefix(p, "yaml\n")
+		})], "yaml\n"),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	commands := parts[slices.IndexFunc(parts, func(p string) bool { return strings.Contains(p, "bin/kubetenant-webhook generate") })]
+	commands := parts[slices.IndexFunc(parts, func(p string) bool {
+		return strings.Contains(p, "bin/kubetenant-webhook generate")
+	})]
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", commands)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()

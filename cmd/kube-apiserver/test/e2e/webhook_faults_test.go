@@ -241,7 +241,10 @@ func garbageConfiguration(t *testing.T, f *faults) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, garbage := range []string{"", "\x00\x01", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: {sources: [{}]}\n", "kind: Secret\n"} {
+	for i, garbage := range []string{
+		"", "\x00\x01", "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication: {sources: [{}]}\n",
+		"kind: Secret\n",
+	} {
 		if err := os.WriteFile(path, []byte(garbage), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -333,7 +336,8 @@ func (f *faults) named(t *testing.T, name string, groups ...string) *kubernetes.
 func (f *faults) controlPlaneWorks(t *testing.T) {
 	ctx := t.Context()
 	node := f.named(t, "system:node:n1", "system:nodes", "system:authenticated")
-	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}}, metav1.CreateOptions{}); err != nil {
+	if _, err := node.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n1"}},
+		metav1.CreateOptions{}); err != nil {
 		t.Errorf("a kubelet registers: %v", err)
 	}
 	n, err := node.CoreV1().Nodes().Get(ctx, "n1", metav1.GetOptions{})
@@ -355,8 +359,10 @@ func (f *faults) controlPlaneWorks(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	account := f.named(t, "system:serviceaccount:kube-system:namespace-controller", "system:serviceaccounts", "system:authenticated")
-	if _, err := account.CoreV1().ConfigMaps("kube-system").Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
+	account := f.named(t, "system:serviceaccount:kube-system:namespace-controller",
+		"system:serviceaccounts", "system:authenticated")
+	if _, err := account.CoreV1().ConfigMaps("kube-system").Create(ctx,
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("a controller of kube-system: %v", err)
 	}
 }
@@ -381,10 +387,13 @@ func (f *faults) policiesHold(t *testing.T) {
 	}
 	manager := f.named(t, "system:kube-controller-manager", "system:authenticated")
 	labelled := func(namespace, label string) string {
-		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l","namespace":%q,"labels":{"kubetenant.dev/tenant":%q}}}`, namespace, label)
+		return fmt.Sprintf(`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l","namespace":%q,`+
+			`"labels":{"kubetenant.dev/tenant":%q}}}`,
+			namespace, label)
 	}
 	waittest.Until(t, func() error { // until kube-apiserver has noticed
-		err := create(f.admin, "/api/v1/namespaces/kube-system/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"}}`)
+		err := create(f.admin, "/api/v1/namespaces/kube-system/configmaps",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"p"}}`)
 		if apierrors.IsAlreadyExists(err) {
 			return nil
 		}
@@ -395,13 +404,39 @@ func (f *faults) policiesHold(t *testing.T) {
 		path, body string
 		message    string
 	}{
-		"a DaemonSet in tenant space":          {f.admin, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace"},
-		"by the controller manager":            {manager, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace"},
-		"another's label":                      {f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "never changes"},
-		"no label":                             {f.admin, "/api/v1/namespaces/acme--web/configmaps", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l"}}`, "never changes"},
-		"a label outside":                      {f.admin, "/api/v1/namespaces/kube-system/configmaps", labelled("kube-system", "acme"), "in a tenant's namespaces only"},
-		"a node by somebody":                   {f.named(t, "alice", "system:authenticated"), "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}`, ""},
-		"a node by a tenant's service account": {f.named(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"), "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`, ""},
+		"a DaemonSet in tenant space": {
+			f.admin, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace",
+		},
+		"by the controller manager": {
+			manager, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace",
+		},
+		"another's label": {
+			f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "never changes",
+		},
+		"no label": {
+			f.admin,
+			"/api/v1/namespaces/acme--web/configmaps",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l"}}`,
+			"never changes",
+		},
+		"a label outside": {
+			f.admin,
+			"/api/v1/namespaces/kube-system/configmaps",
+			labelled("kube-system", "acme"),
+			"in a tenant's namespaces only",
+		},
+		"a node by somebody": {
+			f.named(t, "alice", "system:authenticated"),
+			"/api/v1/nodes",
+			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n2"}}`,
+			"",
+		},
+		"a node by a tenant's service account": {
+			f.named(t, "system:serviceaccount:acme--web:default", "system:serviceaccounts", "system:authenticated"),
+			"/api/v1/nodes",
+			`{"apiVersion":"v1","kind":"Node","metadata":{"name":"n3"}}`,
+			"",
+		},
 	} {
 		err := create(c.client, c.path, c.body)
 		if !refused(err) || !strings.Contains(err.Error(), c.message) {
@@ -410,7 +445,8 @@ func (f *faults) policiesHold(t *testing.T) {
 	}
 	patch := []byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"globex"}}}`)
 	for _, subresource := range [][]string{nil, {"status"}} {
-		_, err := f.admin.CoreV1().Namespaces().Patch(ctx, "acme--web", "application/merge-patch+json", patch, metav1.PatchOptions{}, subresource...)
+		_, err := f.admin.CoreV1().Namespaces().Patch(ctx, "acme--web", "application/merge-patch+json", patch,
+			metav1.PatchOptions{}, subresource...)
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "never changes") {
 			t.Errorf("a namespace moves by %v: %v", subresource, err)
 		}

@@ -29,7 +29,9 @@ import (
 func (f *faults) prepare(t *testing.T) {
 	t.Helper()
 	for _, tenant := range []string{"acme", "globex"} {
-		apply(t, f.Server, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s--web, labels: {kubetenant.dev/tenant: %s}}}", tenant, tenant))
+		apply(t, f.Server, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s--web, labels: "+
+			"{kubetenant.dev/tenant: %s}}}",
+			tenant, tenant))
 	}
 	apply(t, f.Server, `{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: everybody},
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin},
@@ -74,7 +76,8 @@ func (f *faults) probe(ctx context.Context, times int) (right, wrong, failed int
 // client is one of the service itself, as kube-apiserver is.
 func (f *faults) client(t *testing.T) *http.Client {
 	t.Helper()
-	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "webhook-client.crt"), filepath.Join(f.Dir, "pki", "webhook-client.key"))
+	pair, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "webhook-client.crt"),
+		filepath.Join(f.Dir, "pki", "webhook-client.key"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +91,11 @@ func (f *faults) client(t *testing.T) *http.Client {
 		Timeout: 30 * time.Second,
 		Transport: &http.Transport{
 			MaxIdleConnsPerHost: 64,
-			TLSClientConfig:     &tls.Config{RootCAs: roots, Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+			TLSClientConfig: &tls.Config{
+				RootCAs:      roots,
+				Certificates: []tls.Certificate{pair},
+				MinVersion:   tls.VersionTLS12,
+			},
 		},
 	}
 }
@@ -108,7 +115,8 @@ func denied(ctx context.Context, c *http.Client, base string) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(resp.Body)
-	if err == nil && (resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(`"denied":true,"reason":"tenant boundary`))) {
+	if err == nil &&
+		(resp.StatusCode != http.StatusOK || !bytes.Contains(body, []byte(`"denied":true,"reason":"tenant boundary`))) {
 		err = fmt.Errorf("%d: %s", resp.StatusCode, body)
 	}
 	return err

@@ -28,9 +28,10 @@ func generated(t *testing.T, more ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, text := range map[string]string{
-		"ca.crt":       "-----BEGIN CERTIFICATE-----\n",
-		"tokens.csv":   "tok,alice,u1,dev,,acme\n",
-		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n  - { name: tokens, tokenFile: { path: tokens.csv } }\n",
+		"ca.crt":     "-----BEGIN CERTIFICATE-----\n",
+		"tokens.csv": "tok,alice,u1,dev,,acme\n",
+		"tenancy.yaml": "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
+			"  - { name: tokens, tokenFile: { path: tokens.csv } }\n",
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -39,7 +40,8 @@ func generated(t *testing.T, more ...string) string {
 	out := filepath.Join(dir, "out")
 	run(t, "kubetenant-webhook", append([]string{
 		"generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--out", out, "--image=example.com/kubetenant-webhook:1",
-		"--url=https://10.0.0.9:9443", "--client-ca-file", filepath.Join(dir, "ca.crt"), "--self-managed-certificates", "--monitoring",
+		"--url=https://10.0.0.9:9443", "--client-ca-file", filepath.Join(dir, "ca.crt"), "--self-managed-certificates",
+		"--monitoring",
 	}, more...)...)
 	run(t, "kubetenant-webhook", "generate", "--config", filepath.Join(dir, "tenancy.yaml"), "--check", out)
 	return out
@@ -61,9 +63,11 @@ func TestWebhookManifestsConform(t *testing.T) {
 	out := generated(t)
 	schemas := writeSchemas(t)
 	run(t, "kubeconform", "-strict", "-summary", "-skip", "ServiceMonitor,PrometheusRule",
-		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", filepath.Join(out, "crds"), filepath.Join(out, "cluster"))
+		"-schema-location", schemas+"/{{.ResourceKind}}{{.KindSuffix}}.json", filepath.Join(out, "crds"),
+		filepath.Join(out, "cluster"))
 	bad := filepath.Join(t.TempDir(), "bad.yaml")
-	if err := os.WriteFile(bad, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, dat: {}}"), 0o600); err != nil {
+	if err := os.WriteFile(bad, []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: c}, dat: {}}"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if said, err := exec.CommandContext(t.Context(), binary(t, "kubeconform"), "-strict",
@@ -103,7 +107,8 @@ func writeSchemas(t *testing.T) string {
 		}
 		kind := kinds[0].(map[string]any)
 		group, _, _ := strings.Cut(fmt.Sprint(kind["group"]), ".")
-		file := strings.ToLower(fmt.Sprint(kind["kind"])) + strings.TrimSuffix("-"+group, "-") + "-" + fmt.Sprint(kind["version"]) + ".json"
+		file := strings.ToLower(fmt.Sprint(kind["kind"])) + strings.TrimSuffix("-"+group, "-") + "-" +
+			fmt.Sprint(kind["version"]) + ".json"
 		schema, err := json.Marshal(map[string]any{"$ref": "definitions.json#/definitions/" + name})
 		if err != nil {
 			t.Fatal(err)
@@ -132,7 +137,8 @@ func TestWebhookManifestsApply(t *testing.T) {
 	}
 	s := start(t, t.TempDir(), "--webhook")
 	// They reach the service by URL here.
-	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration", "kubetenant"); err != nil {
+	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration",
+		"kubetenant"); err != nil {
 		t.Fatal(said)
 	}
 	said, err := kubectl(t, s, "admin", "apply", "--server-side", "--force-conflicts", "--dry-run=server",
@@ -169,7 +175,8 @@ func TestWebhookChart(t *testing.T) {
 	if !slices.Equal(rendered, want) {
 		t.Errorf("helm template:\n%s\n\ngenerate:\n%s", strings.Join(rendered, "\n"), strings.Join(want, "\n"))
 	}
-	if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).CombinedOutput(); err == nil || !bytes.Contains(said, []byte("at '/image'")) {
+	if said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", chart).CombinedOutput(); err == nil ||
+		!bytes.Contains(said, []byte("at '/image'")) {
 		t.Errorf("without an image: %v\n%s", err, said)
 	}
 }
@@ -206,32 +213,41 @@ plugins: [
 	if err := os.WriteFile(file, []byte(admission), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true", "--admission-control-config-file="+file)
+	s := start(t, dir, "--webhook", "--", "--feature-gates=ManifestBasedAdmissionControlConfig=true",
+		"--admission-control-config-file="+file)
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
-	if said, err := kubectl(t, s, "admin", "delete", "mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,validatingadmissionpolicybinding", "--all"); err != nil {
+	if said, err := kubectl(t, s, "admin", "delete",
+		"mutatingwebhookconfiguration,validatingwebhookconfiguration,validatingadmissionpolicy,"+
+			"validatingadmissionpolicybinding", "--all"); err != nil {
 		t.Fatal(said)
 	}
 	admin := client(t, config(t, s, "admin"))
 	waittest.Until(t, func() error {
-		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").Body([]byte(daemonSet)).Do(t.Context()).Error()
+		err := admin.AppsV1().RESTClient().Post().AbsPath("/apis/apps/v1/namespaces/acme--web/daemonsets").
+			Body([]byte(daemonSet)).Do(t.Context()).Error()
 		if err == nil || !strings.Contains(err.Error(), ".kubetenant.static.k8s.io'") {
 			return fmt.Errorf("a DaemonSet in tenant space: %w", err)
 		}
 		return nil
 	})
 	for name, label := range map[string]string{"acme--mine": "system", "acme--theirs": "globex"} { // nobody is exempt
-		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}", name, label)
-		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type", "application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil || !strings.Contains(err.Error(), "is that tenant's") {
+		body := fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {kubetenant.dev/tenant: %s}}}",
+			name, label)
+		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type",
+			"application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil ||
+			!strings.Contains(err.Error(), "is that tenant's") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--ours, labels: {kubetenant.dev/tenant: "+
+		"acme}}}\n---\n{apiVersion: v1, kind: Namespace, metadata: {name: system--x}}")
 }
 
 // installedNames returns what of the service's set stands in no namespace.
 func installedNames(t *testing.T, s *localserver.Server) string {
 	t.Helper()
-	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies,validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
+	const kinds = "mutatingwebhookconfigurations,validatingwebhookconfigurations,validatingadmissionpolicies," +
+		"validatingadmissionpolicybindings,clusterroles,clusterrolebindings,flowschemas,prioritylevelconfigurations"
 	said, err := kubectl(t, s, "admin", "get", kinds, "-o", "name")
 	if err != nil {
 		t.Fatal(said)
@@ -263,13 +279,20 @@ func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
 func TestWebhookInstallSteps(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
-	makeRoom(t, s, "roles,rolebindings,configmaps,leases,secrets")      // its accounts stay: the service that kube-apiserver asks goes on with their tokens
+	// its accounts stay: the service that kube-apiserver asks goes on with their tokens
+	makeRoom(t, s, "roles,rolebindings,configmaps,leases,secrets")
 	removeDefinitions(t, s)                                             // so that the page has to install each
 	for _, kind := range []string{"ServiceMonitor", "PrometheusRule"} { // of the Prometheus operator
 		plural := strings.ToLower(kind) + "s"
-		apply(t, s, fmt.Sprintf(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
-names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`, plural, kind))
-		if said, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=30s", "crd/"+plural+".monitoring.coreos.com"); err != nil {
+		apply(
+			t, s, fmt.Sprintf(
+				`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
+names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
+				plural, kind,
+			),
+		)
+		if said, err := kubectl(t, s, "admin", "wait", "--for=condition=Established", "--timeout=30s",
+			"crd/"+plural+".monitoring.coreos.com"); err != nil {
 			t.Fatal(said)
 		}
 	}
@@ -278,14 +301,16 @@ names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := errors.Join(os.Symlink(binaries(t), filepath.Join(dir, "bin")), os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte("tok,alice,u1,dev,,acme\n"), 0o600)); err != nil {
+	if err := errors.Join(os.Symlink(binaries(t), filepath.Join(dir, "bin")),
+		os.WriteFile(filepath.Join(dir, "tokens.csv"), []byte("tok,alice,u1,dev,,acme\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	shell := func(commands string) {
 		t.Helper()
 		// The address is the operator's choice: one of this server's.
 		commands = strings.ReplaceAll(commands, "10.96.0.77", "10.0.0.77")
-		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", `kubectl() { [[ "$*" == *"rollout status"* ]] || command kubectl "$@"; }`+"\n"+commands)
+		cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c",
+			`kubectl() { [[ "$*" == *"rollout status"* ]] || command kubectl "$@"; }`+"\n"+commands)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig("admin"), "PATH="+binaries(t)+":"+os.Getenv("PATH"))
 		if said, err := cmd.CombinedOutput(); err != nil {
@@ -318,7 +343,8 @@ names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage
 		t.Errorf("%d blocks of commands", ran)
 	}
 	checkDefinitions(t, s)
-	for name := range strings.SplitSeq("webhooks policies deployment config flowcontrol accounts", " ") { // the page's order of taking it away
+	// the page's order of taking it away
+	for name := range strings.SplitSeq("webhooks policies deployment config flowcontrol accounts", " ") {
 		if !strings.Contains(string(page), name+".yaml") {
 			t.Errorf("the page does not name %s.yaml", name)
 		}
@@ -357,7 +383,8 @@ func TestWebhookHelm(t *testing.T) {
 		t.Helper()
 		for line := range strings.Lines(string(page)) {
 			if rest, is := strings.CutPrefix(strings.TrimSpace(line), "helm "+verb+" "); is {
-				rest = strings.NewReplacer("deploy/chart", "../../../../deploy/chart", "installed/values.yaml", values).Replace(rest)
+				rest = strings.NewReplacer("deploy/chart", "../../../../deploy/chart", "installed/values.yaml", values).
+					Replace(rest)
 				return append([]string{verb}, strings.Fields(rest)...)
 			}
 		}
@@ -367,24 +394,30 @@ func TestWebhookHelm(t *testing.T) {
 	if said, err := kubectl(t, s, "admin", "apply", "-f", filepath.Join(out, "cluster", "00-namespace.yaml")); err != nil {
 		t.Fatal(said)
 	}
-	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said, "are not installed yet") {
+	if said := helm(append(command("install"), "--set", "monitoring=false")...); !strings.Contains(said,
+		"are not installed yet") {
 		t.Errorf("the notes are missing:\n%s", said)
 	}
-	if said := names(); strings.Contains(said, "webhookconfiguration") || strings.Contains(said, "policy") || !strings.Contains(said, "clusterrole") {
+	if said := names(); strings.Contains(said, "webhookconfiguration") || strings.Contains(said, "policy") ||
+		!strings.Contains(said, "clusterrole") {
 		t.Errorf("before kube-apiserver shows its certificate:\n%s", said)
 	}
 	if said := helm(append(command("upgrade"), "--set", "monitoring=false")...); !strings.Contains(said, "are in force") {
 		t.Errorf("the notes are missing:\n%s", said)
 	}
 	installed := names()
-	for _, want := range []string{"mutatingwebhookconfiguration.admissionregistration.k8s.io/kubetenant", "certificates.kubetenant.dev", "clusterrole.rbac.authorization.k8s.io/kubetenant-controller"} {
+	for _, want := range []string{
+		"mutatingwebhookconfiguration.admissionregistration.k8s.io/kubetenant", "certificates.kubetenant.dev",
+		"clusterrole.rbac.authorization.k8s.io/kubetenant-controller",
+	} {
 		if !strings.Contains(installed, want) {
 			t.Errorf("%s is not there:\n%s", want, installed)
 		}
 	}
 	// What is written into them meanwhile stays over an upgrade.
 	admin := client(t, config(t, s, "admin"))
-	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` + base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
+	bundle := []byte(`[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"` +
+		base64.StdEncoding.EncodeToString(selfSignedPEM(t)) + `"}]`)
 	hooks := admin.AdmissionregistrationV1().MutatingWebhookConfigurations()
 	if _, err := hooks.Patch(t.Context(), "kubetenant", types.JSONPatchType, bundle, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -394,7 +427,8 @@ func TestWebhookHelm(t *testing.T) {
 	if err != nil || *d.Spec.Replicas != 3 || names() != installed {
 		t.Errorf("after the upgrade: %v, %v\n%s", d, err, names())
 	}
-	if w, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{}); err != nil || len(w.Webhooks[0].ClientConfig.CABundle) == 0 {
+	if w, err := hooks.Get(t.Context(), "kubetenant", metav1.GetOptions{}); err != nil ||
+		len(w.Webhooks[0].ClientConfig.CABundle) == 0 {
 		t.Errorf("the upgrade took the authorities away: %v", err)
 	}
 	helm("uninstall", "kubetenant", "-n", "kubetenant-system")
@@ -453,7 +487,8 @@ func TestWebhookChartValues(t *testing.T) {
 		{"priorityClassName=1", "/priorityClassName"},
 		{"exemptSystem=x", "/exemptSystem"},
 	} {
-		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart", "-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
+		said, err := exec.CommandContext(t.Context(), binary(t, "helm"), "template", "kubetenant", "../../../../deploy/chart",
+			"-f", filepath.Join(out, "values.yaml"), "--set", c.set).CombinedOutput()
 		if err == nil || !strings.Contains(string(said), "schema") || !strings.Contains(string(said), c.at) {
 			t.Errorf("%s: %v\n%.600s", c.set, err, said)
 		}

@@ -60,11 +60,24 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 	content := "[" + strings.TrimSuffix(maps.String(), ",") + "]"
 	service := f.client(t) // as kube-apiserver, whose own part would take longest
 	for name, c := range map[string]struct{ kind, resource, object string }{
-		"ControllerRevision": {`"group":"apps","version":"v1"`, "controllerrevisions", `{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"x","namespace":"acme--web"},"revision":1,"data":{"d":` + content + `}}`},
-		"Application":        {`"group":"argoproj.io","version":"v1alpha1"`, "applications", `{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"x","namespace":"acme--web"},"spec":{"d":` + content + `}}`},
+		"ControllerRevision": {
+			`"group":"apps","version":"v1"`,
+			"controllerrevisions",
+			`{"apiVersion":"apps/v1","kind":"ControllerRevision","metadata":{"name":"x","namespace":"acme--web"},"revision":1,` +
+				`"data":{"d":` + content + `}}`,
+		},
+		"Application": {
+			`"group":"argoproj.io","version":"v1alpha1"`,
+			"applications",
+			`{"apiVersion":"argoproj.io/v1alpha1","kind":"Application","metadata":{"name":"x","namespace":"acme--web"},` +
+				`"spec":{"d":` + content + `}}`,
+		},
 	} {
-		body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{` + c.kind + `,"kind":"` + name + `"},"resource":{` + c.kind + `,"resource":"` + c.resource + `"},` +
-			`"name":"x","namespace":"acme--web","operation":"UPDATE","userInfo":{"username":"acme","groups":["tenant:acme","system:authenticated"]},"dryRun":true,"object":` + c.object + `,"oldObject":` + c.object + `}}`
+		body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","kind":{` + c.kind +
+			`,"kind":"` + name + `"},"resource":{` + c.kind + `,"resource":"` + c.resource + `"},` +
+			`"name":"x","namespace":"acme--web","operation":"UPDATE","userInfo":{"username":"acme",` +
+			`"groups":["tenant:acme","system:authenticated"]},"dryRun":true,"object":` + c.object + `,"oldObject":` + c.object +
+			`}}`
 		var wg sync.WaitGroup
 		var answered, refused atomic.Int64
 		for i := range 50 {
@@ -110,7 +123,8 @@ admission: { binding: { kinds: [ { group: argoproj.io, kind: Application } ] } }
 			cancel()
 		}
 		most := highWaterKiB(t, r.process.Process.Pid)
-		t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); another tenant served %d times, denied %d times",
+		t.Logf("%s: 50 of %.1f MB at once, %d answered, %d refused; at most %d MiB resident (held by a cgroup: %t); "+
+			"another tenant served %d times, denied %d times",
 			name, float64(len(body))/1e6, answered.Load(), refused.Load(), most>>10, held, served, denied)
 		if most<<10 > memoryLimit {
 			t.Errorf("%s: took %d MiB", name, most>>10)
@@ -141,7 +155,9 @@ func highWaterKiB(t *testing.T, pid int) int {
 func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	t.Helper()
 	pid := r.process.Process.Pid
-	for _, c := range []struct{ root, limit string }{{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}} {
+	for _, c := range []struct{ root, limit string }{
+		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"},
+	} {
 		dir := filepath.Join(c.root, fmt.Sprintf("kubetenant-test-%d", pid))
 		if os.Mkdir(dir, 0o700) != nil {
 			continue
@@ -163,13 +179,18 @@ func TestWebhookGrantFlood(t *testing.T) {
 	s := start(t, t.TempDir(), "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
 	f.prepare(t)
-	apply(t, s, `{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: flooded, namespace: acme--web}, spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
+	apply(t, s,
+		`{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: flooded, namespace: acme--web}, spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
 ---
 {apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: quiet, namespace: acme--web}, spec: {from: {tenant: globex, groups: ["tenant:globex"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
 ---
 {apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: globex}, spec: {tenant: globex, hard: {count/configmaps: "100000"}}}`)
 	evil := config(t, s, "admin")
-	evil.Impersonate = rest.ImpersonationConfig{UserName: "eve", Groups: []string{"tenant:evil", "system:authenticated"}, Extra: map[string][]string{"kubetenant.dev/tenant": {"evil"}}}
+	evil.Impersonate = rest.ImpersonationConfig{
+		UserName: "eve",
+		Groups:   []string{"tenant:evil", "system:authenticated"},
+		Extra:    map[string][]string{"kubetenant.dev/tenant": {"evil"}},
+	}
 	globex := client(t, config(t, s, "globex"))
 	use := func(ctx context.Context, c kubernetes.Interface) error {
 		_, err := c.CoreV1().ConfigMaps("acme--web").List(ctx, metav1.ListOptions{})
@@ -215,7 +236,8 @@ func TestWebhookGrantFlood(t *testing.T) {
 			fine++
 		}
 		c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "c-"}}
-		if _, err := globex.CoreV1().ConfigMaps("globex--web").Create(t.Context(), c, metav1.CreateOptions{}); apierrors.IsForbidden(err) || apierrors.IsInternalError(err) {
+		if _, err := globex.CoreV1().ConfigMaps("globex--web").Create(t.Context(),
+			c, metav1.CreateOptions{}); apierrors.IsForbidden(err) || apierrors.IsInternalError(err) {
 			t.Errorf("a write that is charged: %v", err)
 		} else if err == nil {
 			wrote++
@@ -223,7 +245,9 @@ func TestWebhookGrantFlood(t *testing.T) {
 	}
 	stop()
 	wg.Wait()
-	t.Logf("the flooded grant was used %d times and denied %d times; another tenant's was used %d times, and %d of its writes were charged", used.Load(), denied.Load(), fine, wrote)
+	t.Logf("the flooded grant was used %d times and denied %d times; another tenant's was used %d times, "+
+		"and %d of its writes were charged",
+		used.Load(), denied.Load(), fine, wrote)
 	if !enough() {
 		t.Errorf("used %d, other %d, written %d", used.Load(), fine, wrote)
 	}

@@ -68,9 +68,15 @@ func outages() []outage {
 			return func() { r.signal(t, syscall.SIGCONT) }
 		}, false},
 		{"cut off from kube-apiserver, reset", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Reset), true},
-		{"cut off from kube-apiserver, silent", cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent), true},
+		{
+			"cut off from kube-apiserver, silent",
+			cut(func(r *replicaUnderTest) *link.Link { return r.back }, link.Silent),
+			true,
+		},
 		{"cut off from its callers, reset", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Reset), false},
-		{"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent), false},
+		{
+			"cut off from its callers, silent", cut(func(r *replicaUnderTest) *link.Link { return r.front }, link.Silent), false,
+		},
 		{"serving certificate expired", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.otherCertificate(t, nil, -time.Minute)
 		}, false},
@@ -78,7 +84,10 @@ func outages() []outage {
 			return r.otherCertificate(t, selfOrSigned(t, "another authority", nil, time.Hour), time.Hour)
 		}, false},
 		{"client certificate refused", func(t *testing.T, r *replicaUnderTest) func() {
-			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0]}))
+			return r.replace(t, "clients.crt", pem.EncodeToMemory(&pem.Block{
+				Type:  "CERTIFICATE",
+				Bytes: selfOrSigned(t, "another authority", nil, time.Hour).Certificate[0],
+			}))
 		}, false},
 		{"configuration garbage", func(t *testing.T, r *replicaUnderTest) func() {
 			return r.replace(t, "tenancy.yaml", []byte("\x00garbage"))
@@ -180,7 +189,8 @@ func callTheFirst(t *testing.T, tenants map[string]*kubernetes.Clientset, all []
 func leaderAway(t *testing.T, f *faults) {
 	t.Helper()
 	list := func() error {
-		_, err := f.acme.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=acme"})
+		_, err := f.acme.CoreV1().Secrets("").List(t.Context(),
+			metav1.ListOptions{LabelSelector: "kubetenant.dev/tenant=acme"})
 		return err
 	}
 	waittest.Until(t, list)
@@ -209,7 +219,8 @@ func leaderAway(t *testing.T, f *faults) {
 		}
 		time.Sleep(callEvery)
 	}
-	lease, err := f.admin.CoordinationV1().Leases(serviceNamespace).Get(t.Context(), "kubetenant-controller", metav1.GetOptions{})
+	lease, err := f.admin.CoordinationV1().Leases(serviceNamespace).Get(t.Context(),
+		"kubetenant-controller", metav1.GetOptions{})
 	if err != nil || lease.Spec.LeaseTransitions == nil || *lease.Spec.LeaseTransitions == 0 {
 		t.Errorf("nobody else leads: %v, %v", lease, err)
 	}
@@ -222,7 +233,8 @@ func anotherConfiguration(t *testing.T, all []*replicaUnderTest) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer all[0].replace(t, "tenancy.yaml", []byte(strings.Replace(string(data), "authorization:\n", "authorization:\n  mode: Shadow\n", 1)))()
+	defer all[0].replace(t, "tenancy.yaml",
+		[]byte(strings.Replace(string(data), "authorization:\n", "authorization:\n  mode: Shadow\n", 1)))()
 	waittest.Until(t, func() error {
 		first, second := all[0].info(t), all[1].info(t)
 		if !strings.Contains(first, `mode="Shadow"`) || !strings.Contains(second, `mode="Enforce"`) {
@@ -276,7 +288,9 @@ const (
 // watchCallers lets both tenants ask again and again, for what is their own and what is not, for some time and until they
 // are served, and returns after how long the last of them was denied or waited, and whether that goes on for longer
 // than atMost. What is another's is never given to them.
-func watchCallers(t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration) (last time.Duration, lasts bool) {
+func watchCallers(
+	t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration,
+) (last time.Duration, lasts bool) {
 	t.Helper()
 	since := time.Now()
 	var mu sync.Mutex
@@ -340,7 +354,8 @@ func (f *faults) settled(t *testing.T) {
 func notOlder(t *testing.T, f *faults, r *replicaUnderTest) {
 	t.Helper()
 	ctx := t.Context()
-	apply(t, f.Server, "{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
+	apply(t, f.Server,
+		"{apiVersion: v1, kind: Namespace, metadata: {name: moving, labels: {kubetenant.dev/tenant: acme}}}")
 	waittest.Until(t, func() error {
 		_, err := f.acme.CoreV1().Secrets("moving").List(ctx, metav1.ListOptions{})
 		return err

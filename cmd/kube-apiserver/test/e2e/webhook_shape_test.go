@@ -90,7 +90,9 @@ func needsDerivedRights(sc *scenario.Scenario, c *scenario.Case) bool {
 }
 
 // servicePolicy is all that the ABAC authorizer of a server without opinions has an opinion on.
-const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*","nonResourcePath":"*"}}` + "\n"
+const servicePolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
+	`"spec":{"group":"system:serviceaccounts:kubetenant-system","apiGroup":"*","resource":"*","namespace":"*",` +
+	`"nonResourcePath":"*"}}` + "\n"
 
 // Skip implements [scenario.Shape].
 func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
@@ -106,13 +108,17 @@ func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	if r := c.Request; r != nil && r.Resource == "selfsubjectrulesreviews" && r.Verb == "create" {
 		return exceptRules
 	}
-	if r := c.Request; r != nil && sc.Config.Authorization.DelegatedReviews && slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
+	if r := c.Request; r != nil && sc.Config.Authorization.DelegatedReviews &&
+		slices.Contains([]string{"tokenreviews", "subjectaccessreviews", "localsubjectaccessreviews"}, r.Resource) {
 		return exceptReviews
 	}
 	if c.Request != nil || c.Admit != nil { // whoever it is, is asked for verbatim
 		if u := c.Credential.User; u != nil && slices.Contains(u.Groups, user.SystemPrivilegedGroup) {
 			return exceptPrivileged
-		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) && slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }) {
+		} else if u != nil && sc.Delegate == scenario.DelegateRBAC && tenant.IsServiceAccountName(u.Name) &&
+			slices.ContainsFunc(sc.Config.Authentication.Sources, func(s configv1alpha1.Source) bool {
+				return s.ServiceAccount != nil
+			}) {
 			return exceptServiceAccounts // their groups are those that kube-apiserver gives them
 		}
 		return ""
@@ -132,7 +138,10 @@ func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 
 // flags are those of a server whose service has the configuration at config.
 func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, error) {
-	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind", strings.Join(authorizersBehind(d), ",")}
+	args := []string{
+		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind",
+		strings.Join(authorizersBehind(d), ","),
+	}
 	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
@@ -167,7 +176,9 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 }
 
 // session starts what the scenario runs on, with those flags, or the service anew where it runs already.
-func (s *behindWebhook) session(ctx context.Context, w *scenario.World, flags func(config, dir string, d scenario.Delegate) ([]string, error)) (*session, error) {
+func (s *behindWebhook) session(
+	ctx context.Context, w *scenario.World, flags func(config, dir string, d scenario.Delegate) ([]string, error),
+) (*session, error) {
 	if !shared(w.Scenario) {
 		args, err := flags(w.ConfigFile, w.Dir, w.Scenario.Delegate)
 		if err != nil {
@@ -288,7 +299,9 @@ func (s *webhookSession) verbatim(ctx context.Context, c *scenario.Credential) (
 }
 
 // Authorize implements [scenario.Session].
-func (s *webhookSession) Authorize(ctx context.Context, c *scenario.Credential, r *scenario.Request) (scenario.Decision, error) {
+func (s *webhookSession) Authorize(
+	ctx context.Context, c *scenario.Credential, r *scenario.Request,
+) (scenario.Decision, error) {
 	c, err := s.verbatim(ctx, c)
 	if err != nil {
 		return scenario.Decision{}, err
@@ -297,7 +310,9 @@ func (s *webhookSession) Authorize(ctx context.Context, c *scenario.Credential, 
 }
 
 // Admit implements [scenario.Session].
-func (s *webhookSession) Admit(ctx context.Context, c *scenario.Credential, a *scenario.Admit) (scenario.Admission, error) {
+func (s *webhookSession) Admit(
+	ctx context.Context, c *scenario.Credential, a *scenario.Admit,
+) (scenario.Admission, error) {
 	c, err := s.verbatim(ctx, c)
 	if err != nil {
 		return scenario.Admission{}, err

@@ -61,14 +61,16 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 // allow lets everybody do everything, as far as RBAC goes, and waits until the server knows it.
 func (s *session) allow(ctx context.Context) error {
 	var made metav1.PartialObjectMetadata
-	if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", json.RawMessage(everybody), &made); err != nil {
+	if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		json.RawMessage(everybody), &made); err != nil {
 		return err
 	}
 	revision, err := strconv.ParseInt(made.ResourceVersion, 10, 64)
 	if err != nil {
 		return err
 	}
-	return awaitInformers(ctx, s.caller, revisions{{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}: revision})
+	return awaitInformers(ctx, s.caller,
+		revisions{{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}: revision})
 }
 
 // withVersion returns the object with the resourceVersion of what is stored, which custom resources
