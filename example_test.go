@@ -29,8 +29,8 @@ func ofAcme() *authz.Owners {
 	}, nil)
 }
 
-// Open follows a configuration file for as long as the context lasts. What it returns takes the place of a server's own
-// authenticator, authorizer, rule resolver and admission plugins.
+// Open follows a configuration file for as long as the context lasts. What it returns takes the
+// place of a server's own authenticator, authorizer, rule resolver and admission plugins.
 func ExampleOpen() {
 	dir, err := os.MkdirTemp("", "example")
 	if err != nil {
@@ -119,8 +119,8 @@ func ExampleNew() {
 	// TenantQuota
 }
 
-// A server's admission is made of the plugins that it knows by name, in the order of their names here; the Stack's stand
-// among them.
+// A server's admission is made of the plugins that it knows by name, in the order of their names
+// here; the Stack's stand among them.
 func ExampleRegister() {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {

@@ -52,19 +52,21 @@ type Chain struct {
 	// BuiltIn is what the server had of its own, asked last; nil for none.
 	BuiltIn authenticator.Request
 
-	// BuiltInChains returns the chains by which certificates lead to the authorities of BuiltIn, for Revoked; nil where
-	// BuiltIn has none.
+	// BuiltInChains returns the chains by which certificates lead to the authorities of BuiltIn, for
+	// Revoked; nil where BuiltIn has none.
 	BuiltInChains func(presented []*x509.Certificate) [][]*x509.Certificate
 	// Limits bound what BuiltIn answers; zero for tenant.DefaultLimits.
 	Limits tenant.Limits
 	// Revoked is what no longer counts, whatever the source; nil for nothing. It is asked for each
 	// request, remembered answers included.
 	Revoked func() *Revocations
-	// Accepts reports whether a credential that was issued at a time, zero where it does not say when, can be a tenant's own and not
-	// one of a deleted tenant that had the name before, see [tenant.Lineage.Accepts]. It is asked for each request, and MUST be
-	// quick and safe for concurrent use. Nil accepts all.
+	// Accepts reports whether a credential that was issued at a time, zero where it does not say when,
+	// can be a tenant's own and not one of a deleted tenant that had the name before, see
+	// [tenant.Lineage.Accepts]. It is asked for each request, and MUST be quick and safe for
+	// concurrent use. Nil accepts all.
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and Accepts. Required with them.
+	// Subject tells the tenant of an identity that BuiltIn answered, for Revoked and
+	// Accepts. Required with them.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Metrics to count in; nil for none.
 	Metrics *Metrics

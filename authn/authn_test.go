@@ -171,7 +171,8 @@ func TestHygieneOfRemoteSources(t *testing.T) {
 	}
 }
 
-// TestHygieneOfServiceAccounts: nothing else than service accounts in their own groups, as they are.
+// TestHygieneOfServiceAccounts: nothing else than service accounts in their
+// own groups, as they are.
 func TestHygieneOfServiceAccounts(t *testing.T) {
 	groups := []string{"system:serviceaccounts", "system:serviceaccounts:ns"}
 	for _, c := range []struct {

@@ -56,8 +56,8 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// isOfRevokedAuthority reports whether a certificate that BuiltIn took leads to its authorities over nothing but
-// revoked ones, which need not have been presented.
+// isOfRevokedAuthority reports whether a certificate that BuiltIn took leads to its authorities
+// over nothing but revoked ones, which need not have been presented.
 func (c *Chain) isOfRevokedAuthority(req *http.Request, u user.Info) bool {
 	if c.Revoked == nil || c.BuiltInChains == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
 		return false

@@ -14,18 +14,19 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 )
 
-// Why certificates are refused before anybody looks at whom they name; to be tested with [errors.Is].
+// Why certificates are refused before anybody looks at whom they name; to be
+// tested with [errors.Is].
 var (
-	// ErrChain says that too much was presented: to verify a long chain takes seconds of a processor, and how long
-	// it is shows only then.
+	// ErrChain says that too much was presented: to verify a long chain takes seconds of a processor,
+	// and how long it is shows only then.
 	ErrChain = errors.New("too many or too large certificates")
 	// ErrEncoding says that a certificate can be written in another way, with another fingerprint.
 	ErrEncoding = errors.New("certificate with bytes that are not signed")
 )
 
 const (
-	// maxCertificates and maxCertificateBytes bound what a client presents: the public web's chains have up to 5
-	// certificates of about 2 KiB.
+	// maxCertificates and maxCertificateBytes bound what a client presents: the public web's chains
+	// have up to 5 certificates of about 2 KiB.
 	maxCertificates     = 8
 	maxCertificateBytes = 32 << 10
 )
@@ -33,8 +34,8 @@ const (
 // certificateSource names what was presented in refusals, since no source was asked.
 const certificateSource = "client certificate"
 
-// presentable refuses requests over connections whose certificates are too many or not in their one form,
-// whatever else the requests bring: before any source and the server's own chain.
+// presentable refuses requests over connections whose certificates are too many or not in their one
+// form, whatever else the requests bring: before any source and the server's own chain.
 func presentable(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		if req.TLS != nil {
@@ -62,13 +63,15 @@ func checkPresented(certificates []*x509.Certificate) error {
 	return nil
 }
 
-// signedPart is a certificate (RFC 5280, section 4.1) taken apart: all but the outermost parts is signed.
+// signedPart is a certificate (RFC 5280, section 4.1) taken apart: all but the
+// outermost parts is signed.
 type signedPart struct {
 	signed, algorithm, signature cryptobyte.String
 }
 
-// readCertificate takes a certificate apart that has one form only. Go's parser refuses what is not in its
-// shortest form, but reads over bytes after the signature and unused bits of it (crypto/x509, Go 1.26).
+// readCertificate takes a certificate apart that has one form only. Go's parser refuses what
+// is not in its shortest form, but reads over bytes after the signature and unused bits of
+// it (crypto/x509, Go 1.26).
 func readCertificate(raw []byte) (c signedPart, ok bool) {
 	var outer, signature cryptobyte.String
 	input := cryptobyte.String(raw)
@@ -82,8 +85,9 @@ func readCertificate(raw []byte) (c signedPart, ok bool) {
 	return c, ok
 }
 
-// fingerprints are the SHA-256 of a certificate and, if ECDSA signed it, of its twin: with the signature (r, s)
-// goes (r, n-s), which anybody can compute and nobody can tell from the genuine one (SEC 1, section 4.1.4).
+// fingerprints are the SHA-256 of a certificate and, if ECDSA signed it, of its twin: with the
+// signature (r, s) goes (r, n-s), which anybody can compute and nobody can tell from the genuine
+// one (SEC 1, section 4.1.4).
 func fingerprints(raw []byte) []string {
 	all := []string{fingerprint(raw)}
 	c, ok := readCertificate(raw)
@@ -116,8 +120,9 @@ func fingerprints(raw []byte) []string {
 	return all
 }
 
-// orders are those of the curves that a signature of numbers of so many bits may be of. The issuer's own is
-// always among them, since its numbers are at random: one that is 64 bits shorter comes once in 2^64.
+// orders are those of the curves that a signature of numbers of so many bits may be of. The
+// issuer's own is always among them, since its numbers are at random: one that is 64 bits
+// shorter comes once in 2^64.
 func orders(bits int) []*big.Int {
 	var fitting []*big.Int
 	for _, curve := range []elliptic.Curve{elliptic.P224(), elliptic.P256(), elliptic.P384(), elliptic.P521()} {

@@ -135,7 +135,8 @@ func signers(tb testing.TB) map[string]crypto.Signer {
 	return keys
 }
 
-// TestOneEncoding: what anybody can write in another way without the signer is refused, or is revoked with it.
+// TestOneEncoding: what anybody can write in another way without the signer is
+// refused, or is revoked with it.
 func TestOneEncoding(t *testing.T) {
 	for name, key := range signers(t) {
 		ca, leaf := issue(t, key)
@@ -234,8 +235,8 @@ func TestLongChains(t *testing.T) {
 	}
 }
 
-// TestRevokedAuthorityOfTheServersOwn: what the server's own chain took counts no longer once each way to its
-// authorities is revoked.
+// TestRevokedAuthorityOfTheServersOwn: what the server's own chain took counts no longer once each
+// way to its authorities is revoked.
 func TestRevokedAuthorityOfTheServersOwn(t *testing.T) {
 	ca, leaf := issue(t, signers(t)["P-256"])
 	other, _ := issue(t, signers(t)["P-256"])
@@ -296,8 +297,8 @@ func TestErrorsAreShort(t *testing.T) {
 	}
 }
 
-// FuzzReencode: of whatever Go reads as the certificate that was revoked, nothing counts that is not revoked: bytes
-// are changed, added and cut where nobody has signed them.
+// FuzzReencode: of whatever Go reads as the certificate that was revoked, nothing counts that is
+// not revoked: bytes are changed, added and cut where nobody has signed them.
 func FuzzReencode(f *testing.F) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -29,8 +29,8 @@ func with(token string) *http.Request {
 	return &http.Request{Header: http.Header{"Authorization": {"Bearer " + token}}}
 }
 
-// A source of one's own is an authenticator that binds whom it knows to a tenant. The chain holds it to hygiene: which tenants
-// it may mint, which names are nobody's but the system's.
+// A source of one's own is an authenticator that binds whom it knows to a tenant. The chain holds
+// it to hygiene: which tenants it may mint, which names are nobody's but the system's.
 func ExampleSource() {
 	acme, _ := tenant.Parse("acme")
 	minted, _ := tenant.ParseSet([]string{"acme"})
@@ -58,8 +58,8 @@ func ExampleSource() {
 	// [acme] [greetings]
 }
 
-// New asks sources in their order. A source that refuses ends the request; one that does not know a credential leaves it to
-// the next.
+// New asks sources in their order. A source that refuses ends the request; one that does not know a
+// credential leaves it to the next.
 func ExampleNew() {
 	acme, _ := tenant.Parse("acme")
 	anyTenant, _ := tenant.ParseSet([]string{tenant.AnyName})

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestExpiry: who wants to know is told when the credential of a request ends, remembered or not, and nothing of one that does not say or
-// was refused.
+// TestExpiry: who wants to know is told when the credential of a request ends, remembered or not,
+// and nothing of one that does not say or was refused.
 func TestExpiry(t *testing.T) {
 	end := time.Now().Add(time.Hour).Truncate(time.Second)
 	ending := validity.With(alice(), time.Time{}, end)

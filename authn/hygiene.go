@@ -94,8 +94,8 @@ func checkServiceAccount(name string, groups []string) error {
 	return nil
 }
 
-// qualifier is what names of tenant id begin with when they leave the chain. A tenant "kubeadm" could
-// make "kubeadm:cluster-admins" of a harmless group, so names are judged with it too.
+// qualifier is what names of tenant id begin with when they leave the chain. A tenant "kubeadm"
+// could make "kubeadm:cluster-admins" of a harmless group, so names are judged with it too.
 func (h *Hygiene) qualifier(id tenant.ID) string {
 	if !h.QualifyNames || id.IsSystem() || h.ServiceAccounts {
 		return ""
@@ -114,7 +114,8 @@ type refusal struct {
 func (r *refusal) Error() string { return shortened(fmt.Sprintf("source %q: %v", r.source, r.err)) }
 func (r *refusal) Unwrap() error { return r.err }
 
-// maxErrorBytes bounds what is logged of a refusal: errors about certificates repeat names that they hold.
+// maxErrorBytes bounds what is logged of a refusal: errors about certificates
+// repeat names that they hold.
 const maxErrorBytes = 512
 
 // short is an error of somebody else that is shortened.

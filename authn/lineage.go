@@ -15,16 +15,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrPredecessor says that a credential was issued before its tenant was made, or does not say when: it may be one of the
-// deleted tenant that had the name before.
+// ErrPredecessor says that a credential was issued before its tenant was made, or does not say
+// when: it may be one of the deleted tenant that had the name before.
 var ErrPredecessor = errors.New("credential of a deleted tenant of this name, " +
 	"or one that does not say when it was issued (spec.acceptUndated of the Tenant)")
 
 // acceptance is [Chain.Accepts].
 type acceptance func(ctx context.Context, id tenant.ID, issued time.Time) bool
 
-// check refuses an identity that left hygiene, whose credential was issued at a time, zero for not known, where it may be one
-// of a deleted tenant.
+// check refuses an identity that left hygiene, whose credential was issued at a time, zero for not
+// known, where it may be one of a deleted tenant.
 func (accepts acceptance) check(
 	ctx context.Context, source string, resp *authenticator.Response, issued time.Time,
 ) (*authenticator.Response, bool, error) {
@@ -47,8 +47,8 @@ func refuse(source string, u user.Info, err error) (*authenticator.Response, boo
 		&refusal{source: source, err: err, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
 }
 
-// checkBuiltIn is [acceptance.check] of an identity that BuiltIn answered to a request whose token was issued at a time, zero
-// for none or not known.
+// checkBuiltIn is [acceptance.check] of an identity that BuiltIn answered to a request whose token
+// was issued at a time, zero for none or not known.
 func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) error {
 	if c.Accepts == nil {
 		return nil
@@ -69,7 +69,8 @@ func (c *Chain) checkBuiltIn(req *http.Request, issued time.Time, u user.Info) e
 	return nil
 }
 
-// isNobodys reports whether a tenant is not told since there is none, which is the boundary's to deny.
+// isNobodys reports whether a tenant is not told since there is none, which
+// is the boundary's to deny.
 func isNobodys(err error) bool {
 	return errors.Is(err, tenant.ErrUnbound) || errors.Is(err, tenant.ErrInvalid) || errors.Is(err, tenant.ErrAmbiguous)
 }
@@ -80,9 +81,10 @@ func isCertificate(u user.Info) bool {
 	})
 }
 
-// tokenLooker returns an authenticator of nothing that looks at a request's tokens before upstream's adapters take them from the
-// request. It keeps when the oldest was issued, since any of them may be the one that they accept, and returns ErrForm or
-// ErrRevoked, within others', for one that may not go on.
+// tokenLooker returns an authenticator of nothing that looks at a request's tokens before
+// upstream's adapters take them from the request. It keeps when the oldest was issued, since any
+// of them may be the one that they accept, and returns ErrForm or ErrRevoked, within others',
+// for one that may not go on.
 func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 	found := false
 	return newTokenAdapter(

@@ -20,8 +20,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPredecessors: of every kind of credential one from before the tenant was made is refused where its name was another's, and one
-// that does not say when unless the Tenant takes such; whether or not it is remembered, and of the system tenant never.
+// TestPredecessors: of every kind of credential one from before the tenant was made is refused
+// where its name was another's, and one that does not say when unless the Tenant takes such;
+// whether or not it is remembered, and of the system tenant never.
 func TestPredecessors(t *testing.T) {
 	made := time.Unix(2_000_000, 0)
 	old, young := made.Add(-time.Hour), made.Add(time.Hour)
@@ -150,7 +151,8 @@ func TestPredecessors(t *testing.T) {
 	}
 }
 
-// TestPredecessorUntold: whose identity of the server's own cannot be told might be a deleted tenant's; nobody's is the boundary's to deny.
+// TestPredecessorUntold: whose identity of the server's own cannot be told might be a deleted
+// tenant's; nobody's is the boundary's to deny.
 func TestPredecessorUntold(t *testing.T) {
 	down := errors.New("down")
 	for _, c := range []struct{ told, want error }{

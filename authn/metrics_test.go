@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn"
 )
 
-// TestRequestsAreCounted by who claimed them and what came of them, and tokens by whether they were remembered.
+// TestRequestsAreCounted by who claimed them and what came of them, and tokens by
+// whether they were remembered.
 func TestRequestsAreCounted(t *testing.T) {
 	counts := authn.NewMetrics()
 	registry := metrics.NewKubeRegistry()

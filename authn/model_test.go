@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// hygieneModel is a source and what it is held to, in strings: the rules of docs/identity.md, for TestHygieneModel. It shares
-// no code with what it judges.
+// hygieneModel is a source and what it is held to, in strings: the rules of docs/identity.md, for
+// TestHygieneModel. It shares no code with what it judges.
 type hygieneModel struct {
 	tenants                                []string
 	usernamePrefix, groupsPrefix           string
@@ -193,8 +193,8 @@ func makeIdentity(r *rand.Rand) *hygieneModel {
 	return m
 }
 
-// TestHygieneModel: whatever identity a source returns, and however the source is configured, what leaves the chain is what the
-// model says, or nothing.
+// TestHygieneModel: whatever identity a source returns, and however the source is configured, what
+// leaves the chain is what the model says, or nothing.
 func TestHygieneModel(t *testing.T) {
 	t.Parallel()
 	left := 0

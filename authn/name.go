@@ -41,9 +41,10 @@ var shortNames = map[string]string{
 	"1.2.840.113549.1.9.1":       "emailAddress",
 }
 
-// distinguishedName writes a name (RFC 5280, section 4.1.2.4) in the form of RFC 2253 as "openssl
-// -nameopt RFC2253" does: the last part first, and everything beyond ASCII escaped. The standard
-// library's pkix.Name.String sorts the parts, and knows fewer of them. It is empty for what is no name.
+// distinguishedName writes a name (RFC 5280, section 4.1.2.4) in the form of RFC 2253 as
+// "openssl -nameopt RFC2253" does: the last part first, and everything beyond ASCII escaped.
+// The standard library's pkix.Name.String sorts the parts, and knows fewer of them. It is
+// empty for what is no name.
 func distinguishedName(der []byte) string {
 	var name []relativeNameSET
 	if rest, err := asn1.Unmarshal(der, &name); err != nil || len(rest) > 0 {

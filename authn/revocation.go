@@ -18,8 +18,8 @@ import (
 // ErrRevoked says that a credential, or whoever it names, was revoked.
 var ErrRevoked = errors.New("revoked")
 
-// certificateCredential begins the credential-id of identities from client certificates (k8s.io/apiserver
-// pkg/authentication/request/x509, v0.37.1).
+// certificateCredential begins the credential-id of identities from client certificates
+// (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
 const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of an identifier
 
 // revocationSource names the list of revocations in refusals of requests, whatever their source.
@@ -31,7 +31,8 @@ type Revocations struct {
 	// Serials are certificates by their serial number in lower-case hexadecimal digits without leading
 	// zeros, each with the issuers, in the form of RFC 2253 as OpenSSL writes it, for which it counts.
 	Serials map[string][]string
-	// Fingerprints are certificates by the SHA-256 of their DER form, in lower-case hexadecimal digits.
+	// Fingerprints are certificates by the SHA-256 of their DER form, in
+	// lower-case hexadecimal digits.
 	Fingerprints map[string]struct{}
 	// Tokens are JSON Web Tokens by their issuer; one rule is enough.
 	Tokens map[string][]TokenRule
@@ -76,8 +77,9 @@ func (r *Revocations) hasToken(t *unverified.Token) bool {
 	return slices.ContainsFunc(r.Tokens[t.Issuer], func(rule TokenRule) bool { return rule.fits(t) })
 }
 
-// HasToken reports whether a JSON Web Token is revoked by its claims, for who authenticates tokens outside of a [Chain]; one that two
-// readers could read as two is, where any is. The caller MUST have verified its signature.
+// HasToken reports whether a JSON Web Token is revoked by its claims, for who authenticates tokens
+// outside of a [Chain]; one that two readers could read as two is, where any is. The caller MUST
+// have verified its signature.
 func (r *Revocations) HasToken(token string) bool {
 	if r == nil || len(r.Tokens) == 0 {
 		return false
@@ -95,8 +97,9 @@ func (r *Revocations) HasPresented(req *http.Request) bool {
 	return slices.ContainsFunc(req.TLS.PeerCertificates, r.HasCertificate)
 }
 
-// HasCertificate reports whether a certificate is revoked, by its serial number and issuer or by its fingerprint.
-// A fingerprint revokes both forms in which a certificate signed by ECDSA can be written.
+// HasCertificate reports whether a certificate is revoked, by its serial number and
+// issuer or by its fingerprint. A fingerprint revokes both forms in which a certificate
+// signed by ECDSA can be written.
 func (r *Revocations) HasCertificate(c *x509.Certificate) bool {
 	if r == nil {
 		return false
@@ -126,8 +129,8 @@ func (r *Revocations) hasUser(id tenant.ID, u user.Info) bool {
 	return revoked
 }
 
-// Covers reports whether a caller of a tenant, zero for none, is revoked by what its identity says: the
-// tenant, its name, a service account's UID or a certificate's fingerprint. Whoever sees the
+// Covers reports whether a caller of a tenant, zero for none, is revoked by what its identity says:
+// the tenant, its name, a service account's UID or a certificate's fingerprint. Whoever sees the
 // credential itself knows more: serial numbers and the claims of tokens.
 func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	switch {
@@ -146,8 +149,8 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	return false
 }
 
-// MayCover is [Revocations.Covers], and reports callers too whose token may be revoked: an identity does not name its
-// issuer, nor the time or the subject that a rule may be about.
+// MayCover is [Revocations.Covers], and reports callers too whose token may be revoked: an identity
+// does not name its issuer, nor the time or the subject that a rule may be about.
 func (r *Revocations) MayCover(id tenant.ID, u user.Info) bool {
 	switch {
 	case r == nil:

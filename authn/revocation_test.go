@@ -22,8 +22,8 @@ func credential(id string) map[string][]string {
 	return map[string][]string{user.CredentialIDKey: {id}}
 }
 
-// TestRevokedIdentities: by the tenant, the name in that tenant, a service account's UID, a certificate's fingerprint; and by a
-// token only as what it may be.
+// TestRevokedIdentities: by the tenant, the name in that tenant, a service account's UID, a
+// certificate's fingerprint; and by a token only as what it may be.
 func TestRevokedIdentities(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	list := &authn.Revocations{
@@ -81,7 +81,8 @@ func TestRevokedIdentities(t *testing.T) {
 	}
 }
 
-// TestRevokedTokens: a token is refused by all that its rule says, whatever source takes it and whatever it is remembered as.
+// TestRevokedTokens: a token is refused by all that its rule says, whatever source takes it and
+// whatever it is remembered as.
 func TestRevokedTokens(t *testing.T) {
 	issued := time.Unix(1_000_000, 0)
 	token := jwt("https://one", map[string]any{"jti": "t1", "sub": "alice", "iat": issued.Unix()})
@@ -129,7 +130,8 @@ func TestRevokedTokens(t *testing.T) {
 	}
 }
 
-// TestRevokedOnTheConnection: nobody speaks over the connection of a revoked certificate, whatever the request's credential is.
+// TestRevokedOnTheConnection: nobody speaks over the connection of a revoked certificate, whatever
+// the request's credential is.
 func TestRevokedOnTheConnection(t *testing.T) {
 	_, presented := issue(t, authntest.MustKey("ES256").Private) // number 2 of CN=ca
 	for what, c := range map[string]struct {
@@ -164,7 +166,8 @@ func TestRevokedOnTheConnection(t *testing.T) {
 	}
 }
 
-// TestRevokedOfTheServersOwn: whose tenant the server's own chain does not say is asked for, and who cannot be told is refused.
+// TestRevokedOfTheServersOwn: whose tenant the server's own chain does not say is asked for, and
+// who cannot be told is refused.
 func TestRevokedOfTheServersOwn(t *testing.T) {
 	list := &authn.Revocations{Tenants: map[tenant.ID]struct{}{tenanttest.ID(t, "a"): {}}}
 	away := errors.New("the server is away")

@@ -23,7 +23,8 @@ const (
 	tokenTTL = 10 * time.Second
 	// tokenEntries bounds the cache: 5,000 nodes and 10,000 namespaces, twice, as upstream's.
 	tokenEntries = 32 << 10
-	// tokenBytes bounds it too: 1 KiB for each of so many, and no more than 64 MiB if identities are large.
+	// tokenBytes bounds it too: 1 KiB for each of so many, and no more than 64 MiB
+	// if identities are large.
 	tokenBytes = 64 << 20
 )
 
@@ -48,8 +49,8 @@ type Match struct {
 	Rest bool
 }
 
-// bootstrap is the form of bootstrap tokens (k8s.io/cluster-bootstrap token/api, v0.37.1), which are
-// the server's own.
+// bootstrap is the form of bootstrap tokens (k8s.io/cluster-bootstrap token/api, v0.37.1),
+// which are the server's own.
 var bootstrap = regexp.MustCompile(`^[a-z0-9]{6}\.[a-z0-9]{16}$`)
 
 // tokens dispatches bearer tokens: each goes to the one source that may claim it.
@@ -122,8 +123,8 @@ func newTokens(c *Chain) *tokens {
 	return d
 }
 
-// AuthenticateToken implements [authenticator.Token]; it answers errUnclaimed where no source claims
-// the token.
+// AuthenticateToken implements [authenticator.Token]; it answers errUnclaimed where no
+// source claims the token.
 func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, _ := authenticator.AudiencesFrom(ctx)
 	key := d.cache.Key(token, audiences)

@@ -188,7 +188,8 @@ func TestCache(t *testing.T) {
 	want(8, "a token that has expired is never remembered")
 }
 
-// TestAnAudienceIsNotAnsweredForAnother: what was accepted for one audience is not taken for another.
+// TestAnAudienceIsNotAnsweredForAnother: what was accepted for one audience
+// is not taken for another.
 func TestAnAudienceIsNotAnsweredForAnother(t *testing.T) {
 	aware := authenticator.TokenFunc(func(ctx context.Context, _ string) (*authenticator.Response, bool, error) {
 		asked, _ := authenticator.AudiencesFrom(ctx)
@@ -322,8 +323,8 @@ func TestRevocation(t *testing.T) {
 	}
 }
 
-// upstreamLike reads tokens as upstream's authenticators do: the issuer from the payload alone, and the
-// token with all white space left out (jose.ParseSigned).
+// upstreamLike reads tokens as upstream's authenticators do: the issuer from the payload alone, and
+// the token with all white space left out (jose.ParseSigned).
 func upstreamLike() authenticator.Request {
 	return bearertoken.New(
 		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
@@ -339,8 +340,8 @@ func upstreamLike() authenticator.Request {
 	)
 }
 
-// TestNoOtherReaderOfOurTokens: however a token of our issuer is dressed up, it is refused or our own
-// source's, and never reaches a reader behind us that would take it.
+// TestNoOtherReaderOfOurTokens: however a token of our issuer is dressed up, it is refused or our
+// own source's, and never reaches a reader behind us that would take it.
 func TestNoOtherReaderOfOurTokens(t *testing.T) {
 	token := jwt("https://one", map[string]any{"jti": "id"})
 	header, rest, _ := strings.Cut(token, ".")

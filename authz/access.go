@@ -6,21 +6,23 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Access is how far the callers of a tenant may go, whatever the namespaces and the delegate say. The zero value is not
-// known, and lets nobody do anything.
+// Access is how far the callers of a tenant may go, whatever the namespaces and the delegate say.
+// The zero value is not known, and lets nobody do anything.
 type Access int
 
 // The accesses, from the strictest to the one that takes nothing away.
 const (
 	// AccessUnknown: it is not known yet. Callers are denied.
 	AccessUnknown Access = iota
-	// AccessRetired: the tenant was deleted. Its callers have no tenant, whether or not one must exist.
+	// AccessRetired: the tenant was deleted. Its callers have no tenant,
+	// whether or not one must exist.
 	AccessRetired
 	// AccessNone: the tenant does not exist. Its callers have no tenant.
 	AccessNone
 	// AccessClosed leaves nothing but reviews of oneself.
 	AccessClosed
-	// AccessReadOnly leaves get, list, watch and delete; of subresources, reading status, scale and log.
+	// AccessReadOnly leaves get, list, watch and delete; of subresources,
+	// reading status, scale and log.
 	AccessReadOnly
 	// AccessOpen takes nothing away.
 	AccessOpen
@@ -34,8 +36,9 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// exceededBy returns why a caller of a tenant with the access may not ask for attrs, empty where the access does not say so. Whom it
-// may impersonate is decided apart from what that one may do: who is of the tenant is held by the same access.
+// exceededBy returns why a caller of a tenant with the access may not ask for attrs, empty where
+// the access does not say so. Whom it may impersonate is decided apart from what that one may do:
+// who is of the tenant is held by the same access.
 func (access Access) exceededBy(attrs *requestAttributes) Reason {
 	if access == AccessOpen { // as nearly always
 		return ""
@@ -60,8 +63,9 @@ func (access Access) exceededBy(attrs *requestAttributes) Reason {
 	return ReasonClosed
 }
 
-// survivesReadOnly reports whether a verb is left to the callers of a tenant that may only read: they may give back what
-// they have, too. Of subresources those are left that are known to be read where the object is: a get of others may connect.
+// survivesReadOnly reports whether a verb is left to the callers of a tenant that may only read:
+// they may give back what they have, too. Of subresources those are left that are known to be read
+// where the object is: a get of others may connect.
 func survivesReadOnly(verb, subresource string) bool {
 	switch verb {
 	case "get", "list", "watch", "head":

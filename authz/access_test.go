@@ -65,7 +65,8 @@ func TestRulesByAccess(t *testing.T) {
 	}
 }
 
-// TestPathsByAccess: of the rules about paths reading is left to who may only read, and nothing to who is closed.
+// TestPathsByAccess: of the rules about paths reading is left to who may only read, and
+// nothing to who is closed.
 func TestPathsByAccess(t *testing.T) {
 	r := &rules{paths: []authorizer.NonResourceRuleInfo{
 		&authorizer.DefaultNonResourceRuleInfo{Verbs: []string{"*"}, NonResourceURLs: []string{"/api"}},
@@ -108,7 +109,8 @@ func TestRulesInTheShadow(t *testing.T) {
 	}
 }
 
-// TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what is not known or not there.
+// TestAccessInTheShadow: a shadow denies whom somebody has closed, and nobody for what
+// is not known or not there.
 func TestAccessInTheShadow(t *testing.T) {
 	for access, want := range map[authz.Access]authorizer.Decision{
 		authz.AccessClosed:   authorizer.DecisionDeny,
@@ -178,7 +180,8 @@ func TestTenantSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestSessionsOfAnOwnersExceptionsEnd: with the tenant that let them in ends what its exceptions let in, and nothing else of theirs.
+// TestSessionsOfAnOwnersExceptionsEnd: with the tenant that let them in ends what its exceptions
+// let in, and nothing else of theirs.
 func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		target string
@@ -207,7 +210,8 @@ func TestSessionsOfAnOwnersExceptionsEnd(t *testing.T) {
 	}
 }
 
-// TestRetiredCallers: callers of a tenant that was deleted may ask for what is open to everybody, in a shadow too, and for nothing else.
+// TestRetiredCallers: callers of a tenant that was deleted may ask for what is open to everybody,
+// in a shadow too, and for nothing else.
 func TestRetiredCallers(t *testing.T) {
 	for _, shadow := range []bool{false, true} {
 		o := reaching(authz.AccessRetired)
@@ -246,8 +250,8 @@ func TestRetiredCallers(t *testing.T) {
 	}
 }
 
-// TestUndatedCertificates: of whom kube-apiserver has authenticated by a certificate nobody knows since when; so they are no caller's
-// whose tenant's name was another's.
+// TestUndatedCertificates: of whom kube-apiserver has authenticated by a certificate nobody knows
+// since when; so they are no caller's whose tenant's name was another's.
 func TestUndatedCertificates(t *testing.T) {
 	certified := &user.DefaultInfo{
 		Name:   "alice",

@@ -72,13 +72,14 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 
 func isRead(verb string) bool { return verb == "get" || verb == "list" || verb == "watch" }
 
-// isPlainRead reports whether attrs reads what the server itself holds: a get that connects to something
-// behind it may do anything there.
+// isPlainRead reports whether attrs reads what the server itself holds: a get that connects to
+// something behind it may do anything there.
 func (attrs *requestAttributes) isPlainRead() bool {
 	return isRead(attrs.verb) && !attrs.connects()
 }
 
-// connects reports whether attrs is about a subresource by which something behind the server is talked to.
+// connects reports whether attrs is about a subresource by which something behind
+// the server is talked to.
 func (attrs *requestAttributes) connects() bool { return connects(attrs.subresource) }
 
 func connects(subresource string) bool {

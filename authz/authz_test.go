@@ -314,7 +314,8 @@ func BenchmarkBoundary(b *testing.B) {
 			}
 		})
 	}
-	// of one namespace: what is asked, who asks, and the label; nothing is decided, no case distinguished
+	// of one namespace: what is asked, who asks, and the label; nothing is
+	// decided, no case distinguished
 	b.Run("least of a decision", func(b *testing.B) {
 		var a authorizer.Attributes = &authorizer.AttributesRecord{
 			User:            u,

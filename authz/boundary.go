@@ -31,49 +31,51 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared are the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
-	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is about, the zero
-	// ID where that is not known: its tenant may get it. Nil knows of none.
+	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is
+	// about, the zero ID where that is not known: its tenant may get it. Nil knows of none.
 	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
-	// ObjectOf returns the name of the sole such object about a tenant, empty where there is none: a list of them is limited
-	// to it. It returns false where there are several, and for other resources. Nil knows of none.
+	// ObjectOf returns the name of the sole such object about a tenant, empty where there is none: a
+	// list of them is limited to it. It returns false where there are several, and for other
+	// resources. Nil knows of none.
 	ObjectOf func(resource schema.GroupResource, id tenant.ID) (name string, sole bool)
-	// OwnWritable are resources of which a tenant may write, and delete by its name, the object that is about it. Of a creation, which
-	// does not say the name, admission MUST hold it to that tenant.
+	// OwnWritable are resources of which a tenant may write, and delete by its name, the object that
+	// is about it. Of a creation, which does not say the name, admission MUST hold it to that tenant.
 	OwnWritable []schema.GroupResource
-	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when it authenticates
-	// them, so that whoever reviews or impersonates one finds it there.
+	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when
+	// it authenticates them, so that whoever reviews or impersonates one finds it there.
 	AccountsInGroup bool
-	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry its
-	// label, so that a list over all namespaces may be limited to it. Nil knows of none.
+	// Labelled reports whether, of a namespaced resource, all objects of a tenant and no others carry
+	// its label, so that a list over all namespaces may be limited to it. Nil knows of none.
 	Labelled func(schema.GroupResource, tenant.ID) bool
 	// Selectable are namespaced resources of aggregated servers that honour label selectors and
 	// whose objects carry the tenant's label.
 	Selectable []schema.GroupResource
-	// Access returns how far the callers of a tenant may go. It MUST be quick and safe for concurrent use. What a tenant's
-	// callers have open MUST be ended ([Sessions.EndTenants]) when it becomes less. Nil: all the way.
+	// Access returns how far the callers of a tenant may go. It MUST be quick and safe for
+	// concurrent use. What a tenant's callers have open MUST be ended ([Sessions.EndTenants]) when
+	// it becomes less. Nil: all the way.
 	Access func(tenant.ID) Access
 	// Exceptions are asked, in this order, before the boundary decides.
 	Exceptions []Exception
 	// Stale reports that the caches behind Owners and Scopes are not to be relied on; tenants' callers
 	// are denied meanwhile. Nil: they always are.
 	Stale func() bool
-	// Shadow denies nothing but who is Revoked, and what Access closes: what else would be denied goes to the delegate, and is only recorded. Lists over
-	// all namespaces are not limited then.
+	// Shadow denies nothing but who is Revoked, and what Access closes: what else would be denied goes
+	// to the delegate, and is only recorded. Lists over all namespaces are not limited then.
 	Shadow bool
-	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and all where the
-	// server authenticates by itself. Nil for nobody.
+	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and
+	// all where the server authenticates by itself. Nil for nobody.
 	Revoked func(tenant.ID, user.Info) bool
-	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon: nobody else's may
-	// be impersonated.
+	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon:
+	// nobody else's may be impersonated.
 	QualifiedNames bool
-	// OwnPrefixes says that no namespace whose name begins with a tenant's prefix can come to be another's: a tenant's
-	// caller is told which under its own do not exist.
+	// OwnPrefixes says that no namespace whose name begins with a tenant's prefix can come to be
+	// another's: a tenant's caller is told which under its own do not exist.
 	OwnPrefixes bool
 	// ReviewsElsewhere says that reviews of rules are answered by somebody who does not ask
 	// [Boundary.RulesFor]: they are closed to tenants, whom they would tell of others' roles.
 	ReviewsElsewhere bool
-	// Reviews lets tenants' callers create reviews of others. Who serves them MUST answer those of tenants by what their own tenant may know: an
-	// API server's own handler does not.
+	// Reviews lets tenants' callers create reviews of others. Who serves them MUST answer those of
+	// tenants by what their own tenant may know: an API server's own handler does not.
 	Reviews bool
 	// Observe is told of each decision. It MUST be quick and safe for concurrent use. Nil for nobody.
 	Observe func(context.Context, Outcome)
@@ -104,9 +106,10 @@ const (
 // else to its delegate. It implements [authorizer.Authorizer] and, by [Boundary.RulesFor],
 // [authorizer.RuleResolver]. The zero value is not usable; a Boundary is safe for concurrent use.
 //
-// It never allows of its own, but for its [Exception]s, and never answers NoOpinion of its own, so that
-// a union of authorizers around it cannot turn its denial into anything else. A denial carries a
-// [Reason] and no error: kube-apiserver would print the error in a 500. What went wrong goes to the log.
+// It never allows of its own, but for its [Exception]s, and never answers NoOpinion of its
+// own, so that a union of authorizers around it cannot turn its denial into anything else. A
+// denial carries a [Reason] and no error: kube-apiserver would print the error in a 500. What
+// went wrong goes to the log.
 type Boundary struct {
 	Options
 	delegate authorizer.Authorizer
@@ -159,7 +162,8 @@ func (b *Boundary) EvaluateConditions(
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
-// Denies returns why the boundary denies a request of which nothing was noted, "" where it does not: whatever its mode, and without telling anybody.
+// Denies returns why the boundary denies a request of which nothing was noted, "" where it does
+// not: whatever its mode, and without telling anybody.
 func (b *Boundary) Denies(ctx context.Context, a authorizer.Attributes) Reason {
 	strict := &Boundary{Options: b.Options}
 	strict.Shadow, strict.Observe = false, nil
@@ -203,9 +207,9 @@ func (v *verdict) within() limits {
 	return *v.limits
 }
 
-// check returns the attributes for the delegate, or nil, the decision and its reason. It is the way of a request:
-// who asks is resolved, what excepts it is asked, what it asks for is decided, and limited where it goes over all
-// namespaces.
+// check returns the attributes for the delegate, or nil, the decision and its reason. It is the way
+// of a request: who asks is resolved, what excepts it is asked, what it asks for is decided, and
+// limited where it goes over all namespaces.
 func (b *Boundary) check(
 	ctx context.Context, a authorizer.Attributes,
 ) (authorizer.Attributes, authorizer.Decision, Reason) {
@@ -338,7 +342,8 @@ func annotate(ctx context.Context, path tenantPath, o Outcome) {
 	audit.AddAuditAnnotations(ctx, kv...)
 }
 
-// attributes are a request's with another user, or limited to a tenant by a selector or by the name of one object.
+// attributes are a request's with another user, or limited to a tenant by a selector or
+// by the name of one object.
 type attributes struct {
 	authorizer.Attributes
 	user     user.Info

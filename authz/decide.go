@@ -29,8 +29,9 @@ func (b *Boundary) decide(ctx context.Context, state *requestState, c *caller, a
 	return b.decideTenant(ctx, state, id, attrs)
 }
 
-// impersonatesWellFormed reports whether who is to be impersonated has a name in one form only, whoever asks: an
-// aggregated server reads headers without the white space at their ends (RFC 9110, section 5.5).
+// impersonatesWellFormed reports whether who is to be impersonated has a name in one form
+// only, whoever asks: an aggregated server reads headers without the white space at their ends
+// (RFC 9110, section 5.5).
 func impersonatesWellFormed(attrs *requestAttributes) bool {
 	if attrs.resource.Resource == "userextras" {
 		return tenant.IsWellFormedValue(attrs.name) && tenant.IsWellFormed(attrs.subresource)
@@ -203,10 +204,10 @@ func (b *Boundary) decideNamespaced(ctx context.Context, id tenant.ID, verb stri
 	return b.ownedOrMissing(ctx, id, verb, attrs, attrs.namespace)
 }
 
-// ownedOrMissing is ownedBy, and delegates as well what is to be told that its namespace does not exist, or holds nothing:
-// one object in it, a list, or it itself, where nothing but the tenant's own could have the name. Who applies, creates what is
-// missing or deletes what is gone goes on by that answer, and Helm by a list. What stays open would be so in whatever gets
-// the name later.
+// ownedOrMissing is ownedBy, and delegates as well what is to be told that its namespace does not
+// exist, or holds nothing: one object in it, a list, or it itself, where nothing but the tenant's
+// own could have the name. Who applies, creates what is missing or deletes what is gone goes on by
+// that answer, and Helm by a list. What stays open would be so in whatever gets the name later.
 func (b *Boundary) ownedOrMissing(
 	ctx context.Context, id tenant.ID, verb string, attrs *requestAttributes, namespace string,
 ) verdict {
@@ -218,7 +219,8 @@ func (b *Boundary) ownedOrMissing(
 	return v
 }
 
-// endsThere reports whether attrs asks the server itself for one object or a list, and for an answer that ends.
+// endsThere reports whether attrs asks the server itself for one object or a list, and
+// for an answer that ends.
 func (b *Boundary) endsThere(verb string, attrs *requestAttributes) bool {
 	switch verb {
 	case "get", "update", "patch", "delete":
@@ -276,7 +278,8 @@ func (b *Boundary) decideCluster(
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwn reports whether a write is one of the object that is about tenant id, or of one whose name is not known yet.
+// writesOwn reports whether a write is one of the object that is about tenant id, or of one
+// whose name is not known yet.
 func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":

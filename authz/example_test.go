@@ -32,7 +32,8 @@ func exampleOwners() *authz.Owners {
 	}, nil)
 }
 
-// The boundary denies what would cross from one tenant's namespaces into another's, and asks its delegate about the rest.
+// The boundary denies what would cross from one tenant's namespaces into another's, and asks its
+// delegate about the rest.
 func ExampleBoundary() {
 	owners := exampleOwners()
 	boundary := authz.New(authz.Options{Subjects: &authz.Subjects{Owners: owners}, Owners: owners},
@@ -56,8 +57,8 @@ func ExampleBoundary() {
 	// kube-system false "tenant boundary: not in a namespace of the caller's tenant"
 }
 
-// An Exception opens what the boundary would deny. It is asked about nothing that could not be opened: it sees whose caller
-// crosses into whose space, and says for how long.
+// An Exception opens what the boundary would deny. It is asked about nothing that could not be
+// opened: it sees whose caller crosses into whose space, and says for how long.
 func ExampleException() {
 	owners := exampleOwners()
 	night := authz.Exception{

@@ -23,22 +23,22 @@ type Crossing struct {
 // GetUser returns the user that the boundary decides about.
 func (c *Crossing) GetUser() user.Info { return c.User }
 
-// Exception allows a crossing that somebody who may do so has opened. Its reason is a constant. It is
-// never asked about impersonation, nor for a request on a tenant's path, nor for callers of the system
-// tenant, whom nothing keeps in: so the server's own look at a namespace asks for no other.
+// Exception allows a crossing that somebody who may do so has opened. Its reason is a constant. It
+// is never asked about impersonation, nor for a request on a tenant's path, nor for callers of the
+// system tenant, whom nothing keeps in: so the server's own look at a namespace asks for no other.
 //
 // What stays open ends when the exception does: at the time that Allows returns, zero for none, and
 // whenever somebody says that exceptions have changed ([Sessions.EndExcepted]).
 type Exception struct {
 	Reason Reason
-	// Whole says that lists over all namespaces are answered whole, as those that are limited to a tenant: what
-	// a continue token says depends on objects that the list does not hold.
+	// Whole says that lists over all namespaces are answered whole, as those that are limited to a
+	// tenant: what a continue token says depends on objects that the list does not hold.
 	Whole  bool
 	Allows func(context.Context, *Crossing) (allowed bool, until time.Time)
 }
 
-// except returns the verdict of the exception that allows attrs, or one that is not excepted. A lookup that
-// fails opens nothing, nor does a question that no tenant may have answered.
+// except returns the verdict of the exception that allows attrs, or one that is not excepted. A
+// lookup that fails opens nothing, nor does a question that no tenant may have answered.
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
@@ -87,8 +87,8 @@ func (b *Boundary) isAcross(attrs *requestAttributes) bool {
 		(b.scopeOf(attrs) != ScopeCluster || attrs.resource == namespaces && attrs.name == "")
 }
 
-// keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the request itself
-// too: RequestInfo looks only at the first of several selectors.
+// keepsTo reports whether a list over all namespaces, if attrs is one, is limited to id by the
+// request itself too: RequestInfo looks only at the first of several selectors.
 func (b *Boundary) keepsTo(state *requestState, id tenant.ID, attrs *requestAttributes) bool {
 	if !b.isAcross(attrs) {
 		return true

@@ -211,7 +211,8 @@ func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	}
 }
 
-// TestWritesOnTenantPaths: a narrowed caller of the system tenant writes in the tenant's space only.
+// TestWritesOnTenantPaths: a narrowed caller of the system tenant writes in
+// the tenant's space only.
 func TestWritesOnTenantPaths(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
@@ -233,7 +234,8 @@ func TestWritesOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestDelegatedReviewsOnTenantPaths: a tenant's caller asks there as at the plain path; the system tenant's, whom the server answers about everybody, does not.
+// TestDelegatedReviewsOnTenantPaths: a tenant's caller asks there as at the plain path; the system
+// tenant's, whom the server answers about everybody, does not.
 func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	o := options(cluster)
 	o.Reviews = true
@@ -253,8 +255,8 @@ func TestDelegatedReviewsOnTenantPaths(t *testing.T) {
 	}
 }
 
-// TestQuestionsAboutImpersonationLeaveNoTrace: constrained impersonation asks with a changed copy of
-// the real caller before the request itself is decided; the handler must not see that copy.
+// TestQuestionsAboutImpersonationLeaveNoTrace: constrained impersonation asks with a changed copy
+// of the real caller before the request itself is decided; the handler must not see that copy.
 func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
 	agent := &user.DefaultInfo{Name: "system:serviceaccount:kube-system:agent"}
@@ -289,8 +291,8 @@ func TestQuestionsAboutImpersonationLeaveNoTrace(t *testing.T) {
 	}
 }
 
-// TestHandlersFindNoNote: a handler that asks about somebody else, as a review does, is not taken for
-// the caller impersonating that other.
+// TestHandlersFindNoNote: a handler that asks about somebody else, as a review does, is not taken
+// for the caller impersonating that other.
 func TestHandlersFindNoNote(t *testing.T) {
 	boundary := authz.New(options(cluster), &recorder{decision: authorizer.DecisionAllow}, nil)
 	asked := false

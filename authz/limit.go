@@ -33,8 +33,8 @@ func selects(selector labels.Requirements, id tenant.ID) bool {
 	return false
 }
 
-// selectedTenant returns the one tenant that a selector is limited to; false where it is to none, or to two,
-// which match nothing.
+// selectedTenant returns the one tenant that a selector is limited to; false where it is to none,
+// or to two, which match nothing.
 func selectedTenant(selector labels.Requirements) (tenant.ID, bool) {
 	found := ""
 	for i := range selector {
@@ -70,9 +70,9 @@ func limitedTo(selector labels.Requirements, id tenant.ID) (labels.Requirements,
 	return append(append(labels.Requirements{}, selector...), *r), nil
 }
 
-// limit decides about a list or watch that must be limited to tenant id. A request on its way to the
-// API handler, and a self review of one, gets the requirement added; elsewhere it must be there.
-// A selector that does not parse, or is given twice, is denied as it stands.
+// limit decides about a list or watch that must be limited to tenant id. A request on its way to
+// the API handler, and a self review of one, gets the requirement added; elsewhere it must be
+// there. A selector that does not parse, or is given twice, is denied as it stands.
 func (b *Boundary) limit(ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes) verdict {
 	selector, err := attrs.GetLabelSelector()
 	if err != nil {
@@ -117,16 +117,17 @@ func soleSelector(query string) (labels.Requirements, error) {
 	return labels.ParseToRequirements(text)
 }
 
-// isForSelfReview reports whether the authorizer is asked by a SelfSubjectAccessReview, whose question
-// is about a request that would be limited on its way.
+// isForSelfReview reports whether the authorizer is asked by a SelfSubjectAccessReview, whose
+// question is about a request that would be limited on its way.
 func isForSelfReview(ctx context.Context) bool {
 	info, ok := request.RequestInfoFrom(ctx)
 	return ok && info.IsResourceRequest && info.APIGroup == "authorization.k8s.io" &&
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// limitObject decides about a list of objects that are each about one tenant: limited to the one that is about tenant id,
-// which the list may name itself. Another selector of fields would be another's word about that.
+// limitObject decides about a list of objects that are each about one tenant: limited to the one
+// that is about tenant id, which the list may name itself. Another selector of fields would be
+// another's word about that.
 func (b *Boundary) limitObject(
 	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
 ) verdict {
@@ -151,7 +152,8 @@ func (b *Boundary) limitObject(
 	}
 }
 
-// noObject is a name that no object can have (RFC 1123 labels begin and end with a letter or digit).
+// noObject is a name that no object can have (RFC 1123 labels begin and end
+// with a letter or digit).
 const noObject = "-"
 
 const fieldSelector = "fieldSelector"
@@ -167,7 +169,8 @@ func hasFieldSelector(query string) bool {
 	return err != nil
 }
 
-// limitedToObject returns the list limited to the one object of a name, and in nothing else. Its errors are the answers.
+// limitedToObject returns the list limited to the one object of a name, and in nothing else.
+// Its errors are the answers.
 func limitedToObject(ctx context.Context, r *http.Request, name string) (context.Context, *http.Request, error) {
 	values, err := unpaged(r)
 	if err != nil {
@@ -179,7 +182,8 @@ func limitedToObject(ctx context.Context, r *http.Request, name string) (context
 	return ctx, r, nil
 }
 
-// rewritten returns the request with another query, and with what the handlers know of it changed alike.
+// rewritten returns the request with another query, and with what the handlers
+// know of it changed alike.
 func rewritten(
 	ctx context.Context, r *http.Request, query url.Values, change func(*request.RequestInfo),
 ) (context.Context, *http.Request) {
@@ -195,14 +199,14 @@ func rewritten(
 	return ctx, r
 }
 
-// errExpired is the answer to a list that is to go on from where another ended: a limited one never ends before its
-// end, and where it would depends on others' objects. Clients begin anew.
+// errExpired is the answer to a list that is to go on from where another ended: a limited one never
+// ends before its end, and where it would depends on others' objects. Clients begin anew.
 var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: list without continue")
 
 var errLimitedDelete error = apierrors.NewBadRequest("a collection over all namespaces cannot be deleted with a limit")
 
-// unpaged returns a request's query without pages: with a limit a list would say by its token that there is more, if only
-// of others'. Its errors are the answers.
+// unpaged returns a request's query without pages: with a limit a list would say by its token that
+// there is more, if only of others'. Its errors are the answers.
 func unpaged(r *http.Request) (url.Values, error) {
 	values, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
@@ -227,7 +231,8 @@ func unpaged(r *http.Request) (url.Values, error) {
 	return values, nil
 }
 
-// limited returns the request limited to the selector, and in nothing else. Its errors are the answers.
+// limited returns the request limited to the selector, and in nothing else.
+// Its errors are the answers.
 func limited(
 	ctx context.Context, r *http.Request, selector labels.Requirements,
 ) (context.Context, *http.Request, error) {

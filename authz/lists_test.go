@@ -40,7 +40,8 @@ type server struct {
 	older    authz.OlderPaths
 	sessions authz.Sessions
 	handle   func(*http.Request)
-	// impersonated stands in the place of who was authenticated, as the impersonation filter puts it there.
+	// impersonated stands in the place of who was authenticated, as the
+	// impersonation filter puts it there.
 	impersonated user.Info
 }
 
@@ -92,8 +93,8 @@ var everyList = []struct{ method, path string }{
 	{http.MethodGet, "/apis/rbac.authorization.k8s.io/v1/rolebindings"},
 }
 
-// TestListsAreFiltered: every way to go over all namespaces reaches the handler limited to the tenant,
-// in the query and in RequestInfo, or not at all.
+// TestListsAreFiltered: every way to go over all namespaces reaches the handler limited to the
+// tenant, in the query and in RequestInfo, or not at all.
 func TestListsAreFiltered(t *testing.T) {
 	for query, want := range map[string]bool{
 		"":                          true,
@@ -134,8 +135,8 @@ func TestListsAreFiltered(t *testing.T) {
 	}
 }
 
-// TestPagination: a list over all namespaces is answered whole, so that its token tells of nobody's objects, whether
-// the selector was there or is added.
+// TestPagination: a list over all namespaces is answered whole, so that its token tells of nobody's
+// objects, whether the selector was there or is added.
 func TestPagination(t *testing.T) {
 	e := &asked{allow: true}
 	o := labelled()
@@ -192,7 +193,8 @@ func TestPagination(t *testing.T) {
 	}
 }
 
-// TestListsWaitForLabels: what is not known to be labelled stays closed, as it does without the sweep.
+// TestListsWaitForLabels: what is not known to be labelled stays closed, as
+// it does without the sweep.
 func TestListsWaitForLabels(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	o := options(cluster)
@@ -220,8 +222,8 @@ func TestListsWaitForLabels(t *testing.T) {
 	}
 }
 
-// FuzzSelector: whatever selector a tenant sends, no object of another tenant and none without a label
-// is selected by what goes on.
+// FuzzSelector: whatever selector a tenant sends, no object of another tenant and none without a
+// label is selected by what goes on.
 func FuzzSelector(f *testing.F) {
 	for _, s := range []string{
 		"labelSelector=a%3Db", "labelSelector=!a", "labelSelector=kubetenant.dev/tenant%3Db",
@@ -484,8 +486,8 @@ func TestExceptions(t *testing.T) {
 	}
 }
 
-// TestExceptionsOnTheWay: a request on a tenant's path is not asked about, and one whose selector is
-// given twice is about no single tenant.
+// TestExceptionsOnTheWay: a request on a tenant's path is not asked about, and one whose selector
+// is given twice is about no single tenant.
 func TestExceptionsOnTheWay(t *testing.T) {
 	e := &asked{allow: true}
 	o := labelled()
@@ -576,7 +578,8 @@ func TestSessionsAreForgotten(t *testing.T) {
 	})
 }
 
-// TestMissingSessionsEnd: who was told that a namespace is missing does not go on in one that another makes meanwhile.
+// TestMissingSessionsEnd: who was told that a namespace is missing does not go on in one that
+// another makes meanwhile.
 func TestMissingSessionsEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		labels map[string]string
@@ -604,7 +607,8 @@ func TestMissingSessionsEnd(t *testing.T) {
 	}
 }
 
-// TestImpersonatedGroups: nobody gives the group of a tenant by impersonation who is not in it, but for the system tenant's.
+// TestImpersonatedGroups: nobody gives the group of a tenant by impersonation who is not in it, but
+// for the system tenant's.
 func TestImpersonatedGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		real user.Info
@@ -687,7 +691,8 @@ func TestRevokedImpersonatorsEnd(t *testing.T) {
 	}
 }
 
-// TestMethods: HTTP/2 lets through methods that are no tokens, which would read as verbs of impersonation.
+// TestMethods: HTTP/2 lets through methods that are no tokens, which would read
+// as verbs of impersonation.
 func TestMethods(t *testing.T) {
 	for method, want := range map[string]int{
 		"GET":                          200,

@@ -44,11 +44,12 @@ var (
 	modelSeed      = flag.Uint64("model.seed", 0, "the first world of TestModel")
 )
 
-// decisionsAWorld is small: an unknown namespace is read live, and there is a limit to that for each boundary.
+// decisionsAWorld is small: an unknown namespace is read live, and there is a limit
+// to that for each boundary.
 const decisionsAWorld = 6
 
-// TestModel: the boundary, with grants and lines of a policy, decides as its model does. A world that tells them apart is made
-// again by -model.seed.
+// TestModel: the boundary, with grants and lines of a policy, decides as its model does. A world
+// that tells them apart is made again by -model.seed.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	var next, failed atomic.Int64
@@ -415,7 +416,8 @@ type modelOutcome struct {
 	status   int
 }
 
-// ask asks the real boundary as a server does: a request on its way through the filters, a review without them.
+// ask asks the real boundary as a server does: a request on its way through the
+// filters, a review without them.
 func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder) (out modelOutcome) {
 	tb.Helper()
 	requirements, query, err := q.selectors(tb)
@@ -464,7 +466,8 @@ func (q *modelRequest) ask(tb testing.TB, b *authz.Boundary, delegate *recorder)
 	return out
 }
 
-// compare asks both, and returns what the real one did (0 denied, 1 delegated, 2 allowed) and how they differ.
+// compare asks both, and returns what the real one did (0 denied, 1 delegated, 2
+// allowed) and how they differ.
 func (w *modelWorld) compare(
 	tb testing.TB, b *authz.Boundary, delegate *recorder, q modelRequest,
 ) (kind int, problem string) {

@@ -5,8 +5,9 @@ import (
 	"strings"
 )
 
-// A model of the boundary, for TestModel: the table of docs/authorization.md row by row, with maps and loops, over a
-// world that it knows whole. It shares no code with what it judges, names are strings to it, and it is slow.
+// A model of the boundary, for TestModel: the table of docs/authorization.md row by row, with maps
+// and loops, over a world that it knows whole. It shares no code with what it judges, names are
+// strings to it, and it is slow.
 
 // modelWorld is a cluster and a configuration.
 type modelWorld struct {
@@ -117,7 +118,8 @@ func isModelTenant(name string) bool {
 	return true
 }
 
-// look finds a namespace: what the cache has counts, unless it ends or is not there; then what the server has.
+// look finds a namespace: what the cache has counts, unless it ends or is not there;
+// then what the server has.
 func (w *modelWorld) look(name string) modelState {
 	n := w.namespaces[name]
 	switch {
@@ -680,7 +682,8 @@ func (w *modelWorld) asRequested(q *modelRequest) {
 	}
 }
 
-// opened is what a grant or a line of the policy opens between tenants, and to whom the request limits itself.
+// opened is what a grant or a line of the policy opens between tenants, and to whom
+// the request limits itself.
 func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string, limitedTo *string) {
 	if id == nobody || id == "system" || isImpersonation(&q) || q.path != "" || q.isResource && w.isNone(q) {
 		return "", nil
@@ -777,7 +780,8 @@ func (w *modelWorld) opened(q modelRequest, id string, u *modelUser) (by string,
 	return "", nil
 }
 
-// malformed are the names that have more than one form, of those that worlds are made of, and malformedValue what no value may be.
+// malformed are the names that have more than one form, of those that worlds are made of, and
+// malformedValue what no value may be.
 var (
 	malformed      = map[string]bool{" alice": true, "alice\n": true, "al\u200bice": true}
 	malformedValue = map[string]bool{" alice": true, "alice\n": true}

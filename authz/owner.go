@@ -19,20 +19,23 @@ import (
 )
 
 const (
-	// liveReadsPerSecond and liveReadBurst bound the reads of namespaces that the cache does not
-	// know, for each tenant that asks, and for each owner where nobody in particular does: enough for every
-	// namespace that a busy tenant makes, too few to load the server by asking for names that do not exist, and no
-	// tenant uses up another's.
+	// liveReadsPerSecond and liveReadBurst bound the reads of namespaces that the cache does not know,
+	// for each tenant that asks, and for each owner where nobody in particular does: enough for every
+	// namespace that a busy tenant makes, too few to load the server by asking for names that do not
+	// exist, and no tenant uses up another's.
 	liveReadsPerSecond = 10
 	liveReadBurst      = 30
-	// liveReadTimeout bounds one such read, and how long a tenant's caller waits for its turn; the request waits for it.
+	// liveReadTimeout bounds one such read, and how long a tenant's caller waits for its turn;
+	// the request waits for it.
 	liveReadTimeout = 2 * time.Second
-	// missingFor is how long a name that a live read did not find is known to be missing for who has used up the budget:
-	// who applies a hundred objects in a namespace that does not exist is told so a hundred times.
+	// missingFor is how long a name that a live read did not find is known to be missing for who
+	// has used up the budget: who applies a hundred objects in a namespace that does not exist is
+	// told so a hundred times.
 	missingFor = time.Second
 )
 
-// errThrottled says that a namespace is not known yet while its requester has asked for too many such.
+// errThrottled says that a namespace is not known yet while its requester has
+// asked for too many such.
 var errThrottled = errors.New("too many questions for unknown namespaces")
 
 // errNoAnswer says that a live read returned neither a namespace nor an error.
@@ -50,8 +53,8 @@ type Owners struct {
 }
 
 // NewOwners returns the owners of the namespaces that cached and live know; both answer an
-// apierrors.IsNotFound error for one that does not exist. A nil live is never asked: what cached does
-// not know does not exist then.
+// apierrors.IsNotFound error for one that does not exist. A nil live is never asked: what cached
+// does not know does not exist then.
 func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	live func(ctx context.Context, name string) (*corev1.Namespace, error),
 ) *Owners {
@@ -63,8 +66,8 @@ func NewOwners(cached func(name string) (*corev1.Namespace, error),
 	}
 }
 
-// Reserve sets the names of the namespaces that the system tenant owns, whatever label they have. It replaces
-// the names of an earlier call, and returns the names that were not reserved before.
+// Reserve sets the names of the namespaces that the system tenant owns, whatever label they have.
+// It replaces the names of an earlier call, and returns the names that were not reserved before.
 func (o *Owners) Reserve(names []string) (added []string) {
 	names = slices.Clone(names)
 	before := o.system.Swap(&names)
@@ -73,7 +76,8 @@ func (o *Owners) Reserve(names []string) (added []string) {
 	})
 }
 
-// IsReserved reports whether the system tenant owns a namespace of this name, whatever label it has.
+// IsReserved reports whether the system tenant owns a namespace of this
+// name, whatever label it has.
 func (o *Owners) IsReserved(namespace string) bool {
 	names := o.system.Load()
 	return names != nil && slices.Contains(*names, namespace)
@@ -88,7 +92,8 @@ func (o *Owners) Of(ctx context.Context, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{}, namespace).owner()
 }
 
-// AskedBy is [Owners.Of] at the cost of a tenant's budget, for names that the tenant's callers may make up.
+// AskedBy is [Owners.Of] at the cost of a tenant's budget, for names that the
+// tenant's callers may make up.
 func (o *Owners) AskedBy(ctx context.Context, id tenant.ID, namespace string) (tenant.ID, error) {
 	return o.find(ctx, requester{id: id}, namespace).owner()
 }
@@ -105,8 +110,8 @@ func (o *Owners) Terminating(namespace string) bool {
 	return err == nil && ns.DeletionTimestamp != nil
 }
 
-// Held reports whether no Pods are to be in a namespace before it was prepared, see [tenant.HeldAnnotation]. The error says that it is
-// not known.
+// Held reports whether no Pods are to be in a namespace before it was prepared, see
+// [tenant.HeldAnnotation]. The error says that it is not known.
 func (o *Owners) Held(ctx context.Context, namespace string) (bool, error) {
 	is := o.find(ctx, requester{certain: true}, namespace)
 	if is.ns == nil {
@@ -127,8 +132,9 @@ type requester struct {
 	certain bool // without a limit to live reads
 }
 
-// budget names the budget of a lookup. Where nobody in particular asks (whose a service account is, whose an
-// object that is admitted) it is that of the namespace's owner: who it is known to be, or whose prefix the name has.
+// budget names the budget of a lookup. Where nobody in particular asks (whose a service account is,
+// whose an object that is admitted) it is that of the namespace's owner: who it is known to be, or
+// whose prefix the name has.
 func (by requester) budget(namespace string, cached *corev1.Namespace) string {
 	switch {
 	case by.certain:
@@ -152,7 +158,8 @@ type found struct {
 	err error
 }
 
-// missing reports whether there is no such namespace, by a live read where there can be one, or one of a moment ago.
+// missing reports whether there is no such namespace, by a live read where there can be
+// one, or one of a moment ago.
 func (f found) missing() bool { return f.err == nil && f.ns == nil }
 
 // owner returns whose the namespace is.
@@ -166,8 +173,8 @@ func (f found) owner() (tenant.ID, error) {
 	return tenant.ID{}, f.err
 }
 
-// OwnerOf returns the tenant that owns a Namespace: the system tenant if the name is reserved, else the tenant
-// of the label. See [OwnerOf].
+// OwnerOf returns the tenant that owns a Namespace: the system tenant if the name is reserved, else
+// the tenant of the label. See [OwnerOf].
 func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 	if o.IsReserved(ns.Name) {
 		return tenant.System()
@@ -175,8 +182,9 @@ func (o *Owners) OwnerOf(ns *corev1.Namespace) tenant.ID {
 	return OwnerOf(ns)
 }
 
-// OwnerOf returns the tenant that owns a Namespace, by its label: without one the system tenant, and with one that
-// is no valid tenant, an empty one too, nobody. It ignores the reserved names: see [Owners.OwnerOf].
+// OwnerOf returns the tenant that owns a Namespace, by its label: without one the system
+// tenant, and with one that is no valid tenant, an empty one too, nobody. It ignores the
+// reserved names: see [Owners.OwnerOf].
 func OwnerOf(ns *corev1.Namespace) tenant.ID {
 	label, labelled := ns.Labels[tenant.Label]
 	if !labelled {
@@ -205,8 +213,8 @@ func (o *Owners) find(ctx context.Context, by requester, namespace string) found
 	return found{ns: ns, id: o.OwnerOf(ns)}
 }
 
-// read asks the server itself, once for all of a budget who ask for the same name at the same time: a
-// tenant that has used up its budget must not answer for another.
+// read asks the server itself, once for all of a budget who ask for the same name at the same time:
+// a tenant that has used up its budget must not answer for another.
 func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Namespace, error) {
 	if o.live == nil || namespace == "" {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), namespace)

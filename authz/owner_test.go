@@ -114,7 +114,8 @@ func TestLiveReadsAreBounded(t *testing.T) {
 	}
 }
 
-// TestBudgetsAreApart: a tenant that has asked for too many missing names takes nothing from another.
+// TestBudgetsAreApart: a tenant that has asked for too many missing names
+// takes nothing from another.
 func TestBudgetsAreApart(t *testing.T) {
 	o := options(nil)
 	owners := authz.NewOwners(cached(nil), func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -138,8 +139,8 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 }
 
-// TestBudgetsOfOwnersAreApart: where nobody in particular asks, whose namespaces are missing or end uses up what
-// there is for its own.
+// TestBudgetsOfOwnersAreApart: where nobody in particular asks, whose namespaces are missing or end
+// uses up what there is for its own.
 func TestBudgetsOfOwnersAreApart(t *testing.T) {
 	ending := func(owner string) *corev1.Namespace {
 		return &corev1.Namespace{
@@ -196,7 +197,8 @@ func TestLiveReadsThatFailDeny(t *testing.T) {
 	}
 }
 
-// TestTerminating: a namespace that is known to be going, and no other: neither one that stays nor one that is not there.
+// TestTerminating: a namespace that is known to be going, and no other: neither one that stays
+// nor one that is not there.
 func TestTerminating(t *testing.T) {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) {
 		switch name {

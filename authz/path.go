@@ -10,8 +10,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// MalformedTenantPath is the message of the 400 response to every malformed tenant part of a path. It repeats nothing of
-// the path. "kubectl tenant" recognizes a server that serves tenant paths by it.
+// MalformedTenantPath is the message of the 400 response to every malformed tenant part
+// of a path. It repeats nothing of the path. "kubectl tenant" recognizes a server that
+// serves tenant paths by it.
 const MalformedTenantPath = "malformed tenant part in the path"
 
 var errTenantPath = errors.New(MalformedTenantPath)
@@ -32,8 +33,8 @@ func (p tenantPath) String() string {
 const tenantsSegment = "/tenants/"
 
 // OlderPaths reports whether a path /api/<version>/tenants/<id>/... or
-// /apis/<group>/<version>/tenants/<id>/... that goes on with the resource has a tenant part. It MUST
-// say no for a group that serves a resource "tenants" itself. Nil says no always.
+// /apis/<group>/<version>/tenants/<id>/... that goes on with the resource has a tenant part. It
+// MUST say no for a group that serves a resource "tenants" itself. Nil says no always.
 type OlderPaths func(schema.GroupResource) bool
 
 // cutTenantPath takes the tenant part off a URL whose path goes on after it. It returns a nil URL

@@ -1,8 +1,8 @@
 package authz
 
-// A Reason says why the boundary denied, or what excepted a request from it. It stands in the body of a 403 and in audit events, so it
-// is a constant: no user input, no name of an object or of another tenant. docs/reasons.md lists
-// them for operators.
+// A Reason says why the boundary denied, or what excepted a request from it. It stands in the body
+// of a 403 and in audit events, so it is a constant: no user input, no name of an object or of
+// another tenant. docs/reasons.md lists them for operators.
 type Reason string
 
 // The reasons, by the part of the boundary that gives them.
@@ -38,8 +38,8 @@ const (
 	ReasonABAC     Reason = "tenant abac: a line of the policy file allows it"
 )
 
-// isFirm reports whether a shadow denies for a reason too: somebody says so of the caller or its tenant. Of who is revoked elsewhere
-// authentication says it.
+// isFirm reports whether a shadow denies for a reason too: somebody says so of the caller or its
+// tenant. Of who is revoked elsewhere authentication says it.
 func (r Reason) isFirm() bool {
 	return r == ReasonRevoked || r == ReasonRetired || r == ReasonUndated || r == ReasonClosed || r == ReasonReadOnly
 }

@@ -19,15 +19,17 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// requestState is what the boundary notes about one request, from the outermost filter to the API handler.
-// It is in the context only on that way: handlers and admission, which ask the same authorizer
-// again for reviews and escalation checks, find none. One goroutine uses it at a time.
+// requestState is what the boundary notes about one request, from the outermost filter to the API
+// handler. It is in the context only on that way: handlers and admission, which ask the same
+// authorizer again for reviews and escalation checks, find none. One goroutine uses it at a time.
 type requestState struct {
 	path  tenantPath
 	query string // as it came
-	// real is who was authenticated, by the name that the server knows it by; nil before, and for the server's own loopback client.
+	// real is who was authenticated, by the name that the server knows it by; nil before, and for the
+	// server's own loopback client.
 	real user.Info
-	// source is who was authenticated, where the server knows it by another name ([NoteMapped]); else nil.
+	// source is who was authenticated, where the server knows it by another name
+	// ([NoteMapped]); else nil.
 	source user.Info
 
 	bound    user.Info           // the user to go on with: an impersonated one with its tenant
@@ -48,10 +50,10 @@ func requestStateFrom(ctx context.Context) *requestState {
 	return state
 }
 
-// WithRequestState is the outermost filter. It takes the tenant part off a path /tenants/<id>/..., and off one
-// in the older form where that is read, refuses a malformed one with 400, as it does a method that is no token
-// (RFC 9110, section 9.1), which HTTP/2 lets through and might read as a verb of impersonation, and puts into
-// the context what the boundary notes.
+// WithRequestState is the outermost filter. It takes the tenant part off a path /tenants/<id>/...,
+// and off one in the older form where that is read, refuses a malformed one with 400, as it does a
+// method that is no token (RFC 9110, section 9.1), which HTTP/2 lets through and might read as a
+// verb of impersonation, and puts into the context what the boundary notes.
 func WithRequestState(next http.Handler, older OlderPaths) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !httpguts.ValidHeaderFieldName(r.Method) { // which is a token too
@@ -102,9 +104,10 @@ func NoteCaller(ctx context.Context, u user.Info) user.Info {
 	return state.real
 }
 
-// NoteMapped notes that who was authenticated, and noted, goes on as u: by this name the server knows it that the request is for. It returns
-// the user to go on with as [NoteCaller] does. The tenant of u MUST be named as there; names says the same of the tenant in the
-// request's path. It returns false where that has no name there: the request MUST be refused.
+// NoteMapped notes that who was authenticated, and noted, goes on as u: by this name the server
+// knows it that the request is for. It returns the user to go on with as [NoteCaller] does. The
+// tenant of u MUST be named as there; names says the same of the tenant in the request's path. It
+// returns false where that has no name there: the request MUST be refused.
 func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.ID, bool)) (user.Info, bool) {
 	state := requestStateFrom(ctx)
 	if state == nil {
@@ -123,9 +126,10 @@ func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.
 	return mapped, true
 }
 
-// WithTenant is the innermost filter, around the API handler. It carries out what the boundary
-// noted: an impersonated user goes on bound to its tenant, a list goes on limited to the tenant, in the
-// query and in RequestInfo alike, and what stays open in a namespace ends with the namespace's owner.
+// WithTenant is the innermost filter, around the API handler. It carries out what the
+// boundary noted: an impersonated user goes on bound to its tenant, a list goes on limited to
+// the tenant, in the query and in RequestInfo alike, and what stays open in a namespace ends
+// with the namespace's owner.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state := requestStateFrom(r.Context())
@@ -193,8 +197,9 @@ func bind(u user.Info, id tenant.ID) user.Info {
 	return tenant.Bind(u, id)
 }
 
-// inGroup returns u in the group of tenant id, u itself where it is so already, and where the server would not put it there
-// when it authenticates it. The system tenant's callers that nobody bound, kubelets and controllers, are in none.
+// inGroup returns u in the group of tenant id, u itself where it is so already, and where the
+// server would not put it there when it authenticates it. The system tenant's callers that nobody
+// bound, kubelets and controllers, are in none.
 func (b *Boundary) inGroup(u user.Info, id tenant.ID) user.Info {
 	if id.IsZero() || id.IsSystem() || tenant.IsServiceAccountName(u.GetName()) && !b.AccountsInGroup {
 		return u

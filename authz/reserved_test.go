@@ -10,7 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestReservedNamespaces checks that a reserved namespace is the system tenant's, for requests and for service accounts, whatever label it has.
+// TestReservedNamespaces checks that a reserved namespace is the system tenant's, for requests and
+// for service accounts, whatever label it has.
 func TestReservedNamespaces(t *testing.T) {
 	for _, label := range []string{"acme", "system", "", "System"} {
 		ns := &corev1.Namespace{

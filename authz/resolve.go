@@ -10,19 +10,21 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// caller is who asks, resolved once for a request: what is behind reads it and looks at the user no more.
+// caller is who asks, resolved once for a request: what is behind reads it and
+// looks at the user no more.
 type caller struct {
 	// tenant is zero for nobody's.
 	tenant tenant.ID
-	// user is the one to go on with: an impersonated one is bound to its tenant. Nil where it is denied.
+	// user is the one to go on with: an impersonated one is bound to its
+	// tenant. Nil where it is denied.
 	user user.Info
 	// denied says why whoever it is may ask nothing; err, for the log, what went wrong.
 	denied Reason
 	err    error
 }
 
-// resolve returns who asks. Whether somebody may be impersonated is always asked by the real caller, of whom
-// the attributes may hold a changed copy.
+// resolve returns who asks. Whether somebody may be impersonated is always asked by the real
+// caller, of whom the attributes may hold a changed copy.
 func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requestAttributes) caller {
 	if attrs.user == nil {
 		return caller{denied: ReasonNoTenant}
@@ -51,8 +53,9 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 // errImpersonation says that an impersonated user would leave the tenant of who impersonates it.
 var errImpersonation = errors.New("impersonation")
 
-// identify returns the tenant of who asks, and the user to go on with: in the tenant's group, as whoever the server
-// authenticates is. Who is reviewed or impersonated comes with the groups that were sent.
+// identify returns the tenant of who asks, and the user to go on with: in the tenant's
+// group, as whoever the server authenticates is. Who is reviewed or impersonated comes with
+// the groups that were sent.
 func (b *Boundary) identify(
 	ctx context.Context, state *requestState, attrs *requestAttributes,
 ) (tenant.ID, user.Info, error) {
@@ -81,8 +84,8 @@ func (b *Boundary) identify(
 	return id, bind(u, id), nil
 }
 
-// hangsOnCaches reports whether what a caller may do hangs on them: a tenant's, and a service account that is
-// the system tenant's because its namespace says so.
+// hangsOnCaches reports whether what a caller may do hangs on them: a tenant's, and a service
+// account that is the system tenant's because its namespace says so.
 func (b *Boundary) hangsOnCaches(c *caller) bool {
 	if !c.tenant.IsSystem() {
 		return !c.tenant.IsZero()

@@ -34,7 +34,8 @@ func reviewing(ctx context.Context) context.Context {
 	})
 }
 
-// TestMissingNames: that a namespace does not exist is told by a live read alone, and only if that says so.
+// TestMissingNames: that a namespace does not exist is told by a live read alone,
+// and only if that says so.
 func TestMissingNames(t *testing.T) {
 	found := func(label string) func(context.Context, string) (*corev1.Namespace, error) {
 		return func(_ context.Context, name string) (*corev1.Namespace, error) {
@@ -76,7 +77,8 @@ func TestMissingNames(t *testing.T) {
 	}
 }
 
-// TestNamesThatCannotBeRead: a tenant that has used up its reads by names that nobody can look up learns nothing by it.
+// TestNamesThatCannotBeRead: a tenant that has used up its reads by names that nobody can look
+// up learns nothing by it.
 func TestNamesThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads atomic.Int32
@@ -97,7 +99,8 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// TestTooManyMissingNames: who asks for more at once than its turns come to is told nothing of the rest; one by one it waits.
+// TestTooManyMissingNames: who asks for more at once than its turns come to is told nothing of the
+// rest; one by one it waits.
 func TestTooManyMissingNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options(cluster)
@@ -147,7 +150,8 @@ func TestTooManyMissingNames(t *testing.T) {
 	})
 }
 
-// TestSelfReviewsOfAny: kubectl auth can-i asks for one object of no name in all namespaces, as no request does.
+// TestSelfReviewsOfAny: kubectl auth can-i asks for one object of no name in all
+// namespaces, as no request does.
 func TestSelfReviewsOfAny(t *testing.T) {
 	for name, c := range map[string]struct {
 		a      authorizer.AttributesRecord
@@ -177,7 +181,8 @@ func TestSelfReviewsOfAny(t *testing.T) {
 	}
 }
 
-// TestReviewsElsewhere: a review of rules is refused by its own reason where the server answers it without the boundary.
+// TestReviewsElsewhere: a review of rules is refused by its own reason where the server answers
+// it without the boundary.
 func TestReviewsElsewhere(t *testing.T) {
 	a := authorizer.AttributesRecord{
 		User:            callerOf("a"),
@@ -199,8 +204,8 @@ func TestReviewsElsewhere(t *testing.T) {
 	}
 }
 
-// TestReviewsAreAsRequests: what a review says of a namespace that the request would not have, the delegate is not told,
-// and of a system caller all that was said.
+// TestReviewsAreAsRequests: what a review says of a namespace that the request would not have, the
+// delegate is not told, and of a system caller all that was said.
 func TestReviewsAreAsRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		a    authorizer.AttributesRecord
@@ -293,7 +298,8 @@ func TestReviewsAreAsRequests(t *testing.T) {
 	}
 }
 
-// TestTenantsGroup: who is reviewed or impersonated is in the group of its tenant, as whoever is authenticated.
+// TestTenantsGroup: who is reviewed or impersonated is in the group of its tenant, as
+// whoever is authenticated.
 func TestTenantsGroup(t *testing.T) {
 	account := &user.DefaultInfo{
 		Name:   "system:serviceaccount:a--web:default",
@@ -342,7 +348,8 @@ func TestTenantsGroup(t *testing.T) {
 	}
 }
 
-// TestObjectsAboutATenant: of the objects that are each about one tenant, its callers are given their own.
+// TestObjectsAboutATenant: of the objects that are each about one tenant, its
+// callers are given their own.
 func TestObjectsAboutATenant(t *testing.T) {
 	quotas := schema.GroupResource{Group: "kubetenant.dev", Resource: "tenantquotas"}
 	names := map[string]string{"a": "of-a", "none": "", "lied": "of-b"} // b has several, and lied's is another's

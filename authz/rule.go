@@ -1,7 +1,7 @@
 package authz
 
-// A Rule is the row of the boundary's table by which a request was delegated, for whoever explains a
-// decision. What is denied has a [Reason] instead.
+// A Rule is the row of the boundary's table by which a request was delegated, for whoever explains
+// a decision. What is denied has a [Reason] instead.
 type Rule string
 
 // The rows.

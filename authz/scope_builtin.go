@@ -57,8 +57,8 @@ type groupScope struct {
 	scope Scope
 }
 
-// index holds the scopes by the resource's name alone: few names stand in two groups, and one string
-// is found faster than two.
+// index holds the scopes by the resource's name alone: few names stand in two groups, and one
+// string is found faster than two.
 func index(namespaced, cluster map[string][]string) map[string][]groupScope {
 	all := map[string][]groupScope{}
 	add := func(groups map[string][]string, scope Scope) {

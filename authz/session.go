@@ -18,12 +18,13 @@ import (
 // longer than a server lets one wait (--request-timeout, 60 s by default).
 const remembered = 2 * time.Minute
 
-// Sessions are the requests that tenants' callers have open. One in a namespace ends with the namespace's
-// owner: a watch in a namespace that is deleted and made anew for another tenant would go on in that
-// one's. One that an exception allowed ends with the exception, and a revoked caller's with the revocation. The zero value is ready to use. Safe for
-// concurrent use.
+// Sessions are the requests that tenants' callers have open. One in a namespace ends with the
+// namespace's owner: a watch in a namespace that is deleted and made anew for another tenant would
+// go on in that one's. One that an exception allowed ends with the exception, and a revoked
+// caller's with the revocation. The zero value is ready to use. Safe for concurrent use.
 //
-// A session ends by its context, and by its connection where that was taken over from HTTP (exec, attach, portforward).
+// A session ends by its context, and by its connection where that was taken over from HTTP
+// (exec, attach, portforward).
 type Sessions struct {
 	mu      sync.Mutex
 	open    map[string]map[*session]struct{} // by namespace, empty for those over all
@@ -37,13 +38,15 @@ type Caller struct {
 	User   user.Info
 	// Real is who was authenticated, where User is impersonated; else nil.
 	Real user.Info
-	// Source is who was authenticated, where the server knows it by another name ([NoteMapped]); else nil.
+	// Source is who was authenticated, where the server knows it by another name
+	// ([NoteMapped]); else nil.
 	Source user.Info
 	// Certificates that came with the request.
 	Certificates []*x509.Certificate
 }
 
-// session is one request, of a tenant's caller in a namespace that is owner's. A zero owner is for any other.
+// session is one request, of a tenant's caller in a namespace that is owner's. A
+// zero owner is for any other.
 type session struct {
 	Caller
 	owner    tenant.ID
@@ -59,8 +62,8 @@ type change struct {
 	ends      func(*session) bool
 }
 
-// begin returns a context that ends with the session. It was authorized at some time since began. The
-// caller calls done at the end.
+// begin returns a context that ends with the session. It was authorized at some time since began.
+// The caller calls done at the end.
 func (s *Sessions) begin(
 	ctx context.Context, namespace string, this session, began time.Time,
 ) (_ context.Context, done func()) {
@@ -137,8 +140,9 @@ func (s *Sessions) EndRevoked(revoked func(*Caller) bool) {
 	s.end(everywhere, func(open *session) bool { return open.User != nil && revoked(&open.Caller) })
 }
 
-// EndTenants ends what callers of some tenants have open, the zero ID for callers without one, and what exceptions of theirs let in; never
-// the system tenant's. Who may still ask for it opens it again.
+// EndTenants ends what callers of some tenants have open, the zero ID for callers
+// without one, and what exceptions of theirs let in; never the system tenant's. Who may
+// still ask for it opens it again.
 func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 	s.end(everywhere, func(open *session) bool {
 		somebody := open.User != nil || !open.Tenant.IsZero() // not the server's own client
@@ -150,8 +154,8 @@ func (s *Sessions) EndTenants(of func(tenant.ID) bool) {
 // EndAll ends all that is open, whoever's it is.
 func (s *Sessions) EndAll() { s.end(everywhere, func(*session) bool { return true }) }
 
-// EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere. Clients that
-// are still allowed open it again.
+// EndExcepted ends what exceptions let in: of one namespace, or with an empty one everywhere.
+// Clients that are still allowed open it again.
 func (s *Sessions) EndExcepted(namespace string) {
 	if namespace == "" {
 		namespace = everywhere
@@ -162,7 +166,8 @@ func (s *Sessions) EndExcepted(namespace string) {
 // EndOthers ends what callers of other tenants than owner have open in a namespace.
 func (s *Sessions) EndOthers(namespace string, owner tenant.ID) { s.endOthers(namespace, owner) }
 
-// Follow returns the handler of a Namespace informer. ownerOf returns the tenant that owns a Namespace.
+// Follow returns the handler of a Namespace informer. ownerOf returns the
+// tenant that owns a Namespace.
 func (s *Sessions) Follow(ownerOf func(*corev1.Namespace) tenant.ID) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {

@@ -31,7 +31,8 @@ func allowAll(context.Context, authorizer.Attributes) (authorizer.Decision, stri
 	return authorizer.DecisionAllow, "", nil
 }
 
-// TestObserved: what is decided is told once, with whose caller and why; in the shadow what would be.
+// TestObserved: what is decided is told once, with whose caller and why; in
+// the shadow what would be.
 func TestObserved(t *testing.T) {
 	for _, c := range []struct {
 		name             string
@@ -96,7 +97,8 @@ func TestObserved(t *testing.T) {
 	}
 }
 
-// TestShadowPassesTheUserOn: the delegate is asked about the user as it came, whatever is wrong with it.
+// TestShadowPassesTheUserOn: the delegate is asked about the user as it came,
+// whatever is wrong with it.
 func TestShadowPassesTheUserOn(t *testing.T) {
 	o := options(cluster)
 	o.Shadow = true

@@ -19,8 +19,8 @@ type Space struct {
 }
 
 // SpaceOf returns whose objects a request is about: the owner of its namespace; of a list over all
-// namespaces the tenant that its label selector is limited to, else all; the system tenant for paths and
-// cluster-scoped resources. The error says that the owner could not be looked up.
+// namespaces the tenant that its label selector is limited to, else all; the system tenant for
+// paths and cluster-scoped resources. The error says that the owner could not be looked up.
 func (b *Boundary) SpaceOf(ctx context.Context, a authorizer.Attributes) (Space, error) {
 	attrs := readAttributes(a)
 	return b.spaceOf(ctx, tenant.ID{}, &attrs)
@@ -48,7 +48,8 @@ func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttr
 	return Space{All: true}, nil
 }
 
-// isSelectable reports whether a list that is limited to the label holds objects of that tenant only.
+// isSelectable reports whether a list that is limited to the label holds
+// objects of that tenant only.
 func (b *Boundary) isSelectable(resource schema.GroupResource, id tenant.ID) bool {
 	switch b.Scopes.Of(resource) {
 	case ScopeNamespaced:

@@ -9,8 +9,9 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/responsewriter"
 )
 
-// endWith returns a writer whose connection, once it is taken over from HTTP (exec, attach, portforward, and what is proxied), is
-// closed when ctx ends. Handlers of the server return when what they took over is done, and ctx ends with them.
+// endWith returns a writer whose connection, once it is taken over from HTTP (exec, attach,
+// portforward, and what is proxied), is closed when ctx ends. Handlers of the server return when
+// what they took over is done, and ctx ends with them.
 func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	hijacker, can := w.(http.Hijacker)
 	if !can { // HTTP/2, which has nothing to take over
@@ -29,7 +30,8 @@ func endWith(ctx context.Context, w http.ResponseWriter) http.ResponseWriter {
 	return &endedStream{w, notifier, hijacker, ctx}
 }
 
-// endedStream has what the writers of HTTP/1.1 have (k8s.io/apiserver pkg/endpoints/responsewriter, v0.37.1).
+// endedStream has what the writers of HTTP/1.1 have (k8s.io/apiserver
+// pkg/endpoints/responsewriter, v0.37.1).
 type endedStream struct {
 	http.ResponseWriter
 	responsewriter.CloseNotifierFlusher

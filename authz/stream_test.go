@@ -51,7 +51,8 @@ type decorated struct{ http.ResponseWriter }
 
 func (d *decorated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
-// TestStreamsEnd: what was taken over from HTTP ends with its session, whoever ends that, and goes on until then.
+// TestStreamsEnd: what was taken over from HTTP ends with its session, whoever ends
+// that, and goes on until then.
 func TestStreamsEnd(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	web := func(owner string) *corev1.Namespace {

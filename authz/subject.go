@@ -17,8 +17,8 @@ import (
 // ErrDisagree says that an identity names one tenant in one place and another in another.
 var ErrDisagree = errors.New("tenants disagree")
 
-// ErrUndated says that an identity may be one of a deleted tenant's that had the name before: nobody says when its credential
-// was issued.
+// ErrUndated says that an identity may be one of a deleted tenant's that had the name before:
+// nobody says when its credential was issued.
 var ErrUndated = errors.New("credential of no known time")
 
 // certificateCredential begins the credential-id of identities from client certificates
@@ -30,15 +30,15 @@ const certificateCredential = "X509SHA256=" // #nosec G101 -- the beginning of a
 type Subjects struct {
 	// Names are the identities of the system tenant that carry no tenant.
 	Names *tenant.SystemNames
-	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant, whatever label the
-	// namespace has.
+	// SystemNamespaces are the namespaces whose service accounts belong to the system tenant, whatever
+	// label the namespace has.
 	SystemNamespaces []string
 	// FromGroups takes the tenant of a certificate's identity from its one group tenant:<id>.
 	FromGroups bool
 	// Owners of the service accounts' namespaces.
 	Owners *Owners
-	// Lineage tells who had a tenant's name before, whose certificates FromGroups must not take for the tenant's. It MUST be
-	// quick and safe for concurrent use. Nil for nobody.
+	// Lineage tells who had a tenant's name before, whose certificates FromGroups must not take for
+	// the tenant's. It MUST be quick and safe for concurrent use. Nil for nobody.
 	Lineage func(tenant.ID) tenant.Lineage
 }
 
@@ -47,8 +47,8 @@ type Subjects struct {
 // one group tenant:<id> of a certificate's identity; (4) the names of the system tenant.
 //
 // The error wraps [tenant.ErrUnbound] where no rule applies, [tenant.ErrAmbiguous],
-// [tenant.ErrInvalid], [ErrDisagree] or [ErrUndated] where one applies and does not lead to one tenant, or says
-// that a lookup failed. With an error the ID is zero.
+// [tenant.ErrInvalid], [ErrDisagree] or [ErrUndated] where one applies and does not lead to one
+// tenant, or says that a lookup failed. With an error the ID is zero.
 //
 // Security: u MUST be the real caller's or have been checked as impersonated by a caller of the
 // system tenant.
@@ -105,8 +105,8 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 	return tenant.System(), SubjectRuleSystemName, nil
 }
 
-// hasReservedName reports whether u, of a tenant, has a name or group that is reserved. Groups that begin
-// system: are the boundary's to judge: the server adds some itself.
+// hasReservedName reports whether u, of a tenant, has a name or group that is reserved. Groups that
+// begin system: are the boundary's to judge: the server adds some itself.
 func (s *Subjects) hasReservedName(u user.Info) bool {
 	return s.Names.ReservedUser(u.GetName()) || slices.ContainsFunc(u.GetGroups(), func(group string) bool {
 		return s.Names.ReservedGroup(group) && !strings.HasPrefix(group, "system:") &&
@@ -140,9 +140,10 @@ func (s *Subjects) stated(ctx context.Context, u user.Info) (tenant.ID, error) {
 	return owner, nil
 }
 
-// OfServiceAccounts returns the tenant of the service accounts of a namespace: the system tenant in SystemNamespaces,
-// else the tenant of the label. In any other namespace without a label they have no tenant. The error
-// wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup failed.
+// OfServiceAccounts returns the tenant of the service accounts of a namespace: the system
+// tenant in SystemNamespaces, else the tenant of the label. In any other namespace without a
+// label they have no tenant. The error wraps [tenant.ErrInvalid] where they are nobody's, or
+// says that the lookup failed.
 func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (tenant.ID, error) {
 	is := s.Owners.find(ctx, requester{}, namespace)
 	if is.err != nil {

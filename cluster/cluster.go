@@ -1,6 +1,6 @@
-// Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces are, which
-// resources there are, what controllers make objects from, quotas, grants, and the labels of older objects. One
-// [Cluster] serves a process, whichever shape of the project that is.
+// Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces
+// are, which resources there are, what controllers make objects from, quotas, grants, and the
+// labels of older objects. One [Cluster] serves a process, whichever shape of the project that is.
 package cluster
 
 import (
@@ -32,8 +32,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Clients reach an API server, all on one connection. Each has a rate limit of its own, so that none waits for what
-// another asks; Grants and Quotas have none, since they ask once at a time for a tenant, however many wait.
+// Clients reach an API server, all on one connection. Each has a rate limit of its own, so that
+// none waits for what another asks; Grants and Quotas have none, since they ask once at a time for
+// a tenant, however many wait.
 type Clients struct {
 	Typed          kubernetes.Interface
 	Reviews        authorizationclient.AuthorizationV1Interface
@@ -71,7 +72,8 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	return c, err
 }
 
-// Cluster is what a process knows of a cluster while its parts run. All of it is safe for concurrent use.
+// Cluster is what a process knows of a cluster while its parts run. All of it is
+// safe for concurrent use.
 type Cluster struct {
 	Clients
 	// Namespaces is a cache of all Namespaces, and Owners tells whose they are.
@@ -96,8 +98,8 @@ type Cluster struct {
 	mapper     meta.ResettableRESTMapper
 }
 
-// New returns the cluster that the clients see. The informers of the factory are the process's own, which
-// starts them; everything else is asked by [Cluster.Run] and what else runs, and not before.
+// New returns the cluster that the clients see. The informers of the factory are the process's own,
+// which starts them; everything else is asked by [Cluster.Run] and what else runs, and not before.
 func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, error) {
 	namespaces := factory.Core().V1().Namespaces()
 	c := &Cluster{
@@ -140,8 +142,8 @@ type Manager struct {
 	Dynamic dynamic.Interface
 }
 
-// NewManager returns who writes with a configuration that may impersonate [tenant.ManagerUser] in some groups. How much it
-// writes is bounded elsewhere.
+// NewManager returns who writes with a configuration that may impersonate [tenant.ManagerUser] in
+// some groups. How much it writes is bounded elsewhere.
 func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	config = rest.CopyConfig(config)
 	config.Impersonate = rest.ImpersonationConfig{UserName: tenant.ManagerUser, Groups: groups}
@@ -154,8 +156,8 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 	return m, err
 }
 
-// Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time may. The Tenants must be
-// followed. derivesRights is that of [provision.Options].
+// Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time
+// may. The Tenants must be followed. derivesRights is that of [provision.Options].
 func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func() bool) error {
 	return provision.New(provision.Options{
 		Client:        m.Typed,
@@ -169,14 +171,15 @@ func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func()
 	}).Run(ctx)
 }
 
-// ReportDefinitions reports definitions of the project's kinds that cannot be used, until ctx ends. Only one process at
-// a time may run it, since it records events. The definitions must be followed.
+// ReportDefinitions reports definitions of the project's kinds that cannot be used, until ctx ends.
+// Only one process at a time may run it, since it records events. The definitions must be followed.
 func (c *Cluster) ReportDefinitions(ctx context.Context, m Manager) error {
 	c.Definitions.Run(ctx, m.Typed)
 	return nil
 }
 
-// Run follows the definitions of custom resources and what controllers make objects from, until ctx ends.
+// Run follows the definitions of custom resources and what controllers make
+// objects from, until ctx ends.
 func (c *Cluster) Run(ctx context.Context) {
 	go c.Controllers.Run(ctx)
 	c.CRDs.Run(ctx)
@@ -188,7 +191,8 @@ func (c *Cluster) isDefined(r schema.GroupResource) (is, known bool) {
 	return c.CRDs.Of(r) != authz.ScopeUnknown, known
 }
 
-// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet.
+// WithoutTenant returns the tenants that own a namespace and have no Tenant; false
+// where that is not known yet.
 func (c *Cluster) WithoutTenant() (ids []string, known bool) {
 	if !c.NamespacesSynced() || !c.Tenants.HasSynced() {
 		return nil, false
@@ -201,7 +205,8 @@ func (c *Cluster) WithoutTenant() (ids []string, known bool) {
 	return ids, true
 }
 
-// Retire ends tenants whose Tenants are deleted until ctx ends. One process at a time may. The Tenants must be followed.
+// Retire ends tenants whose Tenants are deleted until ctx ends. One process at a time may. The
+// Tenants must be followed.
 func (c *Cluster) Retire(ctx context.Context, m Manager) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -250,14 +255,15 @@ func (c *Cluster) FollowNamespaces(handler cache.ResourceEventHandler) error {
 	return err
 }
 
-// RunQuotas follows the quotas, and gives tenants that have none the one that hard returns, until ctx ends.
+// RunQuotas follows the quotas, and gives tenants that have none the one that hard
+// returns, until ctx ends.
 func (c *Cluster) RunQuotas(ctx context.Context, hard func() corev1.ResourceList) {
 	go c.Quotas.EnsureDefaults(ctx, c.byTenant, hard)
 	c.Quotas.Run(ctx)
 }
 
-// CountQuotas counts what the objects of tenants use until ctx ends. One process at a time may: of several, one
-// that is behind would take what another saw for gone. The quotas must be followed.
+// CountQuotas counts what the objects of tenants use until ctx ends. One process at a time may: of
+// several, one that is behind would take what another saw for gone. The quotas must be followed.
 func (c *Cluster) CountQuotas(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), c.NamespacesSynced) {
 		return errNamespaces
@@ -266,8 +272,8 @@ func (c *Cluster) CountQuotas(ctx context.Context) error {
 	return nil
 }
 
-// RunSweep labels older objects until ctx ends, as soon as all namespaces and definitions are known. [Cluster.Run]
-// or the definitions' own must run.
+// RunSweep labels older objects until ctx ends, as soon as all namespaces and definitions are
+// known. [Cluster.Run] or the definitions' own must run.
 func (c *Cluster) RunSweep(ctx context.Context) error {
 	if err := c.FollowNamespaces(c.Sweep.Follow()); err != nil {
 		return err

@@ -34,16 +34,16 @@ var controllerResources = map[schema.GroupKind]schema.GroupVersionResource{
 	{Group: "batch", Kind: "Job"}:        batchv1.SchemeGroupVersion.WithResource("jobs"),
 }
 
-// ControllerLookup finds the objects that controllers make others from, by owner references, for admission: the metadata of the
-// built-in kinds from a cache, everything else by a live look.
+// ControllerLookup finds the objects that controllers make others from, by owner references, for
+// admission: the metadata of the built-in kinds from a cache, everything else by a live look.
 type ControllerLookup struct {
 	informers map[schema.GroupKind]cache.SharedIndexInformer
 	live      dynamic.Interface
 	mapper    meta.ResettableRESTMapper
 }
 
-// NewControllerLookup returns the lookup in what the clients see while [ControllerLookup.Run] runs. mapper is for other kinds
-// than the built-in ones.
+// NewControllerLookup returns the lookup in what the clients see while [ControllerLookup.Run] runs.
+// mapper is for other kinds than the built-in ones.
 func NewControllerLookup(
 	objects metadata.Interface, live dynamic.Interface, mapper meta.ResettableRESTMapper,
 ) (*ControllerLookup, error) {
@@ -101,8 +101,8 @@ func (l *ControllerLookup) Run(ctx context.Context) {
 	all.Wait()
 }
 
-// Metadata is a [plugins.ObjectFunc]. Of built-in kinds it returns what it has in its cache: the metadata
-// alone.
+// Metadata is a [plugins.ObjectFunc]. Of built-in kinds it returns what it has in its
+// cache: the metadata alone.
 func (l *ControllerLookup) Metadata(
 	ctx context.Context, kind schema.GroupVersionKind, namespace, name string,
 ) (runtime.Object, error) {

@@ -97,7 +97,8 @@ func kindOf(obj any) ([]string, error) {
 	return []string{schema.GroupKind{Group: group, Kind: kind}.String()}, nil
 }
 
-// scopeOnly drops the large schemas of a definition. The project's own definitions are kept for [CRDScopes.Problems].
+// scopeOnly drops the large schemas of a definition. The project's own definitions are kept
+// for [CRDScopes.Problems].
 func scopeOnly(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -121,7 +122,8 @@ func scopeOnly(obj any) (any, error) {
 	return slim, nil
 }
 
-// ScopeOf returns the scope of a CustomResourceDefinition that was read without a type; unknown of anything else.
+// ScopeOf returns the scope of a CustomResourceDefinition that was read without a type;
+// unknown of anything else.
 func ScopeOf(obj any) authz.Scope {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {

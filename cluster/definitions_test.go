@@ -71,7 +71,8 @@ func versionOf(u *unstructured.Unstructured) map[string]any {
 	return versions.([]any)[0].(map[string]any)
 }
 
-// TestDefinitions: each definition that cannot be used is reported with its state, and a later one is accepted.
+// TestDefinitions: each definition that cannot be used is reported with its state, and
+// a later one is accepted.
 func TestDefinitions(t *testing.T) {
 	older, err := os.ReadFile("testdata/tenants-adf3471.yaml")
 	if err != nil {
@@ -202,7 +203,8 @@ func TestDefinitionsUnreadable(t *testing.T) {
 	}
 }
 
-// TestProblems: a process that follows the definitions knows their problems, and nothing before it has read them.
+// TestProblems: a process that follows the definitions knows their problems, and nothing
+// before it has read them.
 func TestProblems(t *testing.T) {
 	client := fakeDefinitions(established(t)...)
 	scopes, err := cluster.NewCRDScopes(client)

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// monitorEvery is the interval between two checks of the definitions. A problem is reported if two checks in a row
-	// find it, since a new definition is not established for a moment.
+	// monitorEvery is the interval between two checks of the definitions. A problem is reported if two
+	// checks in a row find it, since a new definition is not established for a moment.
 	monitorEvery = 10 * time.Second
 	// remindEvery is the interval at which a problem that remains is logged again.
 	remindEvery = 10 * time.Minute
 )
 
-// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used: in the log, as a metric, as
-// events, and to the engines that write the conditions of Tenants.
+// DefinitionMonitor reports the CustomResourceDefinitions of the project that cannot be used: in
+// the log, as a metric, as events, and to the engines that write the conditions of Tenants.
 type DefinitionMonitor struct {
 	problems func() ([]DefinitionProblem, bool)
 	missing  *metrics.GaugeVec
@@ -44,8 +44,8 @@ type report struct {
 	logged time.Time
 }
 
-// NewDefinitionMonitor returns a monitor of what problems returns. The second result of problems reports whether the
-// problems are known. The monitor does nothing before [DefinitionMonitor.Run].
+// NewDefinitionMonitor returns a monitor of what problems returns. The second result of problems
+// reports whether the problems are known. The monitor does nothing before [DefinitionMonitor.Run].
 func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *DefinitionMonitor {
 	return &DefinitionMonitor{
 		problems: problems,
@@ -66,8 +66,8 @@ func (m *DefinitionMonitor) Metrics() []metrics.Registerable {
 	return []metrics.Registerable{m.missing}
 }
 
-// Undefined describes the problem of a resource's definition and the command that fixes it. It returns "" if no problem
-// was reported.
+// Undefined describes the problem of a resource's definition and the command that fixes it. It
+// returns "" if no problem was reported.
 func (m *DefinitionMonitor) Undefined(resource string) string {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -92,8 +92,8 @@ func (m *DefinitionMonitor) OnChange(f func()) (stop func()) {
 	}
 }
 
-// Run reports problems until ctx ends. With a client it also records events, which the client must be allowed to create in
-// the namespace default.
+// Run reports problems until ctx ends. With a client it also records events, which the client must
+// be allowed to create in the namespace default.
 func (m *DefinitionMonitor) Run(ctx context.Context, events kubernetes.Interface) {
 	say := func(string, *metav1.Condition, string) {}
 	if events != nil {
@@ -136,8 +136,8 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	}
 }
 
-// update stores the result of a check. It returns the problems to report, the problems that have ended, and the
-// functions to call. A problem that remains is reported again every [remindEvery].
+// update stores the result of a check. It returns the problems to report, the problems that have
+// ended, and the functions to call. A problem that remains is reported again every [remindEvery].
 func (m *DefinitionMonitor) update(
 	now map[string]DefinitionProblem,
 ) (begun, ended []DefinitionProblem, functions []func()) {

@@ -21,12 +21,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// publishEvery is how soon a new configuration is published, and how often one that could not be is tried again.
+// publishEvery is how soon a new configuration is published, and how often one that
+// could not be is tried again.
 const publishEvery = 5 * time.Second
 
-// PublishConfiguration writes the result of effective to the ConfigMap [configv1alpha1.PublishedName] of a namespace until
-// ctx ends. If several servers publish, the last one whose configuration changed wins. Each server also has an entry
-// under its own name, which shows servers with different configurations. The client needs get and patch of the
+// PublishConfiguration writes the result of effective to the ConfigMap
+// [configv1alpha1.PublishedName] of a namespace until ctx ends. If several servers publish, the
+// last one whose configuration changed wins. Each server also has an entry under its own name,
+// which shows servers with different configurations. The client needs get and patch of the
 // ConfigMap, and create if no other program creates it.
 func PublishConfiguration(
 	ctx context.Context,
@@ -98,10 +100,12 @@ func (p *publisher) apply(ctx context.Context, manager string, data map[string]s
 		metav1.ApplyOptions{FieldManager: manager, Force: true})
 }
 
-// maxManager is the longest field manager (k8s.io/apimachinery pkg/apis/meta/v1/validation, v0.37.1).
+// maxManager is the longest field manager (k8s.io/apimachinery
+// pkg/apis/meta/v1/validation, v0.37.1).
 const maxManager = 128
 
-// Version returns the version of kubetenant in the running program, or "" if the build does not record it.
+// Version returns the version of kubetenant in the running program, or "" if the
+// build does not record it.
 func Version() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -124,8 +128,8 @@ func Version() string {
 	return version
 }
 
-// PublishedConfiguration returns what a server published in one of some namespaces. The error is the client's, or wraps
-// [configv1alpha1.ErrNotPublished].
+// PublishedConfiguration returns what a server published in one of some namespaces. The error is
+// the client's, or wraps [configv1alpha1.ErrNotPublished].
 func PublishedConfiguration(
 	ctx context.Context, client kubernetes.Interface, namespaces ...string,
 ) (p *configv1alpha1.Published, err error) {

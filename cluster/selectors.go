@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// NamespaceSelectors knows by which labels of Namespaces the cluster's webhooks and admission policies choose what
-// they are asked about: who sets such a label chooses for itself.
+// NamespaceSelectors knows by which labels of Namespaces the cluster's webhooks and admission
+// policies choose what they are asked about: who sets such a label chooses for itself.
 type NamespaceSelectors struct{ informers []cache.SharedIndexInformer }
 
 // byKey is the index of webhooks and policies by the keys that their namespaceSelectors name.
@@ -63,8 +63,8 @@ func (s *NamespaceSelectors) Has(key string) bool {
 	})
 }
 
-// SelectedKeys returns the keys that the namespaceSelectors in an object name, wherever they stand: of webhooks, of
-// a policy's constraints and of a binding's resources.
+// SelectedKeys returns the keys that the namespaceSelectors in an object name, wherever they stand:
+// of webhooks, of a policy's constraints and of a binding's resources.
 func SelectedKeys(obj runtime.Object) []string {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {

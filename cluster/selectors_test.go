@@ -11,7 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 )
 
-// TestNamespaceSelectors: until all webhooks and policies are known, every label may be one that they select by.
+// TestNamespaceSelectors: until all webhooks and policies are known, every label may be
+// one that they select by.
 func TestNamespaceSelectors(t *testing.T) {
 	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on"}}
 	factory := informers.NewSharedInformerFactory(

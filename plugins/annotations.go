@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 )
 
-// Stored returns the metadata of the object that a write stores, and on an update that of the object
-// before; is is nil where nothing is stored as it is sent.
+// Stored returns the metadata of the object that a write stores, and on an update that of the
+// object before; is is nil where nothing is stored as it is sent.
 func Stored(a admission.Attributes) (was, is metav1.Object, err error) {
 	if IsVirtual(a) || a.GetOperation() == admission.Create && a.GetSubresource() != "" {
 		return nil, nil, nil

@@ -28,9 +28,9 @@ type SubjectFunc func(context.Context, user.Info) (tenant.ID, error)
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
 // ObjectFunc returns an object that is stored, as a controller's ownerReference names it, nil where
-// there is none. An error means that it is not known: the request MUST be refused. The object may be
-// of its version, unstructured, or where the function says so a [metav1.PartialObjectMetadata], and
-// MUST NOT be changed.
+// there is none. An error means that it is not known: the request MUST be refused. The object may
+// be of its version, unstructured, or where the function says so a [metav1.PartialObjectMetadata],
+// and MUST NOT be changed.
 type ObjectFunc func(ctx context.Context, kind schema.GroupVersionKind, namespace, name string) (runtime.Object, error)
 
 // IsSystem reports whether u is known to be the system tenant's.
@@ -51,8 +51,8 @@ func (subject SubjectFunc) IsKubelet(ctx context.Context, a admission.Attributes
 		subject.IsSystem(ctx, a.GetUserInfo())
 }
 
-// MakesClaims reports whether u, the system tenant's, is a controller that makes claims of templates
-// (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1).
+// MakesClaims reports whether u, the system tenant's, is a controller that makes claims of
+// templates (k8s.io/kubernetes pkg/controller/{statefulset,volume/ephemeral}, v1.37.1).
 func MakesClaims(u user.Info) bool {
 	return slices.Contains([]string{
 		"system:serviceaccount:kube-system:statefulset-controller",

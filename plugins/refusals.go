@@ -9,7 +9,8 @@ import (
 // maxRefusals bounds what one answer says.
 const maxRefusals = 16
 
-// Refusals collects what is wrong with an object, so that its author is told all at once. The zero value holds none.
+// Refusals collects what is wrong with an object, so that its author is told all at once.
+// The zero value holds none.
 type Refusals struct {
 	all  []error
 	more int

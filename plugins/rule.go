@@ -21,8 +21,8 @@ type Rule struct {
 	Allowed []string
 }
 
-// Rules are the policies of a tenant, by the fields' names in a configuration. A field that is not there is
-// forbidden.
+// Rules are the policies of a tenant, by the fields' names in a configuration. A field that
+// is not there is forbidden.
 type Rules map[string]Rule
 
 // Allows reports whether the rule lets pass what matches an entry of its list.

@@ -15,8 +15,8 @@ var (
 	ErrLarge = errors.New("identity larger than the limits")
 )
 
-// DefaultLimits are generous: a directory allows 1,015 groups for one user (Active Directory, access tokens), and
-// each of 2,000 may have a name of 64 bytes.
+// DefaultLimits are generous: a directory allows 1,015 groups for one user (Active Directory,
+// access tokens), and each of 2,000 may have a name of 64 bytes.
 func DefaultLimits() Limits { return Limits{Bytes: 128 << 10, Groups: 2000} }
 
 // Limits bound an identity. The zero value lets no identity through.
@@ -35,9 +35,10 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Check returns [ErrForm] unless each name that u bears can be written in one way only, and [ErrLarge] if u is
-// larger than the limits. What it lets through reads the same after any hop over HTTP, which trims white space
-// (RFC 9110, section 5.5). Names that only look alike, by other letters or by compositions of Unicode, stay apart.
+// Check returns [ErrForm] unless each name that u bears can be written in one way only, and
+// [ErrLarge] if u is larger than the limits. What it lets through reads the same after any hop over
+// HTTP, which trims white space (RFC 9110, section 5.5). Names that only look alike, by other
+// letters or by compositions of Unicode, stay apart.
 func (l Limits) Check(u user.Info) error {
 	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
@@ -63,20 +64,22 @@ func (l Limits) Check(u user.Info) error {
 	return nil
 }
 
-// IsWellFormed reports whether a name of a user or group, a UID or an extra key has one form only: UTF-8 that
-// neither begins nor ends with white space and holds no control character (Cc), no line or paragraph separator
-// (Zl, Zp), no filler (Other_Default_Ignorable_Code_Point) and no format character (Cf) but the two joiners between
-// letters, which Persian and Indic names need.
-// The empty name is well-formed.
+// IsWellFormed reports whether a name of a user or group, a UID or an extra key has one form only:
+// UTF-8 that neither begins nor ends with white space and holds no control character (Cc), no line
+// or paragraph separator (Zl, Zp), no filler (Other_Default_Ignorable_Code_Point) and no format
+// character (Cf) but the two joiners between letters, which Persian and Indic names need. The
+// empty name is well-formed.
 func IsWellFormed(name string) bool { return Malformation(name) < 0 }
 
-// IsWellFormedValue reports whether the value of an extra neither begins nor ends with white space and holds no
-// control character. Unlike a name it may hold what people do not see: nothing is decided by it.
+// IsWellFormedValue reports whether the value of an extra neither begins nor ends with white
+// space and holds no control character. Unlike a name it may hold what people do not see:
+// nothing is decided by it.
 func IsWellFormedValue(value string) bool {
 	return utf8.ValidString(value) && strings.TrimSpace(value) == value && !strings.ContainsFunc(value, unicode.IsControl)
 }
 
-// Malformation returns the index of the first rune for which a name is not well-formed, -1 if it is.
+// Malformation returns the index of the first rune for which a name is not
+// well-formed, -1 if it is.
 func Malformation(name string) int {
 	for i := range len(name) {
 		// Most names are visible ASCII and are seen through here.

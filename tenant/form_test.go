@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWellFormed enumerates every code point at the beginning, in the middle and at the end of a name.
+// TestWellFormed enumerates every code point at the beginning, in the middle
+// and at the end of a name.
 func TestWellFormed(t *testing.T) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if !utf8.ValidRune(r) {
@@ -56,7 +57,8 @@ func TestWellFormed(t *testing.T) {
 	}
 }
 
-// FuzzIsWellFormed: a well-formed name is the same after a hop over HTTP/1.1, which trims header values.
+// FuzzIsWellFormed: a well-formed name is the same after a hop over HTTP/1.1,
+// which trims header values.
 func FuzzIsWellFormed(f *testing.F) {
 	for _, seed := range []string{" system:masters", "system:masters\t", "a\u200db", "\ufeffa", "a\u2028b"} {
 		f.Add(seed)

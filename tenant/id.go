@@ -45,7 +45,8 @@ func Parse(s string) (ID, error) {
 	return ID{name: s}, nil
 }
 
-// isReserved reports whether a label value, which is ASCII, is a name that no tenant may have. Its length tells most apart.
+// isReserved reports whether a label value, which is ASCII, is a name that no tenant may have. Its
+// length tells most apart.
 func isReserved(s string) bool {
 	switch len(s) {
 	case len("all"):

@@ -8,10 +8,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Identity is whom a controller acts for, as [IdentityAnnotation] holds it: compact JSON, the groups
-// a list and never joined by commas.
+// Identity is whom a controller acts for, as [IdentityAnnotation] holds it: compact JSON, the
+// groups a list and never joined by commas.
 //
-// The zero value is nobody. An Identity without a user is the tenant's as a whole: nobody of it asked.
+// The zero value is nobody. An Identity without a user is the tenant's as a
+// whole: nobody of it asked.
 type Identity struct {
 	User   string   `json:"user,omitempty"`
 	UID    string   `json:"uid,omitempty"`

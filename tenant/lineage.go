@@ -10,12 +10,13 @@ import (
 	"time"
 )
 
-// backdated is how much older than they are credentials may say to be: kube-controller-manager's signer dates certificates
-// back by as much (k8s.io/kubernetes pkg/controller/certificates/signer, v1.37.1).
+// backdated is how much older than they are credentials may say to be: kube-controller-manager's
+// signer dates certificates back by as much (k8s.io/kubernetes
+// pkg/controller/certificates/signer, v1.37.1).
 const backdated = 5 * time.Minute
 
-// Lineage is what is known of a tenant beside its name: the Tenant that it has, and those that had the name before. The zero
-// value is a tenant by name alone, whose name was never another's.
+// Lineage is what is known of a tenant beside its name: the Tenant that it has, and those that had
+// the name before. The zero value is a tenant by name alone, whose name was never another's.
 type Lineage struct {
 	// UID of the Tenant; empty where there is none.
 	UID string
@@ -24,7 +25,8 @@ type Lineage struct {
 	Ending  bool
 	// AcceptUndated lets credentials count that do not say when they were issued.
 	AcceptUndated bool
-	// Retired are the Tenants of the name that were deleted, in the order of their end. It must not be changed.
+	// Retired are the Tenants of the name that were deleted, in the order of their
+	// end. It must not be changed.
 	Retired []Retired
 }
 
@@ -38,11 +40,12 @@ type Retired struct {
 	Namespaces []string
 }
 
-// IsOver reports whether the name is nobody's: its Tenant is being deleted, or was and has no successor.
+// IsOver reports whether the name is nobody's: its Tenant is being deleted, or
+// was and has no successor.
 func (l *Lineage) IsOver() bool { return l.Ending || l.UID == "" && len(l.Retired) > 0 }
 
-// Accepts reports whether a credential that was issued at a time, zero where it does not say when, can be the tenant's own and
-// not one of those that had the name before.
+// Accepts reports whether a credential that was issued at a time, zero where it does not say when,
+// can be the tenant's own and not one of those that had the name before.
 func (l *Lineage) Accepts(issued time.Time) bool {
 	switch {
 	case len(l.Retired) == 0:
@@ -53,13 +56,14 @@ func (l *Lineage) Accepts(issued time.Time) bool {
 	return !issued.Before(l.Created.Add(-backdated))
 }
 
-// Holds reports whether what was recorded of the tenant with the [Seal] of its Tenant's UID is about who has the name now: where
-// nobody had it before, whatever was recorded.
+// Holds reports whether what was recorded of the tenant with the [Seal] of its Tenant's UID is
+// about who has the name now: where nobody had it before, whatever was recorded.
 func (l *Lineage) Holds(seal string) bool {
 	return !l.IsOver() && (len(l.Retired) == 0 || IsSealOf(seal, l.UID))
 }
 
-// Seal returns what is recorded of a Tenant's UID where others may read it: it tells them neither the UID nor whether there is one.
+// Seal returns what is recorded of a Tenant's UID where others may read it: it tells them neither
+// the UID nor whether there is one.
 func Seal(uid string) string {
 	if uid == "" {
 		uid = rand.Text()

@@ -8,8 +8,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestLineage: of a name that was another's before only what is known to be of who has it now counts, and of one that is nobody's
-// nothing does.
+// TestLineage: of a name that was another's before only what is known to be of who has it now
+// counts, and of one that is nobody's nothing does.
 func TestLineage(t *testing.T) {
 	made := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	before := []tenant.Retired{{UID: "old", At: made.Add(-time.Hour)}}

@@ -61,8 +61,8 @@ func IsServiceAccountName(name string) bool { return strings.HasPrefix(name, ser
 // ServiceAccountNamespace returns the namespace of a service account's user name; ok is false for
 // a name that is no service account's.
 //
-// It is [serviceaccount.SplitUsername] without the regular expressions: each decision, and each admission plugin,
-// asks it of a service account. A fuzz target holds the two equal.
+// It is [serviceaccount.SplitUsername] without the regular expressions: each decision, and each
+// admission plugin, asks it of a service account. A fuzz target holds the two equal.
 func ServiceAccountNamespace(name string) (namespace string, ok bool) {
 	name, ok = strings.CutPrefix(name, serviceaccount.ServiceAccountUsernamePrefix)
 	namespace, account, _ := strings.Cut(name, serviceaccount.ServiceAccountUsernameSeparator)
@@ -72,7 +72,8 @@ func ServiceAccountNamespace(name string) (namespace string, ok bool) {
 	return namespace, true
 }
 
-// isDNSSubdomain reports whether s is dot-separated labels, which as upstream has it are limited together only.
+// isDNSSubdomain reports whether s is dot-separated labels, which as upstream has it
+// are limited together only.
 func isDNSSubdomain(s string) bool {
 	for label := range strings.SplitSeq(s, ".") {
 		if !isDNSLabel(label) {

@@ -9,9 +9,10 @@ import (
 // NamespaceSeparator stands between a tenant and the rest of the name of its namespace.
 const NamespaceSeparator = "--"
 
-// NamespacePrefix returns what the names of the tenant's namespaces begin with where a prefix is required, "<id>--".
-// It is empty for an ID that may create none then: the system tenant's, and one that is no lower-case DNS label or
-// holds the separator. So no name begins with the prefixes of two tenants.
+// NamespacePrefix returns what the names of the tenant's namespaces begin with where a prefix is
+// required, "<id>--". It is empty for an ID that may create none then: the system tenant's, and
+// one that is no lower-case DNS label or holds the separator. So no name begins with the
+// prefixes of two tenants.
 func (id ID) NamespacePrefix() string {
 	if id.IsSystem() || !isDNSLabel(id.name) || strings.Contains(id.name, NamespaceSeparator) {
 		return ""
@@ -19,8 +20,8 @@ func (id ID) NamespacePrefix() string {
 	return id.name + NamespaceSeparator
 }
 
-// PrefixOwner returns the one tenant with whose [ID.NamespacePrefix] the name of a namespace begins, having more
-// behind it; the zero ID where there is none.
+// PrefixOwner returns the one tenant with whose [ID.NamespacePrefix] the name of a namespace
+// begins, having more behind it; the zero ID where there is none.
 func PrefixOwner(namespace string) ID {
 	name, rest, _ := strings.Cut(namespace, NamespaceSeparator)
 	id, err := Parse(name)
@@ -30,8 +31,9 @@ func PrefixOwner(namespace string) ID {
 	return id
 }
 
-// ObjectName returns the name of a cluster-scoped object that there is one of for a tenant: the ID where that can be an
-// object's name, and else one that no other tenant's can be. The zero ID has none.
+// ObjectName returns the name of a cluster-scoped object that there is one of for a
+// tenant: the ID where that can be an object's name, and else one that no other tenant's
+// can be. The zero ID has none.
 func (id ID) ObjectName() string {
 	if isDNSLabel(id.name) {
 		return id.name

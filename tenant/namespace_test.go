@@ -8,7 +8,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestPrefixes: a name begins with the prefix of one tenant at the most, and only of one that may create namespaces.
+// TestPrefixes: a name begins with the prefix of one tenant at the most, and only of one
+// that may create namespaces.
 func TestPrefixes(t *testing.T) {
 	for name, want := range map[string]string{
 		"a--web":    "a",

@@ -52,8 +52,8 @@ func Of(u user.Info) (ID, error) {
 	return Parse(values[0])
 }
 
-// areKnown reports whether the keys of extra other than [ExtraKey], of which there are so many, are but those that most callers
-// have, which saves the walk through it for each decision.
+// areKnown reports whether the keys of extra other than [ExtraKey], of which there are so many, are
+// but those that most callers have, which saves the walk through it for each decision.
 func areKnown(extra map[string][]string, others int) bool {
 	if others == 0 {
 		return true

@@ -1,6 +1,6 @@
 // Package authntest makes JSON Web Tokens, good and forged, and the providers that vouch for them,
-// for tests and for the runner of scenarios. Tokens are written out here because libraries refuse to
-// make what some of them are to show.
+// for tests and for the runner of scenarios. Tokens are written out here because libraries refuse
+// to make what some of them are to show.
 package authntest
 
 import (

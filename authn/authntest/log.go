@@ -51,8 +51,8 @@ var verbosity = func() flag.Value {
 // Verbose changes how verbose the log is that is captured.
 func (*Log) Verbose(level int) error { return verbosity.Set(strconv.Itoa(level)) }
 
-// CaptureLog sends the log of the whole process, as verbose as that, to the Log that it returns, until
-// the caller calls end. One at a time; others may log meanwhile.
+// CaptureLog sends the log of the whole process, as verbose as that, to the Log that it returns,
+// until the caller calls end. One at a time; others may log meanwhile.
 func CaptureLog(verbose int) (log *Log, end func(), err error) {
 	if err := verbosity.Set(strconv.Itoa(verbose)); err != nil {
 		return nil, nil, err

@@ -36,8 +36,8 @@ const maxHeaderBytes = 8 << 10
 type Options struct {
 	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
 	DefaultTenant tenant.ID
-	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a record
-	// without a tenant is refused in such a file, so that an omission grants nothing.
+	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
+	// record without a tenant is refused in such a file, so that an omission grants nothing.
 	AllowMixed bool
 	// Check refuses, at load, a tenant that the source may not mint and names that are reserved.
 	// Required.
@@ -49,17 +49,18 @@ type Options struct {
 // Authenticator knows the passwords of one file. It implements [authenticator.Request], claims
 // every Basic header, and sets the extra tenant.ExtraKey.
 //
-// A failed login takes the same work whether or not the user exists. Logins that need bcrypt wait
-// for each other beyond a small number, of each client's address a smaller one, so that guessing cannot take the
-// whole machine nor all places; they give up when the request does. It is audience-agnostic.
+// A failed login takes the same work whether or not the user exists. Logins that need bcrypt
+// wait for each other beyond a small number, of each client's address a smaller one, so that
+// guessing cannot take the whole machine nor all places; they give up when the request does.
+// It is audience-agnostic.
 type Authenticator struct {
 	file *reload.File[*table]
 	slow *turns
 }
 
-// Open reads the file at path; the error names the file, the line and the field, and never a password. Changes take
-// effect while [Authenticator.Run] runs. Each time it loads the file, it logs how many records belong to the system
-// tenant.
+// Open reads the file at path; the error names the file, the line and the field, and never a
+// password. Changes take effect while [Authenticator.Run] runs. Each time it loads the file, it
+// logs how many records belong to the system tenant.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (*table, error) { return load(ctx, path, data, o) }, o.Report)
 	if err != nil {

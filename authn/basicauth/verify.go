@@ -20,8 +20,9 @@ const (
 	// waitingLogins is how many more may wait for that. Beyond it a login is refused at once, so that
 	// guessing without a credential holds no more than this.
 	waitingLogins = 64
-	// loginsOfOne is how many of them one client's address may have once half of the places are taken, so that guessing
-	// refuses nobody else, and many behind one address may log in at a time while there is room.
+	// loginsOfOne is how many of them one client's address may have once half of the places are
+	// taken, so that guessing refuses nobody else, and many behind one address may log in at a
+	// time while there is room.
 	loginsOfOne = 8
 	// rememberFor is how long a verified bcrypt password is remembered, so that a client that sends
 	// it with each request costs bcrypt's work once a minute. A new version of the file forgets all.
@@ -118,7 +119,8 @@ func (t *turns) leave(client string) {
 	}
 }
 
-// clientOf names the client of a request: its address, of IPv6 the network of 64 bits that one site has (RFC 6177).
+// clientOf names the client of a request: its address, of IPv6 the network of 64 bits that
+// one site has (RFC 6177).
 func clientOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {

@@ -60,7 +60,8 @@ func TestFailuresTakeTheSameWork(t *testing.T) {
 	}
 }
 
-// TestAFloodRefusesNobodyElse: whoever guesses takes the places of its own address only, and all of one IPv6 site's.
+// TestAFloodRefusesNobodyElse: whoever guesses takes the places of its own address only,
+// and all of one IPv6 site's.
 func TestAFloodRefusesNobodyElse(t *testing.T) {
 	for name, c := range map[string]struct {
 		flood func(i int) string

@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/authn/frontproxy"
 )
 
-// Where one authority signs a proxy and clients, every client of any name could say who it is: a server MUST NOT start so.
+// Where one authority signs a proxy and clients, every client of any name could say who it is: a
+// server MUST NOT start so.
 func ExampleCheckAuthorities() {
 	issuer := authntest.NewIssuer() // for its certificate
 	defer issuer.Close()

@@ -60,8 +60,8 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 	})
 }
 
-// CheckAuthorities returns [ErrSharedAuthority] if a certificate of a client CA bundle (PEM) is one of
-// the proxy's CAs, or leads to one, while config allows any common name.
+// CheckAuthorities returns [ErrSharedAuthority] if a certificate of a client CA bundle (PEM) is one
+// of the proxy's CAs, or leads to one, while config allows any common name.
 func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCAs ...[]byte) error {
 	if config == nil || len(config.AllowedClientNames.Value()) > 0 {
 		return nil
@@ -84,8 +84,8 @@ func CheckAuthorities(config *authenticatorfactory.RequestHeaderConfig, clientCA
 	return nil
 }
 
-// leadsTo reports whether c is signed, over any of the intermediates, by one of roots. Whatever goes
-// wrong otherwise than for want of such a chain counts as one.
+// leadsTo reports whether c is signed, over any of the intermediates, by one of roots. Whatever
+// goes wrong otherwise than for want of such a chain counts as one.
 func leadsTo(roots []*x509.Certificate, c *x509.Certificate, intermediates []*x509.Certificate) bool {
 	o := x509.VerifyOptions{
 		Roots:         x509.NewCertPool(),

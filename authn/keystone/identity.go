@@ -13,7 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// answer is what Keystone says of a token (Identity API v3, "Validate and show information for token").
+// answer is what Keystone says of a token (Identity API v3, "Validate and show
+// information for token").
 type answer struct {
 	Expires  time.Time `json:"expires_at"`
 	Issued   time.Time `json:"issued_at"`
@@ -152,8 +153,8 @@ func escape(name string) string {
 	return strings.ReplaceAll(wellFormed(name), ":", "%3A")
 }
 
-// wellFormed returns a name as percent-escapes (RFC 3986, section 2.1) make it well-formed. Keystone's names may
-// hold anything; since "%" is escaped too, no two become one.
+// wellFormed returns a name as percent-escapes (RFC 3986, section 2.1) make it well-formed.
+// Keystone's names may hold anything; since "%" is escaped too, no two become one.
 func wellFormed(name string) string {
 	name = strings.ReplaceAll(name, "%", "%25")
 	if tenant.IsWellFormed(name) {

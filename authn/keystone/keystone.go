@@ -1,5 +1,5 @@
-// Package keystone authenticates OpenStack Keystone tokens (Identity API v3) by asking Keystone: the
-// domain of the user is the tenant.
+// Package keystone authenticates OpenStack Keystone tokens (Identity API v3) by asking Keystone:
+// the domain of the user is the tenant.
 //
 // Only project-scoped tokens count, of a project in the user's own domain. Groups are
 // "project:<project>" and "role:<project>:<role>", with % and : in names percent-escaped. The token
@@ -24,11 +24,11 @@ import (
 )
 
 const (
-	// timeout bounds one validation, its wait for a place included, and beside it one login of the service
-	// user, where that is due: twice as much in all.
+	// timeout bounds one validation, its wait for a place included, and beside it one login of the
+	// service user, where that is due: twice as much in all.
 	timeout = 5 * time.Second
-	// maxTokenBytes bounds a token: Fernet tokens have up to 255 bytes, signed ones (JWS) of Keystone up to 2 KiB,
-	// and a web server's limit for a header is 8 KiB.
+	// maxTokenBytes bounds a token: Fernet tokens have up to 255 bytes, signed ones (JWS) of Keystone
+	// up to 2 KiB, and a web server's limit for a header is 8 KiB.
 	maxTokenBytes = 4 << 10
 	// atOnce bounds the validations under way; a Keystone that hangs holds no more than these.
 	atOnce = 256
@@ -81,8 +81,8 @@ type Options struct {
 
 // Authenticator asks one Keystone. It implements [authenticator.Token], is audience-agnostic, and
 // sets the extras tenant.ExtraKey, tenant.KeystoneProjectKey, tenant.KeystoneDomainKey,
-// tenant.KeystoneRolesKey, authentication.kubernetes.io/credential-id (the first audit ID) and, with
-// LegacyExtras, those of [LegacyExtras].
+// tenant.KeystoneRolesKey, authentication.kubernetes.io/credential-id (the first audit ID) and,
+// with LegacyExtras, those of [LegacyExtras].
 type Authenticator struct {
 	o       Options
 	service func() *service
@@ -146,8 +146,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return nil, false, err
 }
 
-// ask asks Keystone about the token, once for all who ask at the same time. What comes of a token that was never
-// good tells nothing of Keystone: anybody may have made it up.
+// ask asks Keystone about the token, once for all who ask at the same time. What comes of a token
+// that was never good tells nothing of Keystone: anybody may have made it up.
 func (a *Authenticator) ask(
 	ctx context.Context, gate outbound.Gate, found bool, key tokencache.Key, token string,
 ) (user.Info, error) {
@@ -193,8 +193,8 @@ func (a *Authenticator) ask(
 	}
 }
 
-// isDown reports whether Keystone could not be asked just now, so that nobody with an answer that may
-// still be used need wait; one asker at a time finds out whether it is back.
+// isDown reports whether Keystone could not be asked just now, so that nobody with an answer that
+// may still be used need wait; one asker at a time finds out whether it is back.
 func (a *Authenticator) isDown() bool {
 	until, now := a.down.Load(), a.o.Now()
 	if until == 0 {

@@ -125,8 +125,8 @@ func open(t testing.TB, s *server, change func(*keystone.Options)) (*keystone.Au
 
 func token(n int) string { return fmt.Sprintf("gAAAAuser-%d", n) }
 
-// TestNoIdentityCrosses: a thousand users at 64 callers, and each is answered with nobody's identity
-// but its own. A client whose token is set for each request fails this.
+// TestNoIdentityCrosses: a thousand users at 64 callers, and each is answered with nobody's
+// identity but its own. A client whose token is set for each request fails this.
 func TestNoIdentityCrosses(t *testing.T) {
 	s := newServer(t)
 	s.delay = 20 * time.Millisecond
@@ -328,8 +328,8 @@ func TestFloodsAreNoOutage(t *testing.T) {
 	all.Wait()
 }
 
-// TestAnOutageHoldsNobodyWithAnAnswer: while Keystone hangs, only one of those whose answers may still be
-// used waits to find out; and when it is back they are asked about again.
+// TestAnOutageHoldsNobodyWithAnAnswer: while Keystone hangs, only one of those whose answers may
+// still be used waits to find out; and when it is back they are asked about again.
 func TestAnOutageHoldsNobodyWithAnAnswer(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = 30 * time.Minute })
@@ -442,8 +442,8 @@ func TestAHangingKeystone(t *testing.T) {
 	}
 }
 
-// TestNothingSecretIsTold: Keystone's 404 echoes the token; neither it nor a password is in an error
-// or the log, as verbose as that may be.
+// TestNothingSecretIsTold: Keystone's 404 echoes the token; neither it nor a password is in an
+// error or the log, as verbose as that may be.
 func TestNothingSecretIsTold(t *testing.T) {
 	log, end, err := authntest.CaptureLog(9)
 	if err != nil {
@@ -550,8 +550,8 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// BenchmarkToken asks 64 at a time about a thousand users, at a Keystone that takes 20 ms: tokens that
-// are not remembered, and those that are.
+// BenchmarkToken asks 64 at a time about a thousand users, at a Keystone that takes 20 ms: tokens
+// that are not remembered, and those that are.
 func BenchmarkToken(b *testing.B) {
 	s := newServer(b)
 	s.delay = 20 * time.Millisecond

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWhatIsAnOutage enumerates the answers: those about the token refuse it, though stale answers would count in
-// an outage.
+// TestWhatIsAnOutage enumerates the answers: those about the token refuse it, though stale answers
+// would count in an outage.
 func TestWhatIsAnOutage(t *testing.T) {
 	refusals := map[int]bool{
 		400: true,
@@ -43,7 +43,8 @@ func TestWhatIsAnOutage(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensBeginNoOutage: who has no token of Keystone's cannot make one that was revoked count again.
+// TestUnknownTokensBeginNoOutage: who has no token of Keystone's cannot make one that
+// was revoked count again.
 func TestUnknownTokensBeginNoOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		token string
@@ -86,7 +87,8 @@ func TestUnknownTokensBeginNoOutage(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensEndNoOutage: nor does a refusal of what anybody made up make those with an answer wait again.
+// TestUnknownTokensEndNoOutage: nor does a refusal of what anybody made up make those
+// with an answer wait again.
 func TestUnknownTokensEndNoOutage(t *testing.T) {
 	s := newServer(t)
 	a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
@@ -201,7 +203,8 @@ func TestNamesAreEscaped(t *testing.T) {
 	}
 }
 
-// TestA401CostsFewLogins: a Keystone that takes no token of the service user is not asked for a new one each time.
+// TestA401CostsFewLogins: a Keystone that takes no token of the service user is not asked
+// for a new one each time.
 func TestA401CostsFewLogins(t *testing.T) {
 	s := newServer(t)
 	a, _ := open(t, s, nil)

@@ -24,8 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/reload"
 )
 
-// pause is the least time between two logins after one that failed, so that nobody can lock the service
-// user out by sending tokens, and between two lines of the log about one outage.
+// pause is the least time between two logins after one that failed, so that nobody can lock the
+// service user out by sending tokens, and between two lines of the log about one outage.
 const pause = 5 * time.Second
 
 // loginBurst is how many logins may follow each other; then there is one each pause.
@@ -33,16 +33,18 @@ const loginBurst = 3
 
 var errRecent = errors.New("the service user logged in, or failed to, just now")
 
-// subjectToken is the header that holds the token in question, of the request and of the answer (Identity API v3).
+// subjectToken is the header that holds the token in question, of the request and of the
+// answer (Identity API v3).
 const subjectToken = "X-Subject-Token"
 
 // renewBefore is how long before its end the service's own token is replaced.
 const renewBefore = time.Minute
 
-// Open returns the authenticator that asks the Keystone of o as the service user of a cloud in a
-// clouds.yaml: a password or an application credential. The least that the user needs is the role
-// reader with system scope. Nothing is asked before the first token. Changes of the file take effect
-// while run runs, which ends with ctx. The error names the file, and nothing that stands in it.
+// Open returns the authenticator that asks the Keystone of o as the service user of a cloud
+// in a clouds.yaml: a password or an application credential. The least that the user needs
+// is the role reader with system scope. Nothing is asked before the first token. Changes of
+// the file take effect while run runs, which ends with ctx. The error names the file, and
+// nothing that stands in it.
 func Open(
 	path, cloud string, o Options, report reload.Report,
 ) (a *Authenticator, run func(ctx context.Context), err error) {
@@ -63,7 +65,8 @@ type service struct {
 	login gophercloud.AuthOptions
 
 	reads outbound.Gate
-	// logins bounds those that succeed too: a Keystone that answers 401 to everything must not cost one for each token.
+	// logins bounds those that succeed too: a Keystone that answers 401 to everything must not
+	// cost one for each token.
 	logins flowcontrol.RateLimiter
 
 	mu     sync.Mutex
@@ -115,11 +118,13 @@ func endpoint(authURL string) string {
 	return url + "/"
 }
 
-// renewing is the key, in the context of a login, of the token that is to be replaced because it does not last, empty for none.
+// renewing is the key, in the context of a login, of the token that is to be replaced because it
+// does not last, empty for none.
 type renewing struct{}
 
 // logIn gets a token for the service user. The library calls it for one goroutine at a time while
-// the others wait for what comes of it. Whoever found a token that does not last, and comes when it has been replaced, needs no other.
+// the others wait for what comes of it. Whoever found a token that does not last, and comes when it
+// has been replaced, needs no other.
 func (s *service) logIn(ctx context.Context) error {
 	if before, is := ctx.Value(renewing{}).(string); is && s.client.Token() != before {
 		return nil
@@ -204,8 +209,9 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 	return body.Token, nil
 }
 
-// refusals are the answers about the token that was asked about; others, 401 and 403 too, are about Keystone or
-// the service user. Keystone says 404; the web server before it refuses what it does not like by the rest.
+// refusals are the answers about the token that was asked about; others, 401 and 403 too, are
+// about Keystone or the service user. Keystone says 404; the web server before it refuses what it
+// does not like by the rest.
 func refusals() []int {
 	return []int{
 		http.StatusNotFound, http.StatusBadRequest, http.StatusRequestEntityTooLarge,
@@ -213,8 +219,8 @@ func refusals() []int {
 	}
 }
 
-// read reads an answer, which must be about the token that was asked about: a cache before Keystone might not
-// know the header that names it.
+// read reads an answer, which must be about the token that was asked about: a cache before Keystone
+// might not know the header that names it.
 func (s *service) read(ctx context.Context, resp *http.Response, token string, into any) error {
 	defer func() { _ = resp.Body.Close() }()
 	if named := resp.Header.Get(subjectToken); named != "" &&

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// TestRenewedMeanwhile: who finds that there is no token that lasts, and comes to log in when somebody else just has, does not once more: few logins
-// may follow each other, and the next to need one would be refused.
+// TestRenewedMeanwhile: who finds that there is no token that lasts, and comes to log in when
+// somebody else just has, does not once more: few logins may follow each other, and the next to
+// need one would be refused.
 func TestRenewedMeanwhile(t *testing.T) {
 	var logins atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

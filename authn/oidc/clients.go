@@ -15,8 +15,8 @@ import (
 // maxRedirects bounds those of one request.
 const maxRedirects = 5
 
-// Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value is
-// ready for use, and safe for concurrent use.
+// Clients are the HTTP clients of many issuers, one for each certificate authority. The zero value
+// is ready for use, and safe for concurrent use.
 type Clients struct {
 	mu   sync.Mutex
 	byCA map[string]*http.Client

@@ -7,8 +7,8 @@ import (
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
 )
 
-// NewCompiler returns a compiler that compiles each expression once: ten thousand issuers with one mapping
-// share its program. What it keeps lives as long as itself. It is safe for concurrent use.
+// NewCompiler returns a compiler that compiles each expression once: ten thousand issuers with one
+// mapping share its program. What it keeps lives as long as itself. It is safe for concurrent use.
 func NewCompiler(next authenticationcel.Compiler) authenticationcel.Compiler {
 	return &compiler{next: next, claims: map[compiled]authenticationcel.CompilationResult{}}
 }
@@ -19,8 +19,8 @@ type compiler struct {
 	claims map[compiled]authenticationcel.CompilationResult
 }
 
-// compiled is what the result depends on: the text, and the kind of expression, which says what it must
-// return.
+// compiled is what the result depends on: the text, and the kind of expression, which
+// says what it must return.
 type compiled struct {
 	kind reflect.Type
 	text string

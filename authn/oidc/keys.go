@@ -30,8 +30,8 @@ const (
 	refetchAfter = 5 * time.Second
 	// staleAfter is how long a request waits for fresh keys where stale ones would do.
 	staleAfter = time.Second
-	// maxKeys bounds the keys of an issuer: each may have to be tried for a token that names none, which
-	// anybody can send. The largest sets known hold a dozen.
+	// maxKeys bounds the keys of an issuer: each may have to be tried for a token that names none,
+	// which anybody can send. The largest sets known hold a dozen.
 	maxKeys = 32
 	// fetchTimeout bounds one fetch of discovery document and keys.
 	fetchTimeout = 10 * time.Second
@@ -55,20 +55,21 @@ type keySet struct {
 	err     error     // of the last attempt
 }
 
-// Keys are the keys of an issuer at an address that is known, as of a kube-apiserver (/openid/v1/jwks). They are fetched when they are
-// first needed, and again for a token whose key is not among them, at most every few seconds. Safe for concurrent use.
+// Keys are the keys of an issuer at an address that is known, as of a kube-apiserver
+// (/openid/v1/jwks). They are fetched when they are first needed, and again for a token whose key
+// is not among them, at most every few seconds. Safe for concurrent use.
 type Keys struct{ set keySet }
 
-// NewKeys returns the keys at an https URL, which client reaches. Nothing is fetched any more when ctx ends. now is the clock; nil means
-// time.Now.
+// NewKeys returns the keys at an https URL, which client reaches. Nothing is fetched any more when
+// ctx ends. now is the clock; nil means time.Now.
 func NewKeys(ctx context.Context, url string, client *http.Client, now func() time.Time) *Keys {
 	k := &Keys{*newKeySet(ctx, apiserver.Issuer{URL: url}, client, now)}
 	k.set.address = url
 	return k
 }
 
-// VerifySignature returns the payload of a token that one of the keys has signed. Nothing that it claims was looked at. The errors are
-// [ErrMalformed], [ErrSignature] and [ErrKeys].
+// VerifySignature returns the payload of a token that one of the keys has signed. Nothing that it
+// claims was looked at. The errors are [ErrMalformed], [ErrSignature] and [ErrKeys].
 func (k *Keys) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	return k.set.VerifySignature(ctx, token)
 }
@@ -154,8 +155,8 @@ func verify(ctx context.Context, signed *jose.JSONWebSignature, keys []jose.JSON
 	return nil, false
 }
 
-// current returns keys that are fresh, or stale ones while the provider cannot be reached, and whether they
-// were fetched just now.
+// current returns keys that are fresh, or stale ones while the provider cannot be reached, and
+// whether they were fetched just now.
 func (k *keySet) current(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
 	k.mu.Lock()
 	keys, age, failing, err := k.keys, k.now().Sub(k.fetched), k.now().Sub(k.tried) < refetchAfter && k.err != nil, k.err
@@ -222,7 +223,8 @@ func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	}
 }
 
-// download reads the keys, whose address the discovery document says (OpenID Connect Discovery 1.0, section 4).
+// download reads the keys, whose address the discovery document says (OpenID Connect
+// Discovery 1.0, section 4).
 func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 	address := k.address
 	if address == "" {
@@ -247,7 +249,8 @@ func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 			K json.RawMessage `json:"k"`
 		}
 		var key jose.JSONWebKey
-		// A key of a type that we do not know is passed over (RFC 7517, section 5), and so is a secret one.
+		// A key of a type that we do not know is passed over (RFC 7517, section
+		// 5), and so is a secret one.
 		if json.Unmarshal(raw, &private) == nil && private.D == nil && private.K == nil &&
 			json.Unmarshal(raw, &key) == nil && key.Valid() && key.IsPublic() && key.Use != "enc" {
 			keys = append(keys, key)

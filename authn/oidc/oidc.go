@@ -1,9 +1,9 @@
 // Package oidc authenticates ID tokens of OpenID Connect providers.
 //
 // Upstream's authenticator (k8s.io/apiserver plugin/pkg/authenticator/token/oidc, v0.37.1) does the
-// work: claim mappings, validation rules and their CEL. The tenant is one more of its mappings. What
-// is added: an issuer costs nothing before its first token, keys that are withdrawn stop counting,
-// what a provider can make us fetch is bounded, and errors hold nothing of the token.
+// work: claim mappings, validation rules and their CEL. The tenant is one more of its mappings.
+// What is added: an issuer costs nothing before its first token, keys that are withdrawn stop
+// counting, what a provider can make us fetch is bounded, and errors hold nothing of the token.
 package oidc
 
 import (
@@ -44,7 +44,8 @@ var (
 type Options struct {
 	// JWT is upstream's configuration, valid, with a mapping of the extra tenant.ExtraKey.
 	JWT apiserver.JWTAuthenticator
-	// Compiler of CEL, shared by all issuers, best one of [NewCompiler]: it is expensive to make. Required.
+	// Compiler of CEL, shared by all issuers, best one of [NewCompiler]: it is
+	// expensive to make. Required.
 	Compiler authenticationcel.Compiler
 	// Clients to fetch keys with, shared by all issuers. Required.
 	Clients *Clients
@@ -61,8 +62,8 @@ type Authenticator struct {
 	tenantBy string // the expression that maps the tenant
 }
 
-// New returns the authenticator of an issuer. Nothing is fetched or compiled before its first token.
-// It MUST NOT be used after ctx has ended.
+// New returns the authenticator of an issuer. Nothing is fetched or compiled before its first
+// token. It MUST NOT be used after ctx has ended.
 func New(ctx context.Context, o Options) *Authenticator {
 	a := &Authenticator{issuer: o.JWT.Issuer.URL}
 	for _, mapping := range o.JWT.ClaimMappings.Extra {
@@ -104,8 +105,8 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 	return resp, ok, nil
 }
 
-// reasons tell the errors of upstream and go-oidc apart by their fixed words: the rest of their texts
-// may be claims of the token, and is left out.
+// reasons tell the errors of upstream and go-oidc apart by their fixed words: the rest of their
+// texts may be claims of the token, and is left out.
 var reasons = []struct {
 	text   string
 	reason error

@@ -175,8 +175,8 @@ func TestBadProviders(t *testing.T) {
 	}
 }
 
-// TestCompilerKeepsKindsApart: an expression that is good for a mapping is not therefore good for a rule,
-// and what goes with an expression is not shared.
+// TestCompilerKeepsKindsApart: an expression that is good for a mapping is not therefore good for a
+// rule, and what goes with an expression is not shared.
 func TestCompilerKeepsKindsApart(t *testing.T) {
 	c := compiler()
 	for range 2 {

@@ -45,8 +45,8 @@ type ref struct {
 	UID  string `json:"uid,omitempty"`
 }
 
-// UnmarshalJSON decodes by exact names, where encoding/json would take "SUB" for sub, and times that
-// are numbers (RFC 7519, section 2), where the library would take texts too.
+// UnmarshalJSON decodes by exact names, where encoding/json would take "SUB" for sub, and times
+// that are numbers (RFC 7519, section 2), where the library would take texts too.
 func (c *claims) UnmarshalJSON(data []byte) error {
 	var times struct {
 		Expires   json.RawMessage `json:"exp"`

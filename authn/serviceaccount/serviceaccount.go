@@ -1,6 +1,6 @@
-// Package serviceaccount authenticates the tokens of a cluster's own service accounts: those of the
-// TokenRequest API, bound to a Pod, a Secret or a Node or to nothing, and the legacy ones that stand
-// in Secrets.
+// Package serviceaccount authenticates the tokens of a cluster's own service accounts: those
+// of the TokenRequest API, bound to a Pod, a Secret or a Node or to nothing, and the legacy
+// ones that stand in Secrets.
 //
 // It gives the user.Info that kube-apiserver gives (k8s.io/kubernetes pkg/serviceaccount, v1.37.1),
 // bound to the tenant that owns the account's namespace. It is stricter in these: exp has no leeway
@@ -222,7 +222,8 @@ func (i *identity) objects(ctx context.Context) error {
 	return i.check(ctx)
 }
 
-// reasonOf returns the reason in an error of the jwt library, whose text may hold parts of the token.
+// reasonOf returns the reason in an error of the jwt library, whose text may
+// hold parts of the token.
 func reasonOf(err error) error {
 	for _, reason := range []error{ErrAlgorithm, ErrUnknownKey, ErrMalformed} {
 		if errors.Is(err, reason) {

@@ -301,8 +301,8 @@ func FuzzToken(f *testing.F) {
 	})
 }
 
-// BenchmarkToken verifies a service-account token, and beside it the raw check of its signature by the
-// same library.
+// BenchmarkToken verifies a service-account token, and beside it the raw check of its
+// signature by the same library.
 func BenchmarkToken(b *testing.B) {
 	for _, algorithm := range []string{"ES256", "RS256"} {
 		key := authntest.MustKey(algorithm)

@@ -30,8 +30,8 @@ import (
 type Options struct {
 	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
 	DefaultTenant tenant.ID
-	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a record
-	// without a tenant is refused in such a file, so that an omission grants nothing.
+	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
+	// record without a tenant is refused in such a file, so that an omission grants nothing.
 	AllowMixed bool
 	// Check refuses, at load, a tenant that the source may not mint and names that are reserved.
 	// Required.
@@ -48,8 +48,9 @@ type Authenticator struct {
 	file *reload.File[table]
 }
 
-// Open reads the file at path; the error names the file, the line and the field, and never a token. Changes take effect
-// while [Authenticator.Run] runs. Each time it loads the file, it logs how many records belong to the system tenant.
+// Open reads the file at path; the error names the file, the line and the field, and never a token.
+// Changes take effect while [Authenticator.Run] runs. Each time it loads the file, it logs how many
+// records belong to the system tenant.
 func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	file, err := reload.Open(path, func(data []byte) (table, error) { return parse(ctx, path, data, o) }, o.Report)
 	if err != nil {

@@ -59,7 +59,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// TestAnswersAreIndependent: audiences set on one answer and groups added to it are in no later one.
+// TestAnswersAreIndependent: audiences set on one answer and groups added
+// to it are in no later one.
 func TestAnswersAreIndependent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	write(t, path, "tok,alice,1,\"g,h\",,a\n")
@@ -77,7 +78,8 @@ func TestAnswersAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTokensAreNotHeld: after the file is read its tokens stand nowhere in memory that is reachable.
+// TestTokensAreNotHeld: after the file is read its tokens stand nowhere in
+// memory that is reachable.
 func TestTokensAreNotHeld(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.csv")
 	var file strings.Builder

@@ -53,7 +53,8 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 	}
 }
 
-// TestLargeAnswersTakeNoMemory: of many answers of the largest size at once few are read at a time, and none is kept.
+// TestLargeAnswersTakeNoMemory: of many answers of the largest size at once few are read at
+// a time, and none is kept.
 func TestLargeAnswersTakeNoMemory(t *testing.T) {
 	answer := `{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 		strings.Repeat(`"g0000",`, 120_000) + `"g"]}}}`

@@ -1,5 +1,6 @@
-// Package webhook authenticates tokens by an external TokenReview service (authentication.k8s.io/v1),
-// through upstream's client (k8s.io/apiserver plugin/pkg/authenticator/token/webhook, v0.37.1).
+// Package webhook authenticates tokens by an external TokenReview service
+// (authentication.k8s.io/v1), through upstream's client (k8s.io/apiserver
+// plugin/pkg/authenticator/token/webhook, v0.37.1).
 package webhook
 
 import (
@@ -36,7 +37,8 @@ const (
 	atOnce = 256
 )
 
-// Why a token is refused, beside the errors of [tenant.Limits.Check]; to be tested with [errors.Is]. None holds anything that the service said.
+// Why a token is refused, beside the errors of [tenant.Limits.Check]; to be tested with
+// [errors.Is]. None holds anything that the service said.
 var (
 	ErrNotAuthenticated = errors.New("not authenticated by the service")
 	ErrUnavailable      = error(outbound.Unavailable("the service cannot be asked"))
@@ -54,8 +56,8 @@ type Options struct {
 	Tenant Tenant
 }
 
-// Authenticator asks one service. It implements [authenticator.Token], honours audiences, and sets the
-// extra tenant.ExtraKey.
+// Authenticator asks one service. It implements [authenticator.Token], honours audiences, and sets
+// the extra tenant.ExtraKey.
 type Authenticator struct {
 	o       Options
 	file    *reload.File[*webhook.WebhookTokenAuthenticator]
@@ -102,8 +104,8 @@ func checkSafe(config *rest.Config) error {
 // Run follows the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 
-// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it the tokens
-// that are meant for its service.
+// AuthenticateToken implements [authenticator.Token]. It does not abstain: callers hand it the
+// tokens that are meant for its service.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, limited := authenticator.AudiencesFrom(ctx)
 	// Quoted, so that no token and audience together read as another token.
@@ -172,9 +174,10 @@ type answer struct {
 	err  error // why what it said counts for nothing
 }
 
-// reading reads an answer and hands on no more than its status: upstream's client logs what it cannot
-// decode, which may be the token, and reads names in any case. It also tells a service that says no from one that
-// cannot be asked, which upstream's errors do not, and drops an identity beyond the limits before it is copied.
+// reading reads an answer and hands on no more than its status: upstream's client logs what it
+// cannot decode, which may be the token, and reads names in any case. It also tells a service that
+// says no from one that cannot be asked, which upstream's errors do not, and drops an identity
+// beyond the limits before it is copied.
 func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 	gate := make(outbound.Gate, outbound.AtOnce)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {

@@ -19,8 +19,9 @@ import (
 // marker is the organization, or common name, that says that a tenant follows after a colon.
 const marker = "tenant"
 
-// TenantOf returns the tenant and the groups that a certificate's subject names. The error says what is wrong
-// with the subject. It verifies nothing: it is for tools that look at a subject before it is signed.
+// TenantOf returns the tenant and the groups that a certificate's subject names. The error
+// says what is wrong with the subject. It verifies nothing: it is for tools that look at a
+// subject before it is signed.
 func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	if name.CommonName == "" {
 		return tenant.ID{}, nil, errNoCommonName
@@ -30,8 +31,8 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 }
 
 // errPrivileged: kube-apiserver refuses to have clients' certificates signed for this group
-// (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but knows only of organizations.
-// Whoever may approve certificates must not become what nobody can take back.
+// (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but knows only of
+// organizations. Whoever may approve certificates must not become what nobody can take back.
 var errPrivileged = errors.New("certificate with the unit " + user.SystemPrivilegedGroup +
 	": only an organization of the old format is that")
 

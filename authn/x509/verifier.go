@@ -23,8 +23,9 @@ const (
 	// cacheEntries bounds how many presented chains are remembered: one for each client of a large
 	// cluster, about a kilobyte each.
 	cacheEntries = 10_000
-	// refusedEntries bounds the remembered chains that lead to no authority, which anybody can send; they never
-	// push out others. refusedFor is how long one is remembered: a chain that is not valid yet may be soon.
+	// refusedEntries bounds the remembered chains that lead to no authority, which anybody can
+	// send; they never push out others. refusedFor is how long one is remembered: a chain that is
+	// not valid yet may be soon.
 	refusedEntries = 1_000
 	refusedFor     = 10 * time.Second
 )
@@ -54,9 +55,10 @@ func (a *Authorities) end(chain []*x509.Certificate) bool {
 	return slices.ContainsFunc(a.certificates, chain[len(chain)-1].Equal)
 }
 
-// Verifier verifies what was presented once for all sources that were made with it, each of which then asks
-// whether a chain leads to an authority of its own. It remembers what it found, that a chain leads nowhere too.
-// It is made by [NewVerifier] and safe for concurrent use once the sources are made.
+// Verifier verifies what was presented once for all sources that were made with it, each of
+// which then asks whether a chain leads to an authority of its own. It remembers what it
+// found, that a chain leads nowhere too. It is made by [NewVerifier] and safe for concurrent
+// use once the sources are made.
 type Verifier struct {
 	sources       []*source
 	known, nobody *cache.LRUExpireCache // of chainKey to *verification
@@ -167,16 +169,17 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	return found
 }
 
-// isBeyond reports whether an error is about all authorities together, by which a source's own may not be judged: the
-// number of signatures that Go tries is bounded (crypto/x509, Go 1.26), and many authorities may have one name.
+// isBeyond reports whether an error is about all authorities together, by which a source's own may
+// not be judged: the number of signatures that Go tries is bounded (crypto/x509, Go 1.26), and many
+// authorities may have one name.
 func isBeyond(err error) bool {
 	unknown, invalid := x509.UnknownAuthorityError{}, x509.CertificateInvalidError{}
 	return err != nil && !errors.As(err, &unknown) && !errors.As(err, &invalid)
 }
 
-// look returns the chains to roots, and the error for which the leaf may not be used: although they lead there, if
-// there are any. Go checks the leaf's validity before it looks for its authority, which shows at a time when the leaf
-// was valid and for any usage.
+// look returns the chains to roots, and the error for which the leaf may not be used: although they
+// lead there, if there are any. Go checks the leaf's validity before it looks for its authority,
+// which shows at a time when the leaf was valid and for any usage.
 func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)
@@ -190,8 +193,8 @@ func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([
 	return chains, err
 }
 
-// Chains returns all chains that upstream's authenticator finds from the first of the presented certificates to
-// roots, the authority last.
+// Chains returns all chains that upstream's authenticator finds from the first of the presented
+// certificates to roots, the authority last.
 func Chains(presented []*x509.Certificate, roots x509.VerifyOptions) [][]*x509.Certificate {
 	chains, _ := chainsOf(presented, roots)
 	return chains

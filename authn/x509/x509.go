@@ -27,18 +27,20 @@ type Options struct {
 	SystemOrganizations []string
 	// DenyOldFormat refuses certificates without a tenant organization.
 	DenyOldFormat bool
-	// Revoked returns why a certificate of a verified chain above the leaf counts no longer, nil if it does:
-	// an authority need not have been presented. It is asked for each request. Nil for none.
+	// Revoked returns why a certificate of a verified chain above the leaf counts no longer, nil if it
+	// does: an authority need not have been presented. It is asked for each request. Nil for none.
 	Revoked func(*x509.Certificate) error
 }
 
-// New returns an authenticator of the certificates that lead to authorities, of which each version has an address
-// of its own. It abstains without a certificate and on certificates of other authorities. Of its own authorities
-// it refuses expired ones, ones not meant for clients, those whose every chain holds a revoked authority, and
-// those whose subject names no tenant or several, or has the unit system:masters.
+// New returns an authenticator of the certificates that lead to authorities, of which each version
+// has an address of its own. It abstains without a certificate and on certificates of other
+// authorities. Of its own authorities it refuses expired ones, ones not meant for clients, those
+// whose every chain holds a revoked authority, and those whose subject names no tenant or several,
+// or has the unit system:masters.
 //
-// A chain is remembered by the SHA-256 of all that was presented, until the first certificate of those it was
-// verified by expires or an authority of the verifier changes; one that was refused for some seconds.
+// A chain is remembered by the SHA-256 of all that was presented, until the first certificate
+// of those it was verified by expires or an authority of the verifier changes; one that was
+// refused for some seconds.
 //
 // The identity is upstream's, UID and credential-id included, with tenant.ExtraKey added. It is
 // audience-agnostic.

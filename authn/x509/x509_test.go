@@ -238,7 +238,8 @@ func TestSharedVerification(t *testing.T) {
 	}
 }
 
-// TestManyNamesakes: Go tries a bounded number of signatures, which authorities of other sources must not use up.
+// TestManyNamesakes: Go tries a bounded number of signatures, which authorities of other
+// sources must not use up.
 func TestManyNamesakes(t *testing.T) {
 	verifier := ours.NewVerifier(nil)
 	var all []authenticator.Request
@@ -264,7 +265,8 @@ func TestManyNamesakes(t *testing.T) {
 	}
 }
 
-// TestRevokedAuthority: an authority counts no longer although nobody presents it, and a chain around it does.
+// TestRevokedAuthority: an authority counts no longer although nobody presents it,
+// and a chain around it does.
 func TestRevokedAuthority(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, inAYear())
@@ -299,7 +301,8 @@ func TestRevokedAuthority(t *testing.T) {
 	}
 }
 
-// TestEnd: a certificate ends with the last chain by which it counts, and each chain with the first of its certificates that ends.
+// TestEnd: a certificate ends with the last chain by which it counts, and each chain with the first
+// of its certificates that ends.
 func TestEnd(t *testing.T) {
 	root, other := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear()),
 		sign(t, nil, pkix.Name{CommonName: "other"}, true, time.Now().Add(3*time.Hour))

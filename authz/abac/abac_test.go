@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// Lines and what they allow stand in testdata/scenarios/abac.yaml and invalid-abac.yaml; decisions equal to
-// upstream's are held by the differential test of the nested module.
+// Lines and what they allow stand in testdata/scenarios/abac.yaml and invalid-abac.yaml; decisions
+// equal to upstream's are held by the differential test of the nested module.
 
 const v1beta1 = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
@@ -81,8 +81,9 @@ func TestRulesFor(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a file holds, an error comes without a policy, a policy never allows nobody,
-// impersonation, or what is in nobody's space, and a policy of lines without a tenant is the system's.
+// FuzzParse: whatever a file holds, an error comes without a policy, a policy never
+// allows nobody, impersonation, or what is in nobody's space, and a policy of lines
+// without a tenant is the system's.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		v1beta1 + `{"user":"alice","tenant":"a","space":"*","resource":"*","namespace":"*","apiGroup":"*"}}`,

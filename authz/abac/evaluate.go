@@ -12,9 +12,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Allows reports whether a line allows a request of a caller of tenant id in a space. A caller without a
-// tenant is never allowed, nor a request in nobody's space. A request over the objects of several
-// tenants matches lines for any space only.
+// Allows reports whether a line allows a request of a caller of tenant id in a space. A caller
+// without a tenant is never allowed, nor a request in nobody's space. A request over the objects of
+// several tenants matches lines for any space only.
 //
 // Impersonation is never allowed, and a readonly line lets nobody connect: what a get of
 // pods/exec or nodes/proxy does is no reading.
@@ -147,9 +147,9 @@ func (p *Policy) Of(id tenant.ID, u user.Info) []int {
 	return slices.Compact(numbers)
 }
 
-// RulesFor returns what the lines allow u, a caller of tenant id, in a namespace and its space. What a
-// rule cannot say is left out, and incomplete is true: that reading everything is not connecting, and
-// that a line for another tenant's space is not about cluster-scoped resources.
+// RulesFor returns what the lines allow u, a caller of tenant id, in a namespace and its space.
+// What a rule cannot say is left out, and incomplete is true: that reading everything is not
+// connecting, and that a line for another tenant's space is not about cluster-scoped resources.
 func (p *Policy) RulesFor(
 	id tenant.ID, space authz.Space, u user.Info, namespace string,
 ) (resources []authorizer.ResourceRuleInfo, paths []authorizer.NonResourceRuleInfo, incomplete bool) {
@@ -191,7 +191,8 @@ func subjectsOf(id tenant.ID, u user.Info) (all []subject) {
 	return all
 }
 
-// isAbout reports whether a line that was found by one of u's subjects is about u: one may name a user and a group.
+// isAbout reports whether a line that was found by one of u's subjects is about u: one may
+// name a user and a group.
 func (l *line) isAbout(u user.Info) bool {
 	return l.user == "" || l.group == "" || slices.Contains(u.GetGroups(), l.group)
 }

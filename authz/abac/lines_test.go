@@ -14,7 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// asked is a request in a space; fields that are left out are those of alice of a, who gets a pod in a--web.
+// asked is a request in a space; fields that are left out are those of alice of a,
+// who gets a pod in a--web.
 type asked struct {
 	tenant, space, user, groups string // space "*": of several
 	verb, resource, group       string
@@ -229,7 +230,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestOldForm: what the form without a version leaves out matches everything, as upstream's does, in the system's space.
+// TestOldForm: what the form without a version leaves out matches everything, as upstream's
+// does, in the system's space.
 func TestOldForm(t *testing.T) {
 	for _, c := range []struct {
 		text string

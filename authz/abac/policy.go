@@ -1,9 +1,10 @@
-// Package abac reads policies of attribute-based access control, one JSON object a line, with a tenant
-// on both sides: whose callers a line is about, and in whose space. A line whose two sides differ lets
-// callers cross the line between tenants; nobody but the cluster's admin, who writes the file, can say
-// so.
+// Package abac reads policies of attribute-based access control, one JSON object a line, with a
+// tenant on both sides: whose callers a line is about, and in whose space. A line whose two
+// sides differ lets callers cross the line between tenants; nobody but the cluster's admin, who
+// writes the file, can say so.
 //
-// The format is kube-apiserver's (k8s.io/kubernetes pkg/auth/authorizer/abac, v1.37.1), read strictly.
+// The format is kube-apiserver's (k8s.io/kubernetes pkg/auth/authorizer/abac,
+// v1.37.1), read strictly.
 package abac
 
 import (
@@ -57,8 +58,8 @@ type line struct {
 	apiGroup, resource, namespace, path string
 }
 
-// Policy is a file of policies, indexed by subject. The zero value allows nothing. It does not change
-// and is safe for concurrent use.
+// Policy is a file of policies, indexed by subject. The zero value allows nothing. It does not
+// change and is safe for concurrent use.
 type Policy struct {
 	subjects map[subject]map[string][]*line // then by namespace, or anything
 	anyBound bool                           // some line is about any tenant's callers
@@ -203,7 +204,8 @@ func parseOld(text []byte) (*line, error) {
 	return l, l.complete(&f)
 }
 
-// complete reads the tenants, and puts the group of all callers in the place of "*" as upstream does.
+// complete reads the tenants, and puts the group of all callers in the place
+// of "*" as upstream does.
 func (l *line) complete(f *fields) error {
 	if (l.user == anything || l.group == anything) && l.user != "" && l.group != "" && l.user != l.group {
 		return errHalfAny

@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The fields of an AccessGrant by which one is announced. Its definition names them as selectable (KEP-4358), so that the
-// server itself keeps a list or a watch to what they select.
+// The fields of an AccessGrant by which one is announced. Its definition names them as selectable
+// (KEP-4358), so that the server itself keeps a list or a watch to what they select.
 const (
 	FieldTenant   = "spec.from.tenant"
 	FieldAnnounce = "spec.announce"
@@ -25,9 +25,10 @@ func AnnouncedTo(id tenant.ID) fields.Selector {
 	return fields.SelectorFromSet(fields.Set{FieldTenant: id.String(), FieldAnnounce: "true"})
 }
 
-// Announced reports whether a crossing is a list or a watch of AccessGrants over all namespaces that is limited to those which
-// their owners announce to the caller's tenant. It has no end. It needs a server that tells authorizers of field
-// selectors (KEP-4601): of one that does not, nothing is allowed.
+// Announced reports whether a crossing is a list or a watch of AccessGrants over all
+// namespaces that is limited to those which their owners announce to the caller's tenant. It
+// has no end. It needs a server that tells authorizers of field selectors (KEP-4601): of one
+// that does not, nothing is allowed.
 func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
 		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" ||

@@ -13,8 +13,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestAnnounced: a list or watch over all namespaces is open where both fields select what is announced to the caller's own
-// tenant; one field less, another value, operator, verb or resource is not, nor is a selector that cannot be read.
+// TestAnnounced: a list or watch over all namespaces is open where both fields select what is
+// announced to the caller's own tenant; one field less, another value, operator, verb or resource
+// is not, nor is a selector that cannot be read.
 func TestAnnounced(t *testing.T) {
 	both := grant.AnnouncedTo(tenanttest.ID(t, "a")).String()
 	for name, c := range map[string]struct {

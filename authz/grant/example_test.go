@@ -13,7 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// A grant lets one tenant's callers do one thing in another's namespace, until it ends or its owner removes it.
+// A grant lets one tenant's callers do one thing in another's namespace, until it ends
+// or its owner removes it.
 func ExampleGrants() {
 	acme, _ := tenant.Parse("acme")
 	globex, _ := tenant.Parse("globex")

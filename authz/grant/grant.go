@@ -1,9 +1,9 @@
-// Package grant lets callers of one tenant reach named objects in a namespace of another, where somebody
-// who may do so himself has granted it.
+// Package grant lets callers of one tenant reach named objects in a namespace of another, where
+// somebody who may do so himself has granted it.
 //
-// [Index] finds the grants that a request might use. One that matches is read again, live, before it
-// counts: removing or changing a grant takes effect with the next request, whatever the index still
-// holds.
+// [Index] finds the grants that a request might use. One that matches is read again, live,
+// before it counts: removing or changing a grant takes effect with the next request,
+// whatever the index still holds.
 package grant
 
 import (
@@ -17,7 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Grant is one AccessGrant that was understood and accepted. It must not be changed once it is in use.
+// Grant is one AccessGrant that was understood and accepted. It must not be
+// changed once it is in use.
 type Grant struct {
 	Namespace, Name string
 	UID             types.UID
@@ -33,7 +34,8 @@ type Grant struct {
 	Expires time.Time
 }
 
-// Rule lists what may be done to what: every verb, group and resource by its name, "*" means nothing.
+// Rule lists what may be done to what: every verb, group and resource by its
+// name, "*" means nothing.
 type Rule struct {
 	APIGroups, Resources, Verbs []string
 	// ResourceNames limits the rule to these objects; empty for all.

@@ -133,7 +133,8 @@ func TestTheZeroGrantAllowsNothing(t *testing.T) {
 	}
 }
 
-// TestAnotherGrantOfTheName: an update that names another tenant leaves nothing behind for the first.
+// TestAnotherGrantOfTheName: an update that names another tenant leaves
+// nothing behind for the first.
 func TestAnotherGrantOfTheName(t *testing.T) {
 	g := grants(pods(t), func() (*grant.Grant, error) { return pods(t), nil })
 	other := pods(t)
@@ -217,7 +218,8 @@ func TestWhatIsNeverGranted(t *testing.T) {
 	}
 }
 
-// TestWhoAndWhat: a group is enough, names limit, and of several grants each counts and goes by itself.
+// TestWhoAndWhat: a group is enough, names limit, and of several grants each
+// counts and goes by itself.
 func TestWhoAndWhat(t *testing.T) {
 	index, live := grant.NewIndex(), map[string]*grant.Grant{}
 	used, reads := "", 0
@@ -288,7 +290,8 @@ func BenchmarkGrants(b *testing.B) {
 	}
 }
 
-// TestLineage: a grant counts for those whose names its owner and its grantee had when it was made, and while neither ends.
+// TestLineage: a grant counts for those whose names its owner and its grantee had when it was
+// made, and while neither ends.
 func TestLineage(t *testing.T) {
 	before := []tenant.Retired{{UID: "old"}}
 	for name, c := range map[string]struct {

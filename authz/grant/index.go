@@ -16,8 +16,8 @@ import (
 // liveTimeout bounds the read of a grant that matches; the request waits for it.
 const liveTimeout = 2 * time.Second
 
-// Index finds grants by who may use them where. The zero value is not usable; see [NewIndex]. Safe for
-// concurrent use.
+// Index finds grants by who may use them where. The zero value is not usable; see [NewIndex].
+// Safe for concurrent use.
 type Index struct {
 	mu     sync.RWMutex
 	grants map[key][]*Grant
@@ -76,11 +76,11 @@ func (x *Index) of(id tenant.ID, namespace string) []*Grant {
 // Grants decide by an index. All fields are required but Lineage and Used.
 type Grants struct {
 	Index *Index
-	// Live reads a grant as it is now, on behalf of the tenant whose caller would use it. An error, or nil for one
-	// that does not count any more, denies.
+	// Live reads a grant as it is now, on behalf of the tenant whose caller would use it. An error, or
+	// nil for one that does not count any more, denies.
 	Live func(ctx context.Context, by tenant.ID, namespace, name string) (*Grant, error)
-	// Lineage tells who has the names of tenants, and who had them before. It MUST be quick and safe for concurrent use. Nil
-	// takes names for enough.
+	// Lineage tells who has the names of tenants, and who had them before. It MUST be quick and safe
+	// for concurrent use. Nil takes names for enough.
 	Lineage func(tenant.ID) tenant.Lineage
 	// Now is the clock.
 	Now func() time.Time
@@ -88,9 +88,9 @@ type Grants struct {
 	Used func(*Grant)
 }
 
-// Allows reports whether a grant allows a crossing: of an object in a namespace, by another tenant's
-// caller; and until when, zero for no end. Impersonation is never granted, nor anything about Namespaces
-// themselves.
+// Allows reports whether a grant allows a crossing: of an object in a namespace, by another
+// tenant's caller; and until when, zero for no end. Impersonation is never granted, nor anything
+// about Namespaces themselves.
 func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, until time.Time) {
 	namespace := c.GetNamespace()
 	if !c.IsResourceRequest() || namespace == "" || c.Caller.IsSystem() || c.Space.All || c.Space.ID.IsZero() {
@@ -112,7 +112,8 @@ func (g *Grants) Allows(ctx context.Context, c *authz.Crossing) (allowed bool, u
 	return false, time.Time{}
 }
 
-// isCurrent reports whether a grant is of and for those who have the tenants' names now, and neither of them is about to end.
+// isCurrent reports whether a grant is of and for those who have the tenants' names now, and
+// neither of them is about to end.
 func (g *Grants) isCurrent(one *Grant) bool {
 	if g.Lineage == nil {
 		return true
@@ -121,7 +122,8 @@ func (g *Grants) isCurrent(one *Grant) bool {
 	return !owner.IsOver() && grantee.Holds(one.Grantee)
 }
 
-// stillAllows reads the grant again: what it says now counts. It returns nil where that allows nothing.
+// stillAllows reads the grant again: what it says now counts. It returns nil
+// where that allows nothing.
 func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Crossing) *Grant {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), liveTimeout)
 	defer cancel()

@@ -20,7 +20,8 @@ import (
 // attributes hides that a request is upstream's own record, as a wrapper does.
 type attributes struct{ authorizer.Attributes }
 
-// TestRules: which requests a rule allows. A request is "verb resource[/subresource][.group] [name]", or "verb /path".
+// TestRules: which requests a rule allows. A request is "verb resource[/subresource][.group]
+// [name]", or "verb /path".
 func TestRules(t *testing.T) {
 	type rule = rbacv1.PolicyRule
 	for _, c := range []struct {
@@ -137,7 +138,8 @@ func roleInN(verbs ...string) *rbacv1.Role {
 	return &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "r", Namespace: "n"}, Rules: role("r", verbs...).Rules}
 }
 
-// TestBindings: whom a binding is about, where, and what it says of that; a role that is not there allows nothing, and the reason says so.
+// TestBindings: whom a binding is about, where, and what it says of that; a role that is not there
+// allows nothing, and the reason says so.
 func TestBindings(t *testing.T) {
 	named := func(kind, namespace, name string) rbacv1.Subject {
 		return rbacv1.Subject{Kind: kind, Namespace: namespace, Name: name}
@@ -228,7 +230,8 @@ func TestBindings(t *testing.T) {
 	}
 }
 
-// allowed returns in which of the namespaces n and m, and in none, somebody gets pods, and the first reason.
+// allowed returns in which of the namespaces n and m, and in none, somebody gets
+// pods, and the first reason.
 func allowed(t *testing.T, name string, e *rbac.Evaluator, by user.Info) (in, reason string) {
 	t.Helper()
 	var all []string
@@ -267,7 +270,8 @@ func following(t *testing.T, client kubernetes.Interface) *rbac.Index {
 	return x
 }
 
-// TestWhatComesAndGoes: the index follows changes of each kind; a role counts again for its bindings when it comes back.
+// TestWhatComesAndGoes: the index follows changes of each kind; a role counts again for its
+// bindings when it comes back.
 func TestWhatComesAndGoes(t *testing.T) {
 	ctx, client := t.Context(), fake.NewClientset(role("c", "get"), roleInN("list"), binding("b", "c", "alice"))
 	x := following(t, client)
@@ -339,7 +343,8 @@ func TestWhatComesAndGoes(t *testing.T) {
 	}
 }
 
-// TestBeforeTheStart: where limited bindings are denied, everything is until all bindings are known.
+// TestBeforeTheStart: where limited bindings are denied, everything is
+// until all bindings are known.
 func TestBeforeTheStart(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("r", "get"))

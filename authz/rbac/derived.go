@@ -10,8 +10,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// Derived is a ClusterRole that callers of one tenant have in the whole cluster without a binding. Nothing is
-// stored, so a server without kubetenant gives the role to no caller.
+// Derived is a ClusterRole that callers of one tenant have in the whole cluster without a binding.
+// Nothing is stored, so a server without kubetenant gives the role to no caller.
 type Derived struct {
 	// Source names the object or the fact that gives the role, such as `Tenant "acme"`.
 	Source string
@@ -29,7 +29,8 @@ func (d *Derived) includes(r *request) bool {
 	return ok || d.EveryCaller
 }
 
-// subject returns the subject that the caller of a request is. ok is false if the caller is none of them.
+// subject returns the subject that the caller of a request is. ok is false if
+// the caller is none of them.
 func (d *Derived) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	for i := range d.Subjects {
 		if key, valid := keyOf(&d.Subjects[i], ""); valid && r.has(key) {
@@ -39,7 +40,8 @@ func (d *Derived) subject(r *request) (s *rbacv1.Subject, ok bool) {
 	return nil, false
 }
 
-// derived returns the roles that u has without a binding. A caller whose tenant is unknown has none.
+// derived returns the roles that u has without a binding. A caller whose
+// tenant is unknown has none.
 func (e *Evaluator) derived(ctx context.Context, u user.Info) []Derived {
 	if e.Derive == nil {
 		return nil

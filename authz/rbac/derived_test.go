@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// derivedOptions derives the ClusterRole of a name for callers of tenant a. The tenant of a caller is the value of the
-// tenant extra.
+// derivedOptions derives the ClusterRole of a name for callers of tenant a. The tenant of a caller
+// is the value of the tenant extra.
 func derivedOptions(role string, subjects ...rbacv1.Subject) rbac.Options {
 	return rbac.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -42,7 +42,8 @@ func callerOf(id, name string, groups ...string) *user.DefaultInfo {
 	return u
 }
 
-// TestDerived: a derived role allows requests of the tenant's callers that it names, and appears in rules reviews.
+// TestDerived: a derived role allows requests of the tenant's callers that it names, and
+// appears in rules reviews.
 func TestDerived(t *testing.T) {
 	user, group, account := rbacv1.UserKind, rbacv1.GroupKind, rbacv1.ServiceAccountKind
 	subjects := []rbacv1.Subject{
@@ -103,8 +104,8 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// TestDerivedRoleIsLive: the current ClusterRole decides. A missing role allows nothing. A Role of that name does not
-// replace it.
+// TestDerivedRoleIsLive: the current ClusterRole decides. A missing role allows nothing. A Role of
+// that name does not replace it.
 func TestDerivedRoleIsLive(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, derivedOptions("reader", rbacv1.Subject{Kind: rbacv1.UserKind, Name: "peter"}))
@@ -129,8 +130,8 @@ func TestDerivedRoleIsLive(t *testing.T) {
 	}
 }
 
-// TestDerivedWithoutATenant: every caller of the tenant is included only if EveryCaller is set. A failed lookup of the
-// tenant gives no role.
+// TestDerivedWithoutATenant: every caller of the tenant is included only if EveryCaller is set. A
+// failed lookup of the tenant gives no role.
 func TestDerivedWithoutATenant(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

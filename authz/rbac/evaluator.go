@@ -24,23 +24,25 @@ const (
 	ReasonNotSynced = "tenant scope: the bindings are not known yet"
 )
 
-// Options supplies the facts with which the limits of bindings are compared. Subject and Space are required. They are
-// called for limited bindings and, if Derive is set, for callers whom no binding allows the request.
+// Options supplies the facts with which the limits of bindings are compared. Subject and Space are
+// required. They are called for limited bindings and, if Derive is set, for callers whom no
+// binding allows the request.
 type Options struct {
 	// Subject returns the tenant of a user. An error: it is not known, no limited binding holds.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
 	// Space returns in which tenant's space a request is, the zero ID for one that is in no single
 	// tenant's. An error: it is not known, no limited binding holds.
 	Space func(context.Context, authorizer.Attributes) (tenant.ID, error)
-	// Derive returns the roles that callers of a tenant have without a binding. It is never called for the system
-	// tenant. If nil, there are no such roles. Callers MUST set it only if the boundary is enforced: a derived role
-	// applies in the whole cluster, and the boundary confines it to the tenant's namespaces.
+	// Derive returns the roles that callers of a tenant have without a binding. It is never called
+	// for the system tenant. If nil, there are no such roles. Callers MUST set it only if the
+	// boundary is enforced: a derived role applies in the whole cluster, and the boundary confines it
+	// to the tenant's namespaces.
 	Derive func(tenant.ID) []Derived
-	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that asks
-	// an evaluator next which does not know limits.
+	// DenyLimited denies what only bindings would allow whose limits do not hold, for a server that
+	// asks an evaluator next which does not know limits.
 	DenyLimited bool
-	// Synced reports whether the index holds all bindings. Before it does, DenyLimited denies everything.
-	// Nil: it does.
+	// Synced reports whether the index holds all bindings. Before it does, DenyLimited denies
+	// everything. Nil: it does.
 	Synced func() bool
 	// Now is the clock; nil means [time.Now].
 	Now func() time.Time
@@ -53,8 +55,8 @@ func (o *Options) now() time.Time {
 	return o.Now()
 }
 
-// Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows or
-// has no opinion, and denies only where its options say so. Safe for concurrent use.
+// Evaluator is an [authorizer.Authorizer] and [authorizer.RuleResolver] over an [Index]. It allows
+// or has no opinion, and denies only where its options say so. Safe for concurrent use.
 type Evaluator struct {
 	index *Index
 	Options
@@ -215,7 +217,8 @@ func (x *Index) applying(r *request) []*binding {
 	return all
 }
 
-// unresolved returns why the roles of applying bindings are not known, as upstream's listers say it.
+// unresolved returns why the roles of applying bindings are not known, as
+// upstream's listers say it.
 func (x *Index) unresolved(r *request) []error {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
@@ -239,8 +242,9 @@ func (b *binding) unresolved() error {
 	}
 }
 
-// RulesFor implements [authorizer.RuleResolver]. The rules of bindings that are limited to spaces are left out, since a
-// rule cannot say where it holds: the list is incomplete then. Those of ended ones are as if they were not there.
+// RulesFor implements [authorizer.RuleResolver]. The rules of bindings that are limited to spaces
+// are left out, since a rule cannot say where it holds: the list is incomplete then. Those of ended
+// ones are as if they were not there.
 func (e *Evaluator) RulesFor(
 	ctx context.Context, u user.Info, namespace string,
 ) ([]authorizer.ResourceRuleInfo, []authorizer.NonResourceRuleInfo, bool, error) {

@@ -32,8 +32,8 @@ func temporary(t *testing.T, until string) *rbac.Index {
 	return x
 }
 
-// TestBindingsEnd: a binding counts until its time and not from then on, also where it is listed, and one whose time is not
-// understood never does.
+// TestBindingsEnd: a binding counts until its time and not from then on, also where it is listed,
+// and one whose time is not understood never does.
 func TestBindingsEnd(t *testing.T) {
 	for until, counts := range map[string]map[time.Duration]bool{
 		ends.Format(time.RFC3339): {
@@ -66,8 +66,9 @@ func TestBindingsEnd(t *testing.T) {
 	}
 }
 
-// TestEndedIsDenied: where another evaluator is asked next, which does not know when bindings end, what only an ended one would
-// allow is denied, with the reason; one that is limited to another space is why before one that ended.
+// TestEndedIsDenied: where another evaluator is asked next, which does not know when bindings end,
+// what only an ended one would allow is denied, with the reason; one that is limited to another
+// space is why before one that ended.
 func TestEndedIsDenied(t *testing.T) {
 	x := temporary(t, ends.Format(time.RFC3339))
 	now := ends

@@ -7,8 +7,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Follow keeps the index as the informers are. The function that it returns reports whether all that
-// was there at the start is known.
+// Follow keeps the index as the informers are. The function that it returns reports whether all
+// that was there at the start is known.
 func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, err error) {
 	var registered []cache.ResourceEventHandlerRegistration
 	for _, informer := range []cache.SharedIndexInformer{
@@ -35,8 +35,8 @@ func (x *Index) Follow(informers rbacinformers.Interface) (synced func() bool, e
 	}, nil
 }
 
-// Set puts a role or a binding in place of the one of its name. Anything else is passed over. The object
-// MUST not be changed afterwards.
+// Set puts a role or a binding in place of the one of its name. Anything else is passed over. The
+// object MUST not be changed afterwards.
 func (x *Index) Set(obj any) {
 	switch o := obj.(type) {
 	case *rbacv1.ClusterRole:

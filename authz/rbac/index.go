@@ -39,8 +39,8 @@ type subjectKey struct {
 	isGroup         bool // a user otherwise; a service account is the user that it authenticates as
 }
 
-// binding is a ClusterRoleBinding or a RoleBinding: one of the two is set. It never changes, but for
-// the content of its role.
+// binding is a ClusterRoleBinding or a RoleBinding: one of the two is set. It never changes, but
+// for the content of its role.
 type binding struct {
 	cluster    *rbacv1.ClusterRoleBinding
 	namespaced *rbacv1.RoleBinding
@@ -69,7 +69,8 @@ func (b *binding) roleRef() *rbacv1.RoleRef {
 	return &b.cluster.RoleRef
 }
 
-// keyOf returns where a subject of a binding in namespace is found; false for one that matches nobody.
+// keyOf returns where a subject of a binding in namespace is found; false for
+// one that matches nobody.
 func keyOf(s *rbacv1.Subject, namespace string) (subjectKey, bool) {
 	switch s.Kind {
 	case rbacv1.UserKind:

@@ -24,8 +24,9 @@ type limits struct {
 	until    time.Time // zero for no end
 }
 
-// limitsOf reads the annotations of a binding. Nil: there are none, and the rules hold everywhere and for good. One that
-// cannot be understood leaves no space. Spaces are for ClusterRoleBindings: another is in a space already.
+// limitsOf reads the annotations of a binding. Nil: there are none, and the rules hold everywhere
+// and for good. One that cannot be understood leaves no space. Spaces are for ClusterRoleBindings:
+// another is in a space already.
 func limitsOf(b metav1.Object) *limits {
 	annotations := b.GetAnnotations()
 	end, ends := annotations[tenant.ExpiresAnnotation]
@@ -71,8 +72,8 @@ func Ended(b metav1.Object, now time.Time) bool {
 	return l != nil && l.ended(now)
 }
 
-// Holds reports whether the annotations of a binding let its rules hold for a caller of a tenant in the space of one, at a
-// time. The zero ID is a space that is no single tenant's.
+// Holds reports whether the annotations of a binding let its rules hold for a caller of a tenant in
+// the space of one, at a time. The zero ID is a space that is no single tenant's.
 func Holds(b metav1.Object, caller, space tenant.ID, now time.Time) bool {
 	l := limitsOf(b)
 	return l == nil ||

@@ -58,8 +58,8 @@ func allows(t *testing.T, e *rbac.Evaluator, a authorizer.Attributes) bool {
 	return d == authorizer.DecisionAllow
 }
 
-// TestABindingIsNeverAbsent: while a binding is updated over and over, among others that come and go, no
-// decision misses what it says throughout, nor sees a part of a change.
+// TestABindingIsNeverAbsent: while a binding is updated over and over, among others that come and
+// go, no decision misses what it says throughout, nor sees a part of a change.
 func TestABindingIsNeverAbsent(t *testing.T) {
 	x := rbac.NewIndex()
 	e := rbac.New(x, rbac.Options{})
@@ -104,8 +104,8 @@ func TestABindingIsNeverAbsent(t *testing.T) {
 	}
 }
 
-// TestScope: the annotation limits a binding's rules to some spaces; what is not understood, or cannot be
-// looked up, leaves none.
+// TestScope: the annotation limits a binding's rules to some spaces; what is not understood, or
+// cannot be looked up, leaves none.
 func TestScope(t *testing.T) {
 	errAway := errors.New("away")
 	spaces := map[string]string{"a--web": "a", "b--web": "b", "kube-system": "system"}
@@ -238,8 +238,8 @@ func TestRulesFor(t *testing.T) {
 	}
 }
 
-// TestDenyLimited: where another evaluator is asked next, which does not know limits, what only a limited
-// binding would allow is denied, and nothing else is.
+// TestDenyLimited: where another evaluator is asked next, which does not know limits, what only a
+// limited binding would allow is denied, and nothing else is.
 func TestDenyLimited(t *testing.T) {
 	x := rbac.NewIndex()
 	x.Set(role("reader", "get"))

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// A mask says in 64 bits which verbs (16), API groups (16) and resources (32) there are, each by its
-// hash. What a rule can match has its bits among the rule's: where it has not, nothing else of the rule
-// needs to be looked at.
+// A mask says in 64 bits which verbs (16), API groups (16) and resources (32) there are, each by
+// its hash. What a rule can match has its bits among the rule's: where it has not, nothing else of
+// the rule needs to be looked at.
 type mask uint64
 
 const (
@@ -97,8 +97,8 @@ func Allows(rules []rbacv1.PolicyRule, a authorizer.Attributes) bool {
 	})
 }
 
-// allows reports whether a rule allows the request (RuleAllows of upstream's package). The role must exist. It is inlined: most of a
-// group's bindings are told by the mask alone.
+// allows reports whether a rule allows the request (RuleAllows of upstream's package). The role
+// must exist. It is inlined: most of a group's bindings are told by the mask alone.
 func (c *content) allows(r *request) bool {
 	return (!r.isResource || c.mask&r.mask == r.mask) && c.ruleAllows(r)
 }

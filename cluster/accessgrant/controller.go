@@ -1,5 +1,5 @@
-// Package accessgrant follows the AccessGrants of a cluster for the boundary, and keeps their status: whether the
-// grantor may still do itself what it grants.
+// Package accessgrant follows the AccessGrants of a cluster for the boundary, and keeps their
+// status: whether the grantor may still do itself what it grants.
 package accessgrant
 
 import (
@@ -47,8 +47,8 @@ type Controller struct {
 	doubted map[cache.ObjectName]time.Time // since when a grantor seems not to be allowed any more
 }
 
-// New returns a controller that knows nothing before [Controller.Run] or [Controller.Sync]. lineage tells who has the names of
-// tenants, see [grant.Grants]. A nil now is time.Now.
+// New returns a controller that knows nothing before [Controller.Run] or [Controller.Sync]. lineage
+// tells who has the names of tenants, see [grant.Grants]. A nil now is time.Now.
 func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time) *Controller {
 	if now == nil {
 		now = time.Now
@@ -82,9 +82,9 @@ func (g *Controller) Grants() *grant.Grants {
 	}
 }
 
-// Run follows the grants, and writes their status, until ctx ends. may says what grantors may do themselves.
-// changed is told of the namespace of each grant that allows something else than before, or nothing any more.
-// Once per Controller.
+// Run follows the grants, and writes their status, until ctx ends. may says what grantors may do
+// themselves. changed is told of the namespace of each grant that allows something else than
+// before, or nothing any more. Once per Controller.
 func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()

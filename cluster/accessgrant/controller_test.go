@@ -81,7 +81,8 @@ func crossing(t testing.TB) *authz.Crossing {
 	}
 }
 
-// TestWhatCounts: a grant that was not refused (admission has looked at it before it was stored) and that somebody of the namespace's owner, or of the system, has made, and no other.
+// TestWhatCounts: a grant that was not refused (admission has looked at it before it was stored)
+// and that somebody of the namespace's owner, or of the system, has made, and no other.
 func TestWhatCounts(t *testing.T) {
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
@@ -237,7 +238,8 @@ func (r *running) told() []string {
 	return slices.Clone(r.changes)
 }
 
-// TestAcceptance: a grant counts when its grantor was seen to be allowed what it gives, as its grantor.
+// TestAcceptance: a grant counts when its grantor was seen to be allowed what
+// it gives, as its grantor.
 func TestAcceptance(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := granted()
@@ -253,8 +255,8 @@ func TestAcceptance(t *testing.T) {
 	})
 }
 
-// TestAGrantorWithoutRights: what a grantor may not do it cannot give, nor any longer what it might; but a server that does
-// not know, or has not heard of a binding yet, takes nothing away.
+// TestAGrantorWithoutRights: what a grantor may not do it cannot give, nor any longer what it
+// might; but a server that does not know, or has not heard of a binding yet, takes nothing away.
 func TestAGrantorWithoutRights(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := run(t, clientOf(t, granted()))

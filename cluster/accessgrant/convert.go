@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// grantOf returns what a grant says, or nil for one that does not count: that nobody recorded, or that
-// is not accepted or being deleted.
+// grantOf returns what a grant says, or nil for one that does not count: that nobody recorded, or
+// that is not accepted or being deleted.
 func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 	g, err := v1alpha1.AccessGrantOf(u)
 	if err != nil || g.Spec.Grantor == nil || !g.Accepted() || g.DeletionTimestamp != nil {

@@ -17,22 +17,24 @@ import (
 )
 
 const (
-	// readsPerSecond and readBurst bound the live reads for each tenant that uses grants. However many requests
-	// use one grant, they share its reads.
+	// readsPerSecond and readBurst bound the live reads for each tenant that uses grants. However many
+	// requests use one grant, they share its reads.
 	readsPerSecond = 50
 	readBurst      = 100
 	// readWithin bounds one read with the wait for it.
 	readWithin = 2 * time.Second
 )
 
-// reads reads grants live: of each, once at a time for all who wait. A read that began before a request did is not
-// for that request, which may come after the grant was taken back. Safe for concurrent use.
+// reads reads grants live: of each, once at a time for all who wait. A read that began
+// before a request did is not for that request, which may come after the grant was taken
+// back. Safe for concurrent use.
 type reads struct {
 	read    func(context.Context, cache.ObjectName) (*grant.Grant, error)
 	budgets *budget.Budgets // by tenant
 
 	mu sync.Mutex
-	// last are the newest reads of each grant by a tenant, and waiting those of them that have not begun.
+	// last are the newest reads of each grant by a tenant, and waiting those of
+	// them that have not begun.
 	last, waiting map[use]*shared
 }
 

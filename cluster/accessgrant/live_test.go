@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestFlood: 900 at once use one grant. Few reads answer them all, no tenant's flood takes another's reads, and nobody
-// is answered by a read that began before he asked.
+// TestFlood: 900 at once use one grant. Few reads answer them all, no tenant's flood takes
+// another's reads, and nobody is answered by a read that began before he asked.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var version, began atomic.Int64

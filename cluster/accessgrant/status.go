@@ -74,8 +74,8 @@ func (g *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 	return err
 }
 
-// errDoubted says that a grant is to be looked at again before its grantor is believed to have lost its
-// rights.
+// errDoubted says that a grant is to be looked at again before its grantor is believed
+// to have lost its rights.
 var errDoubted = errors.New("to be looked at again")
 
 // doubts reports whether a grantor has not been seen to be denied for long enough.
@@ -111,8 +111,8 @@ func (g *Controller) takeUse(name cache.ObjectName) time.Time {
 	return at
 }
 
-// accepted says whether the grantor may still do itself what it grants. The error says that it cannot be
-// told now.
+// accepted says whether the grantor may still do itself what it grants. The error says
+// that it cannot be told now.
 func (*Controller) accepted(
 	ctx context.Context, may authorizer.Authorizer, u *unstructured.Unstructured,
 ) (metav1.Condition, error) {

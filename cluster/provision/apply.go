@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTaken says that somebody made an object of a name that is ours before there was who refuses it.
+// errTaken says that somebody made an object of a name that is ours before
+// there was who refuses it.
 var errTaken = errors.New("an object of that name is there that is not the Tenant's: delete it")
 
 // bindingsThere returns the managed bindings of a namespace, by their names.
@@ -35,7 +36,8 @@ func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[strin
 	return is, nil
 }
 
-// apply brings the managed bindings of a namespace in line with what is there, first those that take something away.
+// apply brings the managed bindings of a namespace in line with what is there, first those
+// that take something away.
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
 ) (err error) {
@@ -98,7 +100,8 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
 }
 
-// labelsManager is the field manager of the labels that a Tenant gives to Namespaces: what it does not apply any more goes.
+// labelsManager is the field manager of the labels that a Tenant gives to Namespaces: what it does
+// not apply any more goes.
 const labelsManager = "kubetenant-labels"
 
 // label brings the labels of a namespace in line, of the one that was looked at: by its UID.
@@ -131,7 +134,8 @@ func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, e
 	}), nil
 }
 
-// mark says on a namespace that it is prepared, if it is the one that was: by its UID. It is not held any more then.
+// mark says on a namespace that it is prepared, if it is the one that was: by its UID. It
+// is not held any more then.
 func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, hash string) error {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	if ns.Annotations[tenant.PreparedAnnotation] == hash && !held {

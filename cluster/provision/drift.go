@@ -19,8 +19,8 @@ import (
 // driftPage is how many objects are read at once.
 const driftPage = 500
 
-// lookForDrift has those looked at in whose namespaces, or for whom, something that was given is another, or not there. It reads all
-// that is managed, page by page.
+// lookForDrift has those looked at in whose namespaces, or for whom, something that was given is
+// another, or not there. It reads all that is managed, page by page.
 func (e *Engine) lookForDrift(ctx context.Context) {
 	gives := map[tenant.ID]*given{}
 	of := func(id tenant.ID) *given {
@@ -90,8 +90,9 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 	}
 }
 
-// hasNoTenant reports whether a namespace exists and no tenant owns it. A binding that a Tenant gave there remains from a
-// former tenant: a leader that had not seen the release of the namespace may have created it.
+// hasNoTenant reports whether a namespace exists and no tenant owns it. A binding that a Tenant
+// gave there remains from a former tenant: a leader that had not seen the release of the
+// namespace may have created it.
 func (e *Engine) hasNoTenant(namespace string) bool {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
@@ -107,7 +108,8 @@ func (e *Engine) notLooked(ctx context.Context, err error) {
 	}
 }
 
-// lookForQuotas has those tenants looked at of which a quota that was given is another, or not there.
+// lookForQuotas has those tenants looked at of which a quota that was given
+// is another, or not there.
 func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, given map[tenant.ID]*given) {
 	right := map[string]corev1.ResourceList{} // by tenant
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}

@@ -30,15 +30,16 @@ type given struct {
 	labels    map[string]string    // of the Namespace itself
 	quota     corev1.ResourceList  // of them all
 	templates []template
-	// uid and generation are of the Tenant that says so, empty where there is none: what templates gave stays then, so that nobody who has a
-	// Tenant no more is open to others.
+	// uid and generation are of the Tenant that says so, empty where there is none: what templates
+	// gave stays then, so that nobody who has a Tenant no more is open to others.
 	uid        types.UID
 	generation int64
 	refused    error // why some subjects are left out
 }
 
-// given returns what a Tenant gives, and its tenant's members get, nil for none. Subjects of reserved names, of other tenants and of
-// others' namespaces get nothing, whoever wrote them; what a configuration adds to these admission alone knows.
+// given returns what a Tenant gives, and its tenant's members get, nil for none. Subjects of
+// reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them; what
+// a configuration adds to these admission alone knows.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
 	out := &given{quota: t.Spec.Hard(), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
@@ -102,7 +103,8 @@ const (
 	membersPath = "TenantMembers: "
 )
 
-// SpreadOf returns what the spec of a Tenant gives in each namespace, as the admission plugin holds it.
+// SpreadOf returns what the spec of a Tenant gives in each namespace, as the
+// admission plugin holds it.
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	out := &rolebinding.Spread{Tenant: id, Templates: spec.Namespaces.Templates}
 	if len(spec.Admins) > 0 {
@@ -121,7 +123,8 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	return out
 }
 
-// MembersSpreadOf returns what the spec of TenantMembers gives in each namespace, as the admission plugin holds it.
+// MembersSpreadOf returns what the spec of TenantMembers gives in each namespace, as the
+// admission plugin holds it.
 func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Spread {
 	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings)}
 }
@@ -198,8 +201,8 @@ func isSame(is, want *rbacv1.RoleBinding) bool {
 		slices.Equal(is.Subjects, want.Subjects)
 }
 
-// hasMetadata reports whether metadata is as it should be: but for labels and annotations of others, which webhooks put on whatever
-// is written, and for what the server itself records.
+// hasMetadata reports whether metadata is as it should be: but for labels and annotations of
+// others, which webhooks put on whatever is written, and for what the server itself records.
 func hasMetadata(is, want *metav1.ObjectMeta) bool {
 	for key, value := range is.Annotations {
 		if isOurs(key) && key != tenant.CreatorAnnotation && key != tenant.OnBehalfOfAnnotation &&

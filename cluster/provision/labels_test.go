@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestLabels: namespaces have the labels that the Tenant says, whoever writes others, until it does not say them any more; those of
-// others stay.
+// TestLabels: namespaces have the labels that the Tenant says, whoever writes others, until it does
+// not say them any more; those of others stay.
 func TestLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -34,8 +34,9 @@ func (w *world) members(spec string) {
 	w.must(err)
 }
 
-// TestMembers: to whom a tenant gives a role that its Tenant lets it give has that in each namespace, and no other role; who is taken out
-// loses it, after a time without a leader too, and with the right to give it all do.
+// TestMembers: to whom a tenant gives a role that its Tenant lets it give has that in each
+// namespace, and no other role; who is taken out loses it, after a time without a leader too, and
+// with the right to give it all do.
 func TestMembers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

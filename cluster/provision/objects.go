@@ -26,7 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTemplate says that what is wrong is a template: another try does no better before that is another.
+// errTemplate says that what is wrong is a template: another try does no
+// better before that is another.
 var errTemplate = errors.New("spec.namespaces.templates")
 
 // template is a NamespaceTemplate that a Tenant names.
@@ -36,7 +37,8 @@ type template struct {
 	digest string
 }
 
-// templatesOf returns the templates that a Tenant names, the older before the younger; false where they are not known.
+// templatesOf returns the templates that a Tenant names, the older before the younger; false
+// where they are not known.
 func (e *Engine) templatesOf(names []string) (out []template, known bool) {
 	for _, name := range names {
 		is, known := e.Tenants.Template(name)
@@ -124,8 +126,9 @@ func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace, template s
 	return u
 }
 
-// isGiven reports whether an object is as it was written: nobody else has written it, and what it was written as is what it should be.
-// What the server puts in by default is not compared so, which differs from release to release.
+// isGiven reports whether an object is as it was written: nobody else has written it, and what it
+// was written as is what it should be. What the server puts in by default is not compared so, which
+// differs from release to release.
 func isGiven(is, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
@@ -148,7 +151,8 @@ func content(u *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// holds reports whether all of what is wanted is there: the server adds what it puts in by default, and writes quantities in its own way.
+// holds reports whether all of what is wanted is there: the server adds what it puts in by default,
+// and writes quantities in its own way.
 func holds(is, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:
@@ -179,7 +183,8 @@ func isQuantity(is, want any) bool {
 	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
 
-// withObjects ends the hash of a namespace that has objects of templates: where it does not stand there are none to look for.
+// withObjects ends the hash of a namespace that has objects of templates: where it does not stand
+// there are none to look for.
 const withObjects = "+"
 
 // hasObjects reports whether a namespace says that templates have given something in it.
@@ -187,8 +192,8 @@ func hasObjects(ns *corev1.Namespace) bool {
 	return strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects)
 }
 
-// objectsThere returns what templates have given in a namespace, of each kind at once: each such list waits for the watch cache of its kind
-// (KEP-2340).
+// objectsThere returns what templates have given in a namespace, of each kind at once: each such
+// list waits for the watch cache of its kind (KEP-2340).
 func (e *Engine) objectsThere(
 	ctx context.Context, ns *corev1.Namespace,
 ) (map[object]*unstructured.Unstructured, error) {
@@ -242,7 +247,8 @@ func (e *Engine) applyObjects(
 	return failed
 }
 
-// triesOfForbidden is how often in a row what somebody refuses is tried, before it is left to the look for what has drifted.
+// triesOfForbidden is how often in a row what somebody refuses is tried, before it is left to the
+// look for what has drifted.
 const triesOfForbidden = 8
 
 // hasTried reports whether a namespace was tried often.
@@ -286,7 +292,8 @@ func (e *Engine) putObject(ctx context.Context, key object, is, want *unstructur
 	return e.updateObject(ctx, key, there, want)
 }
 
-// updateObject brings an object that is ours in line. One that cannot be changed is deleted and made anew, if the server would take the new one.
+// updateObject brings an object that is ours in line. One that cannot be changed is deleted and
+// made anew, if the server would take the new one.
 func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
 	if isGiven(is, want) {
 		return nil
@@ -324,7 +331,8 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 // objectsPage is how many objects of templates, which may be large, are read at once.
 const objectsPage = 50
 
-// lookForObjects has namespaces looked at in which what templates give is another, or not there, or there and not given.
+// lookForObjects has namespaces looked at in which what templates give is another, or not
+// there, or there and not given.
 func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
 	right := map[string]int{} // how many of a namespace's are as they should be
 	wrong := map[string]bool{}
@@ -372,7 +380,8 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 	}
 }
 
-// objectsIn returns what templates give in a namespace, nil where that is not known, or it is no tenant's or about to go.
+// objectsIn returns what templates give in a namespace, nil where that is not known, or it is no
+// tenant's or about to go.
 func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *objects {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {

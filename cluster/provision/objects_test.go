@@ -96,8 +96,9 @@ func (w *world) reads(what, want string) {
 	}
 }
 
-// TestTemplates: what a template says is in each namespace, those that come later too; what it does not say any more goes, and with it
-// all when the Tenant does not name it. It stays when the Tenant goes: what keeps others out is not taken from who runs on.
+// TestTemplates: what a template says is in each namespace, those that come later too; what it does
+// not say any more goes, and with it all when the Tenant does not name it. It stays when the Tenant
+// goes: what keeps others out is not taken from who runs on.
 func TestTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -139,7 +140,8 @@ func TestTemplates(t *testing.T) {
 	})
 }
 
-// TestTemplatesThatAreMissing: no namespace is said to be prepared, Pods wait, all else is given, and what was made of one stays.
+// TestTemplatesThatAreMissing: no namespace is said to be prepared, Pods wait, all else is given,
+// and what was made of one stays.
 func TestTemplatesThatAreMissing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -174,7 +176,8 @@ func TestTemplatesThatAreMissing(t *testing.T) {
 	})
 }
 
-// TestTemplatesThatAreWrong: of two that give the same the older wins; what somebody made before stays; what cannot be made is said.
+// TestTemplatesThatAreWrong: of two that give the same the older wins; what somebody made before
+// stays; what cannot be made is said.
 func TestTemplatesThatAreWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -205,7 +208,8 @@ func TestTemplatesThatAreWrong(t *testing.T) {
 	})
 }
 
-// TestTemplateDrift: what is changed or deleted past admission comes back, and what was put there goes.
+// TestTemplateDrift: what is changed or deleted past admission comes back, and
+// what was put there goes.
 func TestTemplateDrift(t *testing.T) {
 	for name, change := range map[string]func(w *world, u *unstructured.Unstructured) *unstructured.Unstructured{
 		"deleted": func(*world, *unstructured.Unstructured) *unstructured.Unstructured { return nil },
@@ -276,7 +280,8 @@ func TestTemplateDrift(t *testing.T) {
 	}
 }
 
-// TestTemplateImmutable: what cannot be changed is made anew, but not in place of it what the server would not take.
+// TestTemplateImmutable: what cannot be changed is made anew, but not in place of it what
+// the server would not take.
 func TestTemplateImmutable(t *testing.T) {
 	for name, taken := range map[string]bool{"immutable": true, "no object": false} {
 		t.Run(name, func(t *testing.T) {
@@ -308,7 +313,8 @@ func TestTemplateImmutable(t *testing.T) {
 	}
 }
 
-// TestTemplateForbidden: what somebody refuses is tried for a while, and then with what has drifted: all tenants share what may be written.
+// TestTemplateForbidden: what somebody refuses is tried for a while, and then with what has
+// drifted: all tenants share what may be written.
 func TestTemplateForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -335,7 +341,8 @@ func TestTemplateForbidden(t *testing.T) {
 	})
 }
 
-// TestTemplateFails: what is refused is tried again, and no namespace is said to be prepared before all is there.
+// TestTemplateFails: what is refused is tried again, and no namespace is said to be
+// prepared before all is there.
 func TestTemplateFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -358,7 +365,8 @@ func TestTemplateFails(t *testing.T) {
 	})
 }
 
-// TestTemplatesThatAreTaken: what no other try mends is looked at with what has drifted, all else is given, and it comes when the other goes.
+// TestTemplatesThatAreTaken: what no other try mends is looked at with what has drifted, all else
+// is given, and it comes when the other goes.
 func TestTemplatesThatAreTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

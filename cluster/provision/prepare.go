@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errUnknown says that it is not known what a tenant gives: its Tenant is about to go, or is not understood.
+// errUnknown says that it is not known what a tenant gives: its Tenant is about to
+// go, or is not understood.
 var errUnknown = errors.New("it is not known what the Tenant gives")
 
 // busyFor is after how long a namespace is looked at again that somebody is at.
@@ -62,11 +63,13 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 	if failed != nil {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
-	// what is wrong with what templates give no other try mends: it is looked at again with all that has drifted
+	// what is wrong with what templates give no other try mends: it is looked at again
+	// with all that has drifted
 	return err
 }
 
-// applyAll brings all that is given in a namespace in line. What is there is read at once; what of it cannot be read keeps nothing else back.
+// applyAll brings all that is given in a namespace in line. What is there is read at once; what of
+// it cannot be read keeps nothing else back.
 func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects) error {
 	var reading sync.WaitGroup
 	var made map[object]*unstructured.Unstructured
@@ -88,8 +91,8 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 // errBehind says that a Tenant is another by now than the one that was looked at.
 var errBehind = errors.New("the Tenant is another by now")
 
-// release says on a namespace that it is prepared. Where Pods wait for that, the server itself must know the Tenant as it was looked at: who
-// has not heard of it yet would let them go with nothing.
+// release says on a namespace that it is prepared. Where Pods wait for that, the server itself must
+// know the Tenant as it was looked at: who has not heard of it yet would let them go with nothing.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(ctx,
@@ -105,7 +108,8 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 	return e.mark(ctx, ns, gives.hash(ns))
 }
 
-// givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is given then, nor taken away.
+// givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is
+// given then, nor taken away.
 func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	t, known := e.Tenants.Tenant(id)
 	switch {

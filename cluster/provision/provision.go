@@ -1,5 +1,6 @@
-// Package provision gives each namespace of a tenant what the Tenant says: the bindings of its admins and others, now and
-// when a namespace is made later. What it made it keeps as it is, and takes away when the Tenant does not say it any more.
+// Package provision gives each namespace of a tenant what the Tenant says: the bindings of its
+// admins and others, now and when a namespace is made later. What it made it keeps as it is, and
+// takes away when the Tenant does not say it any more.
 package provision
 
 import (
@@ -27,8 +28,9 @@ import (
 )
 
 const (
-	// firstWorkers prepare namespaces that never were, workers all others: enough to write as much as they may although each
-	// waits up to 100 ms for what is in its namespace (consistent reads from the watch cache, KEP-2340).
+	// firstWorkers prepare namespaces that never were, workers all others: enough to write as much as
+	// they may although each waits up to 100 ms for what is in its namespace (consistent reads from
+	// the watch cache, KEP-2340).
 	firstWorkers = 20
 	workers      = 20
 	// writesPerSecond bounds what all of them write together.
@@ -59,14 +61,15 @@ type Options struct {
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
 	Tenants *tenants.Store
-	// Namespaces are all of the cluster's, and Owned returns the names of those with a value of the tenant label.
+	// Namespaces are all of the cluster's, and Owned returns the names of those with a
+	// value of the tenant label.
 	Namespaces cache.SharedIndexInformer
 	Owned      func(label string) ([]string, error)
 	// OwnerOf returns the tenant that owns a Namespace, see package authz.
 	OwnerOf     func(*corev1.Namespace) tenant.ID
 	Definitions Definitions
-	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of [tenants.Rights]. If nil, it
-	// does not, and the engine does not create them.
+	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of
+	// [tenants.Rights]. If nil, it does not, and the engine does not create them.
 	DerivesRights func() bool
 }
 
@@ -172,7 +175,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitGiven waits a while for what templates and members are: who may not read them goes on with all the others.
+// awaitGiven waits a while for what templates and members are: who may not read them
+// goes on with all the others.
 func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
@@ -182,10 +186,12 @@ func (e *Engine) awaitGiven(ctx context.Context) {
 	}
 }
 
-// quietly is the verbosity of what the status of a Tenant says too. That a status cannot be written nobody else says.
+// quietly is the verbosity of what the status of a Tenant says too. That a status cannot be
+// written nobody else says.
 const quietly = 2
 
-// work does what comes through a queue until it is shut down, and again later what failed, which it logs.
+// work does what comes through a queue until it is shut down, and again later
+// what failed, which it logs.
 func work[T comparable](
 	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], verbosity int, do func(context.Context, T) error,
 ) {
@@ -240,7 +246,8 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	}
 }
 
-// ownerChanged looks after a tenant that a namespace came to or went from: its service accounts are its namespaces'.
+// ownerChanged looks after a tenant that a namespace came to or went from: its service
+// accounts are its namespaces'.
 func (e *Engine) ownerChanged(id tenant.ID) {
 	if id.IsZero() || id.IsSystem() {
 		return

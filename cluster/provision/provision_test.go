@@ -226,7 +226,8 @@ func (w *world) prepared(namespace string) string {
 	return ns.Annotations[tenant.PreparedAnnotation]
 }
 
-// says returns the reason of the condition, and how many namespaces there are, are prepared and failed.
+// says returns the reason of the condition, and how many namespaces there are,
+// are prepared and failed.
 func (w *world) says() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
@@ -256,8 +257,8 @@ func (w *world) writes() (n int) {
 	return n
 }
 
-// TestLife: what a Tenant gives is in each namespace, those that come later too; what it takes back goes; and with it all when
-// the Tenant goes.
+// TestLife: what a Tenant gives is in each namespace, those that come later too; what it takes back
+// goes; and with it all when the Tenant goes.
 func TestLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -304,7 +305,8 @@ func TestLife(t *testing.T) {
 	})
 }
 
-// TestLeaders: a new one writes nothing where nothing has changed, and first of all what changed meanwhile.
+// TestLeaders: a new one writes nothing where nothing has changed, and first of
+// all what changed meanwhile.
 func TestLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -385,7 +387,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// slow is a client whose creates take a while, and the answers of whose patches come after what they tell of.
+// slow is a client whose creates take a while, and the answers of whose patches come
+// after what they tell of.
 type slow struct{ kubernetes.Interface }
 
 func (s slow) RbacV1() rbacclient.RbacV1Interface { return slowBindings{s.Interface.RbacV1()} }
@@ -424,7 +427,8 @@ func (s slowPatches) Patch(
 	return s.NamespaceInterface.Patch(ctx, name, kind, data, o, sub...)
 }
 
-// TestAChangeMeanwhile: what a Tenant takes back while a namespace is being prepared is not left there by who was at it.
+// TestAChangeMeanwhile: what a Tenant takes back while a namespace is being prepared is not
+// left there by who was at it.
 func TestAChangeMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -456,7 +460,8 @@ func TestForgedAnnotation(t *testing.T) {
 	})
 }
 
-// TestRefusedSubjects: whom admission would have refused gets nothing, and the others what is theirs.
+// TestRefusedSubjects: whom admission would have refused gets nothing, and
+// the others what is theirs.
 func TestRefusedSubjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -480,7 +485,8 @@ func TestRefusedSubjects(t *testing.T) {
 	})
 }
 
-// TestFailures: a namespace in which something fails does not say to be prepared, the Tenant says which, and it is tried again.
+// TestFailures: a namespace in which something fails does not say to be prepared, the Tenant says
+// which, and it is tried again.
 func TestFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -545,7 +551,8 @@ func TestDefinitionsThatGo(t *testing.T) {
 	})
 }
 
-// TestFailuresCostLittle: what fails is tried again after longer and longer, whatever it says each time.
+// TestFailuresCostLittle: what fails is tried again after longer and longer,
+// whatever it says each time.
 func TestFailuresCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -565,7 +572,8 @@ func TestFailuresCostLittle(t *testing.T) {
 	})
 }
 
-// TestOthersMarks: labels and annotations that others' webhooks put on whatever is written are nobody's drift.
+// TestOthersMarks: labels and annotations that others' webhooks put on whatever is
+// written are nobody's drift.
 func TestOthersMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -585,7 +593,8 @@ func TestOthersMarks(t *testing.T) {
 	})
 }
 
-// TestNamespacesThatGo: one that terminates is not counted, and its service accounts lose what they had.
+// TestNamespacesThatGo: one that terminates is not counted, and its service
+// accounts lose what they had.
 func TestNamespacesThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -616,7 +625,8 @@ func TestNamespacesThatGo(t *testing.T) {
 	})
 }
 
-// TestReservedNamespaces checks that a Tenant creates nothing in a system namespace that has the label of its tenant.
+// TestReservedNamespaces checks that a Tenant creates nothing in a system namespace that has
+// the label of its tenant.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -25,8 +25,9 @@ func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
 	return e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
 }
 
-// applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty for none; where that failed, the name of
-// the one before, which may still be there. The default one that a server makes for whoever has none becomes it.
+// applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty
+// for none; where that failed, the name of the one before, which may still be there. The default
+// one that a server makes for whoever has none becomes it.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := t.Spec.Hard()
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
@@ -50,7 +51,8 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	return is.GetName(), e.updateQuota(ctx, is, id, hard)
 }
 
-// isManaged reports whether a quota of a tenant was seen that is the Tenant's: its status may not say so.
+// isManaged reports whether a quota of a tenant was seen that is the Tenant's:
+// its status may not say so.
 func (e *Engine) isManaged(id tenant.ID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,7 +71,8 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 	delete(e.managed, id)
 }
 
-// quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and the name of one that cannot.
+// quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and
+// the name of one that cannot.
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *unstructured.Unstructured, others string, err error) {
 	all, err := e.quotas().List(ctx, metav1.ListOptions{ResourceVersion: "0", FieldSelector: v1alpha1.QuotasOf(id)})
 	if err != nil {

@@ -40,7 +40,8 @@ func (w *world) quota(name, of, label string) {
 	w.must(err)
 }
 
-// quotas returns those there are: name, tenant, limits and labels; and the one that the Tenant says.
+// quotas returns those there are: name, tenant, limits and labels; and the
+// one that the Tenant says.
 func (w *world) quotas() string {
 	w.t.Helper()
 	list, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).List(w.t.Context(),
@@ -68,7 +69,8 @@ func pods(n int64) func(*v1alpha1.TenantSpec) {
 
 func none(s *v1alpha1.TenantSpec) { s.Quota = nil }
 
-// TestQuota: what a Tenant says its tenant may use becomes its quota and follows it; what somebody else has made stays, and is said.
+// TestQuota: what a Tenant says its tenant may use becomes its quota and follows it; what somebody
+// else has made stays, and is said.
 func TestQuota(t *testing.T) {
 	own, byDefault := "map["+tenant.ManagedLabel+":tenant]", v1alpha1.DefaultQuotaLabel
 	distinct := tenanttest.ID(t, "acme").DistinctObjectName()
@@ -144,7 +146,8 @@ func (w *world) condition(kind string) string {
 	return string(c.Status) + " " + c.Reason
 }
 
-// TestMax: how many namespaces there may be becomes a limit beside the others; where there are more, that is said.
+// TestMax: how many namespaces there may be becomes a limit beside the others; where
+// there are more, that is said.
 func TestMax(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -201,7 +204,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestQuotaAtRest: a Tenant whose quota is as it says costs no write, and one that has none is not looked for.
+// TestQuotaAtRest: a Tenant whose quota is as it says costs no write, and one that
+// has none is not looked for.
 func TestQuotaAtRest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

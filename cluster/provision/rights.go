@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created. An existing one is never changed.
+// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created. An
+// existing one is never changed.
 func NamespacesRole() *rbacv1.ClusterRole {
 	return clusterRole(v1alpha1.NamespacesRole,
 		rbacv1.PolicyRule{
@@ -31,7 +32,8 @@ func NamespacesRole() *rbacv1.ClusterRole {
 		})
 }
 
-// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as it is created. An existing one is never changed.
+// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as it is created. An
+// existing one is never changed.
 func MemberRole() *rbacv1.ClusterRole {
 	return clusterRole(v1alpha1.MemberRole,
 		rbacv1.PolicyRule{
@@ -57,8 +59,9 @@ func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
 // rightsEvery is how often the engine checks whether the server derives rights.
 const rightsEvery = 5 * time.Second
 
-// followRights creates the ClusterRoles of derived rights as soon as the server derives them, and deletes the
-// bindings that an earlier release created instead. It creates each role once, so a deleted role stays deleted.
+// followRights creates the ClusterRoles of derived rights as soon as the server derives them, and
+// deletes the bindings that an earlier release created instead. It creates each role once, so a
+// deleted role stays deleted.
 func (e *Engine) followRights(ctx context.Context) {
 	var created bool
 	var deleted time.Time
@@ -99,14 +102,14 @@ func (e *Engine) createRoles(ctx context.Context) error {
 	return nil
 }
 
-// EarlierAdminsBinding returns the name of the ClusterRoleBinding that an earlier release created for the admins of a
-// tenant. Only an annotation that other servers ignore limited it.
+// EarlierAdminsBinding returns the name of the ClusterRoleBinding that an earlier release created
+// for the admins of a tenant. Only an annotation that other servers ignore limited it.
 func EarlierAdminsBinding(id tenant.ID) string {
 	return managed.NamePrefix + "admins:" + id.ObjectName()
 }
 
-// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It does not touch a binding of that name that
-// the server did not create.
+// deleteEarlierBindings deletes the bindings of [EarlierAdminsBinding]. It does not touch a binding
+// of that name that the server did not create.
 func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
 	all := e.Client.RbacV1().ClusterRoleBindings()
 	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}

@@ -47,7 +47,8 @@ func (w *world) clusterRoleBindings() string {
 	return strings.Join(names, " ")
 }
 
-// TestDerivedRights: the engine creates the ClusterRoles of derived rights and no ClusterRoleBinding.
+// TestDerivedRights: the engine creates the ClusterRoles of derived rights
+// and no ClusterRoleBinding.
 func TestDerivedRights(t *testing.T) {
 	const both = v1alpha1.NamespacesRole + " " + v1alpha1.MemberRole
 	synctest.Test(t, func(t *testing.T) {
@@ -74,7 +75,8 @@ func TestDerivedRights(t *testing.T) {
 	})
 }
 
-// TestDerivedRolesAreRetried: an existing ClusterRole stays as it is, and a refused creation is retried.
+// TestDerivedRolesAreRetried: an existing ClusterRole stays as it is, and a
+// refused creation is retried.
 func TestDerivedRolesAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -100,7 +102,8 @@ func TestDerivedRolesAreRetried(t *testing.T) {
 	})
 }
 
-// TestBindingsOfAnEarlierRelease: they are deleted on every server, also after a failed attempt. Other bindings stay.
+// TestBindingsOfAnEarlierRelease: they are deleted on every server, also after a failed
+// attempt. Other bindings stay.
 func TestBindingsOfAnEarlierRelease(t *testing.T) {
 	for _, webhook := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -144,8 +147,8 @@ func TestBindingsOfAnEarlierRelease(t *testing.T) {
 	}
 }
 
-// TestBindingsOfAFormerTenant: in a namespace without a tenant, a binding that a Tenant gave is deleted. Other bindings
-// stay, and so do those of a tenant whose Tenant is unknown.
+// TestBindingsOfAFormerTenant: in a namespace without a tenant, a binding that a Tenant gave is
+// deleted. Other bindings stay, and so do those of a tenant whose Tenant is unknown.
 func TestBindingsOfAFormerTenant(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

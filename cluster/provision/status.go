@@ -23,8 +23,8 @@ import (
 // namedFailures is how many namespaces a condition names.
 const namedFailures = 5
 
-// writeStatus brings what is given once for a tenant up to date, its quota, and the status of its Tenant.
-// What failed is said there, and returned where another try may do better.
+// writeStatus brings what is given once for a tenant up to date, its quota, and the status of its
+// Tenant. What failed is said there, and returned where another try may do better.
 func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	t, known := e.Tenants.Tenant(id)
 	switch {
@@ -90,7 +90,8 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	return nil
 }
 
-// statusOf returns the status that a Tenant should have; tenantwide is what failed of what it gives once.
+// statusOf returns the status that a Tenant should have; tenantwide is what
+// failed of what it gives once.
 func (e *Engine) statusOf(
 	id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error,
 ) (*v1alpha1.TenantStatus, error) {
@@ -148,7 +149,8 @@ func (e *Engine) statusOf(
 	return status, nil
 }
 
-// readyOf returns the condition Ready of a Tenant that has some namespaces, and so many that do not go, as far as they are prepared.
+// readyOf returns the condition Ready of a Tenant that has some namespaces, and so many that do not
+// go, as far as they are prepared.
 func readyOf(
 	id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition,
 ) metav1.Condition {

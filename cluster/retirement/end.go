@@ -21,11 +21,14 @@ import (
 )
 
 const (
-	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where nothing but some that do not end goes on.
+	// lookEvery is how often it is looked how far namespaces are, and lookAtStuck how often where
+	// nothing but some that do not end goes on.
 	lookEvery, lookAtStuck = 2 * time.Second, time.Minute
-	// lookAtDefinition is the interval at which a deletion that waits for a CustomResourceDefinition is checked.
+	// lookAtDefinition is the interval at which a deletion that waits for a
+	// CustomResourceDefinition is checked.
 	lookAtDefinition = 10 * time.Second
-	// settles is how long no namespace must have been there: a server that has not heard of the end yet may admit one.
+	// settles is how long no namespace must have been there: a server that has not heard of
+	// the end yet may admit one.
 	settles = 90 * time.Second
 	// inFlight is how many namespaces of a tenant end at a time.
 	inFlight = 50
@@ -33,11 +36,12 @@ const (
 	stuckAfter = 10 * time.Minute
 	// heldFor is after how long it is looked again whether a deletion may begin.
 	heldFor = time.Minute
-	// beginLeast and beginShare (a hundredth) are how many deletions begin in an hour, of which the larger counts: a tool that takes
-	// everything for gone is noticed before it is.
+	// beginLeast and beginShare (a hundredth) are how many deletions begin in an hour, of which the
+	// larger counts: a tool that takes everything for gone is noticed before it is.
 	beginLeast, beginShare = 10, 100
 	beginWithin            = time.Hour
-	// named is how many namespaces a condition names, references how many references are kept, and remembered how many namespaces.
+	// named is how many namespaces a condition names, references how many references are kept, and
+	// remembered how many namespaces.
 	named, references, remembered = 5, 20, 10_000
 	// referenceBytes is how much of one is kept.
 	referenceBytes = 500
@@ -103,7 +107,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	if err := errors.Join(e.bindings(ctx), e.quotas(ctx), e.members(ctx)); err != nil {
 		return 0, err
 	}
-	// Every server must know of the RetiredTenant before the Tenant has gone, and nobody else hold it when the rest of its name begins.
+	// Every server must know of the RetiredTenant before the Tenant has gone, and nobody else hold it
+	// when the rest of its name begins.
 	if again := settles - time.Since(kept.GetCreationTimestamp().Time); again > 0 {
 		return again, nil
 	}
@@ -116,8 +121,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	return 0, e.release(ctx, e.u)
 }
 
-// delay waits until it may begin, and returns after how long it is looked at again; or takes the deletion back: the Tenant goes, and with
-// it the bindings that it gave, but nothing is retired.
+// delay waits until it may begin, and returns after how long it is looked at again; or takes the
+// deletion back: the Tenant goes, and with it the bindings that it gave, but nothing is retired.
 func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
@@ -162,7 +167,8 @@ func (e *end) mayBegin() bool {
 	return len(begun) < max(beginLeast, (total+beginShare-1)/beginShare)
 }
 
-// namespaces deletes them, and returns after how long it is looked again; zero when there have been none for long enough.
+// namespaces deletes them, and returns after how long it is looked again; zero when there have
+// been none for long enough.
 func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.Duration, error) {
 	if len(spaces) == 0 {
 		gone := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)

@@ -1,5 +1,6 @@
-// Package retirement ends tenants. A Tenant that is deleted stays until all that was its tenant's has gone, in an order that
-// can be taken up again after any step; what it leaves is a RetiredTenant, by which nobody inherits anything with its name.
+// Package retirement ends tenants. A Tenant that is deleted stays until all that was its tenant's
+// has gone, in an order that can be taken up again after any step; what it leaves is a
+// RetiredTenant, by which nobody inherits anything with its name.
 package retirement
 
 import (
@@ -36,7 +37,8 @@ const (
 
 // Options configure the engine. All fields are required.
 type Options struct {
-	// Client and Dynamic write as [tenant.ManagerUser]. What they read is what the server has, not what anybody remembers.
+	// Client and Dynamic write as [tenant.ManagerUser]. What they read is what the server has,
+	// not what anybody remembers.
 	Client  kubernetes.Interface
 	Dynamic dynamic.Interface
 	// Tenants must be followed.
@@ -121,7 +123,8 @@ func isFinal(u *unstructured.Unstructured) bool {
 	return slices.Contains(u.GetFinalizers(), tenant.Finalizer)
 }
 
-// look does what is due for the Tenant of a name, and returns after how long it is to be looked at again, zero for not.
+// look does what is due for the Tenant of a name, and returns after how long it is to be
+// looked at again, zero for not.
 func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	u, err := e.Dynamic.Resource(resource()).Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -154,7 +157,8 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	}).proceed(ctx)
 }
 
-// definitionEnds reports whether a Tenant goes since its definition does, or went with the one before.
+// definitionEnds reports whether a Tenant goes since its definition does, or
+// went with the one before.
 func (e *Engine) definitionEnds(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx,
 		resource().GroupResource().String(), metav1.GetOptions{})

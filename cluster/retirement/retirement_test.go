@@ -43,7 +43,8 @@ var (
 	errKilled     = errors.New("killed")
 )
 
-// world is a cluster in virtual time, whose namespaces end ten seconds after they are deleted, and an engine that can be killed.
+// world is a cluster in virtual time, whose namespaces end ten seconds after they are deleted, and
+// an engine that can be killed.
 type world struct {
 	t       *testing.T
 	kube    *fake.Clientset
@@ -296,8 +297,8 @@ func (w *world) filled() {
 const afterDelete = "namespace globex--shop; binding member:globex; tenantquota globex; tenantmember globex; " +
 	"tenant globex; retired acme acme-uid-acme ended=true [acme--db acme--web] []"
 
-// TestDelete: all that was the tenant's goes and nothing else, also where the engine dies at any of its writes and another takes
-// over.
+// TestDelete: all that was the tenant's goes and nothing else, also where the engine dies at any of
+// its writes and another takes over.
 func TestDelete(t *testing.T) {
 	for kill, done := int64(0), false; !done; kill++ {
 		synctest.Test(t, func(t *testing.T) {
@@ -378,7 +379,8 @@ func TestOrphan(t *testing.T) {
 	})
 }
 
-// TestHeld: what nobody may have deleted, what went with its definition and what counts for nothing is no end of a tenant.
+// TestHeld: what nobody may have deleted, what went with its definition and what counts for
+// nothing is no end of a tenant.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wrong := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -409,7 +411,8 @@ func TestHeld(t *testing.T) {
 	})
 }
 
-// TestDefinitionEnds: Tenants that go since their definition does take nothing with them, and their callers go on.
+// TestDefinitionEnds: Tenants that go since their definition does take nothing with them,
+// and their callers go on.
 func TestDefinitionEnds(t *testing.T) {
 	for name, end := range map[string]func(*world) error{
 		"gone": func(w *world) error { return w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev") },
@@ -499,7 +502,8 @@ func TestStuckBlocksNobody(t *testing.T) {
 	})
 }
 
-// TestLeftovers: a Tenant that is older than its definition went with the one before; and what others hold is not retired yet.
+// TestLeftovers: a Tenant that is older than its definition went with the one before; and what
+// others hold is not retired yet.
 func TestLeftovers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))
@@ -567,8 +571,8 @@ func TestTooMany(t *testing.T) {
 	})
 }
 
-// TestDelay: nothing goes before the time is over, and then all of it; taken back, the Tenant alone goes, and leaves nothing by which its
-// name were another's.
+// TestDelay: nothing goes before the time is over, and then all of it; taken back, the Tenant alone
+// goes, and leaves nothing by which its name were another's.
 func TestDelay(t *testing.T) {
 	delayed := func() *unstructured.Unstructured {
 		u := object("acme", v1alpha1.TenantDeletionDelete, true)
@@ -670,8 +674,8 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestReservedNamespaces checks that a system namespace is not deleted with the tenant whose label it has, and that the
-// Tenant reports it.
+// TestReservedNamespaces checks that a system namespace is not deleted with the tenant whose label
+// it has, and that the Tenant reports it.
 func TestReservedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true))

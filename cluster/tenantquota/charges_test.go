@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestChargesThatFail: what another wrote first is a conflict, after which the newest counts; another error is itself.
+// TestChargesThatFail: what another wrote first is a conflict, after which the newest counts;
+// another error is itself.
 func TestChargesThatFail(t *testing.T) {
 	of := schema.GroupResource{
 		Group:    v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).Group,

@@ -32,15 +32,16 @@ const (
 	countAfter = 250 * time.Millisecond
 	// countCycle is how often every quota is counted, whatever changed.
 	countCycle = time.Minute
-	// rememberGone is how long it is known that an object was deleted; a longer reservation waits to expire.
+	// rememberGone is how long it is known that an object was deleted; a longer
+	// reservation waits to expire.
 	rememberGone = 15 * time.Minute
 )
 
 // errCounting says that the objects are not all known yet.
 var errCounting = errors.New("the objects are not all known yet")
 
-// Counter counts what the objects of tenants use, and writes it into their quotas: that gives
-// back what was deleted, and what was reserved for a write that was not stored. Of the resources that
+// Counter counts what the objects of tenants use, and writes it into their quotas: that gives back
+// what was deleted, and what was reserved for a write that was not stored. Of the resources that
 // some quota limits, or has limited, it follows all objects.
 type Counter struct {
 	quotas     *Store
@@ -272,8 +273,8 @@ func (o *countedObject) now() corev1.ResourceList {
 	return o.usage
 }
 
-// informer returns the informer of a resource, and starts it where it is new; nil for a resource that
-// the server does not have, of which there is nothing.
+// informer returns the informer of a resource, and starts it where it is new; nil for a resource
+// that the server does not have, of which there is nothing.
 func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
 	known, has := c.counting[of]

@@ -131,7 +131,8 @@ func limiting(t *testing.T, hard map[string]string, reserved ...v1alpha1.QuotaRe
 	return u
 }
 
-// is fails the test where a quota does not say after some time of the bubble what is used, and in how many namespaces.
+// is fails the test where a quota does not say after some time of the bubble what is used,
+// and in how many namespaces.
 func is(
 	t *testing.T, client *fake.FakeDynamicClient, after time.Duration, when string, want map[string]string, in int,
 ) {
@@ -155,8 +156,8 @@ func is(
 	}
 }
 
-// TestCounter: what is used follows the objects in a moment; of a kind that the server has not nothing is used, until it has; and what
-// cannot be counted stays as it was.
+// TestCounter: what is used follows the objects in a moment; of a kind that the server has not
+// nothing is used, until it has; and what cannot be counted stays as it was.
 func TestCounter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first := pod("a--web", "one", "Running")
@@ -199,8 +200,8 @@ func TestCounter(t *testing.T) {
 	})
 }
 
-// TestCountOfNamespaces: a tenant's namespaces are counted as they come, change hands and go, those too that are on their way out; what
-// was reserved for one that has gone is free again.
+// TestCountOfNamespaces: a tenant's namespaces are counted as they come, change hands and go, those
+// too that are on their way out; what was reserved for one that has gone is free again.
 func TestCountOfNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, limiting(t, map[string]string{"count/namespaces": "5"},
@@ -256,7 +257,8 @@ func TestCountOfNamespaces(t *testing.T) {
 	})
 }
 
-// TestWhatIsReserved: it counts until the object is seen, is gone, or the time is over; for that nothing else need happen.
+// TestWhatIsReserved: it counts until the object is seen, is gone, or the time is over; for that
+// nothing else need happen.
 func TestWhatIsReserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reserve := func(uid types.UID, after time.Duration) v1alpha1.QuotaReservation {

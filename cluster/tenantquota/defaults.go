@@ -28,8 +28,8 @@ const (
 	ensureAnyway = time.Minute
 )
 
-// EnsureDefaults gives tenants that have no quota the one that hard returns, and takes it away where that is
-// empty, until ctx ends. A tenant's writes wait for its quota.
+// EnsureDefaults gives tenants that have no quota the one that hard returns, and takes it away
+// where that is empty, until ctx ends. A tenant's writes wait for its quota.
 func (q *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
 	var last pass
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
@@ -137,7 +137,8 @@ func (q *Store) drop(ctx context.Context, u *unstructured.Unstructured) error {
 	return err
 }
 
-// create makes a default quota, and leaves alone what has its name by now: the tenant's own, which is not seen here yet.
+// create makes a default quota, and leaves alone what has its name by now: the tenant's own,
+// which is not seen here yet.
 func (q *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
 	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{
 		Tenant: id.String(),
@@ -158,8 +159,8 @@ func (q *Store) create(ctx context.Context, name string, id tenant.ID, hard core
 	return err
 }
 
-// update brings a default quota up to date, and leaves alone one that has changed since it was seen here: it may be the
-// tenant's own by now.
+// update brings a default quota up to date, and leaves alone one that has changed since it was seen
+// here: it may be the tenant's own by now.
 func (q *Store) update(ctx context.Context, known *unstructured.Unstructured, hard corev1.ResourceList) error {
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.GetResourceVersion()},

@@ -56,8 +56,8 @@ func written(client *fake.FakeDynamicClient) []string {
 	return all
 }
 
-// TestDefaults: each tenant without a quota gets one, those of its own are left alone, and what the configuration says
-// reaches default ones only.
+// TestDefaults: each tenant without a quota gets one, those of its own are left alone, and what the
+// configuration says reaches default ones only.
 func TestDefaults(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known      []runtime.Object
@@ -118,7 +118,8 @@ func TestDefaults(t *testing.T) {
 
 var ofA = map[string]string{"a--web": "a"}
 
-// TestDefaultsGiveWay: a default is never written over what a tenant's admin made meanwhile, which the store has not seen.
+// TestDefaultsGiveWay: a default is never written over what a tenant's admin made meanwhile,
+// which the store has not seen.
 func TestDefaultsGiveWay(t *testing.T) {
 	quotasResource := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 	synctest.Test(t, func(t *testing.T) {
@@ -161,7 +162,8 @@ func TestDefaultsGiveWay(t *testing.T) {
 	})
 }
 
-// TestDefaultsConflict: one that was charged in the same moment is brought up to date a second later, although its spec is as it was.
+// TestDefaultsConflict: one that was charged in the same moment is brought up to date a second
+// later, although its spec is as it was.
 func TestDefaultsConflict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", true, ""))

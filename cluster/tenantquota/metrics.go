@@ -20,8 +20,8 @@ type measures struct {
 	said map[string][]map[string]string // the labels of each quota, by its name
 }
 
-// Metrics returns what the quotas allow and what is used of them, by tenant and resource, of 1,000 quotas at most. They
-// follow the store from the call on, which is made once, before [Store.Run].
+// Metrics returns what the quotas allow and what is used of them, by tenant and resource, of 1,000
+// quotas at most. They follow the store from the call on, which is made once, before [Store.Run].
 func (q *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{

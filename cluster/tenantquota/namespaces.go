@@ -21,7 +21,8 @@ type Namespaces struct {
 	changes  *atomic.Uint64 // how often one has come, gone or changed its owner
 }
 
-// NewNamespaces returns the namespaces that an informer follows, to which it adds an index. Once per informer.
+// NewNamespaces returns the namespaces that an informer follows, to which it adds an
+// index. Once per informer.
 func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	n := &Namespaces{informer: informer, indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
 	if err := informer.AddIndexers(cache.Indexers{namespacesByTenant: func(obj any) ([]string, error) {
@@ -65,7 +66,8 @@ func (n *Namespaces) Of(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 
-// count returns what the namespaces of a value of the label use of a quota: those too that are being deleted.
+// count returns what the namespaces of a value of the label use of a quota: those
+// too that are being deleted.
 func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	all, err := n.indexer.ByIndex(namespacesByTenant, id)
 	if err != nil {

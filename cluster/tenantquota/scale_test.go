@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// BenchmarkQuiet: what default quotas and the count cost where nothing changes, in milliseconds of processor time for each
-// second: 10,000 tenants with a default quota each and 30,000 namespaces.
+// BenchmarkQuiet: what default quotas and the count cost where nothing changes, in milliseconds of
+// processor time for each second: 10,000 tenants with a default quota each and 30,000 namespaces.
 func BenchmarkQuiet(b *testing.B) {
 	const tenants, each, watched = 10_000, 3, 2 * time.Minute
 	owners, objects := map[string]string{}, []runtime.Object{}

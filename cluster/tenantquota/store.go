@@ -1,5 +1,5 @@
-// Package tenantquota holds the TenantQuotas of a cluster: what they allow, what is used and reserved of them, and
-// the counting of what there is.
+// Package tenantquota holds the TenantQuotas of a cluster: what they allow, what is used and
+// reserved of them, and the counting of what there is.
 package tenantquota
 
 import (
@@ -94,8 +94,8 @@ func (q *Store) TenantOf(name string) tenant.ID {
 	return id
 }
 
-// NameOf returns the name of the one quota about a tenant, empty where there is none; false where there are several, and
-// before they are known.
+// NameOf returns the name of the one quota about a tenant, empty where there is none; false where
+// there are several, and before they are known.
 func (q *Store) NameOf(id tenant.ID) (string, bool) {
 	objects, err := q.of(id.String())
 	switch {

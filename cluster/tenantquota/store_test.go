@@ -99,7 +99,8 @@ func names(t *testing.T, quotas *tenantquota.Store, id string) []string {
 	return all
 }
 
-// TestWhichQuotasCount: a tenant's own in place of the default one, and all of its own where there are several.
+// TestWhichQuotasCount: a tenant's own in place of the default one, and all of its own
+// where there are several.
 func TestWhichQuotasCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, _ := store(t, object(t, "own", "a", false, ""), object(t, "a", "a", true, ""), object(t, "b", "b", true, ""),
@@ -155,7 +156,8 @@ func one(t *testing.T, quotas *tenantquota.Store, id tenant.ID) *quota.State {
 	return states[0]
 }
 
-// TestCharge: what is written counts at once, before it comes back; who goes by an older state must look again.
+// TestCharge: what is written counts at once, before it comes back; who goes by an
+// older state must look again.
 func TestCharge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := tenanttest.ID(t, "a")

@@ -46,8 +46,9 @@ func (s *Store) look(ctx context.Context, name string) error {
 	return err
 }
 
-// end takes over that the Tenant of a name goes, or is gone, and returns what counted of it and what does now. One that was made anew
-// meanwhile is another: nobody takes over anything between the look and that.
+// end takes over that the Tenant of a name goes, or is gone, and returns what counted of it and
+// what does now. One that was made anew meanwhile is another: nobody takes over anything
+// between the look and that.
 func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant.ID, was, now *live, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -73,7 +74,8 @@ func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant
 	return id, was, was, nil
 }
 
-// hasBegunSince reports whether the condition Deleting of a Tenant is true since a time. There may be many: nothing is converted.
+// hasBegunSince reports whether the condition Deleting of a Tenant is true since a time. There may
+// be many: nothing is converted.
 func hasBegunSince(u *unstructured.Unstructured, since time.Time) bool {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -86,7 +88,8 @@ func hasBegunSince(u *unstructured.Unstructured, since time.Time) bool {
 	})
 }
 
-// Ended returns which deletions of Tenants, by their UIDs, have begun since a time; and how many Tenants there are.
+// Ended returns which deletions of Tenants, by their UIDs, have begun since a time; and
+// how many Tenants there are.
 func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()

@@ -26,7 +26,8 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 		broadcaster.Shutdown
 }
 
-// SayOfDefinition records an event with a condition about a CustomResourceDefinition, which may be missing.
+// SayOfDefinition records an event with a condition about a
+// CustomResourceDefinition, which may be missing.
 func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: "apiextensions.k8s.io/v1",
@@ -36,7 +37,8 @@ func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 		kind, c.Reason, c.Message)
 }
 
-// Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
+// Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or
+// [corev1.EventTypeWarning].
 func (r *Recorder) Say(t *v1alpha1.Tenant, kind string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion,

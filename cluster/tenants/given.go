@@ -23,12 +23,14 @@ func membersResource() schema.GroupVersionResource {
 	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
-// GivenSynced reports whether the NamespaceTemplates and TenantMembers of the start are known: that there are none, too.
+// GivenSynced reports whether the NamespaceTemplates and TenantMembers of the start are known:
+// that there are none, too.
 func (s *Store) GivenSynced() bool {
 	return s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
 }
 
-// Template returns a NamespaceTemplate, nil where there is none that is understood; false where that is not known. It must not be changed.
+// Template returns a NamespaceTemplate, nil where there is none that is understood; false where
+// that is not known. It must not be changed.
 func (s *Store) Template(name string) (t *v1alpha1.NamespaceTemplate, known bool) {
 	if !s.knows(templateResource(), s.templates.handled) {
 		return nil, false
@@ -36,8 +38,8 @@ func (s *Store) Template(name string) (t *v1alpha1.NamespaceTemplate, known bool
 	return s.templates.get(name), true
 }
 
-// Members returns the TenantMembers of a tenant, nil where there are none that are understood and of its name; false where that is not
-// known. They must not be changed.
+// Members returns the TenantMembers of a tenant, nil where there are none that are understood and
+// of its name; false where that is not known. They must not be changed.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.knows(membersResource(), s.members.handled) {
 		return nil, false
@@ -48,8 +50,8 @@ func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	return m, true
 }
 
-// OnGiven has f told of each tenant whose Tenant names a NamespaceTemplate that comes, changes or goes, or whose TenantMembers do. One f
-// at a time; nil for nobody.
+// OnGiven has f told of each tenant whose Tenant names a NamespaceTemplate that comes, changes or
+// goes, or whose TenantMembers do. One f at a time; nil for nobody.
 func (s *Store) OnGiven(f func(tenant.ID)) {
 	if f == nil {
 		s.templates.onChange(nil)
@@ -83,9 +85,9 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 // holdTimeout bounds how long it is asked whether Pods wait in a namespace that is being made.
 const holdTimeout = 2 * time.Second
 
-// Holds reports whether Pods wait in a new namespace of a tenant until it is prepared: a template holds them that its Tenant names, or
-// one of these is not known. It asks the server itself, since a Tenant is often made right before its namespaces, and holds where that
-// does not answer.
+// Holds reports whether Pods wait in a new namespace of a tenant until it is prepared: a template
+// holds them that its Tenant names, or one of these is not known. It asks the server itself, since
+// a Tenant is often made right before its namespaces, and holds where that does not answer.
 func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return false
@@ -109,8 +111,8 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 // errTemplates says that it is not known what templates give.
 var errTemplates = errors.New("it is not known yet what the NamespaceTemplates of the tenant's Tenant give")
 
-// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace. The error says that it is not
-// known; of a template that is not there nothing is.
+// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a
+// namespace. The error says that it is not known; of a template that is not there nothing is.
 func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
 	is := s.of(id)
 	if is == nil {

@@ -81,7 +81,8 @@ func TestHoldsAndGives(t *testing.T) {
 	})
 }
 
-// TestUnreadTemplates: while templates cannot be read, whose Tenant names one is held, and nobody is told what it gives.
+// TestUnreadTemplates: while templates cannot be read, whose Tenant names one is held, and
+// nobody is told what it gives.
 func TestUnreadTemplates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, naming("nothing"), naming("free", "open"), templateNamed("open", false))

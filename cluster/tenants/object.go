@@ -31,8 +31,8 @@ func slim(obj any) (any, error) {
 	return out, nil
 }
 
-// AccessOf returns the tenant of a Tenant and how far its callers may go; the zero ID for one that counts for nothing: of another
-// name than its tenant's, or of no tenant.
+// AccessOf returns the tenant of a Tenant and how far its callers may go; the zero ID for one that
+// counts for nothing: of another name than its tenant's, or of no tenant.
 func AccessOf(u *unstructured.Unstructured) (tenant.ID, authz.Access) {
 	text, _, _ := unstructured.NestedString(u.Object, "spec", "id")
 	id, err := tenant.Parse(text)

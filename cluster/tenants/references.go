@@ -16,10 +16,11 @@ import (
 // referencePage is how many bindings are read at once.
 const referencePage = 5000
 
-// References returns which bindings of a cluster name a tenant's callers in the system tenant's space, by kind and name: its
-// group, or service accounts of some namespaces and of those that have its prefix; and which of them were made for it
-// ([tenant.OfTenantLabel]). What other tenants' namespaces hold is theirs. isTenants reports whether a namespace is a
-// tenant's. It reads all bindings, page by page.
+// References returns which bindings of a cluster name a tenant's callers in the system tenant's
+// space, by kind and name: its group, or service accounts of some namespaces and of those that
+// have its prefix; and which of them were made for it ([tenant.OfTenantLabel]). What other
+// tenants' namespaces hold is theirs. isTenants reports whether a namespace is a tenant's. It
+// reads all bindings, page by page.
 func References(
 	ctx context.Context,
 	client kubernetes.Interface,
@@ -58,8 +59,8 @@ func References(
 	}
 }
 
-// Named returns what reports whether one of some subjects is a tenant's: its group, or service accounts of some namespaces and of
-// those that have its prefix.
+// Named returns what reports whether one of some subjects is a tenant's: its group, or service
+// accounts of some namespaces and of those that have its prefix.
 func Named(id tenant.ID, namespaces []string) func([]rbacv1.Subject) bool {
 	had := make(map[string]bool, len(namespaces))
 	for _, name := range namespaces {

@@ -31,8 +31,9 @@ type retired struct {
 	byID  map[tenant.ID][]tenant.Retired          // in the order of their end; never changed
 }
 
-// newRetired follows those that client sees as soon as its informer runs. changed is told of the tenants.
-// gone is told of the name of each that is there no more: it counts until [retired.forget].
+// newRetired follows those that client sees as soon as its informer runs. changed is
+// told of the tenants. gone is told of the name of each that is there no more: it
+// counts until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
 		changed:  changed,
@@ -110,7 +111,8 @@ func (r *retired) of(id tenant.ID) []tenant.Retired {
 	return r.byID[id]
 }
 
-// forget takes one out that is gone, and neither for its definition's sake nor with one before that, which was created later.
+// forget takes one out that is gone, and neither for its definition's sake nor with one before
+// that, which was created later.
 func (r *retired) forget(name string, definitionCreated metav1.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -40,7 +40,8 @@ func deleted(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-// TestRetired: the name of a tenant that was deleted is nobody's until a Tenant has it again, and what is known of those before stays.
+// TestRetired: the name of a tenant that was deleted is nobody's until a Tenant has it again, and
+// what is known of those before stays.
 func TestRetired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		live := object("live", "live", nil)
@@ -116,7 +117,8 @@ func TestRetired(t *testing.T) {
 	})
 }
 
-// TestReplaces: who replaces somebody knows that there was one, whatever became of what that one left.
+// TestReplaces: who replaces somebody knows that there was one, whatever
+// became of what that one left.
 func TestReplaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"replaces": "u0"}), object("b", "b", nil))
@@ -129,7 +131,8 @@ func TestReplaces(t *testing.T) {
 	})
 }
 
-// TestAcceptUndatedTakenBack: who no longer takes credentials of no time is told of, so that what they opened ends.
+// TestAcceptUndatedTakenBack: who no longer takes credentials of no time is told of, so
+// that what they opened ends.
 func TestAcceptUndatedTakenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"acceptUndated": true}),
@@ -157,8 +160,8 @@ func TestAcceptUndatedTakenBack(t *testing.T) {
 	})
 }
 
-// TestEnding: callers of a tenant whose Tenant is deleted may only read, from the moment that it is known that not its definition
-// goes; a server that begins then does not let them write meanwhile.
+// TestEnding: callers of a tenant whose Tenant is deleted may only read, from the moment that it is
+// known that not its definition goes; a server that begins then does not let them write meanwhile.
 func TestEnding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", nil), object("c", "c", map[string]any{"access": "Closed"}),
@@ -189,7 +192,8 @@ func TestEnding(t *testing.T) {
 	})
 }
 
-// TestLeftoverOfADefinition: a Tenant that goes with the definition before this one does not end for a look at this one.
+// TestLeftoverOfADefinition: a Tenant that goes with the definition before this one does not
+// end for a look at this one.
 func TestLeftoverOfADefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", nil))
@@ -217,7 +221,8 @@ func deletedOf(w *world, name string) *unstructured.Unstructured {
 	return deleted(u)
 }
 
-// TestReferences: what names a tenant where the system tenant's callers have written it, and what was not made for it.
+// TestReferences: what names a tenant where the system tenant's callers have written it, and
+// what was not made for it.
 func TestReferences(t *testing.T) {
 	role := func(namespace, name string, subjects ...rbacv1.Subject) runtime.Object {
 		if namespace == "" {

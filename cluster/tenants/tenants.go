@@ -1,4 +1,5 @@
-// Package tenants holds the Tenants of a cluster: which tenants there are, and how far their callers may go.
+// Package tenants holds the Tenants of a cluster: which tenants there are, and how
+// far their callers may go.
 package tenants
 
 import (
@@ -30,7 +31,8 @@ import (
 const (
 	// definedEvery is how often it is looked whether the kind is defined.
 	definedEvery = 200 * time.Millisecond
-	// retryAtFirst and retryAtLast are after how long it is asked again why a Tenant goes: who goes counts meanwhile.
+	// retryAtFirst and retryAtLast are after how long it is asked again why a Tenant goes:
+	// who goes counts meanwhile.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = 10 * time.Second
 )
@@ -48,8 +50,9 @@ func Definitions() schema.GroupVersionResource {
 
 // Store holds the Tenants that a client sees, and those that were deleted. Safe for concurrent use.
 //
-// What is not known is [authz.AccessUnknown]: until the Tenants were read once. A Tenant that goes since its definition does is
-// kept in mind, until its like is made anew or the process ends: who was closed stays so.
+// What is not known is [authz.AccessUnknown]: until the Tenants were read once. A Tenant that
+// goes since its definition does is kept in mind, until its like is made anew or the process
+// ends: who was closed stays so.
 type Store struct {
 	client   dynamic.Interface
 	defined  func(schema.GroupResource) (is, known bool)
@@ -93,8 +96,8 @@ func (l *live) effective() authz.Access {
 	return l.access
 }
 
-// New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports whether a definition of the
-// project's kinds is there: without it there are none.
+// New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports
+// whether a definition of the project's kinds is there: without it there are none.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	s := &Store{
 		client:   client,
@@ -132,11 +135,12 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// OnLess has f told of each tenant whose callers may go less far than before, or whose Tenant is gone. One f at a time.
+// OnLess has f told of each tenant whose callers may go less far than before, or whose Tenant
+// is gone. One f at a time.
 func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
-// Follow has f told of each tenant whose Tenant is there, comes, goes or changes, until stop is called. What goes counts on
-// until it is known why: see [Store.Tenant].
+// Follow has f told of each tenant whose Tenant is there, comes, goes or changes, until stop is
+// called. What goes counts on until it is known why: see [Store.Tenant].
 func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 	return s.FollowObjects(func(u *unstructured.Unstructured) {
 		if id, _ := AccessOf(u); !id.IsZero() {
@@ -145,8 +149,8 @@ func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
 	})
 }
 
-// FollowObjects is [Store.Follow] of Tenants as they are stored, those too that count for nothing. They have no more than
-// is looked at, and must not be changed.
+// FollowObjects is [Store.Follow] of Tenants as they are stored, those too that count for nothing.
+// They have no more than is looked at, and must not be changed.
 func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), err error) {
 	tell := func(obj any) {
 		if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
@@ -174,8 +178,8 @@ func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), 
 	return func() { _ = s.informer.RemoveEventHandler(registered) }, err
 }
 
-// Tenant returns the Tenant of a tenant, nil where there is none; false where that is not known, or it is not understood. It
-// has no more of the metadata than is looked at, and is the caller's.
+// Tenant returns the Tenant of a tenant, nil where there is none; false where that is not known, or
+// it is not understood. It has no more of the metadata than is looked at, and is the caller's.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false
@@ -228,7 +232,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// follow starts an informer as soon as its kind is defined, and reports false if that was not before the end.
+// follow starts an informer as soon as its kind is defined, and reports false if
+// that was not before the end.
 func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
 	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
 		is, _ := s.defined(of.GroupResource())
@@ -240,7 +245,8 @@ func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, info
 	return true
 }
 
-// HasSynced reports whether the Tenants of the start are known, and those that were deleted: that there are none, too.
+// HasSynced reports whether the Tenants of the start are known, and those that were deleted:
+// that there are none, too.
 func (s *Store) HasSynced() bool {
 	if s.synced.Load() {
 		return true
@@ -258,8 +264,8 @@ func (s *Store) knows(of schema.GroupVersionResource, handled cache.ResourceEven
 	return handled.HasSynced() || known && !is
 }
 
-// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant, [authz.AccessRetired] where that was
-// deleted.
+// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant,
+// [authz.AccessRetired] where that was deleted.
 func (s *Store) Of(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
@@ -307,8 +313,8 @@ func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	}
 }
 
-// Accepts reports whether a credential that was issued at a time can be a tenant's own, see [tenant.Lineage.Accepts]. It costs nothing
-// where no tenant was deleted.
+// Accepts reports whether a credential that was issued at a time can be a tenant's own, see
+// [tenant.Lineage.Accepts]. It costs nothing where no tenant was deleted.
 func (s *Store) Accepts(id tenant.ID, issued time.Time) bool {
 	if s.retired.none.Load() && !s.replaced.Load() {
 		return true
@@ -370,7 +376,8 @@ func (s *Store) set(obj any) {
 	}
 }
 
-// changedTo counts what became of a tenant's Tenant, nil for none, and tells of callers that may go less far.
+// changedTo counts what became of a tenant's Tenant, nil for none, and tells of
+// callers that may go less far.
 func (s *Store) changedTo(id tenant.ID, was, now *live) {
 	before := authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
 	if was != nil {
@@ -386,8 +393,8 @@ func (s *Store) changedTo(id tenant.ID, was, now *live) {
 	}
 }
 
-// replace forgets the tenant whose Tenant had a name that is another's by now: the definition cannot tell to whom a name belongs of an
-// ID that is no DNS label.
+// replace forgets the tenant whose Tenant had a name that is another's by now: the definition
+// cannot tell to whom a name belongs of an ID that is no DNS label.
 func (s *Store) replace(name string, by tenant.ID) {
 	s.mu.RLock()
 	last, had := s.named[name]

@@ -166,7 +166,8 @@ func TestAccessOf(t *testing.T) {
 	}
 }
 
-// TestStore: it is not known how far anybody may go before the Tenants were read; then each change is known and told.
+// TestStore: it is not known how far anybody may go before the Tenants were read; then each
+// change is known and told.
 func TestStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", nil), object("b", "b", map[string]any{"access": "Closed"}),
@@ -239,7 +240,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// TestWithoutDefinition: there are no Tenants where the kind is not defined, and whether it is must be known.
+// TestWithoutDefinition: there are no Tenants where the kind is not defined, and
+// whether it is must be known.
 func TestWithoutDefinition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"access": "Closed"}))
@@ -265,7 +267,8 @@ func TestWithoutDefinition(t *testing.T) {
 	}
 }
 
-// TestDefinitionDeleted: Tenants that go with their definition count on, also where it is not known for a while whether it goes.
+// TestDefinitionDeleted: Tenants that go with their definition count on, also where it is not known
+// for a while whether it goes.
 func TestDefinitionDeleted(t *testing.T) {
 	for name, c := range map[string]struct {
 		definition func(*world)
@@ -356,7 +359,8 @@ func TestMadeAnew(t *testing.T) {
 	})
 }
 
-// TestANameOfAnother: whose Tenant is replaced by one of another tenant under its name has none any more.
+// TestANameOfAnother: whose Tenant is replaced by one of another tenant under
+// its name has none any more.
 func TestANameOfAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		upper := tenanttest.ID(t, "Acme")

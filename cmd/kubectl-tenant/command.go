@@ -58,8 +58,8 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// usage is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and with the flags of all
-// commands under "kubectl tenant options".
+// usage is cobra's template (cobra 1.10.2, UsageTemplate) as kubectl has it: in 80 columns, and
+// with the flags of all commands under "kubectl tenant options".
 const usage = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
@@ -135,8 +135,8 @@ func outputs(values ...string) cobra.CompletionFunc {
 	return cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)
 }
 
-// printList prints a list. If the list is empty and the output is for a person, it says so on standard error, as
-// kubectl does.
+// printList prints a list. If the list is empty and the output is for a person, it says so on
+// standard error, as kubectl does.
 func printList(cmd *cobra.Command, format *output.Format, list *output.List) error {
 	if len(list.Rows) == 0 && format.IsForPeople() {
 		_, err := fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")

@@ -64,8 +64,9 @@ func published(ctx context.Context, c *client.Cluster) (*configv1alpha1.Publishe
 // errNoSettings says that the settings of a server are unknown.
 var errNoSettings = errors.New("the server publishes no configuration that you may read: name it with --config")
 
-// serverSettings returns the settings of a configuration file; without one those that the server publishes, or with a
-// warning the default ones. done removes the files that stand for the server's.
+// serverSettings returns the settings of a configuration file; without one those that
+// the server publishes, or with a warning the default ones. done removes the files
+// that stand for the server's.
 func serverSettings(
 	cmd *cobra.Command, c *client.Cluster, path string,
 ) (known *configv1alpha1.Settings, done func(), err error) {
@@ -88,8 +89,8 @@ func systemNamespaces(cmd *cobra.Command, c *client.Cluster, path string) ([]str
 	return known.Authorization.SystemNamespaces, nil
 }
 
-// requiredSettings is [serverSettings] for commands that assume no default. The error wraps [errNoSettings] if the server
-// publishes no configuration that the caller may read.
+// requiredSettings is [serverSettings] for commands that assume no default. The error wraps
+// [errNoSettings] if the server publishes no configuration that the caller may read.
 func requiredSettings(
 	cmd *cobra.Command, c *client.Cluster, path string,
 ) (known *configv1alpha1.Settings, done func(), err error) {
@@ -141,8 +142,8 @@ func requiredSettings(
 	return known, done, err
 }
 
-// readSnapshot reads the objects on which decisions of a cluster depend. It calls read with the number of objects read
-// so far.
+// readSnapshot reads the objects on which decisions of a cluster depend. It calls read with the
+// number of objects read so far.
 func readSnapshot(
 	ctx context.Context, c *client.Cluster, s privileges.Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {

@@ -110,7 +110,8 @@ func createTenant(
 	return nil
 }
 
-// derivesRights reports whether a server gives callers of tenants the rights that follow from their Tenant.
+// derivesRights reports whether a server gives callers of tenants the rights that
+// follow from their Tenant.
 func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	found, err := c.Installation(ctx)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// deletionWait is how long delete-tenant waits for a tenant to end: a server looks for its namespaces once more after a minute and
-// a half.
+// deletionWait is how long delete-tenant waits for a tenant to end: a server looks for its
+// namespaces once more after a minute and a half.
 const deletionWait = 10 * time.Minute
 
 func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {

@@ -211,7 +211,8 @@ func orNone(source string) string {
 	return source
 }
 
-// identity returns who --as, --as-group and --tenant name, with the groups that authentication adds.
+// identity returns who --as, --as-group and --tenant name, with the groups
+// that authentication adds.
 func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, error) {
 	id := tenant.ID{}
 	for _, group := range o.groups {
@@ -236,7 +237,8 @@ func (o *explainOptions) identity(snapshot *simulator.Snapshot) (user.Info, erro
 	return i.Info(), nil
 }
 
-// accountExists refuses a service account of --as that does not exist. It returns nil if the caller may not see whether it does.
+// accountExists refuses a service account of --as that does not exist. It returns nil if the caller
+// may not see whether it does.
 func (o *explainOptions) accountExists(ctx context.Context, c *client.Cluster, q *explain.Query) error {
 	namespace, name, err := serviceaccount.SplitUsername(o.as)
 	if err != nil {

@@ -147,8 +147,8 @@ func typed(object *unstructured.Unstructured) (runtime.Object, error) {
 	return scenario.Decode(&runtime.RawExtension{Raw: raw})
 }
 
-// answered explains a decision about oneself as far as the server tells it: its decision, and of a write a dry run of it. It
-// names no owner but oneself.
+// answered explains a decision about oneself as far as the server tells it: its decision, and of a
+// write a dry run of it. It names no owner but oneself.
 func answered(
 	ctx context.Context, c *client.Cluster, q *explain.Query, self *client.Caller,
 ) (*explain.Explanation, error) {

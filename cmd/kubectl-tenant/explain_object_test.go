@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 )
 
-// TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on other objects, or on when it is asked, is not, and
-// what the server could not do is an error.
+// TestTried: what a server answers to a dry run is a refusal only where it says so: what hangs on
+// other objects, or on when it is asked, is not, and what the server could not do is an error.
 func TestTried(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	for name, c := range map[string]struct {

@@ -121,8 +121,8 @@ func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *sc
 	return nil, nil, fmt.Errorf("%s has no case %q", o.scenario, o.of)
 }
 
-// offlineRequest puts the request of the arguments into a question. Their resource is in its full plural form; that of an object
-// is guessed of its kind, as scenarios have it.
+// offlineRequest puts the request of the arguments into a question. Their resource is in its full
+// plural form; that of an object is guessed of its kind, as scenarios have it.
 func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}
 	if o.object != nil {

@@ -269,7 +269,8 @@ func (o *genOptions) byCertificate(
 	return err
 }
 
-// byAccount gives an entry a token of a service account and its tenant, or says in a dry run that it would.
+// byAccount gives an entry a token of a service account and its tenant, or says in
+// a dry run that it would.
 func (o *genOptions) byAccount(
 	cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, e *kubeconfig.Entry,
 ) error {
@@ -383,8 +384,8 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	}
 }
 
-// firstNamespace returns the namespace to begin in: the one of -n, else the tenant's only one. It warns of a tenant
-// that owns none: a name is easily misspelt.
+// firstNamespace returns the namespace to begin in: the one of -n, else the tenant's only one. It
+// warns of a tenant that owns none: a name is easily misspelt.
 func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interface, id tenant.ID) string {
 	if client.Changed(cmd.Flags(), "namespace") {
 		return c.Namespace
@@ -406,7 +407,8 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interfac
 	return ""
 }
 
-// ownerOf returns whose a namespace is: by its label, or where the caller may not read it, the caller's.
+// ownerOf returns whose a namespace is: by its label, or where the caller may
+// not read it, the caller's.
 func ownerOf(ctx context.Context, c *client.Cluster, k kubernetes.Interface, namespace string) (tenant.ID, error) {
 	if err := client.CheckNamespace("-n", namespace); err != nil {
 		return tenant.ID{}, err

@@ -69,7 +69,8 @@ func (g *gatewayOptions) checkServiceAccount() error {
 	return nil
 }
 
-// place returns a kubeconfig with a context of an entry for each cluster, narrowed to a tenant, the system's for none.
+// place returns a kubeconfig with a context of an entry for each cluster, narrowed to a
+// tenant, the system's for none.
 func (g *gatewayOptions) place(
 	e *kubeconfig.Entry, asked *rest.Config, narrowed tenant.ID,
 ) (*clientcmdapi.Config, error) {

@@ -11,7 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// behindGateway is what a cluster behind a gateway answers: its admission is kubetenant's, and its authorizer is not.
+// behindGateway is what a cluster behind a gateway answers: its admission is kubetenant's,
+// and its authorizer is not.
 func behindGateway(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		answer := func(code int, object map[string]any) {
@@ -54,7 +55,8 @@ func behindGateway(next http.Handler) http.Handler {
 	})
 }
 
-// TestVerifyIsolationRefusesServers: where nothing keeps tenants apart, the command says so and creates nothing.
+// TestVerifyIsolationRefusesServers: where nothing keeps tenants apart, the command
+// says so and creates nothing.
 func TestVerifyIsolationRefusesServers(t *testing.T) {
 	for name, c := range map[string]struct {
 		around func(http.Handler) http.Handler

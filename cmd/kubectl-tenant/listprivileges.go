@@ -82,8 +82,8 @@ is asked then.`,
 	return cmd
 }
 
-// eachCluster does something with each cluster, and goes on where it fails with one of several. The error
-// says how many failed; what failed has been said on standard error.
+// eachCluster does something with each cluster, and goes on where it fails with one of several. The
+// error says how many failed; what failed has been said on standard error.
 func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client.Cluster) error) error {
 	failed, refused := 0, false
 	for _, c := range clusters {
@@ -114,8 +114,8 @@ func eachCluster(cmd *cobra.Command, clusters []*client.Cluster, do func(*client
 	return nil
 }
 
-// policyLines returns the settings of a configuration and its policy file, or of what the cluster publishes; the default ones
-// where that may not be read, and nil where there is no file.
+// policyLines returns the settings of a configuration and its policy file, or of what the cluster
+// publishes; the default ones where that may not be read, and nil where there is no file.
 func policyLines(
 	ctx context.Context, c *client.Cluster, known *configv1alpha1.Settings,
 ) (*configv1alpha1.Settings, *abac.Policy, error) {
@@ -190,8 +190,8 @@ func listPrivileges(
 // mostReviews is how many namespaces the server is asked about.
 const mostReviews = 10
 
-// ownNamespaces returns the namespaces to ask the server about: the tenant's own that may be seen, else the
-// kubeconfig's.
+// ownNamespaces returns the namespaces to ask the server about: the tenant's own that may be
+// seen, else the kubeconfig's.
 func ownNamespaces(c *client.Cluster, p *simulator.Snapshot, i *privileges.Holder) []string {
 	var own []string
 	for name := range p.Namespaces {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could not be looked at or tried.
+// Exit codes: 0 all is well, 1 something was found wrong or refused, 2 it could
+// not be looked at or tried.
 const (
 	exitFailed  = 1
 	exitUnusual = 2
@@ -36,8 +37,9 @@ var (
 	errUndone = errors.New("interrupted: what the run created was removed")
 )
 
-// gcPercent lets the heap grow to five times what is live before it is collected: commands are short, hold
-// little of what they read (docs/performance.md), and share processors with what they wait for.
+// gcPercent lets the heap grow to five times what is live before it is collected: commands
+// are short, hold little of what they read (docs/performance.md), and share processors
+// with what they wait for.
 const gcPercent = 400
 
 func main() {
@@ -74,8 +76,9 @@ func oneLine(err error) string {
 	return strings.Join(parts, "; ")
 }
 
-// exitCode returns 1 if the server or its rules refuse the command, a named object does not exist, or the command
-// failed on some of several clusters. It returns 2 if the command could not be tried.
+// exitCode returns 1 if the server or its rules refuse the command, a named object does
+// not exist, or the command failed on some of several clusters. It returns 2 if the
+// command could not be tried.
 func exitCode(err error) int {
 	for _, found := range []error{
 		errSome, tenancy.ErrRefused, tenancy.ErrNotEmpty, tenancy.ErrNoTenant, tenancy.ErrMissing,
@@ -91,7 +94,8 @@ func exitCode(err error) int {
 	return exitUnusual
 }
 
-// isMissingObject reports whether an error says that one object does not exist, and not that the server lacks its kind.
+// isMissingObject reports whether an error says that one object does not exist, and not that
+// the server lacks its kind.
 func isMissingObject(err error) bool {
 	status := apierrors.APIStatus(nil)
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {

@@ -112,7 +112,8 @@ func writeAll(dir string, files map[string]string) (err error) {
 	return nil
 }
 
-// reportMigration prints the files, then what was not carried over, then the steps that depend on it.
+// reportMigration prints the files, then what was not carried over, then the
+// steps that depend on it.
 func reportMigration(cmd *cobra.Command, file, dir, mode string, r *migrate.Result) error {
 	verb := "wrote"
 	if mode != "" {

@@ -122,8 +122,8 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	})
 }
 
-// managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to impersonate. On a
-// compiled-in server, that user has rights only in the group system:masters.
+// managerOf returns clients that write as [tenant.ManagerUser], which the caller must be allowed to
+// impersonate. On a compiled-in server, that user has rights only in the group system:masters.
 func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluster.Manager, error) {
 	if as := c.Config.Impersonate.UserName; as != "" {
 		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use one without impersonation", as)

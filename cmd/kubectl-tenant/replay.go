@@ -68,7 +68,8 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 	return cmd
 }
 
-// replayLogs decides what logs recorded under the configuration of a file, over the objects of another.
+// replayLogs decides what logs recorded under the configuration of a file,
+// over the objects of another.
 func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*replay.Report, error) {
 	known, err := settings(config)
 	if err != nil {

@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// worksWithout returns why a command works without kubetenant on the server, or "" if it does not. Every command that
-// is not listed here refuses such a server.
+// worksWithout returns why a command works without kubetenant on the server, or "" if it does not.
+// Every command that is not listed here refuses such a server.
 func worksWithout(command string) string {
 	switch command {
 	case "validate", "lint", "test", "replay", "migrate":
@@ -34,8 +34,9 @@ func worksWithout(command string) string {
 	return ""
 }
 
-// requireInstalled makes a command refuse a server without kubetenant, and a tenant or namespace that does not exist. It
-// takes effect when the command asks for its cluster, after it has checked its command line.
+// requireInstalled makes a command refuse a server without kubetenant, and a tenant or namespace
+// that does not exist. It takes effect when the command asks for its cluster, after it has
+// checked its command line.
 func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	if worksWithout(cmd.Name()) != "" {
 		return
@@ -48,8 +49,9 @@ func requireInstalled(cmd *cobra.Command, flags *client.Flags, args []string) {
 	})
 }
 
-// namesTenants reports whether the arguments of a command are tenants that must exist. The commands "tenants", "retired" and
-// "delete-tenant" look for more than [tenancy.CheckExists] does: see [withNearest].
+// namesTenants reports whether the arguments of a command are tenants that must exist. The
+// commands "tenants", "retired" and "delete-tenant" look for more than [tenancy.CheckExists]
+// does: see [withNearest].
 func namesTenants(command string) bool {
 	return command == "suspend" || command == "resume" || command == "adopt-tenants"
 }
@@ -65,8 +67,8 @@ func withNearest(ctx context.Context, c *client.Cluster, name string, err error)
 	return err
 }
 
-// checkNamed refuses tenants, and namespaces of service accounts, that the command line names and that do not exist. It
-// asks as the caller itself, not as an impersonated user.
+// checkNamed refuses tenants, and namespaces of service accounts, that the command line names and
+// that do not exist. It asks as the caller itself, not as an impersonated user.
 func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	var tenants []string
 	if namesTenants(cmd.Name()) {

@@ -43,7 +43,8 @@ var (
 	versions = []string{"v1", "rbac.authorization.k8s.io/v1"}
 )
 
-// newServer starts a server whose callers may do anything. around is what kubetenant would add, nil for upstream's server.
+// newServer starts a server whose callers may do anything. around is what kubetenant would add,
+// nil for upstream's server.
 func newServer(t *testing.T, around func(http.Handler) http.Handler) *server {
 	t.Helper()
 	s := &server{requests: map[string]int{}}
@@ -157,7 +158,8 @@ func invocations(t *testing.T) map[string][]string {
 	}
 }
 
-// TestEveryCommandRefusesAServerWithoutKubetenant walks the tree: a command either is listed in worksWithout, or refuses.
+// TestEveryCommandRefusesAServerWithoutKubetenant walks the tree: a command either is listed in
+// worksWithout, or refuses.
 func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 	all := invocations(t)
 	for name := range leaves(newCommand()) {
@@ -191,7 +193,8 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 	}
 }
 
-// TestCommandsOfSeveralClustersRefuseEach requires that one cluster without kubetenant does not stop the others.
+// TestCommandsOfSeveralClustersRefuseEach requires that one cluster without kubetenant
+// does not stop the others.
 func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	s := newServer(t, nil)
 	config := filepath.Join(t.TempDir(), "config")
@@ -210,8 +213,8 @@ func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	}
 }
 
-// TestEveryCommandRefusesAnUnknownTenant walks the tree: a command that takes a tenant, a group or a service account refuses
-// one that does not exist, with exit code 1.
+// TestEveryCommandRefusesAnUnknownTenant walks the tree: a command that takes a tenant, a group or
+// a service account refuses one that does not exist, with exit code 1.
 func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	const noTenant, noNamespace = "tenant nosuch: there is no such tenant", "namespace nosuch: no such namespace"
 	takes := map[string]map[string][]string{ // by what is wrong
@@ -266,7 +269,8 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 	}
 }
 
-// TestTenantRowsOfUnreadKinds requires that a cell about a kind that the caller may not list is <unknown>, and not <none>.
+// TestTenantRowsOfUnreadKinds requires that a cell about a kind that the caller may not list is
+// <unknown>, and not <none>.
 func TestTenantRowsOfUnreadKinds(t *testing.T) {
 	acme := &tenancy.Tenant{Name: "acme", Namespaces: []string{"acme--web"}}
 	for name, c := range map[string]struct {
@@ -288,7 +292,8 @@ func TestTenantRowsOfUnreadKinds(t *testing.T) {
 	}
 }
 
-// TestExitCodes requires 1 for what is refused or does not exist, and 2 for what could not be determined.
+// TestExitCodes requires 1 for what is refused or does not exist, and 2 for what
+// could not be determined.
 func TestExitCodes(t *testing.T) {
 	missing := schema.GroupResource{Resource: "configmaps"}
 	for name, c := range map[string]struct {
@@ -312,7 +317,8 @@ func TestExitCodes(t *testing.T) {
 	}
 }
 
-// TestEmptyLists requires that an empty list says so to people on standard error, and nothing to programs.
+// TestEmptyLists requires that an empty list says so to people on standard error,
+// and nothing to programs.
 func TestEmptyLists(t *testing.T) {
 	compiledIn := func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
 	for _, args := range [][]string{{"retired"}, {"tenants"}} {
@@ -327,7 +333,8 @@ func TestEmptyLists(t *testing.T) {
 	}
 }
 
-// TestReleaseNeedsTheConfiguration requires that release does not guess which namespaces are the system tenant's.
+// TestReleaseNeedsTheConfiguration requires that release does not guess which namespaces
+// are the system tenant's.
 func TestReleaseNeedsTheConfiguration(t *testing.T) {
 	s := newServer(t, func(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) })
 	out, err := s.run(t, "release", "acme--web", "--yes")

@@ -109,7 +109,8 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 	return list, nil
 }
 
-// announcedRow shows one grant. One that is not understood is shown by its name: who made it may be of a later release.
+// announcedRow shows one grant. One that is not understood is shown by its name: who made it
+// may be of a later release.
 func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	row := output.Row{
 		Kind:  schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant},

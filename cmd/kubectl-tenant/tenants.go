@@ -191,8 +191,9 @@ func (o *tenantsOptions) list(
 	}), unread, nil
 }
 
-// limitedTo returns the tenant to which lists must be limited. This is the caller's tenant behind the webhook service,
-// which cannot limit lists itself. It returns the zero ID if lists need no limit.
+// limitedTo returns the tenant to which lists must be limited. This is the caller's
+// tenant behind the webhook service, which cannot limit lists itself. It returns the zero
+// ID if lists need no limit.
 func limitedTo(ctx context.Context, c *client.Cluster) (tenant.ID, error) {
 	found, err := c.Installation(ctx)
 	if err != nil || found.Mode != installation.Webhook {
@@ -231,8 +232,8 @@ func (o *tenantsOptions) keepSelected(
 	return nil
 }
 
-// tenantRows returns the rows for tenants. A cell is <unknown> if it depends on a kind that the caller may not list and
-// has no value.
+// tenantRows returns the rows for tenants. A cell is <unknown> if it depends on a kind that the
+// caller may not list and has no value.
 func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 	list := &output.List{Columns: append(output.Columns("Tenant", "Namespaces", "Admins", "CPU", "Memory", "Pods"),
 		output.Column{Name: "Access", Wide: true}, output.Column{Name: "Namespace names", Wide: true},

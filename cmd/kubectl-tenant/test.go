@@ -50,8 +50,8 @@ decides with, its evaluation of roles and bindings among it. A scenario with
 	return cmd
 }
 
-// quiet returns a context without a log: what a server would log is no part of the result, and not all of
-// it goes by the context.
+// quiet returns a context without a log: what a server would log is no part of the result, and not
+// all of it goes by the context.
 func quiet(ctx context.Context) context.Context {
 	klog.SetLogger(logr.Discard())
 	return klog.NewContext(ctx, logr.Discard())

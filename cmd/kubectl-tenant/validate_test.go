@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// newValidatedCluster returns an API server for validate --cluster. The first element of a path says which of
-// the requests it refuses: "open" none, "partly" those for RoleBindings, "closed" all.
+// newValidatedCluster returns an API server for validate --cluster. The first element of a
+// path says which of the requests it refuses: "open" none, "partly" those for
+// RoleBindings, "closed" all.
 func newValidatedCluster() *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rights, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")

@@ -78,7 +78,8 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 	return cmd
 }
 
-// checkAsked refuses a namespace that does not exist, and a verb that neither the server nor a role uses.
+// checkAsked refuses a namespace that does not exist, and a verb that neither
+// the server nor a role uses.
 func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 	if _, exists := p.Namespaces[q.Namespace]; !exists && q.Namespace != "" {
 		return fmt.Errorf("namespace %s: %w", q.Namespace, tenancy.ErrMissing)
@@ -160,7 +161,8 @@ tenant.`,
 	return cmd
 }
 
-// takeUser takes somebody from the arguments, who is no service account, and returns what is wrong with what was named.
+// takeUser takes somebody from the arguments, who is no service account, and returns what is
+// wrong with what was named.
 func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "":
@@ -263,12 +265,12 @@ type resource struct {
 	Subresource string
 }
 
-// askedOnly are resources that no server serves: authorizers are asked about them, for impersonation and for
-// the signers of certificates.
+// askedOnly are resources that no server serves: authorizers are asked about them, for
+// impersonation and for the signers of certificates.
 func askedOnly() []string { return []string{"users", "groups", "uids", "userextras", "signers"} }
 
-// resourceOf returns the resource that text names, in any form that kubectl takes, and whether it is in
-// namespaces.
+// resourceOf returns the resource that text names, in any form that kubectl takes, and
+// whether it is in namespaces.
 func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
 	name, subresource, _ := strings.Cut(text, "/")
 	mapper, err := c.Mapper()
@@ -302,7 +304,8 @@ func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
 	return resource{found.GroupResource(), subresource}, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// checkSubresource refuses one that the server does not have: kubectl reads pods/web-1 as an object's name.
+// checkSubresource refuses one that the server does not have: kubectl reads
+// pods/web-1 as an object's name.
 func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name string) error {
 	k, err := c.Kube()
 	if err != nil {

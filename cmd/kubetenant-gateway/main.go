@@ -1,4 +1,5 @@
-// Command kubetenant-gateway gives tenants to clusters whose kube-apiserver nobody may configure, by standing in front of them.
+// Command kubetenant-gateway gives tenants to clusters whose kube-apiserver nobody may configure,
+// by standing in front of them.
 package main
 
 import (

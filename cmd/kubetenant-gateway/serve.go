@@ -55,12 +55,14 @@ func newServeCommand() *cobra.Command {
 	return cmd
 }
 
-// heapFloor is how much more is allocated between two collections than the heap holds. A gateway's heap is a few MB, which alone
-// would be collected ten times a second under load, for a tenth of the processor's time. What nobody touches takes no memory itself and
-// counts all the same, for what is resident until the next collection and in the memory limit.
+// heapFloor is how much more is allocated between two collections than the heap holds. A gateway's
+// heap is a few MB, which alone would be collected ten times a second under load, for a tenth of
+// the processor's time. What nobody touches takes no memory itself and counts all the same, for
+// what is resident until the next collection and in the memory limit.
 const heapFloor = 64 << 20
 
-// newHeapFloor returns what is to be kept alive; nothing where a memory limit leaves no room for it.
+// newHeapFloor returns what is to be kept alive; nothing where a memory
+// limit leaves no room for it.
 func newHeapFloor() []byte {
 	if debug.SetMemoryLimit(-1) < 8*heapFloor {
 		return nil

@@ -27,7 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestMetricsExist: each metric that the dashboard, the alerts and the page name is one that the service has.
+// TestMetricsExist: each metric that the dashboard, the alerts and the page name is
+// one that the service has.
 func TestMetricsExist(t *testing.T) {
 	var known []string
 	register := func(r metrics.Registerable) error {

@@ -24,8 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/service"
 )
 
-// gcPercent spares small heaps most collections: a request leaves 10 KB behind, and a replica that follows
-// a small cluster holds 20 MB. GOGC in the environment has the last word.
+// gcPercent spares small heaps most collections: a request leaves 10 KB behind, and a replica that
+// follows a small cluster holds 20 MB. GOGC in the environment has the last word.
 const gcPercent = 400
 
 // minMemory is what a replica of a small cluster needs.

@@ -10,8 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Authenticator returns upstream's configuration of the issuer, with the tenant as one more mapping,
-// of the extra tenant.ExtraKey.
+// Authenticator returns upstream's configuration of the issuer, with the tenant as one more
+// mapping, of the extra tenant.ExtraKey.
 func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	var out apiserver.JWTAuthenticator
 	in := o.JWT.DeepCopy()
@@ -23,8 +23,8 @@ func (o *OIDC) Authenticator() (apiserver.JWTAuthenticator, error) {
 	return out, err
 }
 
-// mapping is the CEL expression that gives the tenant. What is no string gives a map, which upstream refuses as
-// the value of an extra: it would take a list, and drop empty strings from it.
+// mapping is the CEL expression that gives the tenant. What is no string gives a map, which
+// upstream refuses as the value of an extra: it would take a list, and drop empty strings from it.
 func (t *TenantOfClaims) mapping() string {
 	switch {
 	case t.Claim != "":

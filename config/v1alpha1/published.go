@@ -29,7 +29,8 @@ const (
 	publishedReplica = "replica."
 )
 
-// maxPublished bounds what is published of the files beside the configuration: a ConfigMap holds 1 MiB.
+// maxPublished bounds what is published of the files beside the configuration:
+// a ConfigMap holds 1 MiB.
 const maxPublished = 700 << 10
 
 // maxReplicas is the maximum number of replicas in the ConfigMap.
@@ -38,17 +39,20 @@ const maxReplicas = 64
 // ErrNotPublished says that an object does not hold a configuration that this version reads.
 var ErrNotPublished = errors.New("no configuration that this version can read")
 
-// Published is the effective configuration of a running server, for people and tools. Nothing decides by it: who may
-// write ConfigMaps of the server's namespace can make it say anything. It holds no credential: of the files that a
-// configuration names it has the policy file and the revocations, and of the rest their paths on the server.
+// Published is the effective configuration of a running server, for people and tools. Nothing
+// decides by it: who may write ConfigMaps of the server's namespace can make it say anything. It
+// holds no credential: of the files that a configuration names it has the policy file and the
+// revocations, and of the rest their paths on the server.
 type Published struct {
 	// Hash is that of the metric kubetenant_config_info.
 	Hash string
 	// Settings are defaulted. Paths are the server's.
 	Settings Settings
-	// Policy and Revocation are the files' content; empty where there is none, or too much for an object.
+	// Policy and Revocation are the files' content; empty where there is none,
+	// or too much for an object.
 	Policy, Revocation string
-	// Replicas are the servers that have published, by their names. One that has stopped may still be listed.
+	// Replicas are the servers that have published, by their names. One that has
+	// stopped may still be listed.
 	Replicas []Replica
 }
 
@@ -116,8 +120,9 @@ func PublishedIn(object *corev1.ConfigMap) (*Published, error) {
 	return p, nil
 }
 
-// SurplusReplicas returns a merge patch that removes the oldest entries of replicas from the ConfigMap, or nil if there
-// are at most maxReplicas. Names of Pods are not reused, so their entries would accumulate.
+// SurplusReplicas returns a merge patch that removes the oldest entries of replicas from the
+// ConfigMap, or nil if there are at most maxReplicas. Names of Pods are not reused, so their
+// entries would accumulate.
 func SurplusReplicas(object *corev1.ConfigMap) []byte {
 	since := map[string]time.Time{}
 	for key, text := range object.Data {

@@ -44,8 +44,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedReplicas requires that the entries of replicas are read again, that one that cannot be read is left out, and
-// that only the oldest of too many are removed.
+// TestPublishedReplicas requires that the entries of replicas are read again, that one that cannot
+// be read is left out, and that only the oldest of too many are removed.
 func TestPublishedReplicas(t *testing.T) {
 	object, err := published(t).ConfigMap("kube-system")
 	if err != nil {
@@ -90,7 +90,8 @@ func TestPublishedReplicas(t *testing.T) {
 	}
 }
 
-// TestPublishedDefaultTenant: an unset defaultTenant is published as unset, since setting it means more.
+// TestPublishedDefaultTenant: an unset defaultTenant is published as unset,
+// since setting it means more.
 func TestPublishedDefaultTenant(t *testing.T) {
 	none, system := "", "system"
 	for _, want := range []*string{nil, &none, &system} {
@@ -124,7 +125,8 @@ func TestPublishedLarge(t *testing.T) {
 	}
 }
 
-// TestPublishedForged: an object that holds anything else is refused, and never taken for the default.
+// TestPublishedForged: an object that holds anything else is refused, and
+// never taken for the default.
 func TestPublishedForged(t *testing.T) {
 	for _, text := range []string{
 		"", "kind: Secret", "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, later: true}",

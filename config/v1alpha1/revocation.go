@@ -19,8 +19,9 @@ import (
 // KindRevocation is the kind of the file that authentication.revocation names.
 const KindRevocation = "Revocation"
 
-// Revocation lists what no longer counts, whatever the source of identities. Without entries it revokes
-// nothing. What whom it names has open ends: watches, followed logs, exec, attach and port-forward.
+// Revocation lists what no longer counts, whatever the source of identities. Without
+// entries it revokes nothing. What whom it names has open ends: watches, followed logs,
+// exec, attach and port-forward.
 type Revocation struct {
 	metav1.TypeMeta `json:",inline"`
 	// certificates, whichever request comes over their connection.
@@ -42,12 +43,14 @@ type Revocation struct {
 
 // RevokedCertificate is a certificate: by serial and issuer, or by sha256.
 type RevokedCertificate struct {
-	// serial number in hexadecimal digits, with or without colons, as "openssl x509 -serial" prints it.
+	// serial number in hexadecimal digits, with or without colons, as "openssl
+	// x509 -serial" prints it.
 	Serial string `json:"serial,omitempty"`
 	// issuer in the form of RFC 2253, as "openssl x509 -issuer -nameopt RFC2253" prints it.
 	Issuer string `json:"issuer,omitempty"`
-	// sha256 of the DER form in hexadecimal digits, with or without colons, as "openssl x509
-	// -fingerprint -sha256" prints it. X509SHA256= before it, as in the extra credential-id, is left out.
+	// sha256 of the DER form in hexadecimal digits, with or without colons, as "openssl
+	// x509 -fingerprint -sha256" prints it. X509SHA256= before it, as in the extra
+	// credential-id, is left out.
 	SHA256 string `json:"sha256,omitempty"`
 }
 

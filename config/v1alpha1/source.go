@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sourceConfig is the configuration of one kind of source. The pointer fields of [Source] implement it: they
-// are all the kinds there are, and are listed nowhere else in this package.
+// sourceConfig is the configuration of one kind of source. The pointer fields of [Source] implement
+// it: they are all the kinds there are, and are listed nowhere else in this package.
 type sourceConfig interface {
 	// setDefaults fills in what is left out here and in the source around it.
 	setDefaults(src *Source)
@@ -123,8 +123,8 @@ func (s *validatedSource) issuer(issuer string, path *field.Path) field.ErrorLis
 	return nil
 }
 
-// validateIssuerForm refuses the older form of Google's issuer: tokens that have it are read as if they
-// had the other.
+// validateIssuerForm refuses the older form of Google's issuer: tokens that have it are read
+// as if they had the other.
 func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
 	if issuer == "accounts.google.com" {
 		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
@@ -182,9 +182,9 @@ func (x *X509) files() []*string { return []*string{&x.ClientCAFile} }
 // setDefaults leaves defaultTenant unset: setting it has a meaning of its own.
 func (f *CredentialFile) setDefaults(src *Source) { src.fedByTheAdmin() }
 
-// Default returns the tenant of a record that names none. It is zero if such a record is refused. It
-// reports whether the configuration sets the tenant: if not, the tenant applies only in a file in which no
-// record names one.
+// Default returns the tenant of a record that names none. It is zero if such a record is refused.
+// It reports whether the configuration sets the tenant: if not, the tenant applies only in a file
+// in which no record names one.
 func (f *CredentialFile) Default() (id tenant.ID, isSet bool) {
 	if f.DefaultTenant == nil {
 		return tenant.System(), false

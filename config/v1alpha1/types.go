@@ -43,8 +43,8 @@ type Authentication struct {
 	// accounts are never changed. Default: false.
 	// +optional
 	QualifyNames bool `json:"qualifyNames,omitempty"`
-	// limits bound the identities that sources and the server's own chain may answer with: who is larger is
-	// refused.
+	// limits bound the identities that sources and the server's own chain may answer with:
+	// who is larger is refused.
 	// +optional
 	Limits IdentityLimits `json:"limits,omitempty"`
 	// revocation names the file of what no longer counts, whatever the source.
@@ -136,9 +136,9 @@ type CredentialFile struct {
 	// path of the file. Watched.
 	// +required
 	Path string `json:"path"`
-	// defaultTenant is the tenant of a record that names none; "" refuses such a record. If left out, such a
-	// record belongs to the system tenant in a file in which no record names a tenant, and is refused in any
-	// other file.
+	// defaultTenant is the tenant of a record that names none; "" refuses such a record. If left out,
+	// such a record belongs to the system tenant in a file in which no record names a tenant, and is
+	// refused in any other file.
 	// +optional
 	DefaultTenant *string `json:"defaultTenant,omitempty"`
 }
@@ -165,21 +165,24 @@ const (
 
 // Authorization says who is the system tenant's, and what is open to whom.
 type Authorization struct {
-	// mode is Enforce (default) or Shadow, in which nothing is denied but revoked callers behind a webhook, and lists are not limited: what
-	// would be denied stands in the log, in metrics and in audit events. Authentication and admission
-	// are not affected. For bringing in a cluster that is in use.
+	// mode is Enforce (default) or Shadow, in which nothing is denied but revoked callers
+	// behind a webhook, and lists are not limited: what would be denied stands in the log, in
+	// metrics and in audit events. Authentication and admission are not affected. For bringing
+	// in a cluster that is in use.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
 	// systemSubjects are the identities that are the system tenant's although nothing in them names
 	// a tenant.
 	// +optional
 	SystemSubjects SystemSubjects `json:"systemSubjects,omitempty"`
-	// systemNamespaces are the namespaces that always belong to the system tenant, with their service accounts.
-	// No caller gives one to a tenant. Default: [kube-system, kube-public, kube-node-lease, default].
+	// systemNamespaces are the namespaces that always belong to the system tenant, with their
+	// service accounts. No caller gives one to a tenant. Default: [kube-system, kube-public,
+	// kube-node-lease, default].
 	// +optional
 	SystemNamespaces []string `json:"systemNamespaces"`
-	// requireTenant is Never (default), Warn or Always: whether callers of a tenant without an object of kind Tenant are a tenant's
-	// at all. Warn logs of which tenants they come. Always is refused while a namespace has a label of a tenant without one.
+	// requireTenant is Never (default), Warn or Always: whether callers of a tenant without an object
+	// of kind Tenant are a tenant's at all. Warn logs of which tenants they come. Always is refused
+	// while a namespace has a label of a tenant without one.
 	// +optional
 	RequireTenant RequireTenant `json:"requireTenant,omitempty"`
 	// unboundAllow is all that callers without a tenant may ask for, anonymous ones too; the
@@ -205,8 +208,9 @@ type Authorization struct {
 	// Default: false.
 	// +optional
 	OlderTenantPaths bool `json:"olderTenantPaths,omitempty"`
-	// delegatedReviews lets tenants' callers create TokenReviews and SubjectAccessReviews, where RBAC lets them, about tokens and subjects of their
-	// own tenant: another's are answered as ones that nobody knows. Not in the webhook shape, where kube-apiserver answers them. Default: false.
+	// delegatedReviews lets tenants' callers create TokenReviews and SubjectAccessReviews, where RBAC
+	// lets them, about tokens and subjects of their own tenant: another's are answered as ones that
+	// nobody knows. Not in the webhook shape, where kube-apiserver answers them. Default: false.
 	// +optional
 	DelegatedReviews bool `json:"delegatedReviews,omitempty"`
 	// abac names a file of policies with tenants.
@@ -242,9 +246,9 @@ const (
 // RBAC configures the evaluation of RBAC.
 type RBAC struct {
 	// evaluator is Indexed (default) or Upstream. In kubetenant-webhook, Upstream leaves RBAC to
-	// kube-apiserver; Indexed answers for it. In kube-apiserver it has no effect where the server's RBAC cannot be
-	// told from the rest of its authorizers: with --authorization-config, or without RBAC in
-	// --authorization-mode, or with RBAC behind Webhook there.
+	// kube-apiserver; Indexed answers for it. In kube-apiserver it has no effect where the server's
+	// RBAC cannot be told from the rest of its authorizers: with --authorization-config, or without
+	// RBAC in --authorization-mode, or with RBAC behind Webhook there.
 	// +optional
 	Evaluator Evaluator `json:"evaluator,omitempty"`
 }

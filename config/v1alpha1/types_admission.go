@@ -72,10 +72,11 @@ type Namespace struct {
 	// create: privileged, baseline (default) or restricted.
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a domain is allowed
-	// anyway, as are app.kubernetes.io/managed-by, part-of, version and created-by, helm.sh/chart and
-	// kustomize.toolkit.fluxcd.io/name and namespace, which tools write; "example.com/*" allows a whole domain; but
-	// istio-injection, control-plane and keys by which a webhook or policy selects namespaces must be listed as they are.
+	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a
+	// domain is allowed anyway, as are app.kubernetes.io/managed-by, part-of, version and created-by,
+	// helm.sh/chart and kustomize.toolkit.fluxcd.io/name and namespace, which tools write;
+	// "example.com/*" allows a whole domain; but istio-injection, control-plane and keys by which a
+	// webhook or policy selects namespaces must be listed as they are.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
@@ -99,8 +100,8 @@ type WorkloadKind struct {
 	Paths []string `json:"paths"`
 }
 
-// Gate configures TenantGate, which asks the boundary about writes of callers who went around a gateway. Where kube-apiserver asks the boundary
-// itself it finds nothing more.
+// Gate configures TenantGate, which asks the boundary about writes of callers who went around a
+// gateway. Where kube-apiserver asks the boundary itself it finds nothing more.
 type Gate struct {
 	// mode is Off, Shadow or Enforce. Default: Shadow where a gateway is configured, else Off.
 	// +optional
@@ -134,14 +135,14 @@ type FieldRule struct {
 	// policy is Forbid, AllowListed (default where allowed is given) or Ignore.
 	// +optional
 	Policy FieldPolicy `json:"policy,omitempty"`
-	// allowed is the list. Of placement: keys, or "key=value", of labels, taints and topologies; or names of nodes and
-	// classes. Of policy: as each field says.
+	// allowed is the list. Of placement: keys, or "key=value", of labels, taints and topologies; or
+	// names of nodes and classes. Of policy: as each field says.
 	// +optional
 	Allowed []string `json:"allowed,omitempty"`
 }
 
-// PlacementRules are the policies of the fields that say where pods run. A field that is left out and has no default is
-// forbidden.
+// PlacementRules are the policies of the fields that say where pods run. A field that is left out
+// and has no default is forbidden.
 type PlacementRules struct {
 	// nodeName, also of bindings.
 	// +optional
@@ -149,14 +150,15 @@ type PlacementRules struct {
 	// nodeSelector by label. Default: kubernetes.io/os and kubernetes.io/arch are allowed.
 	// +optional
 	NodeSelector *FieldRule `json:"nodeSelector,omitempty"`
-	// nodeAffinity by label, and "metadata.name". Default: kubernetes.io/os and kubernetes.io/arch are allowed.
+	// nodeAffinity by label, and "metadata.name". Default: kubernetes.io/os and
+	// kubernetes.io/arch are allowed.
 	// +optional
 	NodeAffinity *FieldRule `json:"nodeAffinity,omitempty"`
 	// tolerations by taint. One without a key tolerates everything and is on no list.
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
-	// topologySpread by topology key. Default: topology.kubernetes.io/zone, topology.kubernetes.io/region and
-	// kubernetes.io/hostname are allowed.
+	// topologySpread by topology key. Default: topology.kubernetes.io/zone,
+	// topology.kubernetes.io/region and kubernetes.io/hostname are allowed.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
 	// runtimeClassName by name. What the class itself puts into pods must be allowed as well.
@@ -168,8 +170,9 @@ type PlacementRules struct {
 	// schedulerName by name. The default scheduler is always allowed.
 	// +optional
 	SchedulerName *FieldRule `json:"schedulerName,omitempty"`
-	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; those of the pod's own tenant
-	// are always allowed, as is a namespaceSelector that demands its label. Any other selector is on no list.
+	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; those of the
+	// pod's own tenant are always allowed, as is a namespaceSelector that demands its label. Any
+	// other selector is on no list.
 	// +optional
 	PodAffinity *FieldRule `json:"podAffinity,omitempty"`
 	// defaults are put into new pods, and always allowed.
@@ -206,12 +209,13 @@ type TenantPlacement struct {
 	PlacementRules `json:",inline"`
 }
 
-// PolicyRules are what tenants' objects may ask of the cluster. In their lists "{tenant}" stands for the name of the tenant,
-// where that is a DNS label; the entry is none for other tenants. A field that is left out holds nothing.
+// PolicyRules are what tenants' objects may ask of the cluster. In their lists "{tenant}" stands
+// for the name of the tenant, where that is a DNS label; the entry is none for other tenants. A
+// field that is left out holds nothing.
 type PolicyRules struct {
 	// imageRegistries are registries, as docker.io or registry.example.com:5000, or repositories, as
-	// registry.example.com/{tenant}, with all beneath them; of containers and of volumes that are images. A name without a
-	// registry is Docker Hub's.
+	// registry.example.com/{tenant}, with all beneath them; of containers and of volumes that are
+	// images. A name without a registry is Docker Hub's.
 	// +optional
 	ImageRegistries *FieldRule `json:"imageRegistries,omitempty"`
 	// imagePullPolicies are Always, IfNotPresent and Never.
@@ -223,8 +227,9 @@ type PolicyRules struct {
 	// gatewayClasses by name, of the Gateway API.
 	// +optional
 	GatewayClasses *FieldRule `json:"gatewayClasses,omitempty"`
-	// hosts of ingresses, gateways, their listeners and routes, and of what ingress-nginx and external-dns read from
-	// annotations. "*.example.com" is all beneath example.com. With a list everything must name its hosts.
+	// hosts of ingresses, gateways, their listeners and routes, and of what ingress-nginx and
+	// external-dns read from annotations. "*.example.com" is all beneath example.com. With a list
+	// everything must name its hosts.
 	// +optional
 	Hosts *FieldRule `json:"hosts,omitempty"`
 	// storageClasses by name. With a list every claim must name one, or get one by default.
@@ -235,7 +240,8 @@ type PolicyRules struct {
 	ServiceTypes *FieldRule `json:"serviceTypes,omitempty"`
 }
 
-// Policy configures TenantPolicy, which holds what tenants' objects ask of the cluster to what is offered to them.
+// Policy configures TenantPolicy, which holds what tenants' objects ask of the cluster to
+// what is offered to them.
 type Policy struct {
 	PolicyRules `json:",inline"`
 	// tenants have rules of their own. A field that is given replaces the one above.
@@ -268,8 +274,8 @@ type CreatorAttribution struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// WorkloadUser configures the user of pods, as YuniKorn's admission controller does. Patterns are RE2
-// and match whole names, as the server sees them: without qualifyNames, of every tenant.
+// WorkloadUser configures the user of pods, as YuniKorn's admission controller does. Patterns are
+// RE2 and match whole names, as the server sees them: without qualifyNames, of every tenant.
 type WorkloadUser struct {
 	// enabled stamps pods and their templates, and protects what is stamped. Default: true.
 	// +optional
@@ -280,9 +286,9 @@ type WorkloadUser struct {
 	// trustControllers lets systemUsers supply it. Default: true.
 	// +optional
 	TrustControllers *bool `json:"trustControllers,omitempty"`
-	// systemUsers are controllers that create pods; what they make takes the annotation from its owner.
-	// They must be the system tenant's. Default: the controllers of kube-system that do, by name, and
-	// system:kube-controller-manager.
+	// systemUsers are controllers that create pods; what they make takes the annotation from its
+	// owner. They must be the system tenant's. Default: the controllers of kube-system that do, by
+	// name, and system:kube-controller-manager.
 	// +optional
 	SystemUsers []string `json:"systemUsers"`
 	// externalUsers may supply it, but no reserved names. Default: none.
@@ -291,8 +297,8 @@ type WorkloadUser struct {
 	// externalGroups may supply it, but no reserved names. Default: none.
 	// +optional
 	ExternalGroups []string `json:"externalGroups,omitempty"`
-	// foreign says what becomes of another's annotation on a new template: of a manifest that was exported, or a Job made
-	// of a colleague's CronJob. Default: Refuse.
+	// foreign says what becomes of another's annotation on a new template: of a manifest that was
+	// exported, or a Job made of a colleague's CronJob. Default: Refuse.
 	// +optional
 	Foreign ForeignUser `json:"foreign,omitempty"`
 	// scheduling hands the pods of tenants to a scheduler that reads the annotation.
@@ -300,13 +306,15 @@ type WorkloadUser struct {
 	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
 }
 
-// ForeignUser says what becomes of a user that a new template names, where its author may not supply it.
+// ForeignUser says what becomes of a user that a new template names, where its
+// author may not supply it.
 type ForeignUser string
 
 const (
 	// ForeignRefuse refuses the object.
 	ForeignRefuse ForeignUser = "Refuse"
-	// ForeignRestamp puts the author in the user's place, with a warning. A Pod is refused all the same.
+	// ForeignRestamp puts the author in the user's place, with a warning. A Pod
+	// is refused all the same.
 	ForeignRestamp ForeignUser = "Restamp"
 )
 
@@ -380,7 +388,8 @@ type PersistentVolumeClaims struct {
 	VolumeName Permission `json:"volumeName,omitempty"`
 }
 
-// MovedRoleBinding is where two settings stood before. It is refused with the name of the new place.
+// MovedRoleBinding is where two settings stood before. It is refused with
+// the name of the new place.
 type MovedRoleBinding struct {
 	// serviceExternalIPs is admission.services.externalIPs now.
 	// +optional

@@ -2,7 +2,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Gateway configures kubetenant-gateway, which stands in front of clusters whose kube-apiservers nobody may configure.
+// Gateway configures kubetenant-gateway, which stands in front of clusters whose
+// kube-apiservers nobody may configure.
 type Gateway struct {
 	// clusters that are reached through the gateway.
 	// +required
@@ -23,7 +24,8 @@ type Gateway struct {
 
 // GatewayViews are what callers are shown of the gateway itself, under /gateway.
 type GatewayViews struct {
-	// clusters shows each caller the clusters that it may use: clusters.gateway.kubetenant.dev, read-only.
+	// clusters shows each caller the clusters that it may use:
+	// clusters.gateway.kubetenant.dev, read-only.
 	// +optional
 	Clusters GatewayView `json:"clusters,omitempty"`
 }
@@ -58,20 +60,21 @@ type GatewayCluster struct {
 	// serviceAccounts says what becomes of tokens of the cluster's own service accounts.
 	// +optional
 	ServiceAccounts GatewayServiceAccounts `json:"serviceAccounts,omitempty"`
-	// tenantMap gives tenants other names in the cluster. No two may have one name there, and whose own name is another's there
-	// is refused, unless it is mapped elsewhere. Not for system.
+	// tenantMap gives tenants other names in the cluster. No two may have one name there, and whose
+	// own name is another's there is refused, unless it is mapped elsewhere. Not for system.
 	// +optional
 	TenantMap map[string]string `json:"tenantMap,omitempty"`
 	// identity says what of a caller's identity is carried on.
 	// +optional
 	Identity GatewayIdentity `json:"identity,omitempty"`
-	// admission is Required (default): while the cluster does not ask the webhook service about every write, as generated and with
-	// failurePolicy Fail, tenants create and change no objects, delete no Namespaces, and see no lists over all namespaces, since labels could
-	// be forged. Unchecked looks at nothing.
+	// admission is Required (default): while the cluster does not ask the webhook service about
+	// every write, as generated and with failurePolicy Fail, tenants create and change no objects,
+	// delete no Namespaces, and see no lists over all namespaces, since labels could be forged.
+	// Unchecked looks at nothing.
 	// +optional
 	Admission GatewayAdmission `json:"admission,omitempty"`
-	// namespace in which kubetenant-webhook runs in the cluster: its controller says there of which resources all objects are
-	// labelled. Default: kubetenant-system.
+	// namespace in which kubetenant-webhook runs in the cluster: its controller says there of which
+	// resources all objects are labelled. Default: kubetenant-system.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }
@@ -88,8 +91,8 @@ type GatewayImpersonator struct {
 	// kubeConfigFile of the cluster. Followed.
 	// +required
 	KubeConfigFile string `json:"kubeConfigFile"`
-	// mode is Legacy (default), or Constrained where the impersonator's role has the verbs of constrained impersonation alone
-	// (KEP-5284): nobody is impersonated as a service account then.
+	// mode is Legacy (default), or Constrained where the impersonator's role has the verbs of
+	// constrained impersonation alone (KEP-5284): nobody is impersonated as a service account then.
 	// +optional
 	Mode ImpersonationMode `json:"mode,omitempty"`
 }
@@ -105,8 +108,8 @@ const (
 
 // GatewayServiceAccounts says what becomes of tokens of a cluster's service accounts.
 type GatewayServiceAccounts struct {
-	// tokens is Deny (default), or Pass: a token of an issuer below is checked against the cluster's keys, reviewed by it, and
-	// passed on.
+	// tokens is Deny (default), or Pass: a token of an issuer below is checked against the cluster's
+	// keys, reviewed by it, and passed on.
 	// +optional
 	Tokens TokenHandling `json:"tokens,omitempty"`
 	// issuers of the cluster's tokens. Required with Pass.
@@ -123,8 +126,8 @@ const (
 	TokensPass TokenHandling = "Pass"
 )
 
-// GatewayIdentity says what of an identity is carried on to a cluster. The group tenant:<id> and the extra kubetenant.dev/tenant
-// always are, groups that begin "system:" never.
+// GatewayIdentity says what of an identity is carried on to a cluster. The group tenant:<id> and
+// the extra kubetenant.dev/tenant always are, groups that begin "system:" never.
 type GatewayIdentity struct {
 	// withUser carries the user's name. Default: true.
 	// +optional
@@ -132,7 +135,8 @@ type GatewayIdentity struct {
 	// defaultUser stands for everybody without withUser. It should be bound to nothing in the cluster.
 	// +optional
 	DefaultUser string `json:"defaultUser,omitempty"`
-	// groupPattern matches, as a whole, the groups that are carried (RE2). "" carries none. Default: all.
+	// groupPattern matches, as a whole, the groups that are carried (RE2). ""
+	// carries none. Default: all.
 	// +optional
 	GroupPattern *string `json:"groupPattern,omitempty"`
 	// usernamePrefix is put before every user name but those of users below. May not begin "system:".
@@ -186,7 +190,8 @@ const (
 	GatewayAdmissionUnchecked GatewayAdmission = "Unchecked"
 )
 
-// GatewayLimits bound what the callers of one tenant have open at one replica. The system tenant's have no limits.
+// GatewayLimits bound what the callers of one tenant have open at one replica. The system
+// tenant's have no limits.
 type GatewayLimits struct {
 	// perTenantRequests that run at the same time; more are answered 429. Default: 64.
 	// +optional
@@ -200,25 +205,27 @@ type GatewayLimits struct {
 	// timeout of what is no stream. Default: 60s.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// goawayPerMillion is of how many in a million requests over HTTP/2 the connection is left, as kube-apiserver's --goaway-chance
-	// says, whose default is none: what is open on it goes on, and what comes next connects anew, to another replica maybe. Nobody is
-	// sent away from a connection that is younger than a minute. At most 20000; 0 for none.
-	// Default: 1000.
+	// goawayPerMillion is of how many in a million requests over HTTP/2 the connection is left, as
+	// kube-apiserver's --goaway-chance says, whose default is none: what is open on it goes on, and
+	// what comes next connects anew, to another replica maybe. Nobody is sent away from a connection
+	// that is younger than a minute. At most 20000; 0 for none. Default: 1000.
 	// +optional
 	GoawayPerMillion *int `json:"goawayPerMillion,omitempty"`
 }
 
 // GatewaySessions are watches, logs that are followed, and whatever is upgraded.
 type GatewaySessions struct {
-	// endWithCredential ends them when the credential does that they began with: the end of a certificate or of an authority
-	// between, a token's exp, a Keystone token's expires_at. What names no end has none. Default: false, as kube-apiserver has it.
+	// endWithCredential ends them when the credential does that they began with: the end of a
+	// certificate or of an authority between, a token's exp, a Keystone token's expires_at. What names
+	// no end has none. Default: false, as kube-apiserver has it.
 	// +optional
 	EndWithCredential bool `json:"endWithCredential,omitempty"`
 }
 
 // GatewayAudit says what is recorded.
 type GatewayAudit struct {
-	// policyFile is a Policy of audit.k8s.io/v1, of levels up to Metadata: bodies are the clusters' to record.
+	// policyFile is a Policy of audit.k8s.io/v1, of levels up to Metadata: bodies are
+	// the clusters' to record.
 	// +required
 	PolicyFile string `json:"policyFile"`
 	// logPath is the file that events are appended to, "-" for standard output.

@@ -5,25 +5,26 @@ import (
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
 )
 
-// Service configures kubetenant-webhook; of tenantMetrics, kube-apiserver with tenants compiled in too.
+// Service configures kubetenant-webhook; of tenantMetrics, kube-apiserver with
+// tenants compiled in too.
 type Service struct {
-	// apiAudiences are kube-apiserver's (--api-audiences, or else its --service-account-issuer): tokens
-	// of sources that know no audience are for these. Default: https://kubernetes.default.svc and
-	// https://kubernetes.default.svc.cluster.local.
+	// apiAudiences are kube-apiserver's (--api-audiences, or else its --service-account-issuer):
+	// tokens of sources that know no audience are for these. Default: https://kubernetes.default.svc
+	// and https://kubernetes.default.svc.cluster.local.
 	// +optional
 	APIAudiences []string `json:"apiAudiences"`
 	// limits bound the requests of each kind: authentication, authorization, mutation and validation
 	// do not take each other's room.
 	// +optional
 	Limits Limits `json:"limits,omitempty"`
-	// staleAfter is how old what is known of the cluster may be: kube-apiserver is asked every two seconds
-	// whether it still answers, and where it does not for so long, or a watch is not established again,
-	// tenants' callers are denied. After half of it the service is not ready any more. At least 10s.
-	// Default: 10s.
+	// staleAfter is how old what is known of the cluster may be: kube-apiserver is asked every two
+	// seconds whether it still answers, and where it does not for so long, or a watch is not
+	// established again, tenants' callers are denied. After half of it the service is not ready any
+	// more. At least 10s. Default: 10s.
 	// +optional
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
-	// drain is how long the service goes on answering after it was told to stop, not ready any more, so
-	// that callers find another replica. Default: 10s.
+	// drain is how long the service goes on answering after it was told to stop, not ready any more,
+	// so that callers find another replica. Default: 10s.
 	// +optional
 	Drain *metav1.Duration `json:"drain,omitempty"`
 	// tenantMetrics is how many tenants have metrics of their own; further ones are counted together

@@ -27,8 +27,8 @@ func Validate(s *Settings, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// The most that authentication.limits may be set to: what kube-apiserver takes of headers, in which identities
-// travel between servers, is 1 MiB (net/http).
+// The most that authentication.limits may be set to: what kube-apiserver takes of headers, in which
+// identities travel between servers, is 1 MiB (net/http).
 const (
 	maxIdentityBytes  = 1 << 20
 	maxIdentityGroups = 20_000

@@ -195,7 +195,8 @@ func validatePlacement(p *Placement, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateTenants holds the names of those for whom rules are to one entry each, and adds them to seen.
+// validateTenants holds the names of those for whom rules are to one entry
+// each, and adds them to seen.
 func validateTenants(names []string, seen sets.Set[string], at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(names) == 0 {
@@ -216,7 +217,8 @@ func validateTenants(names []string, seen sets.Set[string], at *field.Path) fiel
 	return errs
 }
 
-// validateRules holds rules to their form, and each entry of their lists to what entry says of it; empty for nothing.
+// validateRules holds rules to their form, and each entry of their lists to what entry says
+// of it; empty for nothing.
 func validateRules(
 	rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string),
 ) field.ErrorList {

@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// mostGoaways is as --goaway-chance has it, 0.02 (k8s.io/apiserver pkg/server/options/server_run_options.go, v0.37.1).
+// mostGoaways is as --goaway-chance has it, 0.02 (k8s.io/apiserver
+// pkg/server/options/server_run_options.go, v0.37.1).
 const mostGoaways = 20_000
 
 func defaultGateway(g *Gateway) {
@@ -158,7 +159,8 @@ func oneOfThese[T ~string](path *field.Path, is T, all ...T) field.ErrorList {
 	return field.ErrorList{field.NotSupported(path, is, all)}
 }
 
-// validateTenantMap holds a map of tenants to what leaves everybody one name, and each name one tenant.
+// validateTenantMap holds a map of tenants to what leaves everybody one name,
+// and each name one tenant.
 func validateTenantMap(m map[string]string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	taken := sets.New[string]()
@@ -214,7 +216,8 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	return append(errs, i.validateUsers(path.Child("users"))...)
 }
 
-// validateNamesakes refuses names of users that those could bear who are not mapped: all of the system tenant's are not.
+// validateNamesakes refuses names of users that those could bear who are not mapped: all of the
+// system tenant's are not.
 func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	system := slices.Contains(c.Tenants, tenant.System().String())

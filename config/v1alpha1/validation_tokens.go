@@ -22,8 +22,8 @@ const maxStale = 24 * time.Hour
 // compiler is made once: it is expensive, and keeps nothing of what it compiles.
 var compiler = sync.OnceValue(authenticationcel.NewDefaultCompiler)
 
-// legacyIssuer is the issuer of the tokens in Secrets (k8s.io/kubernetes pkg/serviceaccount/legacy.go,
-// v1.37.1).
+// legacyIssuer is the issuer of the tokens in Secrets (k8s.io/kubernetes
+// pkg/serviceaccount/legacy.go, v1.37.1).
 const legacyIssuer = "kubernetes/serviceaccount"
 
 func (a *ServiceAccount) setDefaults(src *Source) { src.fedByTheAdmin() }

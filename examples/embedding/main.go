@@ -31,7 +31,8 @@ import (
 
 var group = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// stackOf is what makes the server one of tenants: whose namespaces are, and of which resources all objects carry the label.
+// stackOf is what makes the server one of tenants: whose namespaces are, and of which resources all
+// objects carry the label.
 func stackOf(ctx context.Context, path string, rights genericapiserver.AuthorizationInfo) (*kubetenant.Stack, error) {
 	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { // a cluster's: see package cluster
 		owner, _, found := strings.Cut(name, tenant.NamespaceSeparator)

@@ -48,7 +48,8 @@ func (n *NoteList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// notes keeps them in memory: a server of one's own has a store of [k8s.io/apiserver/pkg/registry/generic/registry].
+// notes keeps them in memory: a server of one's own has a store of
+// [k8s.io/apiserver/pkg/registry/generic/registry].
 type notes struct {
 	rest.TableConvertor
 	mu  sync.Mutex
@@ -103,7 +104,8 @@ func (s *notes) Get(ctx context.Context, name string, _ *metav1.GetOptions) (run
 	return nil, apierrors.NewNotFound(group.WithResource("notes").GroupResource(), name)
 }
 
-// List implements [rest.Lister]. It MUST honour label selectors: a tenant's list over all namespaces is limited by one.
+// List implements [rest.Lister]. It MUST honour label selectors: a tenant's list over all
+// namespaces is limited by one.
 func (s *notes) List(ctx context.Context, o *internalversion.ListOptions) (runtime.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

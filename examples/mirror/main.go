@@ -1,6 +1,7 @@
-// Command mirror is an example of a controller that acts for others on several clusters behind a gateway: it copies the ConfigMap that a Mirror
-// names to other clusters, in the name of whoever wrote the Mirror. It may read Mirrors and write their status, and impersonate; what somebody may not
-// copy himself is not copied for him.
+// Command mirror is an example of a controller that acts for others on several clusters behind a
+// gateway: it copies the ConfigMap that a Mirror names to other clusters, in the name of whoever
+// wrote the Mirror. It may read Mirrors and write their status, and impersonate; what somebody may
+// not copy himself is not copied for him.
 package main
 
 import (
@@ -165,7 +166,8 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	return errors.Join(errs...)
 }
 
-// tell writes what came of it into the status of a Mirror, as the controller itself: it is nobody else's to say.
+// tell writes what came of it into the status of a Mirror, as the controller itself: it
+// is nobody else's to say.
 func (c *controller) tell(ctx context.Context, mirror *unstructured.Unstructured, err error) error {
 	said := "mirrored"
 	if err != nil {

@@ -16,8 +16,9 @@ type step struct {
 	says            string
 }
 
-// commandLine is what people who run tenants do: the cluster's admin makes a kubeconfig for a person, acme's
-// admin one for a service account, lets somebody in and out again, and asks why something is denied.
+// commandLine is what people who run tenants do: the cluster's admin makes a kubeconfig for a
+// person, acme's admin one for a service account, lets somebody in and out again, and asks
+// why something is denied.
 func commandLine(dir string) []step {
 	person, robot := filepath.Join(dir, "carol.kubeconfig"), filepath.Join(dir, "robot.kubeconfig")
 	config := filepath.Join(dir, "tenancy.yaml")

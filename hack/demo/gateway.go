@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// gatewayRequests are what callers ask of two clusters behind one gateway, whose servers nobody configured for tenants.
+// gatewayRequests are what callers ask of two clusters behind one gateway, whose servers
+// nobody configured for tenants.
 func gatewayRequests(address string) []request {
 	return []request{
 		{"acme's admin", "certificate", "acme", words("get ns -o name"), "", "answered", "namespace/acme--web"},
@@ -59,7 +60,8 @@ func gatewayRequests(address string) []request {
 	}
 }
 
-// walkGateway starts two clusters behind a gateway, goes through the requests and stops them; it returns how many went otherwise than expected.
+// walkGateway starts two clusters behind a gateway, goes through the requests and stops them; it
+// returns how many went otherwise than expected.
 func (d *demo) walkGateway(ctx context.Context, bin string) (differences int, err error) {
 	_, _ = fmt.Fprintln(d.out, "starting two of upstream's kube-apiservers, of one kubetenant-gateway ...")
 	server, err := localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), filepath.Join(d.server.Dir, "gateway"),

@@ -49,8 +49,8 @@ func (d *demo) close() {
 	}
 }
 
-// options are the flags: where the commands are and what is kept in, whether it ends by itself, and whether the
-// callers are Keystone's.
+// options are the flags: where the commands are and what is kept in, whether it ends by itself, and
+// whether the callers are Keystone's.
 type options struct {
 	bin, dir       string
 	exit, keystone bool

@@ -24,8 +24,8 @@ const issuerSource = `  # The demo's OpenID provider: the claim org is the tenan
       tenant: { claim: org }
 `
 
-// addIssuer starts an OpenID provider, makes the server trust it, and gives both tenants a carol who
-// logs in there.
+// addIssuer starts an OpenID provider, makes the server trust it, and gives both tenants a
+// carol who logs in there.
 func (d *demo) addIssuer(ctx context.Context) error {
 	key, err := authntest.NewKey("ES256")
 	if err != nil {

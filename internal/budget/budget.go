@@ -1,4 +1,5 @@
-// Package budget bounds how often something is done for each of many, so that none uses up another's share.
+// Package budget bounds how often something is done for each of many, so that none
+// uses up another's share.
 package budget
 
 import (
@@ -11,7 +12,8 @@ import (
 // remembered bounds for how many names a budget is kept; the longest unused begins anew.
 const remembered = 4096
 
-// Budgets are token buckets by name. The zero value is not usable; see [New]. Safe for concurrent use.
+// Budgets are token buckets by name. The zero value is not usable; see [New].
+// Safe for concurrent use.
 type Budgets struct {
 	perSecond float32
 	burst     int

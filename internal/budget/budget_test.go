@@ -30,7 +30,8 @@ func TestBudgetsAreApart(t *testing.T) {
 	}
 }
 
-// TestTheLongestUnusedBeginsAnew: names that are made up need no memory, and one that is in use is not forgotten for them.
+// TestTheLongestUnusedBeginsAnew: names that are made up need no memory, and one that is in use
+// is not forgotten for them.
 func TestTheLongestUnusedBeginsAnew(t *testing.T) {
 	b := budget.New(0.0001, 1)
 	taken(b, "busy")

@@ -47,8 +47,9 @@ type signatures interface {
 	VerifySignature(ctx context.Context, token string) ([]byte, error)
 }
 
-// accounts authenticates the tokens of a cluster's own service accounts, as the cluster says: it takes every credential of its own for one,
-// so that what it answers counts for service accounts alone. What its keys did not sign it is not asked about.
+// accounts authenticates the tokens of a cluster's own service accounts, as the cluster says: it
+// takes every credential of its own for one, so that what it answers counts for service accounts
+// alone. What its keys did not sign it is not asked about.
 type accounts struct {
 	issuers []string
 	keys    signatures
@@ -57,14 +58,15 @@ type accounts struct {
 	reviews authenticationclient.TokenReviewInterface
 }
 
-// The tokens of one namespace that are shown to the cluster: each costs it a review, whoever asks, and again after reviewedFor.
+// The tokens of one namespace that are shown to the cluster: each costs it a review, whoever asks,
+// and again after reviewedFor.
 const (
 	reviewsPerSecond = 20
 	reviewsAtOnce    = 200
 )
 
-// newAccounts returns the authenticator of requests that bear such tokens, and notes the token to be passed on. It abstains from tokens of
-// other issuers.
+// newAccounts returns the authenticator of requests that bear such tokens, and notes the token to
+// be passed on. It abstains from tokens of other issuers.
 func newAccounts(a *accounts) authenticator.Request {
 	cached := cache.New(authenticator.TokenFunc(a.authenticate), false, reviewedFor, reviewedFor)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {

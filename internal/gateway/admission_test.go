@@ -9,7 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestWithoutAdmission: while nobody looks at what is written, tenants write nothing that could be forged, and what stores nothing goes on.
+// TestWithoutAdmission: while nobody looks at what is written, tenants write nothing that could be
+// forged, and what stores nothing goes on.
 func TestWithoutAdmission(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -58,7 +59,8 @@ func TestWithoutAdmission(t *testing.T) {
 	}
 }
 
-// TestOlderPathsTellNothing: which kinds a cluster has, or that there is one, is not told before it is known who asks.
+// TestOlderPathsTellNothing: which kinds a cluster has, or that there is one, is not told
+// before it is known who asks.
 func TestOlderPathsTellNothing(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

@@ -34,8 +34,8 @@ var (
 // refusalBytes is how much of a refusal is looked at.
 const refusalBytes = 64 << 10
 
-// impersonationRefused is how kube-apiserver says that the gateway may not impersonate somebody, in both modes (k8s.io/apiserver
-// pkg/endpoints/handlers/responsewriters/errors.go, v0.37.1).
+// impersonationRefused is how kube-apiserver says that the gateway may not impersonate somebody, in
+// both modes (k8s.io/apiserver pkg/endpoints/handlers/responsewriters/errors.go, v0.37.1).
 var impersonationRefused = regexp.MustCompile(` cannot impersonate[a-z:-]* resource "`)
 
 // modifyResponse looks at an answer before its caller does.
@@ -71,8 +71,8 @@ func isProxied(ctx context.Context) bool {
 	return known && info.Subresource == "proxy"
 }
 
-// says reports whether an answer is about the gateway by what it says, which what is proxied may say as well, and then harms that alone. The
-// body can be read once more.
+// says reports whether an answer is about the gateway by what it says, which what is proxied may
+// say as well, and then harms that alone. The body can be read once more.
 func says(resp *http.Response, matches func(text []byte) bool) bool {
 	head, err := io.ReadAll(io.LimitReader(resp.Body, refusalBytes))
 	resp.Body = &struct {
@@ -82,7 +82,8 @@ func says(resp *http.Response, matches func(text []byte) bool) bool {
 	return err == nil && matches(bytes.ReplaceAll(head, []byte(`\"`), []byte(`"`)))
 }
 
-// isUnauthorized reports whether a text is what kube-apiserver answers to a credential that it does not know.
+// isUnauthorized reports whether a text is what kube-apiserver answers to a
+// credential that it does not know.
 func isUnauthorized(text []byte) bool {
 	obj, _, err := codecs().UniversalDeserializer().Decode(text, nil, nil)
 	status, is := obj.(*metav1.Status)
@@ -122,8 +123,8 @@ func (c *route) locate(location, prefix string) (string, error) {
 	return out, nil
 }
 
-// endedBody is the body of a stream, which ends where its session does: an answer that is broken off would be an error of the
-// connection to the caller.
+// endedBody is the body of a stream, which ends where its session does: an answer that is broken
+// off would be an error of the connection to the caller.
 type endedBody struct {
 	io.ReadCloser
 	ctx context.Context //nolint:containedctx // of the one request
@@ -137,7 +138,8 @@ func (b *endedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// answerError answers a request that did not get to the cluster, or whose answer may not be passed on.
+// answerError answers a request that did not get to the cluster, or whose
+// answer may not be passed on.
 func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
 		klog.FromContext(r.Context()).V(2).Info("A request was not answered by its cluster", "cluster", c.name, "err", err)
@@ -190,7 +192,8 @@ func statusOf(ctx context.Context, err error) *apierrors.StatusError {
 // buffers lends what bodies are copied through.
 type buffers struct{ pool sync.Pool }
 
-// The sizes of buffers: there are many streams, which say little at a time and hold theirs for long.
+// The sizes of buffers: there are many streams, which say little at a time
+// and hold theirs for long.
 const (
 	requestBuffer = 32 << 10
 	streamBuffer  = 4 << 10

@@ -15,7 +15,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestLocate: where a cluster sends a caller to is somewhere at that cluster, by the caller's own way.
+// TestLocate: where a cluster sends a caller to is somewhere at that cluster,
+// by the caller's own way.
 func TestLocate(t *testing.T) {
 	for _, c := range []struct{ server, prefix, location, want string }{
 		{"https://a:6443", "", "/api/v1/x", "/api/v1/x"},
@@ -69,7 +70,8 @@ func FuzzLocate(f *testing.F) {
 	})
 }
 
-// TestEndedBody: of what a stream has buffered nothing is handed on once its session has ended, which is no error.
+// TestEndedBody: of what a stream has buffered nothing is handed on once its session has
+// ended, which is no error.
 func TestEndedBody(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	body := &endedBody{io.NopCloser(strings.NewReader("first, second")), ctx}
@@ -105,7 +107,8 @@ func TestUnauthorizedForms(t *testing.T) {
 	}
 }
 
-// TestPrefixes: what a caller's paths begin with at a cluster: of an older tenant path the tenant stood in the middle.
+// TestPrefixes: what a caller's paths begin with at a cluster: of an older tenant path the
+// tenant stood in the middle.
 func TestPrefixes(t *testing.T) {
 	for _, c := range []struct{ cluster, came, rest, want string }{
 		{"eu1", "/clusters/eu1/api/v1/pods", "/api/v1/pods", "/clusters/eu1"},

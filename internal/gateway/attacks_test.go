@@ -88,8 +88,8 @@ func (f *framed) drain() <-chan error {
 	return ended
 }
 
-// TestRapidReset: who begins requests and takes them back at once (CVE-2023-44487) has no more of them open at a cluster than others
-// may, leaves nothing behind, and is in nobody's way.
+// TestRapidReset: who begins requests and takes them back at once (CVE-2023-44487) has no more of
+// them open at a cluster than others may, leaves nothing behind, and is in nobody's way.
 func TestRapidReset(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -231,7 +231,8 @@ func TestReadersEnd(t *testing.T) {
 	})
 }
 
-// TestNamespaceMadeAgain: what is open in a namespace ends when that is another of the same name, whosever it is.
+// TestNamespaceMadeAgain: what is open in a namespace ends when that is another of the
+// same name, whosever it is.
 func TestNamespaceMadeAgain(t *testing.T) {
 	for _, owner := range []string{"globex", "acme"} {
 		t.Run(owner, func(t *testing.T) {
@@ -253,8 +254,9 @@ func TestNamespaceMadeAgain(t *testing.T) {
 	}
 }
 
-// TestCollectionsAreLimited: what goes over all namespaces goes on with the tenant's label, whatever it brings: what is deleted is the own, and
-// another's list is not gone on with. Where labels are not known to hold, nothing goes on.
+// TestCollectionsAreLimited: what goes over all namespaces goes on with the tenant's label,
+// whatever it brings: what is deleted is the own, and another's list is not gone on with. Where
+// labels are not known to hold, nothing goes on.
 func TestCollectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -301,7 +303,8 @@ func TestCollectionsAreLimited(t *testing.T) {
 	}
 }
 
-// TestRefusedConfigurations: what only a kube-apiserver can do, or would write what is not the gateway's to tell, is refused when it is read.
+// TestRefusedConfigurations: what only a kube-apiserver can do, or would write what is not the
+// gateway's to tell, is refused when it is read.
 func TestRefusedConfigurations(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

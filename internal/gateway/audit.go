@@ -59,8 +59,8 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	return out, nil
 }
 
-// openLog opens the log to write on. Requests that go on for long tell of their end there: who lets go of it last,
-// closes it.
+// openLog opens the log to write on. Requests that go on for long tell of their end there: who lets
+// go of it last, closes it.
 func openLog(config *configv1alpha1.GatewayAudit) (*wholeLines, error) {
 	if config.LogPath == "-" {
 		return &wholeLines{out: os.Stdout}, nil
@@ -72,7 +72,8 @@ func openLog(config *configv1alpha1.GatewayAudit) (*wholeLines, error) {
 	return &wholeLines{out: file, torn: endsTorn(file)}, nil
 }
 
-// endsTorn reports whether a file ends within a line, as one does after a crash. Of one that cannot be read that is not known.
+// endsTorn reports whether a file ends within a line, as one does after a crash. Of one that cannot
+// be read that is not known.
 func endsTorn(file *os.File) bool {
 	info, err := file.Stat()
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {

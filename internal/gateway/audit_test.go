@@ -10,8 +10,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestAuditNamesTheCluster: each event says which cluster a request was for, those that are refused too, and none by a name that a caller made up. What
-// a gateway before left in the log of a line is none of them.
+// TestAuditNamesTheCluster: each event says which cluster a request was for, those that are
+// refused too, and none by a name that a caller made up. What a gateway before left in the log
+// of a line is none of them.
 func TestAuditNamesTheCluster(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

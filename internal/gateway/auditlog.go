@@ -14,12 +14,15 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// auditLog writes a line of JSON for each event, the bytes that upstream's log backend writes (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), in
-// less time (docs/performance.md): that finds out for each event anew how one is converted, encoding/json needs reflection, and a request has two
-// events. Each line is one Write, of bytes that are used again: out keeps none of them. It is safe for concurrent use where out is.
+// auditLog writes a line of JSON for each event, the bytes that upstream's log backend writes
+// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), in less time (docs/performance.md): that finds
+// out for each event anew how one is converted, encoding/json needs reflection, and a request has
+// two events. Each line is one Write, of bytes that are used again: out keeps none of them. It is
+// safe for concurrent use where out is.
 type auditLog struct{ out io.Writer }
 
-// ProcessEvents implements [audit.Sink]. It tries all events, and returns false where one is not written.
+// ProcessEvents implements [audit.Sink]. It tries all events, and returns false
+// where one is not written.
 func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
@@ -31,8 +34,9 @@ func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	return success
 }
 
-// wholeLines hands on lines: after one of which only a part was written, as on a full disk, the next begins a line of its own, and is not spoiled with
-// it. A line that lacked its end alone is whole then, though its writer was told that it is not written. It is safe for concurrent use.
+// wholeLines hands on lines: after one of which only a part was written, as on a full disk, the
+// next begins a line of its own, and is not spoiled with it. A line that lacked its end alone is
+// whole then, though its writer was told that it is not written. It is safe for concurrent use.
 type wholeLines struct {
 	mu   sync.Mutex
 	out  io.Writer
@@ -79,7 +83,8 @@ func (l auditLog) write(event *auditinternal.Event) error {
 	return err
 }
 
-// writeEvent writes all fields of an event: TestAuditLogIsUpstreams fails where a later release adds one.
+// writeEvent writes all fields of an event: TestAuditLogIsUpstreams fails where
+// a later release adds one.
 func writeEvent(w *quickjson.Writer, e *auditv1.Event) error {
 	w.Begin()
 	w.String("kind", "Event")

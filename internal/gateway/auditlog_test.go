@@ -105,7 +105,8 @@ func TestAuditLogIsUpstreams(t *testing.T) {
 	}
 }
 
-// TestUnwrittenEvents: of an event that cannot be written whole nothing is, which is told, and those beside it are.
+// TestUnwrittenEvents: of an event that cannot be written whole nothing is, which is told,
+// and those beside it are.
 func TestUnwrittenEvents(t *testing.T) {
 	good := &auditinternal.Event{Verb: "get"}
 	for _, body := range []*runtime.Unknown{
@@ -170,8 +171,8 @@ func (f *faulty) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// TestAuditLogFails: what cannot be written is told, for the request to be refused, and what follows is written: each event by one write,
-// which keeps lines apart that are written at once.
+// TestAuditLogFails: what cannot be written is told, for the request to be refused, and what
+// follows is written: each event by one write, which keeps lines apart that are written at once.
 func TestAuditLogFails(t *testing.T) {
 	f := &faulty{}
 	if (auditLog{f}).ProcessEvents(&auditinternal.Event{}, &auditinternal.Event{}, &auditinternal.Event{}) {
@@ -207,8 +208,8 @@ func (f *filling) Write(b []byte) (int, error) {
 	return n, errors.New("no space left on device")
 }
 
-// TestAuditLogOfAFullDisk: what was written in part spoils no line that follows, what cannot be kept apart from it is not written, and there are no
-// empty lines.
+// TestAuditLogOfAFullDisk: what was written in part spoils no line that follows, what cannot be
+// kept apart from it is not written, and there are no empty lines.
 func TestAuditLogOfAFullDisk(t *testing.T) {
 	event := &auditinternal.Event{AuditID: "a"}
 	whole := line(t, event)
@@ -241,7 +242,8 @@ func TestAuditLogOfAFullDisk(t *testing.T) {
 	}
 }
 
-// BenchmarkAuditLog is an event of a request as kubectl sends them, by upstream's backend and by this one.
+// BenchmarkAuditLog is an event of a request as kubectl sends them, by upstream's
+// backend and by this one.
 func BenchmarkAuditLog(b *testing.B) {
 	event := &auditinternal.Event{
 		Level:      auditinternal.LevelMetadata,

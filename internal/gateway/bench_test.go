@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// BenchmarkGet is a request through the gateway to a stand-in, whose own costs and the client's are in it: make bench-gateway measures the gateway's.
+// BenchmarkGet is a request through the gateway to a stand-in, whose own costs and the client's are
+// in it: make bench-gateway measures the gateway's.
 func BenchmarkGet(b *testing.B) {
 	w, c := rooted(b)
 	c.become(func() { // what came is not kept

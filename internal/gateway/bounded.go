@@ -10,19 +10,21 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// How much a cluster may answer the gateway itself, and in what time: what callers ask is passed on as it comes, and these answers are held.
+// How much a cluster may answer the gateway itself, and in what time: what callers ask is passed on
+// as it comes, and these answers are held.
 const (
 	// answerBytes is of each of what is asked for a caller: reviews, keys, the version.
 	answerBytes  = 1 << 20
 	answerWithin = 10 * time.Second
-	// listBytes is of all lists together that are read at the same time. What a watch tells, client-go bounds event by event (k8s.io/apimachinery
-	// pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
+	// listBytes is of all lists together that are read at the same time. What a watch tells, client-go
+	// bounds event by event (k8s.io/apimachinery pkg/runtime/serializer/streaming, v0.37.1: 16 MiB).
 	listBytes = 128 << 20
 )
 
 var errTooMuch = errors.New("the cluster answers more than is read of it")
 
-// bounded returns a configuration by which no more of an answer is read than a limit allows, but of watches.
+// bounded returns a configuration by which no more of an answer is read than a
+// limit allows, but of watches.
 func bounded(config *rest.Config, of func() *byteLimit) *rest.Config {
 	out := rest.CopyConfig(config)
 	out.Wrap(func(next http.RoundTripper) http.RoundTripper {

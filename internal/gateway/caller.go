@@ -18,7 +18,8 @@ import (
 )
 
 var (
-	// errCluster is the answer about a cluster that is not known as about one that the caller may not use.
+	// errCluster is the answer about a cluster that is not known as about one
+	// that the caller may not use.
 	errCluster = errors.New("no such cluster for this tenant")
 	// errPage is the answer to pages in browsers that send no token.
 	errPage = errors.New("a request with an Origin or of a web page must bear a token: " +
@@ -30,8 +31,8 @@ var (
 	errSomebody = errors.New("the caller has no tenant")
 )
 
-// withCaller is the step at which a caller, whom the sources know, comes to a cluster: whether it may use that, who it is there, and whether
-// there is room for what it asks.
+// withCaller is the step at which a caller, whom the sources know, comes to a cluster: whether it
+// may use that, who it is there, and whether there is room for what it asks.
 func (c *route) withCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, x := r.Context(), proxyStateFrom(r.Context())
@@ -95,7 +96,8 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 	})
 }
 
-// mapCaller returns the tenant of an authenticated user, as the configuration names it, and who the user is in the cluster.
+// mapCaller returns the tenant of an authenticated user, as the configuration names it, and who
+// the user is in the cluster.
 func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, error) {
 	if proxyStateFrom(r.Context()).token != "" { // the cluster's own
 		there, _, err := c.cluster.stack.Subject(r.Context(), u)
@@ -128,8 +130,9 @@ func (c *route) mapCaller(r *http.Request, u user.Info) (tenant.ID, user.Info, e
 // unlabelled are the subresources whose creation or update stores nothing that bears labels.
 var unlabelled = []string{"attach", "exec", "portforward", "proxy", "token", "eviction"}
 
-// writesUnseen reports whether a tenant's caller writes what the webhook service has to look at, and nobody asks it: a label that is forged
-// meanwhile, or a member that is given to another tenant, would stay.
+// writesUnseen reports whether a tenant's caller writes what the webhook service has to look
+// at, and nobody asks it: a label that is forged meanwhile, or a member that is given to
+// another tenant, would stay.
 func (c *route) writesUnseen(r *http.Request, id tenant.ID) bool {
 	info, known := request.RequestInfoFrom(r.Context())
 	if !known || id.IsSystem() || !info.IsResourceRequest ||

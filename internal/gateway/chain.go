@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// route is the way to one cluster by one version of the configuration. It is not changed once requests take it, and is then safe for
-// concurrent use.
+// route is the way to one cluster by one version of the configuration. It is not changed once
+// requests take it, and is then safe for concurrent use.
 type route struct {
 	name    string
 	config  *configv1alpha1.GatewayCluster
@@ -36,7 +36,8 @@ type route struct {
 	gateway *Gateway
 	cluster *cluster
 
-	// files are the kubeconfigs that it was made of, by path, with the certificates and authorities that they name.
+	// files are the kubeconfigs that it was made of, by path, with the certificates and
+	// authorities that they name.
 	files   map[string]fingerprint
 	tenants tenant.Set
 	mapping *mapping
@@ -50,7 +51,8 @@ type route struct {
 	handler http.Handler
 }
 
-// allowedFor is how long the cluster's word that somebody may impersonate counts; that one may not never does.
+// allowedFor is how long the cluster's word that somebody may impersonate counts;
+// that one may not never does.
 const allowedFor = 10 * time.Second
 
 // build puts the steps of a request together, from the last to the first.
@@ -70,7 +72,8 @@ func (c *route) build(a *auditing) error {
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
 	h = c.withCaller(h)
-	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told before it is known who asks.
+	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
+	// before it is known who asks.
 	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
 	return nil
 }
@@ -89,7 +92,8 @@ func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a 
 	return filters.WithRequestReceivedTimestamp(h)
 }
 
-// unauthorized answers who is not known: 401, or, where that was not found out, what makes clients ask again and not give up a good token.
+// unauthorized answers who is not known: 401, or, where that was not found out, what makes clients
+// ask again and not give up a good token.
 func unauthorized() http.Handler {
 	refuse := filters.Unauthorized(codecs())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -101,10 +105,11 @@ func unauthorized() http.Handler {
 	})
 }
 
-// unknownCluster answers requests for clusters that are not configured as those for clusters that the caller may not use: not before it is known
-// who asks.
+// unknownCluster answers requests for clusters that are not configured as those for clusters that
+// the caller may not use: not before it is known who asks.
 func (c *route) unknownCluster(a *auditing) http.Handler {
-	// Whether another configuration is in force meanwhile is not looked at: by another answer then a cluster that is there could be told from none.
+	// Whether another configuration is in force meanwhile is not looked at: by another answer then a
+	// cluster that is there could be told from none.
 	refuse := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { respond(w, r, forbidden(errCluster)) })
 	return c.gateway.stack.WithRequestState(c.withAuthentication(refuse, c.gateway.stack.Authenticator, a))
 }
@@ -136,11 +141,12 @@ func (c *route) audited(next http.Handler) http.Handler {
 	})
 }
 
-// errReplaced is the answer to what a change overtook, of the configuration or of a right: whoever asks again is answered by what is in force then.
+// errReplaced is the answer to what a change overtook, of the configuration or of a right: whoever
+// asks again is answered by what is in force then.
 var errReplaced = errors.New("what the request came by has changed meanwhile: ask again")
 
-// whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known by new sources and mapped as before. Its session
-// has begun: whoever replaces that later ends it.
+// whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known
+// by new sources and mapped as before. Its session has begun: whoever replaces that later ends it.
 func (c *route) whileCurrent(next http.Handler) http.Handler {
 	return c.gateway.whileInForce(func(now *generation) bool {
 		there := now.routes[c.name]
@@ -148,7 +154,8 @@ func (c *route) whileCurrent(next http.Handler) http.Handler {
 	}, next)
 }
 
-// whileInForce lets a request on where what it came by still is, and no version of the configuration is about to count.
+// whileInForce lets a request on where what it came by still is, and no version of the
+// configuration is about to count.
 func (g *Gateway) whileInForce(still func(now *generation) bool, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		committing := g.committing.Load() // before what is in force is: who was known meanwhile meets the new one
@@ -185,8 +192,8 @@ func described(next http.Handler) http.Handler {
 	})
 }
 
-// prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path, in whose middle the tenant stood, what
-// names the cluster.
+// prefixOf returns what of a path as it came stands before the cluster's: of an older tenant path,
+// in whose middle the tenant stood, what names the cluster.
 func prefixOf(x *proxyState, path string) string {
 	before, found := strings.CutSuffix(x.path, path)
 	if !found && path != "/" { // which the root of a cluster may come without
@@ -206,8 +213,8 @@ func nameOf(c *route) string {
 	return c.name
 }
 
-// authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster says, everything else it decides when
-// it is asked.
+// authorize is what stands behind the boundary at a cluster: who may be impersonated the cluster
+// says, everything else it decides when it is asked.
 func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	if isReviewOfOthers(a) { // which is answered here
 		return c.ask(ctx, a)

@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// cluster is what is known of one cluster, and what is open there, from one version of the configuration to the next.
+// cluster is what is known of one cluster, and what is open there, from one version of the
+// configuration to the next.
 type cluster struct {
 	key    clusterKey
 	state  *state.State
@@ -44,7 +45,8 @@ type clusterKey struct {
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newCluster follows a cluster until ctx ends or it is stopped. What is revoked there, somebody else follows.
+// newCluster follows a cluster until ctx ends or it is stopped. What is revoked
+// there, somebody else follows.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestCommit: while parts of a generation count and others do not, what comes is asked for again; where one of them panics that stays so, until a
-// whole one counts.
+// TestCommit: while parts of a generation count and others do not, what comes is asked for again;
+// where one of them panics that stays so, until a whole one counts.
 func TestCommit(t *testing.T) {
 	g, in := &Gateway{}, &generation{}
 	h := g.whileInForce(func(now *generation) bool { return now == in },

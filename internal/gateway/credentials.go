@@ -32,7 +32,8 @@ type fingerprint [sha256.Size]byte
 type credential struct {
 	*rest.Config
 	text fingerprint
-	// whole is of the text and of the certificates and authorities that it names too: a file of a token is read anew by client-go.
+	// whole is of the text and of the certificates and authorities that it names too: a file of a
+	// token is read anew by client-go.
 	whole fingerprint
 }
 
@@ -88,7 +89,8 @@ func checkCredential(config *rest.Config) (rest.TLSClientConfig, error) {
 	return loaded.TLSClientConfig, err
 }
 
-// checkSameCluster returns why two credentials cannot be of one cluster: it may have several addresses, and one authority then.
+// checkSameCluster returns why two credentials cannot be of one cluster: it may have several
+// addresses, and one authority then.
 func checkSameCluster(reader, impersonator *rest.Config) error {
 	a, b := rest.CopyConfig(reader), rest.CopyConfig(impersonator)
 	if err := errors.Join(rest.LoadTLSFiles(a), rest.LoadTLSFiles(b)); err != nil {
@@ -101,14 +103,16 @@ func checkSameCluster(reader, impersonator *rest.Config) error {
 }
 
 const (
-	// filesEvery is how often the files are looked at that a configuration names and nobody else follows.
+	// filesEvery is how often the files are looked at that a configuration names
+	// and nobody else follows.
 	filesEvery = 2 * time.Second
-	// refusedLooks is how many looks after ones that were refused they are tried again: another file may not have been ready.
+	// refusedLooks is how many looks after ones that were refused they are tried again: another file
+	// may not have been ready.
 	refusedLooks = 10
 )
 
-// followFiles makes kubeconfigs, what they name, and audit policies that have changed count, until ctx ends: those that can be read, and were the
-// same at two looks.
+// followFiles makes kubeconfigs, what they name, and audit policies that have changed count, until
+// ctx ends: those that can be read, and were the same at two looks.
 func (g *Gateway) followFiles(ctx context.Context) {
 	var looked, refused map[string]fingerprint
 	since := 0
@@ -142,7 +146,8 @@ func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err 
 	return err == nil, err
 }
 
-// look returns what stands in the files of a generation now, and whether that is another than counts. Those that cannot be read are tried again.
+// look returns what stands in the files of a generation now, and whether that is another than
+// counts. Those that cannot be read are tried again.
 func (now *generation) look() (found map[string]fingerprint, changed bool) {
 	found = map[string]fingerprint{}
 	note := func(path string, counts, is fingerprint, err error) {

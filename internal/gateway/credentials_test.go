@@ -9,7 +9,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// TestRenewLosesToAReload: a kubeconfig that has changed brings no configuration back that another has replaced meanwhile.
+// TestRenewLosesToAReload: a kubeconfig that has changed brings no configuration back that
+// another has replaced meanwhile.
 func TestRenewLosesToAReload(t *testing.T) {
 	g := &Gateway{}
 	before, now := &generation{settings: &configv1alpha1.Settings{}}, &generation{settings: &configv1alpha1.Settings{}}
@@ -22,7 +23,8 @@ func TestRenewLosesToAReload(t *testing.T) {
 	}
 }
 
-// TestCheckCredential: what would tell the gateway's credentials to others, or let others be the cluster, is refused.
+// TestCheckCredential: what would tell the gateway's credentials to others, or let others be
+// the cluster, is refused.
 func TestCheckCredential(t *testing.T) {
 	for what, c := range map[string]struct {
 		config rest.Config

@@ -33,11 +33,12 @@ const podsPath = "/api/v1/namespaces/acme--web/pods"
 // gigabyte is what a cluster sends that means no good.
 const gigabyte = 1 << 30
 
-// answerBytes is how much of that TestLargeAnswers lets come. The race detector looks at each copy of it on its way, so that a gigabyte takes minutes:
-// make test sends that without it.
+// answerBytes is how much of that TestLargeAnswers lets come. The race detector looks at each copy
+// of it on its way, so that a gigabyte takes minutes: make test sends that without it.
 var answerBytes = flag.Int64("answer.bytes", 1<<27, "length of the answers of TestLargeAnswers, more than may be held")
 
-// mayHold is how much more memory the process may hold while a cluster sends that: stand-ins, clients and the test's own included.
+// mayHold is how much more memory the process may hold while a cluster sends that: stand-ins,
+// clients and the test's own included.
 const mayHold = 96 << 20
 
 // heldWhile returns how much more memory is held at most while something is done.
@@ -74,7 +75,8 @@ func send(w http.ResponseWriter, n int64) {
 	}
 }
 
-// speaks is a server that answers each connection in its own way once that is TLS; its kubeconfig is written to path.
+// speaks is a server that answers each connection in its own way once that is TLS; its
+// kubeconfig is written to path.
 func speaks(t *testing.T, path, token string, with func(net.Conn)) {
 	t.Helper()
 	base := httptest.NewUnstartedServer(http.NotFoundHandler())
@@ -116,7 +118,8 @@ func writeKubeconfig(t testing.TB, path, server string, authority []byte, token 
 // askAgain is in the answer to a request that a new configuration interrupts.
 const askAgain = "ask again"
 
-// TestFaultyServers: whatever stands at a cluster's address, its callers are told so in bounded time, and no others notice.
+// TestFaultyServers: whatever stands at a cluster's address, its callers are told so in bounded
+// time, and no others notice.
 func TestFaultyServers(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
@@ -215,7 +218,8 @@ func (w *world) useImpersonator(file string) {
 		"impersonator: { kubeConfigFile: "+file+" }", 1)+entry("us1", ""))
 }
 
-// TestLargeAnswers: an answer without an end is passed on as it is read, and not held; what the gateway asks for itself is not read so far.
+// TestLargeAnswers: an answer without an end is passed on as it is read, and not held; what the
+// gateway asks for itself is not read so far.
 func TestLargeAnswers(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -359,7 +363,8 @@ func TestReaderFaults(t *testing.T) {
 	}
 }
 
-// TestKeysCannotBeHad: who bears a token that nobody can verify is not told whether there is such a cluster, nor how it is.
+// TestKeysCannotBeHad: who bears a token that nobody can verify is not told whether there is such
+// a cluster, nor how it is.
 func TestKeysCannotBeHad(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -388,7 +393,8 @@ func TestKeysCannotBeHad(t *testing.T) {
 	w.until(http.StatusOK, token, podsPath)
 }
 
-// TestLargeHeaders: what is proxied does not make the gateway hold what it likes for as long as its body comes.
+// TestLargeHeaders: what is proxied does not make the gateway hold what it likes for
+// as long as its body comes.
 func TestLargeHeaders(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

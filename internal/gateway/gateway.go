@@ -32,8 +32,8 @@ import (
 
 // Gateway is the handler. It is safe for concurrent use.
 type Gateway struct {
-	// stack is the one that authenticates for all clusters and follows what is revoked. Each cluster has one of its own, which has the
-	// boundary and what callers have open there.
+	// stack is the one that authenticates for all clusters and follows what is revoked. Each cluster
+	// has one of its own, which has the boundary and what callers have open there.
 	stack             *stack.Stack
 	metrics           *gatewayMetrics
 	requests, streams inFlight
@@ -68,8 +68,9 @@ type Options struct {
 	Tracer trace.TracerProvider
 }
 
-// Open returns the gateway of the configuration at path, which is followed until ctx ends: a new version takes effect for all clusters, or,
-// where anything in it is wrong, for none. That a cluster cannot be reached is nothing wrong.
+// Open returns the gateway of the configuration at path, which is followed until ctx ends: a new
+// version takes effect for all clusters, or, where anything in it is wrong, for none. That a
+// cluster cannot be reached is nothing wrong.
 func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	g := &Gateway{
 		register: o.Register,
@@ -116,7 +117,8 @@ func nobody() *authz.Owners {
 	}, nil)
 }
 
-// accepts asks the cluster that a request is for whether a credential may be one of a deleted tenant.
+// accepts asks the cluster that a request is for whether a credential may be
+// one of a deleted tenant.
 func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	x := proxyStateFrom(ctx)
 	switch {
@@ -130,12 +132,14 @@ func accepts(ctx context.Context, id tenant.ID, issued time.Time) bool {
 	return x.route.accepts(there, issued)
 }
 
-// accepts reports whether a credential of a tenant, by its name in the cluster, may be one of a deleted tenant.
+// accepts reports whether a credential of a tenant, by its name in the cluster, may be
+// one of a deleted tenant.
 func (c *route) accepts(there tenant.ID, issued time.Time) bool {
 	return c.cluster.state.Server.Cluster.Tenants.Accepts(there, issued)
 }
 
-// withoutAccounts returns settings without the sources of service accounts, which are the clusters' own to know.
+// withoutAccounts returns settings without the sources of service accounts, which are
+// the clusters' own to know.
 func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	out := *s
 	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources),
@@ -216,7 +220,8 @@ func (g *Gateway) commit(next *generation, parts []func()) {
 	g.committing.Store(false)
 }
 
-// swap puts a generation in place of the one before, and ends what is open by what is not so any more.
+// swap puts a generation in place of the one before, and ends what is open by
+// what is not so any more.
 func (g *Gateway) swap(next *generation) {
 	before := g.current.Swap(next)
 	if before == nil {
@@ -234,8 +239,8 @@ func (g *Gateway) swap(next *generation) {
 	}
 }
 
-// endRevoked ends what revoked callers have open at all clusters. The gateway's stack follows the revocations alone: who is asked to open again what
-// ended asks it first.
+// endRevoked ends what revoked callers have open at all clusters. The gateway's stack follows the
+// revocations alone: who is asked to open again what ended asks it first.
 func (g *Gateway) endRevoked(revoked *authn.Revocations) {
 	now := g.current.Load()
 	if now == nil { // nobody has been let in
@@ -326,8 +331,9 @@ func keyOf(reader fingerprint, c *configv1alpha1.GatewayCluster, settings *confi
 	}
 }
 
-// goawayAfter is how old a connection has to be before its caller is sent to another: whatever a busy one has to ask meanwhile waits for the
-// handshake, and a caller with a thousand requests a second would be sent on every second.
+// goawayAfter is how old a connection has to be before its caller is sent to another: whatever a
+// busy one has to ask meanwhile waits for the handshake, and a caller with a thousand requests a
+// second would be sent on every second.
 const goawayAfter = time.Minute
 
 // ServeHTTP implements [http.Handler].
@@ -350,7 +356,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.ContentLength != 0 {
-		// A body that comes slowly keeps a connection no longer than a request may take, of somebody who is not known, too.
+		// A body that comes slowly keeps a connection no longer than a request may take, of
+		// somebody who is not known, too.
 		_ = x.control.SetReadDeadline(began.Add(now.settings.Gateway.Limits.Timeout.Duration))
 	}
 	ctx := authn.WithExpiry(rest.Context(), &x.expiry)
@@ -368,7 +375,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	handler.ServeHTTP(answer, rest)
 }
 
-// accept returns who answers a request, and what is left of it, or why nobody does, whoever it is of.
+// accept returns who answers a request, and what is left of it, or why
+// nobody does, whoever it is of.
 func (now *generation) accept(
 	x *proxyState, r *http.Request,
 ) (handler http.Handler, rest *http.Request, refused *apierrors.StatusError) {
@@ -386,7 +394,8 @@ func (now *generation) accept(
 	return handler, rest, nil
 }
 
-// find returns who answers a request, and what is left of it: the way to a cluster too, where it is for one that is known.
+// find returns who answers a request, and what is left of it: the way to a cluster too, where it
+// is for one that is known.
 func (now *generation) find(r *http.Request) (c *route, handler http.Handler, rest *http.Request, err error) {
 	if rest, found := cutView(r); found && now.view != nil {
 		return nil, now.view, rest, nil
@@ -404,8 +413,8 @@ func (now *generation) find(r *http.Request) (c *route, handler http.Handler, re
 	return c, c.handler, rest, nil
 }
 
-// ofPage returns a request with nothing that a browser sends by itself with each page: neither the certificates of its connection nor
-// a password.
+// ofPage returns a request with nothing that a browser sends by itself with each page: neither the
+// certificates of its connection nor a password.
 func ofPage(r *http.Request) *http.Request {
 	out := r.Clone(r.Context())
 	if !isBearer(r) {

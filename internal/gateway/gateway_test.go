@@ -36,7 +36,8 @@ func rooted(t testing.TB) (*world, *standIn) {
 
 const asAlice = "alice [dev ops tenant:acme] kubetenant.dev%2ftenant=acme"
 
-// TestSentOnAsTheCaller: a request goes on as who it is of, and as nobody else, whatever its headers say.
+// TestSentOnAsTheCaller: a request goes on as who it is of, and as nobody else,
+// whatever its headers say.
 func TestSentOnAsTheCaller(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -62,8 +63,8 @@ func TestSentOnAsTheCaller(t *testing.T) {
 	}
 }
 
-// TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by that nor what it may; and nobody ends what all
-// share.
+// TestConnectionHeaders: what a Connection header names goes, and neither is who asks changed by
+// that nor what it may; and nobody ends what all share.
 func TestConnectionHeaders(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -245,8 +246,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestImpersonation: a caller's own --as is decided by the boundary and by the cluster about who the caller is there, and the first of several
-// users counts.
+// TestImpersonation: a caller's own --as is decided by the boundary and by the cluster about who
+// the caller is there, and the first of several users counts.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -316,7 +317,8 @@ func TestReviewsAgree(t *testing.T) {
 	}
 }
 
-// TestServiceAccounts: a cluster's word counts for its own service accounts, and for tokens that its keys signed, at that cluster alone.
+// TestServiceAccounts: a cluster's word counts for its own service accounts, and for tokens that
+// its keys signed, at that cluster alone.
 func TestServiceAccounts(t *testing.T) {
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
 	const pass = ", serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
@@ -372,7 +374,8 @@ func TestServiceAccounts(t *testing.T) {
 		}
 		us.reviewed = 0
 	})
-	// Nor are many of one namespace at the same time, which may be others than before each time; another's are.
+	// Nor are many of one namespace at the same time, which may be others than before
+	// each time; another's are.
 	codes := map[int]int{}
 	for i := range 400 {
 		code, _ := w.get(us.token(t, fmt.Sprintf("system:serviceaccount:acme--web:a%d", i)), "/clusters/us1/api")
@@ -426,8 +429,8 @@ func TestServiceAccounts(t *testing.T) {
 	}
 }
 
-// TestClusters: a cluster that is not known is answered about as one that the caller may not use, each has its own names, and its own word
-// about who may be impersonated.
+// TestClusters: a cluster that is not known is answered about as one that the caller may not use,
+// each has its own names, and its own word about who may be impersonated.
 func TestClusters(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, map[string]string{"acme--web": "acme-eu", "x": "acme"}), newStandIn(t, spaces())
@@ -478,7 +481,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestPages: what a browser sends by itself counts for no page: neither a password beside a token that is none, nor a certificate.
+// TestPages: what a browser sends by itself counts for no page: neither a password beside a token
+// that is none, nor a certificate.
 func TestPages(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -509,7 +513,8 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// TestSlowBodies: what comes slowly, or is large, is cut off, whoever sends it and whatever it says of its connection.
+// TestSlowBodies: what comes slowly, or is large, is cut off, whoever sends it and whatever
+// it says of its connection.
 func TestSlowBodies(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -548,7 +553,8 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// TestAnswers: what a cluster says of the gateway is not its caller's, and where it sends to is behind the gateway.
+// TestAnswers: what a cluster says of the gateway is not its caller's, and where it sends
+// to is behind the gateway.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -610,7 +616,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestFailedUpgrade: a connection on which an upgrade failed leads nowhere but through the gateway (CVE-2018-1002105).
+// TestFailedUpgrade: a connection on which an upgrade failed leads nowhere but through the
+// gateway (CVE-2018-1002105).
 func TestFailedUpgrade(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -744,7 +751,8 @@ func TestOneTenantsStreams(t *testing.T) {
 	})
 }
 
-// TestBrokenClusters: one that hangs, resets, or is gone is told of, in bounded time, and others are unharmed.
+// TestBrokenClusters: one that hangs, resets, or is gone is told of, in bounded time,
+// and others are unharmed.
 func TestBrokenClusters(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
@@ -794,9 +802,10 @@ func TestBrokenClusters(t *testing.T) {
 	})
 }
 
-// TestNoTokens: no credential is in what is logged, however much that is, nor in what is answered. Above 8 client-go logs times of connections
-// as well, which it reads while another dial of the same transport writes them (transport/round_trippers.go, debuggingRoundTripper, release
-// 1.37): a race of its own, so that the connections are there before.
+// TestNoTokens: no credential is in what is logged, however much that is, nor in what is answered.
+// Above 8 client-go logs times of connections as well, which it reads while another dial of the
+// same transport writes them (transport/round_trippers.go, debuggingRoundTripper, release 1.37): a
+// race of its own, so that the connections are there before.
 func TestNoTokens(t *testing.T) {
 	log, end, err := authntest.CaptureLog(8)
 	if err != nil {

@@ -11,29 +11,34 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// passed are the headers of a caller that go on to kube-apiserver, beside those that begin with one of passedPrefixes.
+// passed are the headers of a caller that go on to kube-apiserver, beside those that begin
+// with one of passedPrefixes.
 var passed = []string{
 	"Accept", "Accept-Encoding", "Content-Type", "If-None-Match", "User-Agent", "Traceparent", "X-Stream-Protocol-Version",
 }
 
 var passedPrefixes = []string{"Kubectl-", "Sec-Websocket-"}
 
-// kept are the headers that do not go on to what is proxied: they speak for the caller, or for who forwards.
+// kept are the headers that do not go on to what is proxied: they speak for the
+// caller, or for who forwards.
 var kept = []string{"Authorization", "Proxy-Authorization", "Forwarded", "X-Real-Ip", "Cookie2"}
 
 var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-"}
 
-// forged are the headers of a caller that nobody here reads as his: the names of requests are ours, and where one comes from the connection
-// says. The audit log and spans would believe them.
+// forged are the headers of a caller that nobody here reads as his: the names of requests are ours,
+// and where one comes from the connection says. The audit log and spans would believe them.
 var forged = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
 
-// hopByHop are the headers of one connection (RFC 9110, section 7.6.1): those of the next are its own.
+// hopByHop are the headers of one connection (RFC 9110, section 7.6.1): those
+// of the next are its own.
 var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
 
-// tokenProtocol begins the websocket subprotocol that bears a token (k8s.io/apiserver pkg/authentication/request/websocket, v0.37.1).
+// tokenProtocol begins the websocket subprotocol that bears a token (k8s.io/apiserver
+// pkg/authentication/request/websocket, v0.37.1).
 const tokenProtocol = "base64url.bearer.authorization.k8s.io." // #nosec G101 -- the beginning of a name
 
-// sent returns the headers of a request that go on. Names with an underscore are read as others by some servers, and never do.
+// sent returns the headers of a request that go on. Names with an underscore are read as others by
+// some servers, and never do.
 func sent(r *http.Request) http.Header {
 	info, _ := request.RequestInfoFrom(r.Context())
 	proxied := info != nil && info.Subresource == "proxy"
@@ -88,7 +93,8 @@ func withoutTokens(h http.Header) {
 	}
 }
 
-// isOfPage reports whether a page in a browser sends a request: pages that are proxied share the gateway's origin.
+// isOfPage reports whether a page in a browser sends a request: pages that are proxied
+// share the gateway's origin.
 func isOfPage(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"

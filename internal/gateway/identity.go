@@ -22,7 +22,8 @@ var (
 	errReserved   = errors.New("a name of the cluster's own")
 	errForm       = errors.New("a name that headers do not carry")
 	errExtra      = errors.New("an extra key that is not carried")
-	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out, in more than was asked for.
+	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out,
+	// in more than was asked for.
 	errAccountGroup = errors.New("a service account in a group that is not its own")
 )
 
@@ -95,8 +96,8 @@ func (m *mapping) source(id tenant.ID) tenant.ID {
 	return id
 }
 
-// caller returns who a caller of a tenant is in the cluster, in the groups that the cluster will see it in. The error says why it
-// cannot be carried.
+// caller returns who a caller of a tenant is in the cluster, in the groups that the cluster will
+// see it in. The error says why it cannot be carried.
 func (m *mapping) caller(id tenant.ID, u user.Info) (user.Info, error) {
 	there, ok := m.tenant(id)
 	if !ok {
@@ -140,8 +141,9 @@ func (m *mapping) name(id tenant.ID, name string) (string, error) {
 	return m.config.UsernamePrefix + name, nil
 }
 
-// impersonation returns what says who u is, to a cluster where that is its name. The error says why it cannot be carried: nothing that
-// was asked for is left out, but the group of an account's tenant.
+// impersonation returns what says who u is, to a cluster where that is its name. The
+// error says why it cannot be carried: nothing that was asked for is left out, but the
+// group of an account's tenant.
 func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, error) {
 	out := transport.ImpersonationConfig{UserName: u.GetName(), UID: u.GetUID(), Extra: map[string][]string{}}
 	isAccount := tenant.IsServiceAccountName(out.UserName)

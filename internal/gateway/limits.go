@@ -18,8 +18,9 @@ func isUpgrade(r *http.Request) bool {
 	return r.Header.Get("Upgrade") != "" && httpstream.IsUpgradeRequest(r)
 }
 
-// isStream reports whether a request is answered for as long as its caller likes: as kube-apiserver has it (k8s.io/apiserver
-// pkg/server/filters BasicLongRunningRequestCheck, and pkg/server/config.go, v0.37.1), and whatever is upgraded.
+// isStream reports whether a request is answered for as long as its caller likes: as kube-apiserver
+// has it (k8s.io/apiserver pkg/server/filters BasicLongRunningRequestCheck, and
+// pkg/server/config.go, v0.37.1), and whatever is upgraded.
 func isStream(r *http.Request, info *request.RequestInfo) bool {
 	if isUpgrade(r) {
 		return true
@@ -34,13 +35,15 @@ func isStream(r *http.Request, info *request.RequestInfo) bool {
 		slices.Contains([]string{"attach", "exec", "proxy", "log", "portforward"}, info.Subresource)
 }
 
-// inFlight count what is open of each tenant. The zero value has none open. Safe for concurrent use.
+// inFlight count what is open of each tenant. The zero value has none open.
+// Safe for concurrent use.
 type inFlight struct {
 	mu   sync.Mutex
 	open map[tenant.ID]int
 }
 
-// acquire reports whether a tenant has fewer than most open: then it has one more until release is called.
+// acquire reports whether a tenant has fewer than most open: then it has one more
+// until release is called.
 func (p *inFlight) acquire(id tenant.ID, most int) (release func(), ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

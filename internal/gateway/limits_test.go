@@ -10,7 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestLimits: a tenant has so many requests at once and no more, which harms no other, and no body is larger than it may be.
+// TestLimits: a tenant has so many requests at once and no more, which harms no other, and no body
+// is larger than it may be.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

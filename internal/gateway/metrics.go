@@ -14,7 +14,8 @@ type gatewayMetrics struct {
 	current  metrics.StableCollector
 }
 
-// noCluster is the label of what was for no cluster that is configured: names that callers make up are none.
+// noCluster is the label of what was for no cluster that is configured: names that
+// callers make up are none.
 const noCluster = "(none)"
 
 func newGatewayMetrics(g *Gateway) *gatewayMetrics {

@@ -24,7 +24,8 @@ import (
 var errOwn = errors.New("a name of the gateway's own")
 
 const (
-	// ownNamesFor is how long the cluster's word counts of who the gateway is: a token in a file may become another account's.
+	// ownNamesFor is how long the cluster's word counts of who the gateway is: a token in a file may
+	// become another account's.
 	ownNamesFor = 30 * time.Second
 	// ownNamesFailFor is how long it is not asked again that has not said it.
 	ownNamesFailFor = time.Second
@@ -66,7 +67,8 @@ func newOwnNames(cluster string, configs ...*rest.Config) (*ownNames, error) {
 	return o, nil
 }
 
-// check returns why nobody comes by a name, nil where one may. The error wraps [errOwn], or says that the cluster has not said who the gateway is.
+// check returns why nobody comes by a name, nil where one may. The error wraps [errOwn], or says
+// that the cluster has not said who the gateway is.
 func (o *ownNames) check(ctx context.Context, name string) error {
 	known := o.known.Load()
 	if known == nil || time.Now().After(known.until) {
@@ -89,7 +91,8 @@ func (o *ownNames) check(ctx context.Context, name string) error {
 	return nil
 }
 
-// ask asks the cluster, unless it has just been asked. What it said before counts as well: who has been the gateway there may be so again.
+// ask asks the cluster, unless it has just been asked. What it said before counts as well: who has
+// been the gateway there may be so again.
 func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 	before := o.known.Load()
 	if before != nil && time.Now().Before(before.until) {
@@ -119,8 +122,8 @@ func (o *ownNames) recovered(ctx context.Context) (names sets.Set[string], err e
 	return o.names(ctx)
 }
 
-// names asks for the name of each credential, beside which the one counts that it states itself. A cluster that has no such reviews (before
-// Kubernetes 1.28) says nothing.
+// names asks for the name of each credential, beside which the one counts that it states itself. A
+// cluster that has no such reviews (before Kubernetes 1.28) says nothing.
 func (o *ownNames) names(ctx context.Context) (sets.Set[string], error) {
 	names := sets.New[string]()
 	for i, client := range o.clients {

@@ -16,8 +16,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// TestOwnNamesStay: what a cluster has said of who the gateway is counts when it says something else later, nothing, or what makes a client panic; while it
-// has said nothing, nobody comes.
+// TestOwnNamesStay: what a cluster has said of who the gateway is counts when it says something
+// else later, nothing, or what makes a client panic; while it has said nothing, nobody comes.
 func TestOwnNamesStay(t *testing.T) {
 	t.Parallel()
 	review := func(name string) func() (runtime.Object, error) {

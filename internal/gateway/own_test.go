@@ -9,8 +9,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// TestNobodyIsTheGateway: whose source gives somebody the name of one of the gateway's accounts is refused, and so is who asks in that name: what
-// such an account may do, impersonating others too, would be the caller's.
+// TestNobodyIsTheGateway: whose source gives somebody the name of one of the gateway's accounts
+// is refused, and so is who asks in that name: what such an account may do, impersonating others
+// too, would be the caller's.
 func TestNobodyIsTheGateway(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -48,7 +49,8 @@ func TestNobodyIsTheGateway(t *testing.T) {
 	}
 }
 
-// TestOwnNamesUnknown: while a cluster does not say who the gateway is, nobody gets there; one that has no such reviews says nothing.
+// TestOwnNamesUnknown: while a cluster does not say who the gateway is, nobody gets there; one that
+// has no such reviews says nothing.
 func TestOwnNamesUnknown(t *testing.T) {
 	t.Parallel()
 	for what, c := range map[string]struct{ code, want int }{
@@ -84,7 +86,8 @@ func TestOwnNamesUnknown(t *testing.T) {
 	}
 }
 
-// TestNobodyReviewsAsTheGateway: nor does a review say that somebody is: whoever asks for it would believe that.
+// TestNobodyReviewsAsTheGateway: nor does a review say that somebody is: whoever asks
+// for it would believe that.
 func TestNobodyReviewsAsTheGateway(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

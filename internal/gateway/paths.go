@@ -16,8 +16,8 @@ const clustersPath = views.ClustersPath
 // errClusterPath is the 400 answer to every malformed cluster part: it repeats nothing of it.
 var errClusterPath = errors.New(views.MalformedClusterPath)
 
-// cutCluster takes the cluster part off the path of a request, and returns the cluster that it names, empty for none. A path that names
-// a cluster and nothing of it is its root.
+// cutCluster takes the cluster part off the path of a request, and returns the cluster that it
+// names, empty for none. A path that names a cluster and nothing of it is its root.
 func cutCluster(r *http.Request) (cluster string, rest *http.Request, err error) {
 	after, found := strings.CutPrefix(r.URL.Path, clustersPath)
 	if !found {

@@ -33,7 +33,8 @@ type proxyState struct {
 	asOther bool
 }
 
-// passesToken reports whether a request goes on by the token of its own service account, and not as somebody by the gateway's credential.
+// passesToken reports whether a request goes on by the token of its own service account, and not as
+// somebody by the gateway's credential.
 func (x *proxyState) passesToken() bool { return x.token != "" && !x.asOther }
 
 type proxyStateKey struct{}
@@ -65,7 +66,8 @@ func (c *route) newProxy() http.Handler {
 	})
 }
 
-// rewrite makes the request that goes on: nothing of the caller's that is not listed, and nothing yet of who it is.
+// rewrite makes the request that goes on: nothing of the caller's that is not listed, and
+// nothing yet of who it is.
 func (c *route) rewrite(p *httputil.ProxyRequest) {
 	p.SetURL(c.server)
 	p.Out.Host = c.server.Host

@@ -16,8 +16,8 @@ var (
 	errUpgrade = errors.New("malformed upgrade: websocket or SPDY/3.1, once, and no body")
 )
 
-// checkRaw returns the answer to a request that is not looked at any further, nil for one that is: what is decided on must be what the
-// cluster reads.
+// checkRaw returns the answer to a request that is not looked at any further, nil for one that is:
+// what is decided on must be what the cluster reads.
 func checkRaw(r *http.Request) *apierrors.StatusError {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schemaNone, "", "method not allowed",
@@ -54,7 +54,8 @@ func isPlainPath(escaped string) bool {
 	return true
 }
 
-// isPlainUpgrade reports whether a request asks for no upgrade, or for one that kube-apiserver knows.
+// isPlainUpgrade reports whether a request asks for no upgrade, or for one
+// that kube-apiserver knows.
 func isPlainUpgrade(r *http.Request) bool {
 	protocols := r.Header["Upgrade"]
 	if len(protocols) == 0 {

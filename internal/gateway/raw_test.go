@@ -60,7 +60,8 @@ func TestCheckRaw(t *testing.T) {
 	}
 }
 
-// FuzzCheckRaw: a path that goes on is the same once it is cleaned, and again once its escapes are resolved.
+// FuzzCheckRaw: a path that goes on is the same once it is cleaned, and again once
+// its escapes are resolved.
 func FuzzCheckRaw(f *testing.F) {
 	for _, seed := range []string{
 		"/api/v1/pods", "/a/../b", "/%2e", "/a%2Fb", "//a", "/a;b?c=d", "/%25%32%65", "/clusters/a/b",

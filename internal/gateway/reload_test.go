@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// hooked runs something once, after a request has chosen what it goes by and before it is looked at.
+// hooked runs something once, after a request has chosen what it goes by
+// and before it is looked at.
 type hooked struct {
 	*httptest.ResponseRecorder
 	once sync.Once
@@ -36,8 +37,9 @@ func (h *hooked) CloseNotify() <-chan bool         { return h.gone }
 func (h *hooked) SetReadDeadline(time.Time) error  { h.once.Do(h.do); return nil }
 func (h *hooked) SetWriteDeadline(time.Time) error { return nil }
 
-// TestReloadDuringARequest: what begins by a configuration that is replaced meanwhile is asked for again: a watch does not outlive it, and nobody is
-// shown the clusters that he might use before. Who may not use a cluster is told what he is told of one that there is not.
+// TestReloadDuringARequest: what begins by a configuration that is replaced meanwhile is asked for
+// again: a watch does not outlive it, and nobody is shown the clusters that he might use before.
+// Who may not use a cluster is told what he is told of one that there is not.
 func TestReloadDuringARequest(t *testing.T) {
 	t.Parallel()
 	const shown = "  views: { clusters: { enabled: true } }\n"
@@ -95,8 +97,8 @@ func TestReloadDuringARequest(t *testing.T) {
 	}
 }
 
-// TestCutOff: what is on its way when a change or the end of the gateway overtakes it is told to ask again, by itself where nothing can have been
-// written.
+// TestCutOff: what is on its way when a change or the end of the gateway overtakes it is told to
+// ask again, by itself where nothing can have been written.
 func TestCutOff(t *testing.T) {
 	for what, act := range map[string]func(w *world){
 		"has changed meanwhile": func(w *world) {
@@ -128,7 +130,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestReloadUnderLoad: nobody is known by the sources of one configuration and mapped by those of another.
+// TestReloadUnderLoad: nobody is known by the sources of one configuration and
+// mapped by those of another.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -205,7 +208,8 @@ func TestKubeconfigsAreFollowed(t *testing.T) {
 	})
 }
 
-// TestUselessKubeconfigsAreIgnored checks that the gateway keeps its credential if the new kubeconfig is of no use.
+// TestUselessKubeconfigsAreIgnored checks that the gateway keeps its credential if the new
+// kubeconfig is of no use.
 func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 	t.Parallel()
 	other, _, err := cert.GenerateSelfSignedCertKey("127.0.0.1", nil, nil)
@@ -238,7 +242,8 @@ func TestUselessKubeconfigsAreIgnored(t *testing.T) {
 	}
 }
 
-// sendsAs sends a request of alice. It returns an error unless the cluster receives it with the gateway's token.
+// sendsAs sends a request of alice. It returns an error unless the cluster receives it
+// with the gateway's token.
 func sendsAs(w *world, c *standIn, token string) error {
 	c.sent()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
@@ -272,7 +277,8 @@ func changeImpersonator(w *world, change func(*clientcmdapi.AuthInfo)) {
 	}
 }
 
-// shows asks as alice, and returns why what came to the cluster did not show a certificate whose name begins so.
+// shows asks as alice, and returns why what came to the cluster did not show a
+// certificate whose name begins so.
 func shows(w *world, c *standIn, want string) error {
 	c.sent()
 	if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
@@ -294,8 +300,9 @@ func shows(w *world, c *standIn, want string) error {
 	return nil
 }
 
-// TestPluginsAreAskedAgain: what a provider's plugin says counts until the cluster refuses it with a 401. That one request is a 503, not a 401, as its
-// caller is not at fault, and the plugin is asked again: the next has its new token, and its new certificate by another connection.
+// TestPluginsAreAskedAgain: what a provider's plugin says counts until the cluster refuses it with
+// a 401. That one request is a 503, not a 401, as its caller is not at fault, and the plugin is
+// asked again: the next has its new token, and its new certificate by another connection.
 func TestPluginsAreAskedAgain(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())
@@ -353,8 +360,8 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	waittest.Until(t, func() error { return shows(w, c, "second") })
 }
 
-// TestCertificatesAreFollowed: a certificate that is renewed in the file that a kubeconfig names counts, though connections are open by the one
-// before, and what they carry goes on.
+// TestCertificatesAreFollowed: a certificate that is renewed in the file that a kubeconfig names
+// counts, though connections are open by the one before, and what they carry goes on.
 func TestCertificatesAreFollowed(t *testing.T) {
 	t.Parallel()
 	c := newStandIn(t, spaces())

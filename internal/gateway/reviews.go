@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// withReviews is the step that answers what callers ask about themselves as far as the boundary decides it: the cluster, which knows
-// nothing of that, would say what its roles alone do.
+// withReviews is the step that answers what callers ask about themselves as far as the boundary
+// decides it: the cluster, which knows nothing of that, would say what its roles alone do.
 func (c *route) withReviews(next http.Handler) http.Handler {
 	access := reviews.Access(func(r *http.Request, a authorizer.AttributesRecord) (authorizer.Decision, string, error) {
 		return c.cluster.stack.Authorizer.Authorize(r.Context(), a)
@@ -84,7 +84,8 @@ func (k *cluster) reviewToken(r *http.Request) (*authenticator.Response, bool, e
 	return &authenticator.Response{User: there, Audiences: resp.Audiences}, true, nil
 }
 
-// reviewSubject decides about a subject by its name in the cluster: the boundary, and what the cluster says of it.
+// reviewSubject decides about a subject by its name in the cluster: the boundary, and
+// what the cluster says of it.
 func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	c := k.route.Load()
 	if c == nil {
@@ -112,7 +113,8 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 	return c.ask(ctx, a)
 }
 
-// reviewRules lets callers ask for their rules in namespaces of their own: the rules elsewhere are others'.
+// reviewRules lets callers ask for their rules in namespaces of their own: the
+// rules elsewhere are others'.
 func (c *route) reviewRules(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 	review, is := object.(*authorizationv1.SelfSubjectRulesReview)
 	if !is {

@@ -14,8 +14,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestDelegatedReviews: callers review what is their own tenant's, under its name in the cluster, and are told of nobody else; nothing of a
-// review is sent on, and a token in one is nobody's to pass on.
+// TestDelegatedReviews: callers review what is their own tenant's, under its name in the
+// cluster, and are told of nobody else; nothing of a review is sent on, and a token in
+// one is nobody's to pass on.
 func TestDelegatedReviews(t *testing.T) {
 	t.Parallel()
 	eu := newStandIn(t, map[string]string{"acme--web": "acme-eu", "globex--shop": "globex"})

@@ -42,7 +42,8 @@ func read(resp *http.Response) <-chan time.Time {
 
 const accountsToo = ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"
 
-// TestEndWithCredential: a stream ends when its credential does, if it is to, and what names no end goes on.
+// TestEndWithCredential: a stream ends when its credential does, if it is to, and
+// what names no end goes on.
 func TestEndWithCredential(t *testing.T) {
 	for more, ending := range map[string]bool{"": false, "  sessions: { endWithCredential: true }\n": true} {
 		t.Run(fmt.Sprint(ending), func(t *testing.T) {
@@ -81,7 +82,8 @@ func TestEndWithCredential(t *testing.T) {
 	}
 }
 
-// withCertificate returns a TLS configuration of a caller of tenant acme whose certificate ends at a time, and its authority.
+// withCertificate returns a TLS configuration of a caller of tenant acme whose certificate ends at
+// a time, and its authority.
 func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config, ca []byte) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -126,7 +128,8 @@ func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config,
 	}, ca
 }
 
-// echo returns what answers logs that are followed with nothing, and what is upgraded with what it is sent.
+// echo returns what answers logs that are followed with nothing, and what is
+// upgraded with what it is sent.
 func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
 	return func(w http.ResponseWriter, r *http.Request) bool {
 		if r.Header.Get("Upgrade") == "" && !r.URL.Query().Has("follow") {
@@ -149,7 +152,8 @@ func echo(t *testing.T) func(http.ResponseWriter, *http.Request) bool {
 	}
 }
 
-// TestEndWithCertificate: so do a watch, a log and what is upgraded that began with a certificate, which the sources know the end of.
+// TestEndWithCertificate: so do a watch, a log and what is upgraded that began with a certificate,
+// which the sources know the end of.
 func TestEndWithCertificate(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
@@ -230,7 +234,8 @@ func TestSessionsBecomeOthers(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLeft: now and then a caller is sent from an old connection to another, if it is to be, and what is open stays so.
+// TestConnectionsAreLeft: now and then a caller is sent from an old connection to another, if it is
+// to be, and what is open stays so.
 func TestConnectionsAreLeft(t *testing.T) {
 	t.Parallel()
 	w, _ := rooted(t)
@@ -273,7 +278,8 @@ func TestConnectionsAreLeft(t *testing.T) {
 	}
 }
 
-// TestRevokedStayOut: who is revoked, and opens again at once what has ended by that, is refused, by whatever name the cluster knows him.
+// TestRevokedStayOut: who is revoked, and opens again at once what has ended by that, is refused,
+// by whatever name the cluster knows him.
 func TestRevokedStayOut(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, entry("eu1", ", root: true, identity: { usernamePrefix: \"kt:\" }"),
@@ -296,8 +302,9 @@ func TestRevokedStayOut(t *testing.T) {
 	}
 }
 
-// TestRevokedAccountTokens: a service account's token that is revoked by what it says, or that comes by a connection of a certificate that is, counts
-// no longer, though the cluster's word about it is remembered.
+// TestRevokedAccountTokens: a service account's token that is revoked by what it says, or
+// that comes by a connection of a certificate that is, counts no longer, though the cluster's
+// word about it is remembered.
 func TestRevokedAccountTokens(t *testing.T) {
 	const issuer = "issuer: \"https://kubernetes.default.svc\""
 	for what, revoked := range map[string]string{

@@ -12,11 +12,13 @@ import (
 )
 
 const (
-	// upgradeGrace is how long what was upgraded may go on when the gateway stops: a shell cannot be opened again where it was, as a watch is.
+	// upgradeGrace is how long what was upgraded may go on when the gateway stops: a shell cannot be
+	// opened again where it was, as a watch is.
 	upgradeGrace = 10 * time.Second
 	// lastWords is how long what is ended then has to say so, to its caller and in the audit log.
 	lastWords = time.Second
-	// knownWithin is how long a gateway that starts waits for clusters before it takes requests for the others.
+	// knownWithin is how long a gateway that starts waits for clusters before it takes
+	// requests for the others.
 	knownWithin = 30 * time.Second
 )
 
@@ -38,7 +40,8 @@ func newStopping() *stopping {
 	return s
 }
 
-// stream returns the context of a stream that is to be opened, and what is called at its end; false where none is opened any more.
+// stream returns the context of a stream that is to be opened, and what is called at its end; false
+// where none is opened any more.
 func (s *stopping) stream(ctx context.Context, r *http.Request) (_ context.Context, done func(), ok bool) {
 	if isUpgrade(r) {
 		s.upgrades.Add(1)
@@ -56,15 +59,16 @@ func (s *stopping) stream(ctx context.Context, r *http.Request) (_ context.Conte
 	return ctx, done, true
 }
 
-// refuseStream answers a stream that is not opened any more: its client asks again, over another connection.
+// refuseStream answers a stream that is not opened any more: its client asks again,
+// over another connection.
 func refuseStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Connection", "close")
 	w.Header().Set("Retry-After", "1")
 	respond(w, r, apierrors.NewServiceUnavailable(errStopping.Error()))
 }
 
-// EndStreams ends watches and logs, opens no streams any more, and ends what was upgraded after a grace, or when ctx ends. It returns when all of
-// them have ended, as far as they do.
+// EndStreams ends watches and logs, opens no streams any more, and ends what was upgraded after a
+// grace, or when ctx ends. It returns when all of them have ended, as far as they do.
 func (g *Gateway) EndStreams(ctx context.Context) {
 	g.stopping.begin()
 	g.stopping.awaitUpgrades(ctx, upgradeGrace)
@@ -83,8 +87,9 @@ func (s *stopping) awaitUpgrades(ctx context.Context, most time.Duration) {
 	})
 }
 
-// Known returns why a gateway that has just started should not be sent requests yet: clusters of which nothing is known deny their tenants. One
-// that cannot be reached keeps it from being ready for half a minute, and never again.
+// Known returns why a gateway that has just started should not be sent requests yet: clusters of
+// which nothing is known deny their tenants. One that cannot be reached keeps it from being ready
+// for half a minute, and never again.
 func (g *Gateway) Known(*http.Request) error {
 	if g.known.Load() || time.Since(g.opened) > knownWithin {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestStreamsEndInOrder: a gateway that stops ends watches as a server does that has no more to say, opens no streams that would keep it, and lets
-// who has a shell finish.
+// TestStreamsEndInOrder: a gateway that stops ends watches as a server does that has no more to
+// say, opens no streams that would keep it, and lets who has a shell finish.
 func TestStreamsEndInOrder(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

@@ -15,9 +15,10 @@ import (
 // instrumentation is the name of the gateway's own tracer.
 const instrumentation = "github.com/kubetenant/kubetenant/internal/gateway"
 
-// traced makes a span of each request, of a trace of its own, which links to the caller's: whether it is recorded is not the caller's to
-// say. Unlike kube-apiserver (k8s.io/apiserver pkg/endpoints/filters/traces.go, v0.37.1) it records no queries, nor paths of what is proxied:
-// in those there may be secrets.
+// traced makes a span of each request, of a trace of its own, which links to the caller's: whether
+// it is recorded is not the caller's to say. Unlike kube-apiserver (k8s.io/apiserver
+// pkg/endpoints/filters/traces.go, v0.37.1) it records no queries, nor paths of what is proxied: in
+// those there may be secrets.
 func (g *Gateway) traced(next http.Handler) http.Handler {
 	if g.tracer == nil {
 		return next
@@ -28,7 +29,8 @@ func (g *Gateway) traced(next http.Handler) http.Handler {
 		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(spanName))
 }
 
-// withoutProxied puts in place of the path that its span has that of what is proxied, without what is asked of that.
+// withoutProxied puts in place of the path that its span has that of what is proxied,
+// without what is asked of that.
 func withoutProxied(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, known := request.RequestInfoFrom(r.Context()); known && info.Subresource == "proxy" {
@@ -53,8 +55,9 @@ func spanName(_ string, r *http.Request) string {
 	return name
 }
 
-// tracedSending makes a span of how long a cluster takes to begin its answer. kube-apiserver links its own to it, or has them belong to it where
-// the impersonator is in system:masters or system:monitoring.
+// tracedSending makes a span of how long a cluster takes to begin its answer.
+// kube-apiserver links its own to it, or has them belong to it where the impersonator is in
+// system:masters or system:monitoring.
 func (g *Gateway) tracedSending(cluster string, send roundTripper) roundTripper {
 	if g.tracer == nil {
 		return send

@@ -10,8 +10,9 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 )
 
-// TestTraces: a request is a trace of its own, of which the cluster is told; it is linked to the caller's, holds no credential, no query, nothing
-// that the caller says of where it is, nor what is asked of what is proxied, and is recorded if the gateway says so, not the caller.
+// TestTraces: a request is a trace of its own, of which the cluster is told; it is linked to the
+// caller's, holds no credential, no query, nothing that the caller says of where it is, nor what is
+// asked of what is proxied, and is recorded if the gateway says so, not the caller.
 func TestTraces(t *testing.T) {
 	t.Parallel()
 	const callers, sampled = "0af7651916cd43dd8448eb211c80319c", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

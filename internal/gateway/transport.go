@@ -12,16 +12,18 @@ import (
 const (
 	// dialTimeout bounds how long a connection takes to come about.
 	dialTimeout = 5 * time.Second
-	// pingAfter is for how long a connection says nothing before it is asked whether it lives, and pingTimeout how long its answer
-	// may take: by client-go's 30 and 15 s a cluster that is gone would be an outage of 45 s.
+	// pingAfter is for how long a connection says nothing before it is asked whether it lives, and
+	// pingTimeout how long its answer may take: by client-go's 30 and 15 s a cluster that is gone
+	// would be an outage of 45 s.
 	pingAfter   = 5 * time.Second
 	pingTimeout = 5 * time.Second
 	// blockedFor is how long a write may stand still.
 	blockedFor = 30 * time.Second
-	// receiveBuffer is what one stream may keep waiting: by default Go buffers 4 MiB of each. A tenant may have some 260 open, and who reads
-	// nothing is cut off after blockedFor.
+	// receiveBuffer is what one stream may keep waiting: by default Go buffers 4 MiB of each. A tenant
+	// may have some 260 open, and who reads nothing is cut off after blockedFor.
 	receiveBuffer = 128 << 10
-	// headerBytes bounds the headers of an answer, which are held as long as its body comes: what is proxied may be anybody's.
+	// headerBytes bounds the headers of an answer, which are held as long as its body comes: what is
+	// proxied may be anybody's.
 	headerBytes = 128 << 10
 	idleTimeout = 90 * time.Second
 	idleEach    = 64
@@ -34,7 +36,8 @@ type transports struct {
 	close              func()
 }
 
-// Transports returns those that the gateway reaches a cluster by, of requests and of upgrades: for who compares the gateway with a proxy that does nothing else.
+// Transports returns those that the gateway reaches a cluster by, of requests and of upgrades: for
+// who compares the gateway with a proxy that does nothing else.
 func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err error) {
 	t, err := newTransports(config)
 	if err != nil {
@@ -43,8 +46,8 @@ func Transports(config *rest.Config) (requests, upgrades http.RoundTripper, err 
 	return t.requests, t.upgrades, nil
 }
 
-// newTransports returns those of who config says. A file of a token is followed, and so is what a plugin says: with another certificate of its, there
-// are other connections.
+// newTransports returns those of who config says. A file of a token is followed, and so is what a
+// plugin says: with another certificate of its, there are other connections.
 func newTransports(config *rest.Config) (*transports, error) {
 	config = rest.CopyConfig(config)
 	config.Dial = (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestTroubleshootingNamesRefusals: what the gateway refuses somebody by stands in docs/troubleshooting.md, in the words that are answered.
+// TestTroubleshootingNamesRefusals: what the gateway refuses somebody by stands in
+// docs/troubleshooting.md, in the words that are answered.
 func TestTroubleshootingNamesRefusals(t *testing.T) {
 	text, err := os.ReadFile("../../docs/troubleshooting.md")
 	if err != nil {

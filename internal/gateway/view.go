@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// view answers what callers ask about the clusters of a generation: each is shown those that it may use.
+// view answers what callers ask about the clusters of a generation: each is
+// shown those that it may use.
 func (c *route) view(g *generation) http.Handler {
 	// While it is in force, and not any other, however little differs: that is rare.
 	shown := c.gateway.whileInForce(func(now *generation) bool { return now == g },
@@ -38,8 +39,8 @@ func (c *route) view(g *generation) http.Handler {
 	return c.gateway.stack.WithRequestState(c.withAuthentication(shown, c.gateway.stack.Authenticator, g.auditing))
 }
 
-// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those where a credential of that time, nil for none that was asked about, may be a deleted
-// tenant's.
+// clustersOf returns the clusters that the callers of a tenant may use, by name, but for those
+// where a credential of that time, nil for none that was asked about, may be a deleted tenant's.
 func (now *generation) clustersOf(id tenant.ID, issued *time.Time) []views.Cluster {
 	all := []views.Cluster{}
 	for _, name := range slices.Sorted(maps.Keys(now.routes)) {

@@ -71,7 +71,8 @@ func namesOf(l *unstructured.UnstructuredList) string {
 	return strings.Join(names, " ")
 }
 
-// TestViewOfClusters: each caller sees the clusters that its tenant may use, and cannot tell others from none.
+// TestViewOfClusters: each caller sees the clusters that its tenant may use, and
+// cannot tell others from none.
 func TestViewOfClusters(t *testing.T) {
 	t.Parallel()
 	w := viewed(t)
@@ -114,7 +115,8 @@ func TestViewOfClusters(t *testing.T) {
 	}
 }
 
-// TestViewAndPredecessors: a credential that may be a deleted tenant's, who had the name, is shown no cluster that would refuse it for that.
+// TestViewAndPredecessors: a credential that may be a deleted tenant's, who had the name, is shown
+// no cluster that would refuse it for that.
 func TestViewAndPredecessors(t *testing.T) {
 	t.Parallel()
 	eu, us := newStandIn(t, spaces()), newStandIn(t, spaces())
@@ -236,7 +238,8 @@ func (w *world) accepting(ctx context.Context, token, path, accept string) (int,
 	return w.read(w.bearing(token).Do(req)) //nolint:bodyclose // read does
 }
 
-// TestViewIsOff where the configuration does not ask for it: the path is one of the cluster at the root.
+// TestViewIsOff where the configuration does not ask for it: the path is one of
+// the cluster at the root.
 func TestViewIsOff(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)

@@ -59,7 +59,8 @@ const (
 	impersonatorToken = "impersonator-token"
 )
 
-// standIn is a kube-apiserver as far as a gateway needs one: it knows namespaces, and records what comes to it as whom.
+// standIn is a kube-apiserver as far as a gateway needs one: it knows namespaces, and records
+// what comes to it as whom.
 type standIn struct {
 	*httptest.Server
 	key *authntest.Key
@@ -76,7 +77,8 @@ type standIn struct {
 	changed     chan struct{}     // closed when they are others
 	came        []request
 	reviewed    int // tokens
-	// allow says who may impersonate; answer, where it is set and says so, is what is answered to what was sent on.
+	// allow says who may impersonate; answer, where it is set and says so, is what is
+	// answered to what was sent on.
 	allow  func(authorizationv1.SubjectAccessReviewSpec) bool
 	answer func(http.ResponseWriter, *http.Request) bool
 	// answerReader is answer for what the gateway asks for itself.
@@ -621,7 +623,8 @@ func (w *world) upgraded() (*tls.Conn, *bufio.Reader) {
 	return conn, reader
 }
 
-// raw sends what stands there on a connection of HTTP/1.1, and returns the connection and the answer.
+// raw sends what stands there on a connection of HTTP/1.1, and returns the
+// connection and the answer.
 func (w *world) raw(text string) (*tls.Conn, *bufio.Reader, *http.Response) {
 	w.t.Helper()
 	conn := w.dial("http/1.1")

@@ -12,9 +12,10 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// writers are those of the answers that are on their way. A write of which nothing moves for blockedFor is cut off: by who looks at all of
-// them now and then, since a deadline for each write would cost more than the write (over HTTP/2 it is a message to the connection's own
-// goroutine). Safe for concurrent use.
+// writers are those of the answers that are on their way. A write of which nothing moves for
+// blockedFor is cut off: by who looks at all of them now and then, since a deadline for each write
+// would cost more than the write (over HTTP/2 it is a message to the connection's own goroutine).
+// Safe for concurrent use.
 type writers struct {
 	mu   sync.Mutex
 	open map[*timedWriter]struct{}
@@ -38,7 +39,8 @@ func (all *writers) look(now time.Time) {
 	}
 }
 
-// writes returns a writer of answers that is looked at until done is called. It has what the writers of its protocol have.
+// writes returns a writer of answers that is looked at until done is called. It has what the
+// writers of its protocol have.
 func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *timedWriter, done func()) {
 	out = &timedWriter{ResponseWriter: w, control: http.NewResponseController(w), code: http.StatusOK}
 	all.mu.Lock()
@@ -133,7 +135,8 @@ type timedConn struct {
 	writer *timedWriter
 }
 
-// CloseWrite tells the caller that no more comes while what it sends is still read: [httputil.ReverseProxy] asks for it.
+// CloseWrite tells the caller that no more comes while what it sends is still read:
+// [httputil.ReverseProxy] asks for it.
 func (c *timedConn) CloseWrite() error {
 	if half, can := c.Conn.(interface{ CloseWrite() error }); can {
 		return half.CloseWrite()

@@ -25,7 +25,8 @@ type hijacked struct{ net.Conn }
 
 func (h hijacked) Hijack() (net.Conn, *bufio.ReadWriter, error) { return h.Conn, nil, nil }
 
-// TestWritersThatStandStill: what a caller does not read is cut off, what says nothing for long is not, and what is left of an answer has its end.
+// TestWritersThatStandStill: what a caller does not read is cut off, what says nothing for long is
+// not, and what is left of an answer has its end.
 func TestWritersThatStandStill(t *testing.T) {
 	var all writers
 	now := time.Now()
@@ -102,7 +103,8 @@ type halfClosed struct {
 
 func (h *halfClosed) CloseWrite() error { h.closed = true; return nil }
 
-// TestHalvesAreClosed: of a connection that was taken over what comes is still read when no more is sent.
+// TestHalvesAreClosed: of a connection that was taken over what comes is still
+// read when no more is sent.
 func TestHalvesAreClosed(t *testing.T) {
 	conn := &halfClosed{}
 	if err := (&timedConn{conn, &timedWriter{}}).CloseWrite(); err != nil || !conn.closed {

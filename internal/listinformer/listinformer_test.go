@@ -51,7 +51,8 @@ func TestLists(t *testing.T) {
 	}
 }
 
-// TestServedLater: an informer of a resource that the server does not serve yet reads it within seconds after it is served.
+// TestServedLater: an informer of a resource that the server does not serve yet reads it within
+// seconds after it is served.
 func TestServedLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resource := schema.GroupVersionResource{Group: "g", Version: "v1", Resource: "kinds"}

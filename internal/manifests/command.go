@@ -7,7 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Generates makes cmd write what files returns to the directory --out, or check the one that --check names.
+// Generates makes cmd write what files returns to the directory --out, or check
+// the one that --check names.
 func Generates(
 	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
 ) {

@@ -1,4 +1,5 @@
-// Package manifests writes what an operator installs: for the webhook service (folder webhook) and for the gateway.
+// Package manifests writes what an operator installs: for the webhook service (folder
+// webhook) and for the gateway.
 package manifests
 
 import (
@@ -9,8 +10,8 @@ import (
 	"strings"
 )
 
-// Write writes the files of a folder, or of all with an empty one, to dir. They hold names of keys, and
-// secrets where the configuration's files do: nobody else may read them.
+// Write writes the files of a folder, or of all with an empty one, to dir. They hold names of keys,
+// and secrets where the configuration's files do: nobody else may read them.
 func Write(dir, folder string, files map[string][]byte) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		rest := name

@@ -21,13 +21,13 @@ const Interval = 500 * time.Millisecond
 const retryAfter = 10
 
 const (
-	// settle is the time to a second look at a version that was not seen before: what is being written, in place, is
-	// another one by then.
+	// settle is the time to a second look at a version that was not seen before: what is being
+	// written, in place, is another one by then.
 	settle = 100 * time.Millisecond
 	// old is how long ago a file was last written that counts at the first look, at the start.
 	old = time.Second
-	// unended is how long a version stays the same that counts although its last line does not end: it may have been
-	// cut off.
+	// unended is how long a version stays the same that counts although its last line does not end:
+	// it may have been cut off.
 	unended = 5 * time.Second
 )
 
@@ -51,16 +51,18 @@ type File[T any] struct {
 	current atomic.Pointer[T]
 }
 
-// version tells one content of a file from the next without reading it. Size and times alone would not: a file
-// may be renamed into place with both of its predecessor's, and its time of modification be set.
+// version tells one content of a file from the next without reading it. Size and times
+// alone would not: a file may be renamed into place with both of its predecessor's, and its
+// time of modification be set.
 type version struct {
 	modified, changed time.Time
 	size              int64
 	info              os.FileInfo // its device and number
 }
 
-// Open reads path and parses it. Its error names the path. A nil report is allowed. It waits a moment for a file
-// that was written less than a second ago. Changes take effect only while [File.Run] runs.
+// Open reads path and parses it. Its error names the path. A nil report is allowed. It
+// waits a moment for a file that was written less than a second ago. Changes take effect
+// only while [File.Run] runs.
 func Open[T any](path string, parse func([]byte) (T, error), report Report) (*File[T], error) {
 	if report == nil {
 		report = func(string, error) {}
@@ -81,7 +83,8 @@ func Open[T any](path string, parse func([]byte) (T, error), report Report) (*Fi
 // Load returns the last good content. The caller must not change it.
 func (f *File[T]) Load() *T { return f.current.Load() }
 
-// Whole says that a file is written to its end: [Open] need not look twice. It sets its time of modification.
+// Whole says that a file is written to its end: [Open] need not look twice. It sets
+// its time of modification.
 func Whole(path string) error {
 	at := time.Now().Add(-2 * old)
 	return os.Chtimes(path, at, at)
@@ -103,10 +106,10 @@ func lookUntilSettled(path string) (version, error) {
 	return v, err
 }
 
-// Run looks at the file every [Interval] until ctx ends. A new version counts when a second look finds it
-// unchanged, one whose last line does not end some seconds later. A version that cannot be read or parsed
-// leaves the old content in place; it is reported once, and tried again now and then. At most one
-// Run per File.
+// Run looks at the file every [Interval] until ctx ends. A new version counts when a second look
+// finds it unchanged, one whose last line does not end some seconds later. A version that cannot be
+// read or parsed leaves the old content in place; it is reported once, and tried again now and
+// then. At most one Run per File.
 func (f *File[T]) Run(ctx context.Context) {
 	for {
 		wait := Interval

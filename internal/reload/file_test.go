@@ -177,7 +177,8 @@ func writeInPlace(t *testing.T, path string, flag int, text string) {
 	}
 }
 
-// TestAHalfWrittenFileDoesNotCount: neither while it grows, nor when what wrote it stops within a line.
+// TestAHalfWrittenFileDoesNotCount: neither while it grows, nor when what
+// wrote it stops within a line.
 func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
@@ -214,7 +215,8 @@ func TestAHalfWrittenFileDoesNotCount(t *testing.T) {
 	})
 }
 
-// TestALineWithoutAnEndCountsLate: whoever writes files without a newline at their end waits a little.
+// TestALineWithoutAnEndCountsLate: whoever writes files without a newline at
+// their end waits a little.
 func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
@@ -249,7 +251,8 @@ func TestTheSameSizeAndTime(t *testing.T) {
 	}
 }
 
-// TestAYoungFileIsLookedAtTwice: one that is being written while the server starts is not read in its middle.
+// TestAYoungFileIsLookedAtTwice: one that is being written while the server starts
+// is not read in its middle.
 func TestAYoungFileIsLookedAtTwice(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")

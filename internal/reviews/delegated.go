@@ -20,8 +20,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Delegated lets tenants' callers review what is their own tenant's, as servers of theirs do that leave authentication and authorization to the
-// cluster: a token of another tenant is answered as one that nobody knows, and a subject of another is allowed nothing. All are required.
+// Delegated lets tenants' callers review what is their own tenant's, as servers of theirs do that
+// leave authentication and authorization to the cluster: a token of another tenant is answered as
+// one that nobody knows, and a subject of another is allowed nothing. All are required.
 type Delegated struct {
 	// Subject returns the tenant of an authenticated user.
 	Subject func(context.Context, user.Info) (tenant.ID, error)
@@ -33,7 +34,8 @@ type Delegated struct {
 	Authorize func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error)
 }
 
-// Of returns who judges the reviews of a resource by a caller, nil for the API server: it judges those of the system tenant's callers.
+// Of returns who judges the reviews of a resource by a caller, nil for the API server: it judges
+// those of the system tenant's callers.
 func (d *Delegated) Of(r *http.Request, resource schema.GroupResource) Reviewer {
 	u, _ := request.UserFrom(r.Context())
 	id, err := tenant.ID{}, tenant.ErrUnbound // of nobody
@@ -159,8 +161,9 @@ func (d *Delegated) access(
 	return object, nil
 }
 
-// bind returns the subject of a review as if the caller impersonated it; false where it may not. Groups that every server adds, and what
-// servers alone say of a credential, as a TokenReview told them, are nobody's to give.
+// bind returns the subject of a review as if the caller impersonated it; false where it may not.
+// Groups that every server adds, and what servers alone say of a credential, as a TokenReview told
+// them, are nobody's to give.
 func (d *Delegated) bind(
 	ctx context.Context, id tenant.ID, caller user.Info, spec *authorizationv1.SubjectAccessReviewSpec,
 ) (user.Info, bool) {
@@ -200,7 +203,8 @@ func (d *Delegated) bind(
 	return tenant.Bind(out, id), true
 }
 
-// saysOfCredential reports whether servers alone set an extra key, of a credential: it gives nothing.
+// saysOfCredential reports whether servers alone set an extra key, of a
+// credential: it gives nothing.
 func saysOfCredential(key string) bool {
 	return strings.HasPrefix(key, "authentication.kubernetes.io/") || key == tenant.SourceKey
 }

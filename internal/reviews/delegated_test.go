@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// world knows three tokens, of two tenants and of the system's, and a boundary that lets a tenant's callers impersonate whoever is in none of
-// the words that it is given.
+// world knows three tokens, of two tenants and of the system's, and a boundary that lets a tenant's
+// callers impersonate whoever is in none of the words that it is given.
 type world struct {
 	reviews.Delegated
 	decided []authorizer.Attributes
@@ -86,7 +86,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// post reviews something as a caller, nil for one that nobody knows. What an API server would be asked answers 418.
+// post reviews something as a caller, nil for one that nobody knows. What an API server
+// would be asked answers 418.
 func (w *world) post(caller user.Info, group, resource, namespace string, review any) (int, string) {
 	body, ok := review.(string)
 	if !ok {
@@ -125,7 +126,8 @@ func tokenReview(token string, audiences ...string) *authenticationv1.TokenRevie
 	return out
 }
 
-// TestTokens: a tenant's caller is told whose its own tenant's tokens are, and of another's just what of one that nobody knows.
+// TestTokens: a tenant's caller is told whose its own tenant's tokens are, and of another's just
+// what of one that nobody knows.
 func TestTokens(t *testing.T) {
 	w := newWorld(t)
 	caller := of(t, "caller", "a")
@@ -159,7 +161,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestWhoIsAnswered: the system's callers are the API server's to answer, and nobody is told anything who has no tenant.
+// TestWhoIsAnswered: the system's callers are the API server's to answer, and nobody is told
+// anything who has no tenant.
 func TestWhoIsAnswered(t *testing.T) {
 	w := newWorld(t)
 	for resource, kind := range map[string]schema.GroupVersionKind{

@@ -1,5 +1,5 @@
-// Package reviews answers reviews of authentication.k8s.io and authorization.k8s.io on their way to an API server, which would answer by what
-// it knows alone.
+// Package reviews answers reviews of authentication.k8s.io and authorization.k8s.io on their way to
+// an API server, which would answer by what it knows alone.
 package reviews
 
 import (
@@ -27,7 +27,8 @@ import (
 // maxBytes bounds a review.
 const maxBytes = 64 << 10
 
-// Reviewer judges a review. It returns what the caller is answered, or an error, or neither where the API server is to answer.
+// Reviewer judges a review. It returns what the caller is answered, or an error, or neither where
+// the API server is to answer.
 type Reviewer func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError)
 
 // The answers to reviews that are none.
@@ -37,8 +38,9 @@ var (
 	errSpec = apierrors.NewBadRequest("exactly one of nonResourceAttributes or resourceAttributes must be specified")
 )
 
-// With is the step that judges reviews; of is asked for who judges those of a request, nil where nobody does. What goes on is what was judged, and
-// nothing that another reader might find in the body besides. Of a review nothing is logged.
+// With is the step that judges reviews; of is asked for who judges those of a request, nil where
+// nobody does. What goes on is what was judged, and nothing that another reader might find in the
+// body besides. Of a review nothing is logged.
 func With(next http.Handler, of func(r *http.Request, resource schema.GroupResource) Reviewer) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, _ := request.RequestInfoFrom(r.Context())
@@ -105,10 +107,12 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 	return serializer.NewCodecFactory(scheme)
 })
 
-// errSelector stands for a selector of a review: it might limit the request to what is allowed, which is decided when that is asked.
+// errSelector stands for a selector of a review: it might limit the request to what is allowed,
+// which is decided when that is asked.
 var errSelector = errors.New("selectors of reviews are not looked at")
 
-// Access answers a SelfSubjectAccessReview of who asks, if decide does not allow what it is about: else the API server is to.
+// Access answers a SelfSubjectAccessReview of who asks, if decide does not allow what it is about:
+// else the API server is to.
 func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.Decision, string, error)) Reviewer {
 	return func(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 		review, is := object.(*authorizationv1.SelfSubjectAccessReview)
@@ -134,7 +138,8 @@ func Access(decide func(*http.Request, authorizer.AttributesRecord) (authorizer.
 	}
 }
 
-// attributesOf returns what a review is about, of nobody yet (as k8s.io/kubernetes pkg/registry/authorization/util, v1.37.1).
+// attributesOf returns what a review is about, of nobody yet (as k8s.io/kubernetes
+// pkg/registry/authorization/util, v1.37.1).
 func attributesOf(
 	resource *authorizationv1.ResourceAttributes, path *authorizationv1.NonResourceAttributes,
 ) (authorizer.AttributesRecord, error) {

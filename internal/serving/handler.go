@@ -27,14 +27,16 @@ func InstallHealth(mux *http.ServeMux, live, ready []healthz.HealthChecker) {
 	}
 }
 
-// Degraded is the error of a check that says why a process does less than it should, and does not make the process unready.
+// Degraded is the error of a check that says why a process does less than it should, and does not
+// make the process unready.
 type Degraded string
 
 // Error implements error.
 func (d Degraded) Error() string { return string(d) }
 
-// health answers like the handler of k8s.io/apiserver (pkg/server/healthz, v0.37.1), and also says why a check fails.
-// Errors of checks MUST NOT reveal what a caller without credentials may not know.
+// health answers like the handler of k8s.io/apiserver (pkg/server/healthz, v0.37.1), and
+// also says why a check fails. Errors of checks MUST NOT reveal what a caller without
+// credentials may not know.
 func health(path string, checks []healthz.HealthChecker) http.Handler {
 	name := strings.TrimPrefix(path, "/")
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -92,8 +94,8 @@ func Recovered(next http.Handler) http.Handler {
 	})
 }
 
-// ServeSide serves metrics and health on a listener of their own, which the kubelet and Prometheus reach without a
-// certificate.
+// ServeSide serves metrics and health on a listener of their own, which the kubelet and Prometheus
+// reach without a certificate.
 func ServeSide(
 	ctx context.Context, address string, registry metrics.KubeRegistry, live, ready []healthz.HealthChecker,
 ) (*http.Server, error) {

@@ -10,9 +10,10 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// BehindProxies returns a listener whose connections from some addresses are of load balancers, which say by the PROXY protocol (versions 1 and
-// 2, https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) whose each is: one that does not say so is closed. Of what others say nothing
-// is believed: a header of theirs is no handshake of TLS.
+// BehindProxies returns a listener whose connections from some addresses are of load balancers,
+// which say by the PROXY protocol (versions 1 and 2,
+// https://www.haproxy.org/download/3.2/doc/proxy-protocol.txt) whose each is: one that does not say
+// so is closed. Of what others say nothing is believed: a header of theirs is no handshake of TLS.
 func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 	return &proxyproto.Listener{
 		Listener:          l,

@@ -1,4 +1,5 @@
-// Package serving serves a handler over TLS, with certificates that change and an end that loses no request.
+// Package serving serves a handler over TLS, with certificates that change and an
+// end that loses no request.
 package serving
 
 import (
@@ -29,8 +30,8 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 150 * time.Second
 	headerBytes   = 64 << 10
-	// leaveAfter is how old a connection is before it is closed because the replica is not ready: where no other
-	// is, not each request takes a handshake.
+	// leaveAfter is how old a connection is before it is closed because the replica is not ready:
+	// where no other is, not each request takes a handshake.
 	leaveAfter = time.Second
 	// lastRequests is how long the requests that run when the service stops may take to end.
 	lastRequests = 20 * time.Second
@@ -44,19 +45,22 @@ type Serving struct {
 	// ClientCAFile holds the authorities of the clients' certificates. Empty: no certificate is
 	// demanded, and whoever reaches the listener may ask.
 	ClientCAFile string
-	// ClientCA, instead of ClientCAFile, are authorities that clients are told of: certificates are asked for, and the handler's to
-	// judge.
+	// ClientCA, instead of ClientCAFile, are authorities that clients are told of: certificates are
+	// asked for, and the handler's to judge.
 	ClientCA dynamiccertificates.CAContentProvider
-	// ReadTimeout bounds how long a request may take to arrive, and ends streams too. Zero: no bound but that of headers.
+	// ReadTimeout bounds how long a request may take to arrive, and ends streams too. Zero: no
+	// bound but that of headers.
 	ReadTimeout time.Duration
 	// ClientNames are the common names that clients may have. Empty: any that the authorities signed.
 	ClientNames []string
 	// Drain is how long requests are answered after the end has begun.
 	Drain time.Duration
-	// Leaving ends what goes on by itself, when nobody connects any more, and returns when all has ended. Nil: nothing does.
+	// Leaving ends what goes on by itself, when nobody connects any more, and returns when all has
+	// ended. Nil: nothing does.
 	Leaving func(context.Context)
-	// Ready reports whether callers are to come. While they are not, each connection is closed after its next
-	// answer, so that they find another replica: a Service takes none away that is there. Nil: always.
+	// Ready reports whether callers are to come. While they are not, each connection is
+	// closed after its next answer, so that they find another replica: a Service takes none
+	// away that is there. Nil: always.
 	Ready func() bool
 }
 
@@ -136,8 +140,8 @@ func (s *Server) Certificate() []byte {
 	return certificate
 }
 
-// ClientCertificatesEnd returns the end of the first to end of the certificates that connected clients have shown; zero
-// where nobody has shown any.
+// ClientCertificatesEnd returns the end of the first to end of the certificates that connected
+// clients have shown; zero where nobody has shown any.
 func (s *Server) ClientCertificatesEnd() (end time.Time) {
 	for _, c := range s.clients.known() {
 		if shown := c.ConnectionState().PeerCertificates; len(shown) > 0 && (end.IsZero() || shown[0].NotAfter.Before(end)) {
@@ -174,7 +178,8 @@ func (s *Server) CertificateValid() healthz.HealthChecker {
 // begunKey is the key of a connection's beginning in the contexts of its requests.
 type begunKey struct{}
 
-// Connected returns a context of a connection that began at a time, for [net/http.Server.ConnContext].
+// Connected returns a context of a connection that began at a time, for
+// [net/http.Server.ConnContext].
 func Connected(ctx context.Context, begun time.Time) context.Context {
 	return context.WithValue(ctx, begunKey{}, begun)
 }
@@ -196,7 +201,8 @@ func (s *Server) leaves(ctx context.Context) bool {
 	return s.Ready != nil && !s.Ready() && ConnectionAge(ctx) > leaveAfter
 }
 
-// tlsConfig returns the configuration of each connection: the same whatever certificate was loaded last.
+// tlsConfig returns the configuration of each connection: the same whatever
+// certificate was loaded last.
 func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	base := &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -236,7 +242,8 @@ func (s *Server) tlsConfig(ctx context.Context) (*tls.Config, error) {
 	return base, nil
 }
 
-// errorLog puts what net/http has to say, mostly handshakes that failed, in the log where it is verbose.
+// errorLog puts what net/http has to say, mostly handshakes that failed, in the
+// log where it is verbose.
 func errorLog(ctx context.Context) *log.Logger {
 	return slog.NewLogLogger(logr.ToSlogHandler(klog.FromContext(ctx).V(2)), slog.LevelInfo)
 }
@@ -252,8 +259,8 @@ func (s *Server) checkName(c tls.ConnectionState) error {
 	return nil
 }
 
-// Serve serves until ctx ends, and then goes on for the time of Drain: it is not ready any more and closes
-// each connection after its next answer, so that no request meets a closed one.
+// Serve serves until ctx ends, and then goes on for the time of Drain: it is not ready any more and
+// closes each connection after its next answer, so that no request meets a closed one.
 func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 	// The certificates are followed to the very end.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -210,8 +210,8 @@ func (r *running) answer(ctx context.Context, c *tls.Config) (*http.Response, er
 	return resp, resp.Body.Close()
 }
 
-// TestDex_CVE_2024_23656: what is demanded of a connection is the same before and after a certificate is
-// replaced.
+// TestDex_CVE_2024_23656: what is demanded of a connection is the same before and after a
+// certificate is replaced.
 func TestDex_CVE_2024_23656(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), 0)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
@@ -331,8 +331,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestNotReadyBeforeTheEnd: readiness fails as soon as the end begins, while requests are still answered; and a
-// connection is kept before, and closed after.
+// TestNotReadyBeforeTheEnd: readiness fails as soon as the end begins, while requests are still
+// answered; and a connection is kept before, and closed after.
 func TestNotReadyBeforeTheEnd(t *testing.T) {
 	r := run(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), time.Minute)
 	good := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)

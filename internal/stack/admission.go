@@ -30,7 +30,8 @@ import (
 type Plugin struct {
 	Name string
 	admission.Interface
-	// Setting is where a configuration says what the plugin refuses; empty where nothing does. Refusals name it.
+	// Setting is where a configuration says what the plugin refuses; empty where
+	// nothing does. Refusals name it.
 	Setting string
 	// Last says that the plugin must validate after all others, the server's own included.
 	Last bool
@@ -43,8 +44,8 @@ func Register(all []Plugin, into *admission.Plugins) {
 	}
 }
 
-// reloadablePlugins returns the plugins of a generation in their order, each as it is in the generation that a
-// request meets.
+// reloadablePlugins returns the plugins of a generation in their order, each as it is in the
+// generation that a request meets.
 func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	out := slices.Clone(of)
 	for i := range out {
@@ -53,7 +54,8 @@ func (s *Stack) reloadablePlugins(of []Plugin) []Plugin {
 	return out
 }
 
-// halves are what a plugin does, nil for what it does not: asked of its type once, not with each write.
+// halves are what a plugin does, nil for what it does not: asked of its type
+// once, not with each write.
 type halves struct {
 	admits    admission.MutationInterface
 	validates admission.ValidationInterface
@@ -68,7 +70,8 @@ func halvesOf(all []Plugin) []halves {
 	return out
 }
 
-// reloadablePlugin is one of a generation's plugins, which are the same in each and differ in their settings.
+// reloadablePlugin is one of a generation's plugins, which are the same in each and
+// differ in their settings.
 type reloadablePlugin struct {
 	stack *Stack
 	at    int
@@ -103,8 +106,8 @@ func (f *reloadablePlugin) in(ctx context.Context) *halves {
 	return &plugins[f.at]
 }
 
-// pluginsKey is where a write keeps the plugins of its generation, so that it is validated by those that admitted
-// it. Nothing else of a generation is kept: a write may last for hours, as exec does.
+// pluginsKey is where a write keeps the plugins of its generation, so that it is validated by those
+// that admitted it. Nothing else of a generation is kept: a write may last for hours, as exec does.
 type pluginsKey struct{}
 
 // withPlugins keeps the plugins of the current generation for writes.
@@ -159,8 +162,8 @@ func (f *reloadablePlugin) named(err error) error {
 	return &said
 }
 
-// namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come to be another's while
-// the pod runs.
+// namedByPrefix returns who owns a namespace that a pod's affinity names, nil where a name may come
+// to be another's while the pod runs.
 func namedByPrefix(
 	c *configv1alpha1.Admission, owners *authz.Owners,
 ) func(context.Context, tenant.ID, string) (tenant.ID, error) {
@@ -170,8 +173,8 @@ func namedByPrefix(
 	return owners.AskedBy
 }
 
-// controllerObjects returns what finds the objects that controllers make others from; where nobody knows any,
-// what finds none.
+// controllerObjects returns what finds the objects that controllers make others from; where nobody
+// knows any, what finds none.
 func (c *Cluster) controllerObjects() (metadata, objects plugins.ObjectFunc) {
 	if c.ControllerMetadata != nil && c.ControllerObjects != nil {
 		return c.ControllerMetadata, c.ControllerObjects
@@ -208,7 +211,8 @@ func statusExceptions(allowed []configv1alpha1.StatusException) func(tenant.ID, 
 	}
 }
 
-// recordedAnnotations are those that a tenant may not set on its namespaces since they are recorded.
+// recordedAnnotations are those that a tenant may not set on its namespaces
+// since they are recorded.
 func recordedAnnotations(c *configv1alpha1.Admission) []string {
 	if !*c.Attribution.Creator.Enabled {
 		return []string{tenant.HeldAnnotation}
@@ -265,8 +269,8 @@ type QuotaStore interface {
 	quota.Store
 	// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
-	// NameOf returns the name of the one quota about a tenant, empty where there is none; false where there are several
-	// or it is not known.
+	// NameOf returns the name of the one quota about a tenant, empty where there is none; false where
+	// there are several or it is not known.
 	NameOf(id tenant.ID) (name string, sole bool)
 }
 

@@ -32,11 +32,11 @@ type Credentials int
 const (
 	// AllCredentials are a server's own callers': every source is built.
 	AllCredentials Credentials = iota
-	// BearerTokens are presented by a server that does not take them for its own service accounts': sources
-	// of anything else are not built.
+	// BearerTokens are presented by a server that does not take them for its own service accounts':
+	// sources of anything else are not built.
 	BearerTokens
-	// NoCredentials are presented where callers are known already: sources are not built, and their files not
-	// read. Whom revocations cover is refused all the same.
+	// NoCredentials are presented where callers are known already: sources are not built, and their
+	// files not read. Whom revocations cover is refused all the same.
 	NoCredentials
 )
 
@@ -82,8 +82,8 @@ func sourceKinds() map[string]sourceKind {
 	}
 }
 
-// addSources opens the sources that are shown credentials, and puts them into the chain. The error names each
-// that could not be opened.
+// addSources opens the sources that are shown credentials, and puts them into the chain. The error
+// names each that could not be opened.
 func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.Source, chain *authn.Chain) error {
 	var problems []error
 	kinds := sourceKinds()
@@ -210,8 +210,8 @@ func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source,
 	return nil
 }
 
-// Sources whose issuer is the server's where it may not be, or is not where it must be: the tokens would
-// then go to the server's own authenticators, which know no tenants.
+// Sources whose issuer is the server's where it may not be, or is not where it must be: the tokens
+// would then go to the server's own authenticators, which know no tenants.
 var (
 	errOwnIssuer   = errors.New("the issuer is the server's own, for service accounts")
 	errOtherIssuer = errors.New("serviceAccount.issuer is none of the server's (--service-account-issuer)")
@@ -341,8 +341,8 @@ func (p *sourceParts) issues(issuer string) bool {
 	return issuer == serviceaccount.LegacyIssuer || slices.Contains(p.ServiceAccountIssuers, issuer)
 }
 
-// followRevocations follows the file at path until ctx ends and returns what it says at any time; changed is told
-// of each new version that counts.
+// followRevocations follows the file at path until ctx ends and returns what it says at any time;
+// changed is told of each new version that counts.
 func followRevocations(
 	ctx context.Context, path string, report reload.Report, changed func(*authn.Revocations),
 ) (func() *authn.Revocations, error) {

@@ -37,14 +37,15 @@ type RBAC struct {
 	// Synced reports whether the index holds all that there is. Nil: it does.
 	Synced func() bool
 	// AskedAgain says that the server asks its own evaluator where the index allows nothing. What only
-	// a binding limited by its annotation would allow is denied then, and everything while the index has
-	// not synced: the server does not know limits.
+	// a binding limited by its annotation would allow is denied then, and everything while the index
+	// has not synced: the server does not know limits.
 	AskedAgain bool
 }
 
 // Authorization is what a server has of its own to authorize with.
 type Authorization struct {
-	// Authorizer is asked where the boundary delegates, after RBAC where that is lent. Nil has no opinion.
+	// Authorizer is asked where the boundary delegates, after RBAC where that is
+	// lent. Nil has no opinion.
 	Authorizer authorizer.Authorizer
 	// RuleResolver lists the rules of Authorizer. Nil lists none.
 	RuleResolver authorizer.RuleResolver
@@ -53,9 +54,11 @@ type Authorization struct {
 	// Grantors says what a grantor may do itself. Nil asks the Stack's own Authorizer, which knows it
 	// where all of the server's authorizers are lent.
 	Grantors authorizer.Authorizer
-	// ReviewsElsewhere says that the server answers reviews of rules, of tokens and of subjects itself: they are closed to tenants.
+	// ReviewsElsewhere says that the server answers reviews of rules, of tokens and of subjects
+	// itself: they are closed to tenants.
 	ReviewsElsewhere bool
-	// Reviewed decides about subjects that tenants' callers review. Nil: the Stack's own Authorizer does.
+	// Reviewed decides about subjects that tenants' callers review. Nil: the
+	// Stack's own Authorizer does.
 	Reviewed authorizer.Authorizer
 }
 
@@ -64,8 +67,9 @@ type authorizationParts struct {
 	Authorization
 	cluster *Cluster
 	names   *tenant.SystemNames
-	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's own stands under
-	// its prefix, accountsInGroup that service accounts are authenticated into the groups of their tenants.
+	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's
+	// own stands under its prefix, accountsInGroup that service accounts are authenticated into the
+	// groups of their tenants.
 	qualified, ownPrefixes, accountsInGroup bool
 	// revoked is nil where nothing is.
 	revoked func() *authn.Revocations
@@ -77,8 +81,9 @@ type authorizationParts struct {
 	exceptionsChanged func()
 }
 
-// newBoundary returns the boundary with its exceptions, grants before lines of the policy file, and with
-// what it delegates to: the policy's lines for the own space, RBAC, and what else the server had.
+// newBoundary returns the boundary with its exceptions, grants before lines of the policy
+// file, and with what it delegates to: the policy's lines for the own space, RBAC, and
+// what else the server had.
 func newBoundary(
 	ctx context.Context, p *authorizationParts, config *configv1alpha1.Authorization,
 ) (*authz.Boundary, error) {
@@ -178,8 +183,8 @@ func objectVerbs(resources []configv1alpha1.ObjectVerb) (out []authz.ObjectVerb)
 	return out
 }
 
-// derivesRights reports whether callers of tenants have rights that follow from their Tenant: the index alone
-// evaluates RBAC, and the boundary is enforced.
+// derivesRights reports whether callers of tenants have rights that follow from their Tenant: the
+// index alone evaluates RBAC, and the boundary is enforced.
 func (p *authorizationParts) derivesRights(config *configv1alpha1.Authorization) bool {
 	return p.RBAC != nil && !p.RBAC.AskedAgain && config.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed &&
 		config.Mode != configv1alpha1.ModeShadow
@@ -208,8 +213,8 @@ func (d *delegates) delegate() (authorizer.Authorizer, error) {
 // serverDelegate names what the server had of its own.
 const serverDelegate = "server"
 
-// flatUnion is a union whose refusals read as the server's own would: its authorizers name themselves in their
-// reasons, and RBAC, which is asked before them here, stands behind them there.
+// flatUnion is a union whose refusals read as the server's own would: its authorizers name
+// themselves in their reasons, and RBAC, which is asked before them here, stands behind them there.
 type flatUnion struct {
 	authorizer.Authorizer
 	all []union.NamedAuthorizer
@@ -295,14 +300,15 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 	return authorizer.DecisionAllow, string(authz.ReasonABAC), nil
 }
 
-// isPrivileged reports whether u may do everything anyway. The server's own client is, whose look at a
-// namespace must not ask for another.
+// isPrivileged reports whether u may do everything anyway. The server's own client is, whose look
+// at a namespace must not ask for another.
 func isPrivileged(u user.Info) bool {
 	return slices.Contains(u.GetGroups(), user.SystemPrivilegedGroup)
 }
 
-// isLoopback reports whether u is the server's own client, without which the server does not work: whatever a list
-// says, it is not revoked. Who else bears the name is refused when it is authenticated.
+// isLoopback reports whether u is the server's own client, without which the server does
+// not work: whatever a list says, it is not revoked. Who else bears the name is refused
+// when it is authenticated.
 func isLoopback(u user.Info) bool { return u.GetName() == user.APIServerUser && isPrivileged(u) }
 
 // RulesFor implements [authorizer.RuleResolver].
@@ -322,7 +328,8 @@ func (p *policyFile) RulesFor(
 	return resources, paths, incomplete, nil
 }
 
-// withReviews answers reviews by tenants' callers, where the configuration delegates them: the server would tell of everybody.
+// withReviews answers reviews by tenants' callers, where the configuration delegates them: the
+// server would tell of everybody.
 func (s *Stack) withReviews(next http.Handler) http.Handler {
 	return reviews.With(next, func(r *http.Request, resource schema.GroupResource) reviews.Reviewer {
 		g := s.current.Load()
@@ -345,7 +352,8 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// Denies returns why the boundary denies something of which nothing was noted, "" where it does not: whatever its mode.
+// Denies returns why the boundary denies something of which nothing was noted, "" where it
+// does not: whatever its mode.
 func (s *Stack) Denies(ctx context.Context, a authorizer.Attributes) string {
 	return string(s.current.Load().boundary.Denies(ctx, a))
 }

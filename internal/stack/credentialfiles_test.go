@@ -16,8 +16,8 @@ import (
 
 const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 
-// TestMixedFilesAreFollowed: a new version of a file that omits a tenant is refused, as is a configuration
-// that no longer sets the default tenant of such a file. The version before it stays.
+// TestMixedFilesAreFollowed: a new version of a file that omits a tenant is refused, as is a
+// configuration that no longer sets the default tenant of such a file. The version before it stays.
 func TestMixedFilesAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
@@ -53,8 +53,8 @@ func TestMixedFilesAreFollowed(t *testing.T) {
 	}
 }
 
-// TestRecordsOfTheSystemTenantAreCounted: each version of a file that is loaded is logged with the number
-// of its records of the system tenant, and without anything that the records hold.
+// TestRecordsOfTheSystemTenantAreCounted: each version of a file that is loaded is logged with the
+// number of its records of the system tenant, and without anything that the records hold.
 func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	var log authntest.Log
 	logger := funcr.New(func(_, args string) { _, _ = log.Write([]byte(args + "\n")) }, funcr.Options{})

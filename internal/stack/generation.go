@@ -119,8 +119,8 @@ func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	}
 }
 
-// newGeneration returns the generation of a valid configuration. Its files are followed until ctx ends or
-// the generation is stopped.
+// newGeneration returns the generation of a valid configuration. Its files are followed until ctx
+// ends or the generation is stopped.
 func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Settings) (_ *generation, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -319,8 +319,8 @@ func groupResources(list []configv1alpha1.GroupResource) []schema.GroupResource 
 	return out
 }
 
-// Published returns the effective configuration, to be published (see [cluster.PublishConfiguration]). The error is about
-// a file beside it that cannot be read now.
+// Published returns the effective configuration, to be published (see
+// [cluster.PublishConfiguration]). The error is about a file beside it that cannot be read now.
 //
 // [cluster.PublishConfiguration]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster#PublishConfiguration
 func (s *Stack) Published() (*configv1alpha1.Published, error) {

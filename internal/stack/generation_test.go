@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestPublishedEvaluator: a server that keeps RBAC to itself publishes that, whatever its configuration says: its own evaluator knows
-// no binding's end.
+// TestPublishedEvaluator: a server that keeps RBAC to itself publishes that, whatever its
+// configuration says: its own evaluator knows no binding's end.
 func TestPublishedEvaluator(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -43,8 +43,8 @@ func TestPublishedEvaluator(t *testing.T) {
 	}
 }
 
-// TestDerivesRights: a server gives callers rights that follow from their Tenant only if our evaluator alone decides
-// about RBAC and the boundary is enforced.
+// TestDerivesRights: a server gives callers rights that follow from their Tenant only if our
+// evaluator alone decides about RBAC and the boundary is enforced.
 func TestDerivesRights(t *testing.T) {
 	none := func(name string) (*corev1.Namespace, error) {
 		return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)

@@ -38,7 +38,8 @@ type historyStep struct {
 	Label  string `json:"label,omitempty"` // the tenant's; "-" for none
 }
 
-// other is the tenant whose steps are left out: what observed sees of a server must be the same without them.
+// other is the tenant whose steps are left out: what observed sees of a server must
+// be the same without them.
 const (
 	observed = "a"
 	other    = "b"
@@ -151,8 +152,8 @@ var methods = map[string]string{
 	"deletecollection": "DELETE",
 }
 
-// play plays a history and returns what a tenant saw in it: the answers to its own requests, and after each step that is
-// not the other's what its watches showed, and whether they had ended.
+// play plays a history and returns what a tenant saw in it: the answers to its own requests, and
+// after each step that is not the other's what its watches showed, and whether they had ended.
 func play(t testing.TB, settings *configv1alpha1.Settings, history []historyStep) []string {
 	t.Helper()
 	m := newMemory(t, settings)
@@ -290,8 +291,9 @@ func makeHistory(seed uint64) []historyStep {
 	return history
 }
 
-// TestHistories: whatever two tenants, a third and the system do, what one of the two sees is the same without the other's
-// steps, but for what the other grants it. What is found is shrunk, and belongs into internal/stack/testdata/histories.
+// TestHistories: whatever two tenants, a third and the system do, what one of the two sees is the
+// same without the other's steps, but for what the other grants it. What is found is shrunk, and
+// belongs into internal/stack/testdata/histories.
 func TestHistories(t *testing.T) {
 	t.Parallel()
 	settings := historySettings(t, configv1alpha1.ModeEnforce)

@@ -37,9 +37,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// memory is an API server of Namespaces and ConfigMaps in memory, with a stack's filters and plugins around it, where
-// everybody may do everything that the boundary lets through. Its cache of namespaces lags behind until it is synced, but for
-// those that end: those are long in ending. One goroutine uses it at a time.
+// memory is an API server of Namespaces and ConfigMaps in memory, with a stack's filters and
+// plugins around it, where everybody may do everything that the boundary lets through. Its cache of
+// namespaces lags behind until it is synced, but for those that end: those are long in ending. One
+// goroutine uses it at a time.
 type memory struct {
 	t          testing.TB
 	stack      *stack.Stack
@@ -93,7 +94,8 @@ func (m *memory) close() {
 	m.cancel()
 }
 
-// restart puts a new stack in place of the one before; what is open stays so, as it does on another server.
+// restart puts a new stack in place of the one before; what is open stays so, as
+// it does on another server.
 func (m *memory) restart() {
 	if m.cancel != nil {
 		m.cancel()
@@ -204,7 +206,8 @@ func (m *memory) keys() []types.NamespacedName {
 	})
 }
 
-// grant makes, or without a tenant takes back, a grant to read and to watch the ConfigMaps of a namespace.
+// grant makes, or without a tenant takes back, a grant to read and to watch the
+// ConfigMaps of a namespace.
 func (m *memory) grant(namespace, to string) {
 	if g, found := m.grants[namespace+"/g"]; found && to == "" {
 		delete(m.grants, namespace+"/g")

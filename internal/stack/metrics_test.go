@@ -51,8 +51,8 @@ func TestARefusedConfiguration(t *testing.T) {
 	}
 }
 
-// TestTenantMetricsAreBounded: however many tenants there are, and however many callers at once, no more
-// than the limit have metrics of their own, and every request is counted once.
+// TestTenantMetricsAreBounded: however many tenants there are, and however many callers at once, no
+// more than the limit have metrics of their own, and every request is counted once.
 func TestTenantMetricsAreBounded(t *testing.T) {
 	const tenants, limit, each = 50, 10, 20
 	m := newDecisionMetrics(nil)
@@ -103,8 +103,9 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTenantMetricsEnd: a tenant is counted by name only while it has a Tenant or a namespace, so that throwaway tenants and
-// names that callers choose leave no series behind and take no place from other tenants.
+// TestTenantMetricsEnd: a tenant is counted by name only while it has a Tenant or a namespace,
+// so that throwaway tenants and names that callers choose leave no series behind and take no
+// place from other tenants.
 func TestTenantMetricsEnd(t *testing.T) {
 	namespaces := map[string][]string{}
 	known := &Cluster{OwnedNamespaces: func(id tenant.ID) ([]string, error) {

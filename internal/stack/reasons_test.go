@@ -9,8 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/union"
 )
 
-// TestReasonsAreTheServersOwn: where nothing allows, the reasons and errors read as those of upstream's server, whose
-// authorizers are all in one union.
+// TestReasonsAreTheServersOwn: where nothing allows, the reasons and errors read as those of
+// upstream's server, whose authorizers are all in one union.
 func TestReasonsAreTheServersOwn(t *testing.T) {
 	says := func(d authorizer.Decision, reason string, err error) authorizer.Authorizer {
 		return authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {

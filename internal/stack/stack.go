@@ -68,21 +68,23 @@ type Authentication struct {
 	// TokenObjects are the live objects that tokens of service accounts are bound to. Nil: such tokens
 	// count until they expire, whatever becomes of the objects.
 	TokenObjects serviceaccount.Objects
-	// Accepts is asked beside Cluster.Tenants whether a credential counts, see [authn.Chain]: by who authenticates for several
-	// clusters. Nil accepts all.
+	// Accepts is asked beside Cluster.Tenants whether a credential counts, see [authn.Chain]: by who
+	// authenticates for several clusters. Nil accepts all.
 	//
 	// [authn.Chain]: https://pkg.go.dev/github.com/kubetenant/kubetenant/authn#Chain
 	Accepts func(ctx context.Context, id tenant.ID, issued time.Time) bool
-	// Revocations are what another Stack follows, which calls EndRevoked on this one for each new version of them: a caller whom
-	// that one knows no more must not be known here a moment longer, nor the other way round. Nil: the Stack follows the file of its
-	// configuration.
+	// Revocations are what another Stack follows, which calls EndRevoked on this one for each new
+	// version of them: a caller whom that one knows no more must not be known here a moment longer,
+	// nor the other way round. Nil: the Stack follows the file of its configuration.
 	Revocations func() *authn.Revocations
-	// RevocationsChanged is told of each version of the file that the Stack follows, and of another file's, when it counts and the
-	// Stack's own sessions have ended. Nil for nobody.
+	// RevocationsChanged is told of each version of the file that the Stack follows, and of another
+	// file's, when it counts and the Stack's own sessions have ended. Nil for nobody.
 	RevocationsChanged func(*authn.Revocations)
-	// SourceTenant returns the tenant as revocations name it that this server knows by another name. Nil: by the same.
+	// SourceTenant returns the tenant as revocations name it that this server knows by
+	// another name. Nil: by the same.
 	SourceTenant func(tenant.ID) tenant.ID
-	// Reviewed knows whose the tokens are that tenants' callers review. Nil: the Stack's own Authenticator does.
+	// Reviewed knows whose the tokens are that tenants' callers review. Nil: the
+	// Stack's own Authenticator does.
 	Reviewed authenticator.Request
 	// LegacyTokenUsed is told of the Secret of each legacy token that is used. Nil for nobody.
 	LegacyTokenUsed func(ctx context.Context, secret *corev1.Secret)
@@ -94,19 +96,20 @@ type Cluster struct {
 	Owners *authz.Owners
 	// CustomScope answers for custom resources, as [cluster.CRDScopes.Of] does. Nil knows none.
 	CustomScope func(schema.GroupResource) authz.Scope
-	// CustomKind returns the kind of a custom resource, as [cluster.CRDScopes.KindOf] does. Nil knows none.
+	// CustomKind returns the kind of a custom resource, as
+	// [cluster.CRDScopes.KindOf] does. Nil knows none.
 	CustomKind func(schema.GroupResource) string
-	// KindScope answers for kinds whose resource cannot be told by their name, as [cluster.CRDScopes.OfKind] does.
-	// Nil knows none.
+	// KindScope answers for kinds whose resource cannot be told by their name, as
+	// [cluster.CRDScopes.OfKind] does. Nil knows none.
 	KindScope func(schema.GroupKind) authz.Scope
 	// SelectedLabels reports whether webhooks or policies choose namespaces by a label, as
 	// [cluster.NamespaceSelectors.Has] does. Nil knows of none.
 	SelectedLabels func(key string) bool
-	// Stale reports that Owners and CustomScope are not to be relied on, see [authz.Options]. Nil: they
-	// always are.
+	// Stale reports that Owners and CustomScope are not to be relied on, see
+	// [authz.Options]. Nil: they always are.
 	Stale func() bool
-	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label, as
-	// [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
+	// Labelled reports whether, of a resource, all objects of a tenant and no others carry its label,
+	// as [label.Sweep.Done] does. Nil: lists over all namespaces stay closed to tenants.
 	Labelled func(schema.GroupResource, tenant.ID) bool
 	// Grants are the AccessGrants. Nil: none count.
 	Grants *grant.Grants
@@ -114,17 +117,18 @@ type Cluster struct {
 	Quotas QuotaStore
 	// Tenants are the objects of kind Tenant. Nil: there are none.
 	Tenants Tenants
-	// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is not known yet. Nil never knows.
+	// WithoutTenant returns the tenants that own a namespace and have no Tenant; false where that is
+	// not known yet. Nil never knows.
 	WithoutTenant func() (ids []string, known bool)
-	// OwnedNamespaces returns the namespaces that bear a tenant's label, and References what in the system tenant's space names a
-	// tenant or service accounts of namespaces that it had, as [cluster.Cluster] does. Nil cannot tell: the name of a
-	// tenant that was deleted is nobody's then.
+	// OwnedNamespaces returns the namespaces that bear a tenant's label, and References what in the
+	// system tenant's space names a tenant or service accounts of namespaces that it had, as
+	// [cluster.Cluster] does. Nil cannot tell: the name of a tenant that was deleted is nobody's then.
 	OwnedNamespaces func(tenant.ID) ([]string, error)
 	References      func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 
-	// ControllerMetadata and ControllerObjects return the objects from which controllers make others, as
-	// [cluster.ControllerLookup] does: the first at least their metadata, and without the network where it
-	// can. Nil knows none: what controllers make is theirs alone.
+	// ControllerMetadata and ControllerObjects return the objects from which controllers make others,
+	// as [cluster.ControllerLookup] does: the first at least their metadata, and without the network
+	// where it can. Nil knows none: what controllers make is theirs alone.
 	ControllerMetadata, ControllerObjects plugins.ObjectFunc
 	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
 	DefaultPriority func(name string) bool
@@ -146,8 +150,8 @@ type Stack struct {
 	shared  *shared
 }
 
-// New returns the stack of a configuration, which it defaults and validates. The files that it names
-// are followed until ctx ends. The error says which source, file, line or field is wrong.
+// New returns the stack of a configuration, which it defaults and validates. The files that it
+// names are followed until ctx ends. The error says which source, file, line or field is wrong.
 func New(ctx context.Context, config *configv1alpha1.Settings, server Server) (*Stack, error) {
 	complete, err := config.Complete()
 	if err != nil {
@@ -193,8 +197,9 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 	return stack, nil
 }
 
-// Prepare is for who holds several stacks by one configuration: it returns what makes a new version of that, which is complete,
-// count in this one. Of commit and discard one MUST be called, once, and no other Prepare before.
+// Prepare is for who holds several stacks by one configuration: it returns what makes a new version
+// of that, which is complete, count in this one. Of commit and discard one MUST be called, once,
+// and no other Prepare before.
 func (s *Stack) Prepare(ctx context.Context, config *configv1alpha1.Settings) (commit, discard func(), err error) {
 	g, err := newGeneration(ctx, s.shared, config)
 	if err != nil {
@@ -257,9 +262,9 @@ func (s *Stack) begin(of *shared, g *generation) *Stack {
 	return s
 }
 
-// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for whoever issues
-// their tokens. The error wraps [tenant.ErrInvalid] where they are nobody's, or says that the lookup
-// failed.
+// ServiceAccountTenant returns the tenant of the service accounts of a namespace, for
+// whoever issues their tokens. The error wraps [tenant.ErrInvalid] where they are nobody's,
+// or says that the lookup failed.
 func (s *Stack) ServiceAccountTenant(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Subjects.OfServiceAccounts(ctx, namespace)
 }
@@ -270,9 +275,10 @@ func (s *Stack) Subject(ctx context.Context, u user.Info) (tenant.ID, authz.Subj
 	return s.current.Load().boundary.Subjects.ByRule(ctx, u)
 }
 
-// NamespaceOwner returns the tenant that owns a namespace: the system tenant where it has no label, the
-// zero ID where it is nobody's or does not exist. An error means that it is not known. It is for
-// admission and controllers, who ask for namespaces that are named by requests already authorized.
+// NamespaceOwner returns the tenant that owns a namespace: the system tenant where it has no
+// label, the zero ID where it is nobody's or does not exist. An error means that it is not
+// known. It is for admission and controllers, who ask for namespaces that are named by
+// requests already authorized.
 func (s *Stack) NamespaceOwner(ctx context.Context, namespace string) (tenant.ID, error) {
 	return s.current.Load().boundary.Owners.Certain(ctx, namespace)
 }
@@ -291,18 +297,18 @@ func (s *Stack) WithTenant(next http.Handler) http.Handler {
 	return authz.WithTenant(s.withPlugins(s.withReviews(next)), s.shared.sessions)
 }
 
-// FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants have
-// open in a namespace ends with its owner.
+// FollowNamespaces returns the handler that a Namespace informer must call, so that what tenants
+// have open in a namespace ends with its owner.
 func (s *Stack) FollowNamespaces() cache.ResourceEventHandler {
 	return &namespaceEvents{s.shared.sessions.Follow(s.shared.Cluster.Owners.OwnerOf), s.shared.decisions.forget}
 }
 
-// GrantChanged must be called when a grant in a namespace allows something else than before, so that what it
-// has let in ends.
+// GrantChanged must be called when a grant in a namespace allows something else than before, so
+// that what it has let in ends.
 func (s *Stack) GrantChanged(namespace string) { s.shared.sessions.EndExcepted(namespace) }
 
-// ReadsContent reports whether plugins look at more of the objects of a kind than their metadata, where the kind is none
-// of Kubernetes' own: for who gives room to what they are read into.
+// ReadsContent reports whether plugins look at more of the objects of a kind than their metadata,
+// where the kind is none of Kubernetes' own: for who gives room to what they are read into.
 func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.described[kind]
@@ -310,21 +316,23 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	return described || governed || policy.Reads(kind) || kind.Group == v1alpha1.Resource("").Group
 }
 
-// DerivesRights reports whether this server gives callers of tenants rights that follow from their Tenant, without a
-// binding. If it does, the ClusterRoles of those rights must exist.
+// DerivesRights reports whether this server gives callers of tenants rights that follow from their
+// Tenant, without a binding. If it does, the ClusterRoles of those rights must exist.
 func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
-// TenantChanged must be called when the callers of a tenant may go less far than before, or its Tenant is gone, so that what
-// they have open ends. Clients that may still ask for it open it again.
+// TenantChanged must be called when the callers of a tenant may go less far than
+// before, or its Tenant is gone, so that what they have open ends. Clients that may
+// still ask for it open it again.
 func (s *Stack) TenantChanged(id tenant.ID) {
 	s.shared.sessions.EndTenants(func(other tenant.ID) bool { return other == id })
 	s.shared.decisions.forget()
 }
 
-// Revocations returns what is revoked now; nil where nothing is. It is quick and safe for concurrent use.
+// Revocations returns what is revoked now; nil where nothing is. It is quick and
+// safe for concurrent use.
 func (s *Stack) Revocations() *authn.Revocations {
 	if revoked := s.current.Load().revoked; revoked != nil {
 		return revoked()
@@ -332,7 +340,8 @@ func (s *Stack) Revocations() *authn.Revocations {
 	return nil
 }
 
-// EndRevoked ends what revoked callers have open, and what is about to be: for who lends Revocations to the Stack.
+// EndRevoked ends what revoked callers have open, and what is about to be: for who lends
+// Revocations to the Stack.
 func (s *Stack) EndRevoked(revoked *authn.Revocations) { s.shared.endRevoked(revoked) }
 
 // EndSessions ends all that is open. Clients that may still ask for it open it again.

@@ -20,25 +20,28 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Tenants are the objects of kind Tenant of a cluster, as [tenants.Store] holds them. Safe for concurrent use.
+// Tenants are the objects of kind Tenant of a cluster, as [tenants.Store] holds them.
+// Safe for concurrent use.
 //
 // [tenants.Store]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/tenants#Store
 type Tenants interface {
-	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant, [authz.AccessRetired] where that
-	// was deleted, and the zero value where it is not known.
+	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant,
+	// [authz.AccessRetired] where that was deleted, and the zero value where it is not known.
 	Of(id tenant.ID) authz.Access
 	// TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
 	// Lineage returns what is known of a tenant beside its name.
 	Lineage(id tenant.ID) tenant.Lineage
-	// Accepts reports whether a credential that was issued at a time can be a tenant's own, see [tenant.Lineage.Accepts].
+	// Accepts reports whether a credential that was issued at a time can be a tenant's own, see
+	// [tenant.Lineage.Accepts].
 	Accepts(id tenant.ID, issued time.Time) bool
 	// Spaces returns what is said of its namespaces.
 	Spaces(id tenant.ID) v1alpha1.TenantSpaces
-	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its Tenant says; it may ask the server.
+	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its
+	// Tenant says; it may ask the server.
 	Holds(ctx context.Context, id tenant.ID) bool
-	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a namespace. The error says that it
-	// is not known.
+	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in
+	// a namespace. The error says that it is not known.
 	Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) (bool, error)
 	// MemberRoles returns the ClusterRoles that a tenant itself may give.
 	MemberRoles(id tenant.ID) []string
@@ -153,7 +156,8 @@ func (c *Cluster) isOver(id tenant.ID) bool {
 // warnEvery is after how long it is logged again that a tenant has no Tenant.
 const warnEvery = 10 * time.Minute
 
-// access returns how far the callers of tenants may go where a Tenant is required so; nil where nothing holds them.
+// access returns how far the callers of tenants may go where a Tenant is required so; nil
+// where nothing holds them.
 func (c *Cluster) access(ctx context.Context, required configv1alpha1.RequireTenant) func(tenant.ID) authz.Access {
 	of := func(tenant.ID) authz.Access { return authz.AccessNone }
 	if c.Tenants != nil {
@@ -202,7 +206,8 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 		"tenant", id)
 }
 
-// checkRequired refuses to require Tenants while an owner of a namespace has none, as far as that is known.
+// checkRequired refuses to require Tenants while an owner of a namespace has none,
+// as far as that is known.
 func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 	if required != configv1alpha1.RequireTenantAlways || c.WithoutTenant == nil {
 		return nil
@@ -218,8 +223,8 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 		len(ids), ids[:min(named, len(ids))])
 }
 
-// objectOf returns the name of the sole object about a tenant of a resource that has such, empty where there is none; false for
-// several, and for other resources.
+// objectOf returns the name of the sole object about a tenant of a resource that has such, empty
+// where there is none; false for several, and for other resources.
 func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string, bool) {
 	switch {
 	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
@@ -236,7 +241,8 @@ func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string,
 	return id.ObjectName(), true
 }
 
-// tenantOf returns the tenant that an object is about, of a resource that has such; of anything else the zero ID.
+// tenantOf returns the tenant that an object is about, of a resource that has such; of
+// anything else the zero ID.
 func (c *Cluster) tenantOf(resource schema.GroupResource, name string) tenant.ID {
 	switch {
 	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():

@@ -88,8 +88,8 @@ func requiring(
 	})
 }
 
-// TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one is required; where nobody knows
-// any Tenants, nobody has one.
+// TestRequireTenant: what becomes of callers by whether their tenant has a Tenant, and whether one
+// is required; where nobody knows any Tenants, nobody has one.
 func TestRequireTenant(t *testing.T) {
 	known := tenantsOf{
 		"open":    authz.AccessOpen,
@@ -160,7 +160,8 @@ func TestRequireTenant(t *testing.T) {
 	}
 }
 
-// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out, but not again and again.
+// TestRequireTenantIsRefused: while it is known that an owner of a namespace would be locked out,
+// but not again and again.
 func TestRequireTenantIsRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		without func() ([]string, bool)
@@ -194,8 +195,9 @@ func TestRequireTenantIsRefused(t *testing.T) {
 	}
 }
 
-// TestRequireTenantFromNowOn: a server that runs takes Always over once everybody has a Tenant, ends what those have open who have
-// none, and goes on taking over other changes when somebody has none later.
+// TestRequireTenantFromNowOn: a server that runs takes Always over once everybody has a
+// Tenant, ends what those have open who have none, and goes on taking over other changes when
+// somebody has none later.
 func TestRequireTenantFromNowOn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(text string) {
@@ -257,7 +259,8 @@ func TestRequireTenantFromNowOn(t *testing.T) {
 	waittest.Until(t, mayGhost(true))
 }
 
-// TestAShadowEnds: what a tenant's callers opened while they were only recorded ends when that does.
+// TestAShadowEnds: what a tenant's callers opened while they were only
+// recorded ends when that does.
 func TestAShadowEnds(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tenancy.yaml")
 	write := func(mode string) {

@@ -136,7 +136,8 @@ func TestRevocationIsFollowed(t *testing.T) {
 	eventually(t, "alice is back", func() bool { return accepted(idToken) })
 }
 
-// TestLentRevocations: of two stacks one follows the list, by which callers are refused at both, and is heard of a new version when it counts.
+// TestLentRevocations: of two stacks one follows the list, by which callers are refused at both,
+// and is heard of a new version when it counts.
 func TestLentRevocations(t *testing.T) {
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations, "tokens.csv": "bob,bob,1,,a\n"})
@@ -195,7 +196,8 @@ func TestLentRevocations(t *testing.T) {
 	}
 }
 
-// TestMetrics: what becomes of credentials is counted by source, and no label comes of a credential.
+// TestMetrics: what becomes of credentials is counted by source, and no
+// label comes of a credential.
 func TestMetrics(t *testing.T) {
 	registry := metrics.NewKubeRegistry()
 	s, _, idToken := tokenStack(t, http.NotFound, registry.Register)

@@ -14,8 +14,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestWebhookRevocation: behind a webhook the boundary denies who is revoked, whoever authenticated it; in a
-// server authentication does.
+// TestWebhookRevocation: behind a webhook the boundary denies who is revoked, whoever authenticated
+// it; in a server authentication does.
 func TestWebhookRevocation(t *testing.T) {
 	dir := t.TempDir()
 	for name, text := range map[string]string{

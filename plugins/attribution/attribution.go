@@ -1,8 +1,9 @@
 // Package attribution records who asked for what: the creator on every object, and the user on pods
 // and their templates, for schedulers that account by user (Apache YuniKorn).
 //
-// Both are written by the plugin alone, whatever a client sends; what a controller makes takes them
-// from the object that it is made from, so that the chain Deployment, ReplicaSet, Pod tells the human.
+// Both are written by the plugin alone, whatever a client sends; what a controller makes
+// takes them from the object that it is made from, so that the chain Deployment,
+// ReplicaSet, Pod tells the human.
 package attribution
 
 import (

@@ -144,8 +144,8 @@ func replicaSet(userInfo string) *appsv1.ReplicaSet {
 
 const bobs = `{"user":"bob","groups":["dev"]}`
 
-// TestMadeByControllers: what a controller makes is its own on behalf of who made the owner, and its
-// user is the owner's.
+// TestMadeByControllers: what a controller makes is its own on behalf of who made the owner, and
+// its user is the owner's.
 func TestMadeByControllers(t *testing.T) {
 	other := replicaSet(bobs)
 	other.UID = "another"
@@ -277,8 +277,8 @@ func TestMadeByControllers(t *testing.T) {
 	}
 }
 
-// TestTemplatesOfControllers: a template that a controller makes is its owner's and nothing else, or it
-// would be made anew for ever.
+// TestTemplatesOfControllers: a template that a controller makes is its owner's and nothing else,
+// or it would be made anew for ever.
 func TestTemplatesOfControllers(t *testing.T) {
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: "a--web", UID: "uid-of-owner"}}
 	cron := &batchv1.CronJob{ObjectMeta: metav1.ObjectMeta{Name: "c", Namespace: "a--web", UID: "uid-of-owner"}}
@@ -480,8 +480,8 @@ func FuzzUserInfo(f *testing.F) {
 	})
 }
 
-// TestUpdatesKeepTheUser: what an update leaves out of a template is put back, and what somebody else says there is not
-// taken over; of a Pod that is left to be refused.
+// TestUpdatesKeepTheUser: what an update leaves out of a template is put back, and what somebody
+// else says there is not taken over; of a Pod that is left to be refused.
 func TestUpdatesKeepTheUser(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -541,7 +541,8 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 	}
 }
 
-// TestListsOfTemplates: templates in a list are known by what they say, or by their places where there are as many as before.
+// TestListsOfTemplates: templates in a list are known by what they say, or by their places where
+// there are as many as before.
 func TestListsOfTemplates(t *testing.T) {
 	group := schema.GroupKind{Group: "example.com", Kind: "Farm"}
 	p := attribution.New(attribution.Options{
@@ -619,8 +620,8 @@ func TestListsOfTemplates(t *testing.T) {
 	}
 }
 
-// TestRolledBack: kubectl rollout undo copies what stands on a ReplicaSet onto its Deployment, which is nobody's attempt to
-// say who that was.
+// TestRolledBack: kubectl rollout undo copies what stands on a ReplicaSet onto its Deployment,
+// which is nobody's attempt to say who that was.
 func TestRolledBack(t *testing.T) {
 	p := attribution.New(attribution.Options{
 		Subject:  func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },

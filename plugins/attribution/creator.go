@@ -35,8 +35,8 @@ var (
 	errOnBehalfOf  = errors.New("the annotation " + tenant.OnBehalfOfAnnotation + " is the server's to set")
 )
 
-// Record returns what is recorded of a caller. A caller of the system tenant is recorded by name and
-// tenant only: its groups are nobody else's business.
+// Record returns what is recorded of a caller. A caller of the system tenant is recorded by name
+// and tenant only: its groups are nobody else's business.
 func Record(u user.Info, id tenant.ID) (string, error) {
 	c := Creator{User: u.GetName(), Tenant: id.String()}
 	if !id.IsSystem() {
@@ -53,10 +53,10 @@ func Record(u user.Info, id tenant.ID) (string, error) {
 	return string(text), nil
 }
 
-// copies are the owners whose annotations a controller copies onto what it makes, again and again until
-// they are the same (k8s.io/kubernetes pkg/controller/deployment/util, SetNewReplicaSetAnnotations,
-// v1.37.1; meanwhile it does nothing else, like counting revisions). So a Deployment's ReplicaSets
-// have its creator.
+// copies are the owners whose annotations a controller copies onto what it makes, again and again
+// until they are the same (k8s.io/kubernetes pkg/controller/deployment/util,
+// SetNewReplicaSetAnnotations, v1.37.1; meanwhile it does nothing else, like counting revisions).
+// So a Deployment's ReplicaSets have its creator.
 var copies = map[[2]schema.GroupKind]bool{
 	{{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "ReplicaSet"}}: true,
 }

@@ -15,8 +15,8 @@ import (
 
 var revisionKind = appsv1.SchemeGroupVersion.WithKind("ControllerRevision")
 
-// checkRevision holds ControllerRevisions: the controllers of StatefulSets and DaemonSets make pods from
-// the template that one holds, and are trusted with what it says.
+// checkRevision holds ControllerRevisions: the controllers of StatefulSets and DaemonSets make pods
+// from the template that one holds, and are trusted with what it says.
 func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.ObjectInterfaces) error {
 	if c.controller {
 		return nil
@@ -47,8 +47,8 @@ func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.Ob
 
 var errRevision = errors.New("the data of a revision holds a name twice, or one in another case")
 
-// annotationsOf returns the annotations of the template in a revision's data. Another reader might find others if a
-// name on the way to them stands there twice, or in another case too.
+// annotationsOf returns the annotations of the template in a revision's data. Another reader might
+// find others if a name on the way to them stands there twice, or in another case too.
 func annotationsOf(raw []byte) (map[string]string, error) {
 	at := raw
 	for _, name := range []string{"spec", "template", "metadata", "annotations"} {

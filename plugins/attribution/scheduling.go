@@ -83,8 +83,9 @@ func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
 	return strings.NewReplacer("{tenant}", owner.String(), "{namespace}", namespace).Replace(s.Queue)
 }
 
-// checkQueue holds the queues that a Pod of a tenant names, where an update changes them: the configured one, or
-// one below it; and its application, whose first pod fixes the queue: not that of another namespace's pods.
+// checkQueue holds the queues that a Pod of a tenant names, where an update changes them: the
+// configured one, or one below it; and its application, whose first pod fixes the queue: not that
+// of another namespace's pods.
 func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
 	s := p.WorkloadUser.Scheduling
 	if s == nil {

@@ -36,8 +36,8 @@ type WorkloadUser struct {
 	// SystemUsers are the controllers: callers of the system tenant with such a name. What they make
 	// takes it from its owner.
 	SystemUsers []*regexp.Regexp
-	// Restamp puts the author in place of a user that a new template names and its author may not supply; a Pod is
-	// refused all the same.
+	// Restamp puts the author in place of a user that a new template names and its author may not
+	// supply; a Pod is refused all the same.
 	Restamp bool
 	// ExternalUsers and ExternalGroups may supply it, but no reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp
@@ -124,8 +124,8 @@ func (p *plugin) maySupply(c *caller, value string) error {
 	return nil
 }
 
-// checkNames holds the names that an external user supplies: no reserved ones but the groups that the server gives
-// a caller itself, and with qualified names its own tenant's.
+// checkNames holds the names that an external user supplies: no reserved ones but the groups that
+// the server gives a caller itself, and with qualified names its own tenant's.
 func (w *WorkloadUser) checkNames(c *caller, info *userInfo) error {
 	namespace, isAccount := tenant.ServiceAccountNamespace(info.User)
 	if w.Names.ReservedUser(info.User) || !w.isQualified(c, info.User) && !isAccount {
@@ -196,7 +196,8 @@ func supplied(m metav1.Object) *string {
 	return nil
 }
 
-// stamp puts the user into what is new, and back into what an update leaves it out of: a Pod's subresources take its metadata too.
+// stamp puts the user into what is new, and back into what an update leaves it out of: a Pod's
+// subresources take its metadata too.
 func (p *plugin) stamp(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, o admission.ObjectInterfaces,
 ) error {
@@ -234,7 +235,8 @@ func (p *plugin) stamp(
 	return err
 }
 
-// stamped returns what must stand in a new Pod or template, with a warning where it is not what the caller says.
+// stamped returns what must stand in a new Pod or template, with a warning where it is
+// not what the caller says.
 func (p *plugin) stamped(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (*string, error) {
@@ -246,9 +248,10 @@ func (p *plugin) stamped(
 	return want, err
 }
 
-// kept returns what an update leaves in a Pod or template that was there before: what stood there, put back where it is left
-// out, for that is what updates of whole objects do; and in a template another value of who may supply it, else with a
-// warning what stood there. Another value in a Pod is left to be refused.
+// kept returns what an update leaves in a Pod or template that was there before: what stood
+// there, put back where it is left out, for that is what updates of whole objects do; and in a
+// template another value of who may supply it, else with a warning what stood there. Another
+// value in a Pod is left to be refused.
 func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) *string {
 	has := supplied(d.meta)
 	switch {
@@ -265,9 +268,9 @@ func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) 
 // same reports whether two values are, nil for none.
 func same(a, b *string) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
-// before returns what each template that an update leaves in its place had. Elements of lists move: one is known by what it
-// says, each old one for one new one at the most; or where there are as many as before, and it does not say that it is the
-// caller's own, by its place.
+// before returns what each template that an update leaves in its place had. Elements of lists move:
+// one is known by what it says, each old one for one new one at the most; or where there are as
+// many as before, and it does not say that it is the caller's own, by its place.
 func (p *plugin) before(
 	c *caller, a admission.Attributes, now []described, o admission.ObjectInterfaces,
 ) (earlier, error) {
@@ -310,7 +313,8 @@ func (p *plugin) before(
 // inList finds the elements of lists in a path.
 var inList = regexp.MustCompile(`\[[0-9]+\]`)
 
-// says returns the path of an element that said what this one does, the one in its place if that did.
+// says returns the path of an element that said what this one does, the one
+// in its place if that did.
 func says(d described, left map[string]*string) (string, bool) {
 	value := supplied(d.meta)
 	if value == nil || !inList.MatchString(d.path) {
@@ -358,7 +362,8 @@ func (p *plugin) checkUser(
 	return nil
 }
 
-// checkNew holds a new Pod or template: what stands there is the caller's own, or what it may supply.
+// checkNew holds a new Pod or template: what stands there is the caller's
+// own, or what it may supply.
 func (p *plugin) checkNew(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) error {

@@ -30,8 +30,8 @@ const (
 	KubeVelaGroup = "app.oam.dev/group"
 )
 
-// maxIdentityBytes bounds the record: an identity that does not fit is refused, since one with fewer
-// groups would be another.
+// maxIdentityBytes bounds the record: an identity that does not fit is refused, since one with
+// fewer groups would be another.
 const maxIdentityBytes = 32 << 10
 
 var (
@@ -147,8 +147,8 @@ func (p *plugin) records(
 	return annotations(identity, keys)
 }
 
-// isRecorded reports whether an identity was. Where none was, the other annotations are not to be kept:
-// they were written before anybody looked.
+// isRecorded reports whether an identity was. Where none was, the other annotations are not to be
+// kept: they were written before anybody looked.
 func isRecorded(was metav1.Object) bool {
 	if was == nil {
 		return false
@@ -261,9 +261,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return forbidden(a, err)
 }
 
-// checkScale holds the subresource by which a governed object is changed too. A Scale has no annotations of the
-// object, so the caller's identity cannot be recorded with it: who is not the object's identity changes the
-// object itself. Scalers of the system tenant change no identity.
+// checkScale holds the subresource by which a governed object is changed too. A Scale has no
+// annotations of the object, so the caller's identity cannot be recorded with it: who is not the
+// object's identity changes the object itself. Scalers of the system tenant change no identity.
 func (p *plugin) checkScale(ctx context.Context, a admission.Attributes) error {
 	kind, governed := p.governedKind(a.GetResource())
 	if !governed {

@@ -23,7 +23,8 @@ import (
 
 type keys = map[string]string
 
-// recording governs Farms, and Applications as KubeVela has them. Callers are of a but root, who is the system's, and nobody.
+// recording governs Farms, and Applications as KubeVela has them. Callers are of a but root, who is
+// the system's, and nobody.
 func recording() plugins.Interface {
 	return binding.New(binding.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -111,7 +112,8 @@ const (
 
 var takes = keys{tenant.TakeIdentityAnnotation: "true"}
 
-// TestRecords: who makes an object, or changes it, becomes its identity; the system only where it asks for that, or is at home.
+// TestRecords: who makes an object, or changes it, becomes its identity; the system only where it
+// asks for that, or is at home.
 func TestRecords(t *testing.T) {
 	sized := func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "2", "spec", "size") }
 	for name, c := range map[string]struct {
@@ -182,7 +184,8 @@ func TestRecords(t *testing.T) {
 	}
 }
 
-// run admits and validates, and returns the annotations that would be stored: nil for none at all, since the write is refused.
+// run admits and validates, and returns the annotations that would be stored: nil for none at all,
+// since the write is refused.
 func run(t *testing.T, r recorded) keys {
 	t.Helper()
 	p, a := recording(), r.attributes()
@@ -198,7 +201,8 @@ func run(t *testing.T, r recorded) keys {
 	return with(r.is.GetAnnotations())
 }
 
-// TestWhatIsAChange: an identity answers for all of an object but its status and what servers write.
+// TestWhatIsAChange: an identity answers for all of an object but its
+// status and what servers write.
 func TestWhatIsAChange(t *testing.T) {
 	set := func(value any, path ...string) func(*unstructured.Unstructured) {
 		return func(u *unstructured.Unstructured) {
@@ -243,7 +247,8 @@ func TestWhatIsAChange(t *testing.T) {
 	}
 }
 
-// TestKubeVela: for an application the same is written as KubeVela reads it, and what it cannot read is refused.
+// TestKubeVela: for an application the same is written as KubeVela reads it, and what
+// it cannot read is refused.
 func TestKubeVela(t *testing.T) {
 	vela := func(user, groups string) keys { return keys{binding.KubeVelaUser: user, binding.KubeVelaGroup: groups} }
 	const grouped = `{"user":"alice","tenant":"a","groups":["dev","ops"]}`
@@ -338,7 +343,8 @@ func TestWhatAnotherWebhookWrites(t *testing.T) {
 	}
 }
 
-// TestScaledKinds: where no definition tells a resource's kind, it is guessed; nothing is guessed of another group.
+// TestScaledKinds: where no definition tells a resource's kind, it is guessed; nothing is
+// guessed of another group.
 func TestScaledKinds(t *testing.T) {
 	for resource, c := range map[schema.GroupVersionResource]struct {
 		kindOf func(schema.GroupResource) string

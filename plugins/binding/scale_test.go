@@ -17,7 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestIrregularPlurals: a governed kind is known by its definition, where its resource's name does not tell.
+// TestIrregularPlurals: a governed kind is known by its definition, where its
+// resource's name does not tell.
 func TestIrregularPlurals(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for kind, allowed := range map[string]bool{"Farm": false, "Other": true} {

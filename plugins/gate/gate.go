@@ -1,5 +1,6 @@
-// Package gate asks the boundary about writes that have not met it: of callers who went around the gateway of a cluster whose kube-apiserver
-// nobody may configure, from within or by the cloud's own identities.
+// Package gate asks the boundary about writes that have not met it: of callers who went
+// around the gateway of a cluster whose kube-apiserver nobody may configure, from within or
+// by the cloud's own identities.
 package gate
 
 import (
@@ -22,16 +23,19 @@ const Name = "TenantGate"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Off lets everything pass, Shadow too: what would be refused is told in the log, in warnings, and to Observe.
+	// Off lets everything pass, Shadow too: what would be refused is told in the log, in
+	// warnings, and to Observe.
 	Off, Shadow bool
-	// Denies returns why the boundary denies a request, "" where it does not. It MUST be safe for concurrent use.
+	// Denies returns why the boundary denies a request, "" where it does not. It MUST be
+	// safe for concurrent use.
 	Denies func(context.Context, authorizer.Attributes) string
 	// Observe is told of each write that is, or would be, refused.
 	Observe func()
 }
 
-// New returns the plugin. It judges what anybody writes, deletes or connects to in a tenant's namespace, and what tenants' callers do
-// elsewhere: what others do there is none of the boundary's business. Reads it never sees.
+// New returns the plugin. It judges what anybody writes, deletes or connects to in a tenant's
+// namespace, and what tenants' callers do elsewhere: what others do there is none of the boundary's
+// business. Reads it never sees.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete, admission.Connect), o}
 }
@@ -82,8 +86,9 @@ func (p *plugin) isTenants(ctx context.Context, namespace string) bool {
 	return err != nil || !owner.IsSystem()
 }
 
-// attributesOf returns those of the request that a write is of, as its path said them. Of patches and of the deletion of a collection admission
-// does not know; the boundary takes them for what they do to each object.
+// attributesOf returns those of the request that a write is of, as its path said them. Of
+// patches and of the deletion of a collection admission does not know; the boundary takes them
+// for what they do to each object.
 func attributesOf(a admission.Attributes) authorizer.Attributes {
 	r := a.GetResource()
 	out := authorizer.AttributesRecord{

@@ -26,7 +26,8 @@ func write(op admission.Operation, resource, subresource, namespace, name string
 		&user.DefaultInfo{Name: "u"})
 }
 
-// TestWhoIsJudged: whoever is not known to be the system's is judged in what may be a tenant's space, tenants' callers everywhere.
+// TestWhoIsJudged: whoever is not known to be the system's is judged in what may be a tenant's
+// space, tenants' callers everywhere.
 func TestWhoIsJudged(t *testing.T) {
 	a := tenanttest.ID(t, "a")
 	for what, c := range map[string]struct {

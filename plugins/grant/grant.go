@@ -1,5 +1,5 @@
-// Package grant holds what may stand in an AccessGrant: nobody grants what it may not do itself, and who
-// granted is what the server saw.
+// Package grant holds what may stand in an AccessGrant: nobody grants what it may not do itself,
+// and who granted is what the server saw.
 package grant
 
 import (
@@ -63,8 +63,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns the plugin. Whoever writes the spec of a grant becomes its grantor, with the tenant that
-// owns the namespace then, and must be allowed all that it grants.
+// New returns the plugin. Whoever writes the spec of a grant becomes its grantor, with the tenant
+// that owns the namespace then, and must be allowed all that it grants.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now

@@ -100,8 +100,8 @@ func plugin(allowed ...string) plugins.Interface {
 
 func caller(name, id string) user.Info { return &user.DefaultInfo{Name: name, Groups: []string{id}} }
 
-// TestWhoMayGrant: only who may do it itself, and is the owner's or the system's: a grantee that grants
-// would justify its own grant.
+// TestWhoMayGrant: only who may do it itself, and is the owner's or the system's: a grantee that
+// grants would justify its own grant.
 func TestWhoMayGrant(t *testing.T) {
 	for name, c := range map[string]struct {
 		user            user.Info
@@ -134,8 +134,8 @@ func TestWhoMayGrant(t *testing.T) {
 	}
 }
 
-// TestTheGrantorIsTheServers: whoever writes the spec is recorded, and nothing changes the record after
-// the server has made it.
+// TestTheGrantorIsTheServers: whoever writes the spec is recorded, and nothing changes the record
+// after the server has made it.
 func TestTheGrantorIsTheServers(t *testing.T) {
 	p := plugin("admin")
 	was := object("b", "a", map[string]any{"owner": "b", "tenant": "b", "user": "somebody"})
@@ -167,8 +167,8 @@ func TestTheGrantorIsTheServers(t *testing.T) {
 	}
 }
 
-// TestStatus is the system tenant's.
-// TestTheGranteeIsTheServers: which Tenant a grant was made for the server says, and no later webhook.
+// TestStatus is the system tenant's. TestTheGranteeIsTheServers: which Tenant a grant was made for
+// the server says, and no later webhook.
 func TestTheGranteeIsTheServers(t *testing.T) {
 	uid := "u1"
 	fromA := func(runtime.Object) (*grant.Request, error) {

@@ -1,6 +1,6 @@
-// Package label keeps the tenant label true: every object that is stored in tenant space carries its
-// owner's, and no other object carries one. Lists over all namespaces that are limited to that label
-// hold a tenant's own objects, all of them and nothing else.
+// Package label keeps the tenant label true: every object that is stored in tenant space carries
+// its owner's, and no other object carries one. Lists over all namespaces that are limited to that
+// label hold a tenant's own objects, all of them and nothing else.
 //
 // The plugin holds it with every write. [Sweep] brings what was stored before in line.
 package label
@@ -34,14 +34,14 @@ var (
 	errNoObject  = errors.New("no object with metadata")
 )
 
-// New returns the plugin. It governs every create and update of what is stored, custom resources and
-// subresources that store the same object included; Namespaces are TenantNamespace's. A label that
-// an update leaves out is put back, one that was wrong already and is left alone is mended, and
-// another value is refused, whoever asks. owner is required.
+// New returns the plugin. It governs every create and update of what is stored, custom resources
+// and subresources that store the same object included; Namespaces are TenantNamespace's. A label
+// that an update leaves out is put back, one that was wrong already and is left alone is mended,
+// and another value is refused, whoever asks. owner is required.
 //
-// What is not stored is not labelled. Of that, a Binding may not carry what would be copied onto its
-// Pod, and a TokenRequest in tenant space may be bound to a Pod or a Secret only: a token bound to a
-// Node takes on the Node's rights.
+// What is not stored is not labelled. Of that, a Binding may not carry what would be copied onto
+// its Pod, and a TokenRequest in tenant space may be bound to a Pod or a Secret only: a token bound
+// to a Node takes on the Node's rights.
 func New(owner plugins.OwnerFunc) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), owner}
 }
@@ -91,15 +91,16 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		}
 	}
 	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want && isByKubectl(a) {
-		// A controller that sends its object without the label never knew of it, and would be told again and again.
+		// A controller that sends its object without the label never knew of it, and would
+		// be told again and again.
 		warning.AddWarning(ctx, "", "the label "+tenant.Label+" is the server's own and stays as it was")
 	}
 	set(is, want)
 	return nil
 }
 
-// isByKubectl reports whether somebody looks at warnings, by the field manager that kubectl names. Who replaces an object by
-// what a file says never spoke of the label.
+// isByKubectl reports whether somebody looks at warnings, by the field manager that kubectl names.
+// Who replaces an object by what a file says never spoke of the label.
 func isByKubectl(a admission.Attributes) bool {
 	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
 	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"

@@ -21,7 +21,8 @@ import (
 
 var errAway = errors.New("away")
 
-// owner knows the namespaces a--web (a's), bad (nobody's) and kube-system; "away" cannot be looked up.
+// owner knows the namespaces a--web (a's), bad (nobody's) and kube-system;
+// "away" cannot be looked up.
 func owner(_ context.Context, namespace string) (tenant.ID, error) {
 	switch namespace {
 	case "a--web":
@@ -73,8 +74,8 @@ func run(t *testing.T, a admission.Attributes) (string, bool, error) {
 	return value, has, nil
 }
 
-// TestOldLabels: what was wrong before the plugin is mended by the next write that leaves it alone, and a
-// write of a new value is refused. Scenarios hold what a server can be brought to.
+// TestOldLabels: what was wrong before the plugin is mended by the next write that leaves it alone,
+// and a write of a new value is refused. Scenarios hold what a server can be brought to.
 func TestOldLabels(t *testing.T) {
 	for name, c := range map[string]struct {
 		namespace string
@@ -115,8 +116,8 @@ func TestOldLabels(t *testing.T) {
 	}
 }
 
-// TestStoredMetadata: a subresource that takes the metadata from what is stored, after Admit, is let
-// through where that has no label yet; one that changes the label is not.
+// TestStoredMetadata: a subresource that takes the metadata from what is stored, after Admit, is
+// let through where that has no label yet; one that changes the label is not.
 func TestStoredMetadata(t *testing.T) {
 	p := label.New(owner)
 	for name, c := range map[string]struct {
@@ -175,7 +176,8 @@ func TestWhatHasNoMetadata(t *testing.T) {
 	}
 }
 
-// TestTokenRequests: nothing but a Pod or a Secret may be bound to in tenant space, in any spelling.
+// TestTokenRequests: nothing but a Pod or a Secret may be bound to in
+// tenant space, in any spelling.
 func TestTokenRequests(t *testing.T) {
 	p := label.New(owner)
 	for ref, want := range map[authenticationv1.BoundObjectReference]bool{
@@ -211,8 +213,9 @@ type said []string
 
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
 
-// TestTakenAway: who takes the label away with kubectl is told that it stays. A controller that sends its object without
-// it is not: it would be told again and again. Nor is who replaces it by a file that never had it.
+// TestTakenAway: who takes the label away with kubectl is told that it stays. A controller that
+// sends its object without it is not: it would be told again and again. Nor is who replaces it by
+// a file that never had it.
 func TestTakenAway(t *testing.T) {
 	kubectl := &metav1.UpdateOptions{FieldManager: "kubectl-label"}
 	for name, c := range map[string]struct {

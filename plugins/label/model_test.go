@@ -147,7 +147,8 @@ func (w *write) object(t *testing.T, value string, isUnstructured bool) runtime.
 	return o
 }
 
-// TestLabelModel: whatever is written, the label that is stored is the owner's, or the write is refused.
+// TestLabelModel: whatever is written, the label that is stored is the owner's,
+// or the write is refused.
 func TestLabelModel(t *testing.T) {
 	t.Parallel()
 	groups := map[string]string{"Scale": "autoscaling", "Eviction": "policy", "TokenRequest": "authentication.k8s.io"}

@@ -28,8 +28,8 @@ const (
 	pageSize = 500
 	// writers bounds the writes that run at the same time, so that a sweep leaves room for others.
 	writers = 8
-	// retryAfter is the time until what failed is tried again; it doubles up to lookAfter, the time until
-	// resources that nobody told of are found. restBetween is the least time between two rounds.
+	// retryAfter is the time until what failed is tried again; it doubles up to lookAfter, the time
+	// until resources that nobody told of are found. restBetween is the least time between two rounds.
 	retryAfter  = time.Second
 	lookAfter   = 30 * time.Second
 	restBetween = 500 * time.Millisecond
@@ -42,11 +42,11 @@ const (
 	knownNamespaces = 1 << 17
 )
 
-// Sweep brings the objects that were stored without the plugin in line with it: those in tenant space
-// get their owner's label, others lose one that they should not have. It needs no memory of its own:
-// the labels are its progress, so a sweep that was cut off goes on by finding less to write. What is
-// in line already is only read. An object that cannot be written keeps the lists of its own tenant
-// closed, and of the one whose label it bears, and nobody else's.
+// Sweep brings the objects that were stored without the plugin in line with it: those in tenant
+// space get their owner's label, others lose one that they should not have. It needs no memory of
+// its own: the labels are its progress, so a sweep that was cut off goes on by finding less to
+// write. What is in line already is only read. An object that cannot be written keeps the lists of
+// its own tenant closed, and of the one whose label it bears, and nobody else's.
 //
 // It MUST run while every server that writes runs the plugin: what is stored behind it without the
 // label would never be seen. Safe for concurrent use.
@@ -66,7 +66,8 @@ type Sweep struct {
 	changed map[string]time.Time // namespaces that changed hands, and when they are due
 }
 
-// errOwner says that whose a namespace is could not be looked up: nobody's objects are known to be in line.
+// errOwner says that whose a namespace is could not be looked up: nobody's objects
+// are known to be in line.
 var errOwner = errors.New("look up the owner of namespace")
 
 // maxProblems bounds how many pages' errors are told of one resource.
@@ -93,8 +94,8 @@ func NewSweep(
 	}
 }
 
-// Done reports whether of a resource all objects of a tenant, and no others, carry its label. Where it
-// says no, Run looks for the resource soon.
+// Done reports whether of a resource all objects of a tenant, and no others, carry its label. Where
+// it says no, Run looks for the resource soon.
 func (s *Sweep) Done(resource schema.GroupResource, id tenant.ID) bool {
 	s.mu.RLock()
 	lacking, swept := s.swept[resource]
@@ -117,8 +118,8 @@ func (s *Sweep) Swept() map[schema.GroupResource][]tenant.ID {
 	return out
 }
 
-// Resume takes over what [Sweep.Swept] of another Sweep said, until each resource is swept anew. What was stored since
-// MUST have passed the plugin too.
+// Resume takes over what [Sweep.Swept] of another Sweep said, until each resource is swept anew.
+// What was stored since MUST have passed the plugin too.
 func (s *Sweep) Resume(before map[schema.GroupResource][]tenant.ID) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,8 +192,8 @@ func (s *Sweep) Wake() {
 	}
 }
 
-// Follow returns the handler of a Namespace informer: what is in a namespace that changes hands, by a
-// label given to it or by being made anew, is swept again.
+// Follow returns the handler of a Namespace informer: what is in a namespace that changes hands, by
+// a label given to it or by being made anew, is swept again.
 func (s *Sweep) Follow() cache.ResourceEventHandler {
 	note := func(obj any) {
 		ns, ok := obj.(*corev1.Namespace)
@@ -251,8 +252,8 @@ func pause(ctx context.Context, d time.Duration, wake <-chan struct{}) {
 	}
 }
 
-// Round sweeps each resource of which something is not in line, and the namespaces that changed hands.
-// The error says what is left.
+// Round sweeps each resource of which something is not in line, and the namespaces that changed
+// hands. The error says what is left.
 func (s *Sweep) Round(ctx context.Context) error {
 	resources, err := s.resources()
 	problems := []error{err}
@@ -300,8 +301,8 @@ func order(r schema.GroupResource) string {
 	return r.String()
 }
 
-// isDue reports whether a resource is to be swept: it never was, or something was left of it and it is
-// time to try that again.
+// isDue reports whether a resource is to be swept: it never was, or something was left of it and it
+// is time to try that again.
 func (s *Sweep) isDue(r schema.GroupResource) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sweep brings the objects of a resource in line, page by page. It returns the tenants of whose objects
-// some could not be written, with the errors; nil where not all objects were looked at.
+// sweep brings the objects of a resource in line, page by page. It returns the tenants of whose
+// objects some could not be written, with the errors; nil where not all objects were looked at.
 func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namespace string) (tenants, error) {
 	lacking, problems := tenants{}, []error(nil)
 	options := metav1.ListOptions{Limit: pageSize}
@@ -39,7 +39,8 @@ func (s *Sweep) sweep(ctx context.Context, r schema.GroupVersionResource, namesp
 	}
 }
 
-// mend writes the label of those objects whose label is wrong, and notes whose could not be written.
+// mend writes the label of those objects whose label is wrong, and notes
+// whose could not be written.
 func (s *Sweep) mend(
 	ctx context.Context, r schema.GroupVersionResource, objects []metav1.PartialObjectMetadata, lacking tenants,
 ) error {

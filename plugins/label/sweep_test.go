@@ -117,8 +117,8 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepFailures: what cannot be written closes the lists of those whom it is about, not of others,
-// and what cannot be looked up closes all.
+// TestSweepFailures: what cannot be written closes the lists of those whom it is about, not of
+// others, and what cannot be looked up closes all.
 func TestSweepFailures(t *testing.T) {
 	a, b, d := tenanttest.ID(t, "a"), tenanttest.ID(t, "b"), tenanttest.ID(t, "d")
 	c := client(t, stored("Secret", "a--web", "stuck", "b"), stored("Secret", "a--web", "later"),
@@ -230,7 +230,8 @@ func TestRun(t *testing.T) {
 	<-ended
 }
 
-// TestANamespaceThatChangesHandsInPart: what is left of it closes the lists of those whom it is about.
+// TestANamespaceThatChangesHandsInPart: what is left of it closes the lists
+// of those whom it is about.
 func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	c := client(t, stored("Secret", "b--web", "x", "b"))
 	s := label.NewSweep(c, resources(secrets), owner)
@@ -261,7 +262,8 @@ func TestANamespaceThatChangesHandsInPart(t *testing.T) {
 	}
 }
 
-// TestResume: what was said before holds until it is looked at anew, which mends what is not in line any more.
+// TestResume: what was said before holds until it is looked at anew, which mends what
+// is not in line any more.
 func TestResume(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
 	s := label.NewSweep(c, resources(services, secrets), owner)
@@ -291,7 +293,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestForget: what was swept before is swept anew, and a sweep that had begun before that says nothing.
+// TestForget: what was swept before is swept anew, and a sweep that had begun
+// before that says nothing.
 func TestForget(t *testing.T) {
 	c := client(t, stored("Secret", "a--web", "plain"))
 	s := label.NewSweep(c, resources(secrets), owner)

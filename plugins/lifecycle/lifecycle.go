@@ -1,6 +1,6 @@
-// Package lifecycle guards the beginning and the end of Tenants: who is protected is not deleted, who is deleted stays until
-// the server has taken away all that was his, and the name of a deleted tenant is given to another only once nothing is left
-// that he could inherit.
+// Package lifecycle guards the beginning and the end of Tenants: who is protected is not deleted,
+// who is deleted stays until the server has taken away all that was his, and the name of a deleted
+// tenant is given to another only once nothing is left that he could inherit.
 package lifecycle
 
 import (
@@ -27,8 +27,8 @@ import (
 // Name of the plugin.
 const Name = "TenantLifecycle"
 
-// rest is how long after the end of a tenant its name rests: longer than anybody remembers a token or a decision
-// (kube-apiserver keeps those of webhooks for five minutes at most by default).
+// rest is how long after the end of a tenant its name rests: longer than anybody remembers a token
+// or a decision (kube-apiserver keeps those of webhooks for five minutes at most by default).
 const rest = 10 * time.Minute
 
 var (
@@ -49,7 +49,8 @@ type Life struct {
 	ID tenant.ID
 	// Replaces is the UID of the one before.
 	Replaces string
-	// Protected says that it must not be deleted, and Deletes that all that is its tenant's goes with it.
+	// Protected says that it must not be deleted, and Deletes that all that is
+	// its tenant's goes with it.
 	Protected, Deletes bool
 }
 
@@ -58,13 +59,16 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
 	Read func(runtime.Object) (*Life, error)
-	// Lineage tells who had a name before; false where that is not known now, which refuses. Nil knows of nobody.
+	// Lineage tells who had a name before; false where that is not known now, which
+	// refuses. Nil knows of nobody.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
-	// Owned returns the namespaces that bear the label of a tenant; References what in the system tenant's space names it,
-	// or service accounts of its namespaces. An error, or nil, refuses who would have the name again.
+	// Owned returns the namespaces that bear the label of a tenant; References what in the system
+	// tenant's space names it, or service accounts of its namespaces. An error, or nil, refuses who
+	// would have the name again.
 	Owned      func(tenant.ID) ([]string, error)
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// Authorizer is the server's: whoever says that namespaces go with a Tenant must be allowed to delete them.
+	// Authorizer is the server's: whoever says that namespaces go with a Tenant must
+	// be allowed to delete them.
 	Authorizer authorizer.Authorizer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -90,8 +94,8 @@ func governs(a admission.Attributes) bool {
 	return Governs(a.GetResource().GroupResource()) && a.GetSubresource() == ""
 }
 
-// Admit implements [admission.MutationInterface]: it puts the finalizer on what is not being deleted, and back where an update
-// left it out.
+// Admit implements [admission.MutationInterface]: it puts the finalizer on what is not being
+// deleted, and back where an update left it out.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if !governs(a) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
@@ -106,8 +110,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// needsFinalizer reports whether the finalizer is not on a Tenant and must be: one that is being deleted keeps it, and gets
-// none.
+// needsFinalizer reports whether the finalizer is not on a Tenant and must be: one that is being
+// deleted keeps it, and gets none.
 func needsFinalizer(was, is metav1.Object) bool {
 	had := was != nil && slices.Contains(was.GetFinalizers(), tenant.Finalizer)
 	return !slices.Contains(is.GetFinalizers(), tenant.Finalizer) && (had || is.GetDeletionTimestamp() == nil)
@@ -151,7 +155,8 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 	return p.checkDeletes(ctx, a.GetUserInfo(), life)
 }
 
-// checkDeletes holds whoever says that a tenant's namespaces and bindings go: the server deletes them with rights of its own.
+// checkDeletes holds whoever says that a tenant's namespaces and bindings go: the server deletes
+// them with rights of its own.
 func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) error {
 	if !life.Deletes {
 		return nil
@@ -177,7 +182,8 @@ func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) erro
 	return nil
 }
 
-// checkDelete holds whoever asks, the cluster's admins too. What goes since its definition does is not asked.
+// checkDelete holds whoever asks, the cluster's admins too. What goes since its
+// definition does is not asked.
 func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	obj := a.GetOldObject()
 	if obj == nil {

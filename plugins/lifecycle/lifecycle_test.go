@@ -94,7 +94,8 @@ func attributes(by, sub string, op admission.Operation, is, was runtime.Object) 
 		&user.DefaultInfo{Name: by})
 }
 
-// TestNames: a name that was a tenant's is given to another once it is known that nothing is left, to whoever names the one before.
+// TestNames: a name that was a tenant's is given to another once it is known that nothing is left,
+// to whoever names the one before.
 func TestNames(t *testing.T) {
 	before := []tenant.Retired{{UID: "older", At: now.Add(-time.Hour)}, {UID: "old", At: now.Add(-10 * time.Minute)}}
 	replaces := func(uid string) map[string]any { return map[string]any{"replaces": uid} }
@@ -184,7 +185,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDeletes: who says that namespaces and bindings go with a tenant must be allowed to delete them, once.
+// TestDeletes: who says that namespaces and bindings go with a tenant must be
+// allowed to delete them, once.
 func TestDeletes(t *testing.T) {
 	deletes, orphans := map[string]any{"deletionPolicy": "Delete"}, map[string]any{"deletionPolicy": "Orphan"}
 	for name, c := range map[string]struct {
@@ -240,7 +242,8 @@ func TestProtected(t *testing.T) {
 	}
 }
 
-// TestFinalizer: it is on every Tenant that does not end, is put back where an update leaves it out, and goes by the manager alone.
+// TestFinalizer: it is on every Tenant that does not end, is put back where an update leaves it
+// out, and goes by the manager alone.
 func TestFinalizer(t *testing.T) {
 	const f = tenant.Finalizer
 	for name, c := range map[string]struct {

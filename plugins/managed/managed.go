@@ -1,6 +1,7 @@
-// Package managed keeps what the server makes of Tenants by itself as it is: bindings, quotas, and what templates give. Whoever else
-// creates, changes or deletes such an object is refused, the cluster's admins too: the next look would put it back. It holds Pods in
-// namespaces that have none of it yet, and who writes what is given.
+// Package managed keeps what the server makes of Tenants by itself as it is: bindings, quotas, and
+// what templates give. Whoever else creates, changes or deletes such an object is refused, the
+// cluster's admins too: the next look would put it back. It holds Pods in namespaces that have none
+// of it yet, and who writes what is given.
 package managed
 
 import (
@@ -27,7 +28,8 @@ import (
 const Name = "TenantManaged"
 
 const (
-	// NamePrefix begins the names of bindings that are managed. Nobody else makes a RoleBinding of such a name.
+	// NamePrefix begins the names of bindings that are managed. Nobody else makes a
+	// RoleBinding of such a name.
 	NamePrefix = "kubetenant:"
 	// SourceTenant is the value of [tenant.ManagedLabel] on what a Tenant gives.
 	SourceTenant = "tenant"
@@ -50,23 +52,26 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	// Terminating reports whether a namespace is known to be going: then what is in it may go.
 	Terminating func(namespace string) bool
-	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant says, and Held whether they do in
-	// a namespace. Held is required with Holds; nil Holds: nowhere.
+	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant
+	// says, and Held whether they do in a namespace. Held is required with Holds; nil Holds: nowhere.
 	Holds func(context.Context, tenant.ID) bool
 	Held  func(ctx context.Context, namespace string) (bool, error)
-	// Gives reports whether a template gives an object of a name in a namespace: nobody else makes one. Nil: none does.
+	// Gives reports whether a template gives an object of a name in a namespace: nobody else
+	// makes one. Nil: none does.
 	Gives func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
-	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with them. Nil: none is held.
+	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with
+	// them. Nil: none is held.
 	Template func(runtime.Object) ([]schema.GroupVersionResource, error)
-	// Authorizer is the server's: what whoever writes a NamespaceTemplate may make itself. Required with Template.
+	// Authorizer is the server's: what whoever writes a NamespaceTemplate may make
+	// itself. Required with Template.
 	Authorizer authorizer.Authorizer
 }
 
 // annotations are the annotations of a Namespace that only the server's own identity may write.
 var annotations = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
 
-// New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own annotations of
-// Namespaces. It also checks NamespaceTemplates and the creation of Pods.
+// New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
+// annotations of Namespaces. It also checks NamespaceTemplates and the creation of Pods.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }
@@ -82,7 +87,8 @@ func Governs(r schema.GroupResource, operation admission.Operation) bool {
 		r == corev1.Resource("pods") && operation == admission.Create
 }
 
-// MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel], which the plugin then keeps from everybody.
+// MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel], which the
+// plugin then keeps from everybody.
 func MayBeManaged(r schema.GroupResource) bool {
 	switch r.Group {
 	case rbacv1.GroupName:
@@ -101,7 +107,8 @@ var (
 	templates = schema.GroupResource{Group: tenant.Domain, Resource: "namespacetemplates"}
 )
 
-// Admit implements [admission.MutationInterface]: it leaves the annotations of a Namespace as they were, and holds a new one.
+// Admit implements [admission.MutationInterface]: it leaves the annotations of a Namespace as they
+// were, and holds a new one.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() != corev1.Resource("namespaces") || a.GetOperation() == admission.Delete ||
 		p.Subject.IsManager(ctx, a) {

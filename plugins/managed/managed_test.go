@@ -20,8 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// holding returns the plugin: callers whose names begin system: or are root are the system's, b's whose begins b, and of nobody it is
-// known otherwise. The namespace going goes.
+// holding returns the plugin: callers whose names begin system: or are root are the system's, b's
+// whose begins b, and of nobody it is known otherwise. The namespace going goes.
 func holding() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -76,7 +76,8 @@ func (w write) attributes() admission.Attributes {
 		false, w.by)
 }
 
-// TestManaged: what bears the label is the manager's, and what of it goes with its namespace anybody's who may.
+// TestManaged: what bears the label is the manager's, and what of it goes with its
+// namespace anybody's who may.
 func TestManaged(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	ours := map[string]string{tenant.ManagedLabel: "tenant"}
@@ -191,7 +192,8 @@ func TestManaged(t *testing.T) {
 	}
 }
 
-// TestManagedInTheWholeCluster: ClusterRoleBindings are held the same, but for their names, which others had before.
+// TestManagedInTheWholeCluster: ClusterRoleBindings are held the same, but for their names,
+// which others had before.
 func TestManagedInTheWholeCluster(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	made := func(labelled bool, role string) *rbacv1.ClusterRoleBinding {
@@ -233,7 +235,8 @@ func TestManagedInTheWholeCluster(t *testing.T) {
 	}
 }
 
-// TestPrepared: whoever else writes a Namespace, the annotation stays as it was; the manager's stays as he writes it.
+// TestPrepared: whoever else writes a Namespace, the annotation stays as it was; the
+// manager's stays as he writes it.
 func TestPrepared(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	for name, c := range map[string]struct {

@@ -17,7 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// heldSeconds is after how long who creates a Pod tries again: client-go does so by itself, ten times.
+// heldSeconds is after how long who creates a Pod tries again: client-go does
+// so by itself, ten times.
 const heldSeconds = 1
 
 // holds reports whether Pods wait in a new namespace.
@@ -26,7 +27,8 @@ func (p *plugin) holds(ctx context.Context, ns metav1.Object) bool {
 	return p.Holds != nil && err == nil && !id.IsSystem() && p.Holds(ctx, id)
 }
 
-// checkPod holds Pods, whoever creates them, where a namespace was not given yet what its tenant's Tenant says.
+// checkPod holds Pods, whoever creates them, where a namespace was not given yet what
+// its tenant's Tenant says.
 func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	if p.Holds == nil || a.GetSubresource() != "" || a.GetOperation() != admission.Create {
 		return nil
@@ -62,8 +64,9 @@ func (p *plugin) checkName(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// checkTemplate holds whoever writes a NamespaceTemplate, the system tenant's callers too, to objects that can be made, and to kinds that
-// the writer may create and update everywhere: the server makes them with rights of its own.
+// checkTemplate holds whoever writes a NamespaceTemplate, the system tenant's callers too, to
+// objects that can be made, and to kinds that the writer may create and update everywhere: the
+// server makes them with rights of its own.
 func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) error {
 	if p.Template == nil || a.GetSubresource() != "" ||
 		a.GetOperation() == admission.Update && sameSpec(a.GetOldObject(), a.GetObject()) {

@@ -23,8 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// templated returns the plugin where Pods wait in new namespaces of a; who is called root may create and update ConfigMaps, maker create
-// them, and of lost it cannot be told.
+// templated returns the plugin where Pods wait in new namespaces of a; who is called root may
+// create and update ConfigMaps, maker create them, and of lost it cannot be told.
 func templated() plugins.Interface {
 	return managed.New(managed.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
@@ -84,7 +84,8 @@ func template(name, spec string) *unstructured.Unstructured {
 	return u
 }
 
-// TestTemplates: whoever writes one may write the like of it everywhere; who leaves it as it is may be anybody.
+// TestTemplates: whoever writes one may write the like of it everywhere; who leaves it
+// as it is may be anybody.
 func TestTemplates(t *testing.T) {
 	resource := schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "namespacetemplates"}
 	for name, c := range map[string]struct {
@@ -122,7 +123,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// TestHeldPods: whoever creates one in a namespace that is held is told to try again; its subresources and updates pass.
+// TestHeldPods: whoever creates one in a namespace that is held is told to try again; its
+// subresources and updates pass.
 func TestHeldPods(t *testing.T) {
 	pods := corev1.SchemeGroupVersion.WithResource("pods")
 	pod := &corev1.Pod{}
@@ -163,7 +165,8 @@ func TestHeldPods(t *testing.T) {
 	}
 }
 
-// TestHeldNamespaces: one is held from the moment when it is made, whoever makes it, and until the manager says otherwise.
+// TestHeldNamespaces: one is held from the moment when it is made, whoever makes it, and until
+// the manager says otherwise.
 func TestHeldNamespaces(t *testing.T) {
 	of := func(id string, annotations ...string) *corev1.Namespace {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Annotations: map[string]string{}}}
@@ -253,7 +256,8 @@ func TestGivenNames(t *testing.T) {
 	}
 }
 
-// TestGivenObjects: of each kind that templates give, what bears the label is the manager's; a controller writes its status.
+// TestGivenObjects: of each kind that templates give, what bears the label is the manager's; a
+// controller writes its status.
 func TestGivenObjects(t *testing.T) {
 	given := func(obj metav1.Object, labelled bool) runtime.Object {
 		obj.SetName("x")

@@ -158,7 +158,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDefaults: what a tenant leaves out of a new namespace is put in, and out of an update put back.
+// TestDefaults: what a tenant leaves out of a new namespace is put in, and
+// out of an update put back.
 func TestDefaults(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), nil)
 	ns := named("a--web", nil, nil)

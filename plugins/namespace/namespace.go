@@ -1,6 +1,7 @@
-// Package namespace protects the Namespace objects of tenants. A tenant's caller may create namespaces of its own
-// tenant only, and may set only listed labels and annotations. No caller may change or remove the tenant label, except
-// the server's own identity for kubectl tenant release. No caller may give a system namespace to a tenant.
+// Package namespace protects the Namespace objects of tenants. A tenant's caller may create
+// namespaces of its own tenant only, and may set only listed labels and annotations. No caller may
+// change or remove the tenant label, except the server's own identity for kubectl tenant release.
+// No caller may give a system namespace to a tenant.
 package namespace
 
 import (
@@ -34,8 +35,8 @@ const (
 	generatedPrefixBytes = 58
 )
 
-// BadLabel is the reason why a Namespace with a malformed or reserved tenant is refused. "kubectl tenant" recognizes an
-// admission webhook of kubetenant by it.
+// BadLabel is the reason why a Namespace with a malformed or reserved tenant is refused. "kubectl
+// tenant" recognizes an admission webhook of kubetenant by it.
 const BadLabel = "the label " + tenant.Label + " names no valid tenant"
 
 var (
@@ -60,20 +61,24 @@ var (
 // Options configure the plugin. Subject is required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// PrefixRequired demands that a tenant's namespaces are named "<tenant>--...", and keeps such names for it, whoever
-	// asks: what does not exist under the own prefix may be told to a tenant's caller then.
+	// PrefixRequired demands that a tenant's namespaces are named "<tenant>--...", and keeps
+	// such names for it, whoever asks: what does not exist under the own prefix may be told
+	// to a tenant's caller then.
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
-	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Keys without a domain, and
-	// labels that tools write, are allowed always, but for labels that are the system's.
+	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may
+	// set. Keys without a domain, and labels that tools write, are allowed always, but for
+	// labels that are the system's.
 	AllowedLabels, AllowedAnnotations []string
-	// Selected reports whether webhooks or policies choose namespaces by a label, which is the system's then. Nil
-	// knows of none.
+	// Selected reports whether webhooks or policies choose namespaces by a label, which is the
+	// system's then. Nil knows of none.
 	Selected func(key string) bool
-	// Spaces returns what the namespaces of a tenant are like. It MUST be quick. Nil says nothing of any.
+	// Spaces returns what the namespaces of a tenant are like. It MUST be quick.
+	// Nil says nothing of any.
 	Spaces func(tenant.ID) Spaces
-	// Over reports whether a tenant is being deleted, or was: it gets no namespace any more. Nil knows of nobody.
+	// Over reports whether a tenant is being deleted, or was: it gets no namespace any
+	// more. Nil knows of nobody.
 	Over func(tenant.ID) bool
 	// SystemNamespaces are the names of the namespaces that no caller may give to a tenant.
 	SystemNamespaces []string
@@ -85,9 +90,11 @@ type Options struct {
 type Spaces struct {
 	// Labels stand on each of them; the tenant cannot change them.
 	Labels map[string]string
-	// PodSecurity is the value of EnforceLabel on those that anybody makes for it; empty for what the plugin says of the tenant's own.
+	// PodSecurity is the value of EnforceLabel on those that anybody makes for it; empty for what the
+	// plugin says of the tenant's own.
 	PodSecurity string
-	// PrefixRequired demands their names and keeps them, as [Options.PrefixRequired] does for all tenants.
+	// PrefixRequired demands their names and keeps them, as
+	// [Options.PrefixRequired] does for all tenants.
 	PrefixRequired bool
 }
 
@@ -128,9 +135,10 @@ func objects(a admission.Attributes) (was, is metav1.Object, ok bool) {
 	return was, is, true
 }
 
-// Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts back what of labels and
-// annotations is not the caller's to set where an update left it out. It does not put back the tenant label:
-// Validate refuses that update, so that no caller believes the namespace was released.
+// Admit implements [admission.MutationInterface]: it labels what a tenant creates, and puts
+// back what of labels and annotations is not the caller's to set where an update left it out.
+// It does not put back the tenant label: Validate refuses that update, so that no caller
+// believes the namespace was released.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	was, is, ok := objects(a)
 	if !ok {
@@ -178,8 +186,8 @@ func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 	return out
 }
 
-// without returns the keys that a tenant may not set: what it leaves out of an update, as a client that replaces does that knows
-// nothing of them, stays.
+// without returns the keys that a tenant may not set: what it leaves out of an update, as a client
+// that replaces does that knows nothing of them, stays.
 func without(all map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
 	for key, value := range all {
@@ -229,8 +237,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-// checkReserved keeps the names that begin with a tenant's prefix for namespaces of that tenant. One that stood there before
-// stays as it is, and a system caller may make one without a label, as kubectl create namespace does, to give it to that tenant.
+// checkReserved keeps the names that begin with a tenant's prefix for namespaces of that tenant.
+// One that stood there before stays as it is, and a system caller may make one without a label, as
+// kubectl create namespace does, to give it to that tenant.
 func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) error {
 	label, labelled := is.GetLabels()[tenant.Label]
 	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
@@ -276,8 +285,9 @@ func (p *plugin) checkOwner(
 	return p.checkReleasing(ctx, a, was, is)
 }
 
-// checkReleasing refuses to give a Namespace to a tenant while its release is not complete, since credentials of the
-// former tenant may still be valid in it. The server's own identity may give it back to that tenant.
+// checkReleasing refuses to give a Namespace to a tenant while its release is not complete,
+// since credentials of the former tenant may still be valid in it. The server's own identity may
+// give it back to that tenant.
 func (p *plugin) checkReleasing(ctx context.Context, a admission.Attributes, was, is metav1.Object) error {
 	former, releasing := was.GetAnnotations()[tenant.ReleasingAnnotation]
 	_, still := is.GetAnnotations()[tenant.ReleasingAnnotation]
@@ -346,12 +356,13 @@ func (p *plugin) mayAnnotate(key string) bool {
 	return isAllowed(key, p.AllowedAnnotations) || slices.Contains(p.Recorded, key)
 }
 
-// injectionLabels switch webhooks on and off that are not there yet: Istio's, and those that leave out the control
-// plane (Gatekeeper, OPA).
+// injectionLabels switch webhooks on and off that are not there yet: Istio's, and those that leave
+// out the control plane (Gatekeeper, OPA).
 var injectionLabels = []string{"istio-injection", "control-plane"}
 
-// toolLabels are what tools write on whatever they apply, and what nobody selects namespaces by as a rule; app.kubernetes.io/name
-// and instance, by which NetworkPolicies let others in, are not among them.
+// toolLabels are what tools write on whatever they apply, and what nobody selects
+// namespaces by as a rule; app.kubernetes.io/name and instance, by which NetworkPolicies
+// let others in, are not among them.
 var toolLabels = []string{
 	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version",
 	"app.kubernetes.io/created-by",

@@ -73,7 +73,8 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 }
 
-// TestOnlyTheSystemGives: the boundary keeps tenants from unlabelled namespaces, and so does the plugin.
+// TestOnlyTheSystemGives: the boundary keeps tenants from unlabelled
+// namespaces, and so does the plugin.
 func TestOnlyTheSystemGives(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {

@@ -37,8 +37,8 @@ var says = map[string]string{
 	podAffinity:         "other namespaces' pods",
 }
 
-// podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there keeps
-// others' pods away, and affinity finds them.
+// podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there
+// keeps others' pods away, and affinity finds them.
 const podAffinity = "podAffinity"
 
 var fields = []governed{

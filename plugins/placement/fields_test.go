@@ -46,7 +46,8 @@ func spread(keys ...string) (s corev1.PodSpec) {
 	return s
 }
 
-// TestFields: what each field says, held to nothing and to a list. Paths say where, and a list names keys, keys with a value, or names.
+// TestFields: what each field says, held to nothing and to a list. Paths say where, and a list
+// names keys, keys with a value, or names.
 func TestFields(t *testing.T) {
 	const in = corev1.NodeSelectorOpIn
 	const required, preferred = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution." +
@@ -196,7 +197,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// TestOtherPods: affinity looks into the tenant's own namespaces, told by their name or by a selector of the tenant's label.
+// TestOtherPods: affinity looks into the tenant's own namespaces, told by their name or by a
+// selector of the tenant's label.
 func TestOtherPods(t *testing.T) {
 	type terms = []corev1.PodAffinityTerm
 	by := func(id string) *metav1.LabelSelector {

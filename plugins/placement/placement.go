@@ -1,5 +1,6 @@
-// Package placement keeps a tenant's pods where they belong: what pods and the templates of pods say
-// about nodes, scheduling and priority is refused in tenant space, unless it is on the tenant's list.
+// Package placement keeps a tenant's pods where they belong: what pods and the templates
+// of pods say about nodes, scheduling and priority is refused in tenant space, unless it
+// is on the tenant's list.
 package placement
 
 import (
@@ -48,8 +49,9 @@ type Options struct {
 	Kinds   workload.Kinds
 	// Space returns what holds for a tenant. The result MUST NOT be changed afterwards.
 	Space func(tenant.ID) *Space
-	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Only names with the
-	// tenant's prefix count, which never come to be another's. Nil: only the object's own counts.
+	// Named returns the owner of a namespace that an object of a tenant names: it may be made
+	// up. Only names with the tenant's prefix count, which never come to be another's. Nil: only
+	// the object's own counts.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// DefaultPriority reports whether a PriorityClass is the one of pods that name none: the server
 	// writes its name into them. Nil knows of none.
@@ -57,8 +59,8 @@ type Options struct {
 }
 
 // New returns the plugin. It governs pods, every kind of template and bindings in tenant space,
-// whoever writes them; but the scheduler binds pods, and a kubelet's mirror pods name their node. An
-// update that leaves a field as it was passes.
+// whoever writes them; but the scheduler binds pods, and a kubelet's mirror pods name their node.
+// An update that leaves a field as it was passes.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -204,7 +206,8 @@ func (p *plugin) checkTemplate(
 	}
 }
 
-// isOpen reports whether an item is allowed whatever is on the list: a default, and pods of the tenant's own namespaces.
+// isOpen reports whether an item is allowed whatever is on the list: a default, and pods of the
+// tenant's own namespaces.
 func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
 	switch {
 	case at.Defaults.has(field, i):

@@ -44,8 +44,8 @@ func creating(obj runtime.Object, namespace string, u user.Info) admission.Attri
 
 func on(node string) *corev1.Pod { return &corev1.Pod{Spec: corev1.PodSpec{NodeName: node}} }
 
-// TestWhoIsHeld: nobody says where a tenant's pods run, but the kubelets of their mirror pods; a group
-// alone makes nobody a kubelet.
+// TestWhoIsHeld: nobody says where a tenant's pods run, but the kubelets of their mirror pods; a
+// group alone makes nobody a kubelet.
 func TestWhoIsHeld(t *testing.T) {
 	p := plugin(&placement.Space{})
 	for name, c := range map[string]struct {

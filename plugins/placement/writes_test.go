@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// knowing is the plugin where more is known: whose namespaces are, and the class of pods that name none.
+// knowing is the plugin where more is known: whose namespaces are, and the
+// class of pods that name none.
 func knowing(space *placement.Space) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
@@ -119,7 +120,8 @@ func claiming(templates any) runtime.Object {
 	}
 }
 
-// TestWrites: what is held of each kind and subresource, by whom; what was there before stays. Node n is on the list.
+// TestWrites: what is held of each kind and subresource, by whom; what was there before
+// stays. Node n is on the list.
 func TestWrites(t *testing.T) {
 	leaving := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
 	binding := func(node string) runtime.Object {
@@ -270,7 +272,8 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// TestDefaults: what is put into a new pod, beside what it says; only a scheduler that nobody named gives way, and the shared maps stay.
+// TestDefaults: what is put into a new pod, beside what it says; only a scheduler that nobody named
+// gives way, and the shared maps stay.
 func TestDefaults(t *testing.T) {
 	toleration := corev1.Toleration{
 		Key:      "pool",
@@ -348,7 +351,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestDefaultsAreOpen: what the defaults say passes whatever the list says, and nothing beside them does.
+// TestDefaultsAreOpen: what the defaults say passes whatever the list says, and
+// nothing beside them does.
 func TestDefaultsAreOpen(t *testing.T) {
 	pool := placement.Defaults{
 		NodeSelector:  map[string]string{"pool": "a"},
@@ -395,7 +399,8 @@ func TestDefaultsAreOpen(t *testing.T) {
 	}
 }
 
-// TestWhoGetsDefaults: new Pods of tenants; not templates, updates, what kubelets mirror, nor the system's own.
+// TestWhoGetsDefaults: new Pods of tenants; not templates, updates, what kubelets
+// mirror, nor the system's own.
 func TestWhoGetsDefaults(t *testing.T) {
 	for name, c := range map[string]struct {
 		write

@@ -21,17 +21,21 @@ import (
 
 // The fields that are governed, by the names of their lists.
 const (
-	// ImageRegistries are of the images of containers and volumes: registries, or repositories with all beneath them.
+	// ImageRegistries are of the images of containers and volumes: registries, or
+	// repositories with all beneath them.
 	ImageRegistries = "imageRegistries"
-	// ImagePullPolicies are of those images too. One that is not said yet passes: the server writes it.
+	// ImagePullPolicies are of those images too. One that is not said yet
+	// passes: the server writes it.
 	ImagePullPolicies = "imagePullPolicies"
 	// IngressClasses are demanded of every Ingress, by spec.ingressClassName or the older annotation.
 	IngressClasses = "ingressClasses"
 	// GatewayClasses are demanded of every Gateway.
 	GatewayClasses = "gatewayClasses"
-	// Hosts are of ingresses, gateways and their routes. What names none serves all, and is on no list.
+	// Hosts are of ingresses, gateways and their routes. What names none
+	// serves all, and is on no list.
 	Hosts = "hosts"
-	// StorageClasses are demanded of every PersistentVolumeClaim; the templates of claims may name none.
+	// StorageClasses are demanded of every PersistentVolumeClaim; the templates
+	// of claims may name none.
 	StorageClasses = "storageClasses"
 	// ServiceTypes are those of Services but ClusterIP, which every tenant may have.
 	ServiceTypes = "serviceTypes"
@@ -49,28 +53,32 @@ type reader func(runtime.Object, admission.ObjectInterfaces) ([]item, error)
 // serverAlias names hosts beside those of the spec, for ingress-nginx (v1.15).
 const serverAlias = "nginx.ingress.kubernetes.io/server-alias"
 
-// isExternalDNS reports whether external-dns (v0.23) reads hosts from an annotation, whatever prefix it is configured with:
-// external-dns.kubernetes.io by default, external-dns.alpha.kubernetes.io before v0.22.
+// isExternalDNS reports whether external-dns (v0.23) reads hosts from an annotation, whatever
+// prefix it is configured with: external-dns.kubernetes.io by default,
+// external-dns.alpha.kubernetes.io before v0.22.
 func isExternalDNS(key string) bool {
 	domain, name, _ := strings.Cut(key, "/")
 	return strings.HasPrefix(domain, "external-dns.") && (name == "hostname" || name == "internal-hostname")
 }
 
-// storageClassAnnotation is the older place of a claim's class, which takes precedence (k8s.io/component-helpers
-// storage/volume, v0.37.1).
+// storageClassAnnotation is the older place of a claim's class, which takes precedence
+// (k8s.io/component-helpers storage/volume, v0.37.1).
 const storageClassAnnotation = corev1.BetaStorageClassAnnotation
 
-// ingressClassAnnotation is the older place of an Ingress's class (k8s.io/api networking/v1, v0.37.1).
+// ingressClassAnnotation is the older place of an Ingress's class (k8s.io/api
+// networking/v1, v0.37.1).
 const ingressClassAnnotation = "kubernetes.io/ingress.class"
 
 // gatewayAPI are the groups of the Gateway API, whose kinds are custom resources.
 var gatewayAPI = map[string]bool{"gateway.networking.k8s.io": true, "gateway.networking.x-k8s.io": true}
 
-// Reads reports whether the plugin looks into the objects of a custom kind, whatever the configuration says of workloads.
+// Reads reports whether the plugin looks into the objects of a custom kind, whatever the
+// configuration says of workloads.
 func Reads(kind schema.GroupKind) bool { return gatewayAPI[kind.Group] && gateway(kind.Kind) != nil }
 
-// reader returns what reads the object of a write, nil where nothing of it is governed. A status is among what is read, since
-// annotations may be changed with it; but nothing else of pods and their templates is.
+// reader returns what reads the object of a write, nil where nothing of it is governed. A
+// status is among what is read, since annotations may be changed with it; but nothing else of
+// pods and their templates is.
 func (p *plugin) reader(a admission.Attributes) reader {
 	kind := a.GetKind()
 	switch kind.GroupKind() {
@@ -104,7 +112,8 @@ func versioned[T any](kind schema.GroupVersionKind, read func(*T) []item) reader
 	}
 }
 
-// pods are the images in a Pod or the templates of pods in an object, and the classes of the claims that are made of it.
+// pods are the images in a Pod or the templates of pods in an object, and the classes of the
+// claims that are made of it.
 func (p *plugin) pods(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) ([]item, error) {
 	is, err := p.Kinds.Read(obj, kind, o)
 	if err != nil {
@@ -257,7 +266,8 @@ func hosts(path string, list []string) []item {
 	return items
 }
 
-// gateway returns what reads objects of a kind of the Gateway API (v1.4), nil where nothing of it is governed.
+// gateway returns what reads objects of a kind of the Gateway API (v1.4), nil where
+// nothing of it is governed.
 func gateway(kind string) reader {
 	var read func(map[string]any) ([]item, error)
 	switch kind {
@@ -311,7 +321,8 @@ func gateway(kind string) reader {
 	}
 }
 
-// isMesh reports whether a route is of Services alone, not of gateways: it serves what is called in the cluster (GEP-1294).
+// isMesh reports whether a route is of Services alone, not of gateways: it serves what is called
+// in the cluster (GEP-1294).
 func isMesh(object map[string]any) bool {
 	parents, _, err := unstructured.NestedSlice(object, "spec", "parentRefs")
 	return err == nil && len(parents) > 0 && !slices.ContainsFunc(parents, func(p any) bool {
@@ -320,7 +331,8 @@ func isMesh(object map[string]any) bool {
 	})
 }
 
-// listeners are the hosts of a gateway's listeners; those of protocols that know no hosts have none.
+// listeners are the hosts of a gateway's listeners; those of protocols that
+// know no hosts have none.
 func listeners(object map[string]any) ([]item, error) {
 	list, _, err := unstructured.NestedSlice(object, "spec", "listeners")
 	if err != nil {

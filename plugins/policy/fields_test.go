@@ -255,7 +255,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestUpdates: what an object asked for before it may ask for again, wherever it stands; and nothing of the other fields.
+// TestUpdates: what an object asked for before it may ask for again, wherever it stands; and
+// nothing of the other fields.
 func TestUpdates(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -277,7 +278,8 @@ func TestUpdates(t *testing.T) {
 		"imageRegistries spec.containers[0].image=Always")
 }
 
-// TestSubresources: of a pod's status only what its annotations say is held, and of other workloads' nothing.
+// TestSubresources: of a pod's status only what its annotations say is held, and of
+// other workloads' nothing.
 func TestSubresources(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	annotated := pod("x")
@@ -339,7 +341,8 @@ func TestReads(t *testing.T) {
 	}
 }
 
-// TestEntries: what an entry of each list is about, for tenant a and for one whose name is no label of DNS.
+// TestEntries: what an entry of each list is about, for tenant a and for one whose
+// name is no label of DNS.
 func TestEntries(t *testing.T) {
 	for _, c := range []struct {
 		field, value, entry string

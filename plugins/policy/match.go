@@ -9,8 +9,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Placeholder stands in an entry of a list for the name of the tenant. Only a name that is a DNS label takes its place:
-// another may have dots, by which one tenant's hosts and paths would lie under another's, or differ by case alone.
+// Placeholder stands in an entry of a list for the name of the tenant. Only a name that is a DNS
+// label takes its place: another may have dots, by which one tenant's hosts and paths would lie
+// under another's, or differ by case alone.
 const Placeholder = "{tenant}"
 
 // expand returns an entry as it is for a tenant, false where it is none for it.
@@ -24,7 +25,8 @@ func expand(entry string, owner tenant.ID) (string, bool) {
 	return strings.ReplaceAll(entry, Placeholder, owner.String()), true
 }
 
-// matches reports whether an entry of the list of its field is about an item. What says nothing is on no list.
+// matches reports whether an entry of the list of its field is about an item. What
+// says nothing is on no list.
 func (i item) matches(entry string, owner tenant.ID) bool {
 	entry, is := expand(entry, owner)
 	if !is || i.value == "" {
@@ -39,8 +41,9 @@ func (i item) matches(entry string, owner tenant.ID) bool {
 	return i.value == entry
 }
 
-// isUnder reports whether an image is of a registry, or of a repository there or beneath it. A name without a registry is
-// Docker Hub's, as kubelets read it (k8s.io/kubernetes pkg/util/parsers, v1.37.1).
+// isUnder reports whether an image is of a registry, or of a repository there or beneath it. A
+// name without a registry is Docker Hub's, as kubelets read it (k8s.io/kubernetes
+// pkg/util/parsers, v1.37.1).
 func isUnder(image, entry string) bool {
 	named, err := reference.ParseNormalizedNamed(image)
 	if err != nil || isID(named) {
@@ -50,8 +53,8 @@ func isUnder(image, entry string) bool {
 	return repository == entry || strings.HasPrefix(repository, entry+"/")
 }
 
-// isID reports whether what looks like a repository of Docker Hub's is the ID of an image that a node has, of whatever registry:
-// runtimes try that first.
+// isID reports whether what looks like a repository of Docker Hub's is the ID of an image that a
+// node has, of whatever registry: runtimes try that first.
 func isID(named reference.Named) bool {
 	switch reference.Path(named) {
 	case "library/sha256", "library/sha384", "library/sha512":
@@ -60,7 +63,8 @@ func isID(named reference.Named) bool {
 	return false
 }
 
-// isHost reports whether a host, maybe a wildcard, is what an entry says, or beneath it where that is a wildcard.
+// isHost reports whether a host, maybe a wildcard, is what an entry says, or beneath it
+// where that is a wildcard.
 func isHost(host, entry string) bool {
 	host = strings.ToLower(host)
 	if len(validation.IsDNS1123Subdomain(strings.TrimPrefix(host, "*."))) > 0 {

@@ -1,8 +1,9 @@
-// Package policy holds what a tenant's objects may ask of the cluster to what the operator offers that tenant: the
-// registries of images and how they are pulled, the classes of ingresses, gateways and storage, the hosts that are
-// served, and the types of Services.
+// Package policy holds what a tenant's objects may ask of the cluster to what the operator offers
+// that tenant: the registries of images and how they are pulled, the classes of ingresses, gateways
+// and storage, the hosts that are served, and the types of Services.
 //
-// Priority and runtime classes are among what says where pods run, which is the placement package's.
+// Priority and runtime classes are among what says where pods run, which is
+// the placement package's.
 package policy
 
 import (
@@ -26,13 +27,14 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
 	Kinds   workload.Kinds
-	// Rules returns what holds for a tenant, by the names of [Fields], nil where nothing does. The result MUST NOT be changed
-	// afterwards.
+	// Rules returns what holds for a tenant, by the names of [Fields], nil where nothing does. The
+	// result MUST NOT be changed afterwards.
 	Rules func(tenant.ID) plugins.Rules
 }
 
-// New returns the plugin. It governs what is created and updated in tenant space, whoever writes; but kubelets' mirror pods
-// pass. An update that asks for nothing else than the object did before passes.
+// New returns the plugin. It governs what is created and updated in tenant space, whoever
+// writes; but kubelets' mirror pods pass. An update that asks for nothing else than the
+// object did before passes.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }

@@ -65,7 +65,8 @@ func pod(image string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{Image: image}}}}
 }
 
-// TestWhoIsHeld: everybody is in a tenant's namespace but kubelets, and where the owner is not known.
+// TestWhoIsHeld: everybody is in a tenant's namespace but kubelets, and
+// where the owner is not known.
 func TestWhoIsHeld(t *testing.T) {
 	a := acme(t)
 	zero := plugins.Rules{}
@@ -140,7 +141,8 @@ func TestAllIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaving: what cannot be read does not keep an object that is being deleted, and is refused else.
+// TestLeaving: what cannot be read does not keep an object that is being
+// deleted, and is refused else.
 func TestLeaving(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()
@@ -196,7 +198,8 @@ func FuzzImages(f *testing.F) {
 	})
 }
 
-// FuzzHosts: a host that is admitted by an entry is the entry's own or beneath it, and nothing but one host.
+// FuzzHosts: a host that is admitted by an entry is the entry's own or beneath it,
+// and nothing but one host.
 func FuzzHosts(f *testing.F) {
 	for _, host := range []string{
 		"a.example.com", "x.a.example.com", "*.a.example.com", "x.A.example.com", "xa.example.com", "x.a.example.com.",

@@ -127,9 +127,9 @@ func fail(entries []*entry, err error) {
 	}
 }
 
-// try charges all entries that fit, in their order, with one write for each quota. Several quotas of one
-// tenant are a mistake: each is held, and one that was charged when another cannot be gets it back
-// with the next count after the reservation.
+// try charges all entries that fit, in their order, with one write for each quota. Several quotas
+// of one tenant are a mistake: each is held, and one that was charged when another cannot be gets
+// it back with the next count after the reservation.
 func (l *ledger) try(ctx context.Context, id tenant.ID, entries []*entry) error {
 	were, err := l.store.Of(ctx, id)
 	if err != nil {

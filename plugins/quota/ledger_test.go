@@ -13,7 +13,8 @@ type unlimited struct{ Store }
 
 func (unlimited) Of(context.Context, tenant.ID) ([]*State, error) { return nil, nil }
 
-// TestAbandonedRequests: a batch lets nobody through whose request ended before it was charged, and everybody else.
+// TestAbandonedRequests: a batch lets nobody through whose request ended before it was
+// charged, and everybody else.
 func TestAbandonedRequests(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
 	end()

@@ -1,11 +1,11 @@
-// Package quota holds a tenant to its limits over all its namespaces: compute, counts of objects and
-// extended resources, first come, first served.
+// Package quota holds a tenant to its limits over all its namespaces: compute, counts of objects
+// and extended resources, first come, first served.
 //
-// What a write uses is added to the quota before it is stored, in one update that another one cannot
-// pass by; what is deleted is given back by whoever counts the objects, see [State.Recount]. What is
-// charged therefore never passes the limits, whatever is interrupted, and what was reserved by a write
-// that was not stored is free again when the reservation expires. Writes that were under way when a
-// quota, or a name in it, was new are counted as soon as they are seen.
+// What a write uses is added to the quota before it is stored, in one update that another one
+// cannot pass by; what is deleted is given back by whoever counts the objects, see [State.Recount].
+// What is charged therefore never passes the limits, whatever is interrupted, and what was reserved
+// by a write that was not stored is free again when the reservation expires. Writes that were under
+// way when a quota, or a name in it, was new are counted as soon as they are seen.
 package quota
 
 import (
@@ -55,8 +55,8 @@ type Store interface {
 	Of(ctx context.Context, id tenant.ID) ([]*State, error)
 	// Taken reports whether a tenant has a quota that is not just a default.
 	Taken(ctx context.Context, id tenant.ID) (bool, error)
-	// Charge writes a state in place of the one that Of returned, or returns [ErrConflict] where that is
-	// not the newest: the next Of then returns a newer one.
+	// Charge writes a state in place of the one that Of returned, or returns [ErrConflict] where that
+	// is not the newest: the next Of then returns a newer one.
 	Charge(ctx context.Context, was, is *State) error
 }
 
@@ -65,8 +65,8 @@ var ErrConflict = errors.New("the quota was changed by another")
 
 // Options configure the plugin. Owner and Store are required.
 type Options struct {
-	// Managed reports whether of a resource [tenant.ManagedLabel] is kept from everybody but the server: what it gives itself is counted
-	// and never refused. Nil: of none.
+	// Managed reports whether of a resource [tenant.ManagedLabel] is kept from everybody but the
+	// server: what it gives itself is counted and never refused. Nil: of none.
 	Managed func(schema.GroupResource) bool
 	Owner   plugins.OwnerFunc
 	Store   Store
@@ -81,11 +81,12 @@ type Options struct {
 }
 
 // New returns the plugin. It governs what is created in tenant space, and the updates that can use
-// more. It MUST be the last to validate: what it lets through is charged. Behind a webhook, where others
-// may refuse what was charged, that is reserved until it expires.
+// more. It MUST be the last to validate: what it lets through is charged. Behind a webhook, where
+// others may refuse what was charged, that is reserved until it expires.
 //
-// What exceeds a quota is a 403 (Forbidden); what cannot be charged, or of which the quota cannot be read or is not known yet, a 429 (TooManyRequests)
-// without Retry-After, which says nothing of the store's errors.
+// What exceeds a quota is a 403 (Forbidden); what cannot be charged, or of which the quota
+// cannot be read or is not known yet, a 429 (TooManyRequests) without Retry-After, which says
+// nothing of the store's errors.
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -129,8 +130,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return refuse(a, err)
 }
 
-// refuse returns the refusal of a write for what is wrong, nil for nothing. What does not hang on the write may be mended in a moment: that is a 429.
-// It does not say when, or clients would send the write again by themselves: a ResourceQuota of the server was charged for it before, and each
+// refuse returns the refusal of a write for what is wrong, nil for nothing. What does not hang on
+// the write may be mended in a moment: that is a 429. It does not say when, or clients would send
+// the write again by themselves: a ResourceQuota of the server was charged for it before, and each
 // time anew until that is counted.
 func refuse(a admission.Attributes, err error) error {
 	switch {

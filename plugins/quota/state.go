@@ -63,8 +63,8 @@ type request struct {
 	dryRun   bool // nothing is written
 }
 
-// charge returns the state with what a write uses. It is s itself where that is nothing; an error says
-// that it is too much, or that what is used is not known.
+// charge returns the state with what a write uses. It is s itself where that is nothing; an error
+// says that it is too much, or that what is used is not known.
 func (s *State) charge(r *request) (*State, error) {
 	governed := r.names(s.Hard)
 	if len(governed) == 0 {
@@ -118,8 +118,8 @@ func (s *State) charge(r *request) (*State, error) {
 	return &out, nil
 }
 
-// maxReserved bounds the writes that were let through and are not seen yet: each charge writes them all
-// again. Only writes that fail afterwards come near it.
+// maxReserved bounds the writes that were let through and are not seen yet: each charge writes them
+// all again. Only writes that fail afterwards come near it.
 const maxReserved = 500
 
 var errBusy = errors.New("too many writes of this tenant were let through and not stored")
@@ -142,10 +142,11 @@ type Counted struct {
 	Usage     corev1.ResourceList
 }
 
-// Recount returns the state after a look at all the tenant's objects, with what the objects of each
-// namespace use. counted are the names that were looked at, others stay as they are; gone are objects
-// that were seen and are not there any more. What is reserved stays so until the object is seen with that much, is gone, or
-// its time is over: it may have been let through and be stored any moment.
+// Recount returns the state after a look at all the tenant's objects, with what the objects of
+// each namespace use. counted are the names that were looked at, others stay as they are; gone
+// are objects that were seen and are not there any more. What is reserved stays so until the
+// object is seen with that much, is gone, or its time is over: it may have been let through
+// and be stored any moment.
 func (s *State) Recount(
 	objects []Counted, gone func(types.UID) bool, counted []corev1.ResourceName, now time.Time,
 ) (*State, map[string]corev1.ResourceList) {

@@ -24,8 +24,8 @@ func hard(n int64) corev1.ResourceList {
 	return corev1.ResourceList{counted: *resource.NewQuantity(n, resource.DecimalSI)}
 }
 
-// server is a quota object and the objects that are stored, with optimistic updates as etcd has them.
-// Replicas see the quota by caches that may be behind.
+// server is a quota object and the objects that are stored, with optimistic updates as etcd has
+// them. Replicas see the quota by caches that may be behind.
 type server struct {
 	mu      sync.Mutex
 	state   *quota.State
@@ -88,9 +88,9 @@ func (s *server) recount(known map[types.UID]bool, gone func(types.UID) bool, no
 	_ = s.put(was, is) // or another was faster
 }
 
-// TestNeverExceeded: whatever the interleaving of creates by several servers, failures after the charge,
-// deletes and counts that are behind, there are never more objects than the limit; and once all is
-// quiet, what is used is what there is.
+// TestNeverExceeded: whatever the interleaving of creates by several servers, failures after the
+// charge, deletes and counts that are behind, there are never more objects than the limit; and once
+// all is quiet, what is used is what there is.
 func TestNeverExceeded(t *testing.T) {
 	for seed := range uint64(40) {
 		neverExceeded(t, rand.New(rand.NewPCG(seed, 1)))
@@ -243,8 +243,8 @@ func TestAPanic(t *testing.T) {
 	}
 }
 
-// TestOlderVersions: an object that is seen as it was before an update says nothing of the update; and what
-// cannot be counted now stays as it was.
+// TestOlderVersions: an object that is seen as it was before an update says nothing of the update;
+// and what cannot be counted now stays as it was.
 func TestOlderVersions(t *testing.T) {
 	now := time.Unix(1000, 0)
 	other := corev1.ResourceName("count/secrets")
@@ -278,8 +278,8 @@ func TestOlderVersions(t *testing.T) {
 	}
 }
 
-// TestTriesOfOneName: at most one of them is stored, so they are charged once; and what fails again and
-// again under other names fills no quota object.
+// TestTriesOfOneName: at most one of them is stored, so they are charged once; and what fails again
+// and again under other names fills no quota object.
 func TestTriesOfOneName(t *testing.T) {
 	s := &server{
 		state: &quota.State{
@@ -317,7 +317,8 @@ func TestTriesOfOneName(t *testing.T) {
 	}
 }
 
-// TestUpdatesAndReservations: an object that grew and is not seen so is counted by what was let through.
+// TestUpdatesAndReservations: an object that grew and is not seen so is counted
+// by what was let through.
 func TestUpdatesAndReservations(t *testing.T) {
 	now := time.Unix(1000, 0)
 	reserved := []quota.Reservation{

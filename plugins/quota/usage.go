@@ -242,9 +242,9 @@ func handles(a admission.Attributes) bool {
 	return false
 }
 
-// checkRequired refuses a Pod that does not say how much it asks for of what is limited, as upstream
-// does (k8s.io/kubernetes pkg/quota/v1/evaluator/core/pods.go, Constraints, v1.37.1): it would use
-// none of it.
+// checkRequired refuses a Pod that does not say how much it asks for of what is limited, as
+// upstream does (k8s.io/kubernetes pkg/quota/v1/evaluator/core/pods.go, Constraints, v1.37.1):
+// it would use none of it.
 func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 	if resourcehelper.IsPodLevelResourcesSet(pod) {
 		return nil

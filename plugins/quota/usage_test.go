@@ -60,8 +60,8 @@ func used(t *testing.T, of schema.GroupResource, obj runtime.Object, now time.Ti
 	return textOf(usage)
 }
 
-// TestUsageOfPods: a pod uses what its containers ask for, under the short name and the long one; what is extended, and huge
-// pages, has no limit of its own.
+// TestUsageOfPods: a pod uses what its containers ask for, under the short name and the long one;
+// what is extended, and huge pages, has no limit of its own.
 func TestUsageOfPods(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for name, c := range map[string]struct {
@@ -122,7 +122,8 @@ func TestUsageOfPods(t *testing.T) {
 	}
 }
 
-// TestPodsThatAreOver: a pod that has ended uses nothing but its place, and so does one that its kubelet should have stopped.
+// TestPodsThatAreOver: a pod that has ended uses nothing but its place, and so does one that its
+// kubelet should have stopped.
 func TestPodsThatAreOver(t *testing.T) {
 	now := time.Unix(1000, 0)
 	at := func(seconds int64) *metav1.Time { return new(metav1.Unix(seconds, 0)) }
@@ -193,7 +194,8 @@ func TestUsageOfServices(t *testing.T) {
 	}
 }
 
-// TestUsageOfClaims: a claim counts in all and by its class, whose older place takes precedence; of an expansion the larger size.
+// TestUsageOfClaims: a claim counts in all and by its class, whose older place takes precedence; of
+// an expansion the larger size.
 func TestUsageOfClaims(t *testing.T) {
 	classes := func(class, storage string) amounts {
 		out := amounts{"count/persistentvolumeclaims": "1", "persistentvolumeclaims": "1"}
@@ -240,7 +242,8 @@ func TestUsageOfClaims(t *testing.T) {
 	}
 }
 
-// TestUsageOfOthers: any other object counts as one, under its older name too; and what cannot be read is an error.
+// TestUsageOfOthers: any other object counts as one, under its older name too; and what
+// cannot be read is an error.
 func TestUsageOfOthers(t *testing.T) {
 	for of, want := range map[schema.GroupResource]amounts{
 		plain("secrets"):                            {"count/secrets": "1", "secrets": "1"},

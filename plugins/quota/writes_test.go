@@ -63,7 +63,8 @@ func limited(name string, hard, used amounts) *quota.State {
 	return &quota.State{Name: name, Hard: listOf(hard), Used: listOf(used)}
 }
 
-// holding returns the plugin: a--web is a's, kube-system the system's, orphan nobody's, and the owner of away is not known.
+// holding returns the plugin: a--web is a's, kube-system the system's, orphan nobody's, and the
+// owner of away is not known.
 func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
 	o := quota.Options{
 		Store:       l,
@@ -130,7 +131,8 @@ func space(of string) *corev1.Namespace {
 	return ns
 }
 
-// TestWhatIsCharged: creates in tenant space, and the updates by which an object can come to use more; of what is not stored nothing is.
+// TestWhatIsCharged: creates in tenant space, and the updates by which an object can come to use
+// more; of what is not stored nothing is.
 func TestWhatIsCharged(t *testing.T) {
 	big, bigger := podOf(container(amounts{"cpu": "1"}, nil)), podOf(container(amounts{"cpu": "3"}, nil))
 	service := func(kind corev1.ServiceType) *corev1.Service {
@@ -254,7 +256,8 @@ func TestWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestWhatIsManaged: what the server gives is charged to nobody, and with its label nothing else is free.
+// TestWhatIsManaged: what the server gives is charged to nobody, and with its
+// label nothing else is free.
 func TestWhatIsManaged(t *testing.T) {
 	managed := func(obj metav1.Object) runtime.Object {
 		obj.SetLabels(map[string]string{tenant.ManagedLabel: "template"})
@@ -389,7 +392,8 @@ func TestSeveralQuotas(t *testing.T) {
 	}
 }
 
-// TestStoresThatFail: a conflict is tried again, to an end; another error refuses at once, and says nothing of the store.
+// TestStoresThatFail: a conflict is tried again, to an end; another error refuses at once, and
+// says nothing of the store.
 func TestStoresThatFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		of     error
@@ -425,7 +429,8 @@ func TestStoresThatFail(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotCountedYet: a write waits a moment for the count of a new quota, and no longer than its request.
+// TestWhatIsNotCountedYet: a write waits a moment for the count of a new quota, and no
+// longer than its request.
 func TestWhatIsNotCountedYet(t *testing.T) {
 	for name, c := range map[string]struct {
 		counted, cancelled time.Duration
@@ -519,7 +524,8 @@ func TestQuotasThemselves(t *testing.T) {
 	}
 }
 
-// TestAnEarlierUpdate: two updates of an object are charged once, with the larger of what they let through.
+// TestAnEarlierUpdate: two updates of an object are charged once, with the larger
+// of what they let through.
 func TestAnEarlierUpdate(t *testing.T) {
 	version := func(n int, cpu string) *corev1.Pod {
 		pod := podOf(container(amounts{"cpu": cpu}, nil))

@@ -65,7 +65,8 @@ func TestWhatIsNotKnownIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsGiven: what Tenants give is made in their namespaces by the server, and by nobody who has its name.
+// TestWhatIsGiven: what Tenants give is made in their namespaces by the server, and by
+// nobody who has its name.
 func TestWhatIsGiven(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -164,8 +165,8 @@ func TestUpkeepOfUnstructured(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotListed is nobody's business here, whoever asks; what is listed is told by group and resource, and deleting is
-// not looked at.
+// TestWhatIsNotListed is nobody's business here, whoever asks; what is listed is told by group and
+// resource, and deleting is not looked at.
 func TestWhatIsNotListed(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {
@@ -189,7 +190,8 @@ func TestWhatIsNotListed(t *testing.T) {
 	}
 }
 
-// TestNoUpkeep: a create that says what is there already, and an update of which one side is missing or is no object.
+// TestNoUpkeep: a create that says what is there already, and an update of which one side is
+// missing or is no object.
 func TestNoUpkeep(t *testing.T) {
 	a, err := tenant.Parse("a")
 	if err != nil {

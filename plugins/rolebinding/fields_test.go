@@ -22,7 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// holding returns the plugin for callers named after their tenants: x--y is x's, kube-system the system's, and away is not known.
+// holding returns the plugin for callers named after their tenants: x--y is x's, kube-system the
+// system's, and away is not known.
 func holding(change func(*rolebinding.Options)) admission.ValidationInterface {
 	owner := func(namespace string) (tenant.ID, error) {
 		name, _, of := strings.Cut(namespace, "--")
@@ -134,7 +135,8 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
-// TestBindingsThatChange: a subject that was there passes while the role is the same; whose names they are the namespace tells.
+// TestBindingsThatChange: a subject that was there passes while the role is the same; whose names
+// they are the namespace tells.
 func TestBindingsThatChange(t *testing.T) {
 	of := func(role string, groups ...string) *rbacv1.RoleBinding {
 		b := &rbacv1.RoleBinding{RoleRef: rbacv1.RoleRef{Kind: "Role", Name: role}}
@@ -211,7 +213,8 @@ func selecting(label string) claimSpec {
 	return claimSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"l": label}}}
 }
 
-// TestClaims: a claim's source is the tenant's, and its volume nobody's choice where that is forbidden; in templates of claims too.
+// TestClaims: a claim's source is the tenant's, and its volume nobody's choice where that is
+// forbidden; in templates of claims too.
 func TestClaims(t *testing.T) {
 	const controller = "system:serviceaccount:kube-system:ephemeral-volume-controller"
 	named := func(volume string) claimSpec { return claimSpec{VolumeName: volume} }
@@ -292,7 +295,8 @@ func stateful(templates ...corev1.PersistentVolumeClaim) *appsv1.StatefulSet {
 	return &appsv1.StatefulSet{Spec: appsv1.StatefulSetSpec{VolumeClaimTemplates: templates}}
 }
 
-// TestOtherTemplates: a Pod's ephemeral volumes are held where their choice of a volume is forbidden; a status is not, nor what is leaving and unreadable.
+// TestOtherTemplates: a Pod's ephemeral volumes are held where their choice of a volume is
+// forbidden; a status is not, nor what is leaving and unreadable.
 func TestOtherTemplates(t *testing.T) {
 	pod := &corev1.Pod{Spec: corev1.PodSpec{Volumes: []corev1.Volume{{
 		Name: "v",

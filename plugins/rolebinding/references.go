@@ -174,7 +174,8 @@ func (p *plugin) checkVolume(
 	return nil
 }
 
-// isFromTemplate reports whether a controller creates a claim in tenant space, from what a tenant wrote.
+// isFromTemplate reports whether a controller creates a claim in tenant space,
+// from what a tenant wrote.
 func (p *plugin) isFromTemplate(ctx context.Context, a admission.Attributes) (bool, error) {
 	if a.GetOperation() != admission.Create || !plugins.MakesClaims(a.GetUserInfo()) {
 		return false, nil
@@ -189,9 +190,9 @@ func refers(a admission.Attributes) bool {
 	return err == nil && len(m.GetOwnerReferences()) > 0
 }
 
-// checkOwners holds the owners that a tenant's object gets: one that blocks the deletion of an object that all
-// share hangs it. Operators name cluster-scoped owners, which is harmless without that; the object's own
-// Namespace goes with it.
+// checkOwners holds the owners that a tenant's object gets: one that blocks the deletion of an
+// object that all share hangs it. Operators name cluster-scoped owners, which is harmless without
+// that; the object's own Namespace goes with it.
 func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error {
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil || len(is.GetOwnerReferences()) == 0 {
@@ -225,9 +226,10 @@ func (p *plugin) checkReferences(
 	return nil
 }
 
-// checkUID holds the UID that a reference names: the garbage collector finds the owner by it alone, whatever kind and
-// name say (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1), so that it might be another's. Where the
-// server may not read the owner, the webhook service's custom resources, nothing is known of it.
+// checkUID holds the UID that a reference names: the garbage collector finds the owner by it alone,
+// whatever kind and name say (k8s.io/kubernetes pkg/controller/garbagecollector, v1.37.1), so that
+// it might be another's. Where the server may not read the owner, the webhook service's custom
+// resources, nothing is known of it.
 func (p *plugin) checkUID(
 	ctx context.Context, namespace string, kind schema.GroupVersionKind, ref metav1.OwnerReference,
 ) error {
@@ -251,8 +253,8 @@ func (p *plugin) checkUID(
 	return nil
 }
 
-// checkSecret holds Secrets by which the token of a service account is read: only the namespace's own tenant makes
-// them, whatever a grant allows others to write.
+// checkSecret holds Secrets by which the token of a service account is read: only the namespace's
+// own tenant makes them, whatever a grant allows others to write.
 func (p *plugin) checkSecret(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	is, err := plugins.Versioned[corev1.Secret](a.GetObject(), secretKind, o)
 	if err != nil || is.Type != corev1.SecretTypeServiceAccountToken {

@@ -19,7 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// referring returns the plugin for callers named after their tenants, in the namespaces of tenant a.
+// referring returns the plugin for callers named after their tenants, in
+// the namespaces of tenant a.
 func referring(t *testing.T, find func() (types.UID, error)) admission.ValidationInterface {
 	t.Helper()
 	return rolebinding.New(rolebinding.Options{

@@ -1,6 +1,6 @@
 // Package rolebinding keeps what a tenant writes from naming what is not the tenant's: subjects of
-// RoleBindings, subjects of certificates, owners of objects that block the deletion of what all share, sources of
-// volumes, and, where that is switched on, addresses and volumes.
+// RoleBindings, subjects of certificates, owners of objects that block the deletion of what all
+// share, sources of volumes, and, where that is switched on, addresses and volumes.
 package rolebinding
 
 import (
@@ -26,37 +26,39 @@ const Name = "TenantRoleBinding"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Required.
+	// Named returns the owner of a namespace that an object of a tenant names: it
+	// may be made up. Required.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved ones.
 	Names *tenant.SystemNames
 	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon.
 	QualifiedNames bool
-	// ForbidExternalIPs refuses externalIPs in a tenant's Services, by which another's traffic is taken
-	// (CVE-2020-8554).
+	// ForbidExternalIPs refuses externalIPs in a tenant's Services, by which another's traffic
+	// is taken (CVE-2020-8554).
 	ForbidExternalIPs bool
 	// ForbidVolumeNames refuses to claim a volume by its name or labels, in templates of claims too.
 	ForbidVolumeNames bool
 	// Kinds hold templates of claims.
 	Kinds workload.Kinds
-	// Objects returns the metadata at least of what ownerReferences name, an apierrors.IsForbidden error where it may
-	// not be read. Nil: UIDs are believed.
+	// Objects returns the metadata at least of what ownerReferences name, an apierrors.IsForbidden
+	// error where it may not be read. Nil: UIDs are believed.
 	Objects plugins.ObjectFunc
 	// Namespaced reports whether a kind is known to be of objects in namespaces. Nil knows of none.
 	Namespaced func(schema.GroupKind) bool
-	// Spread reads what a Tenant gives in the tenant's namespaces. Nil: nothing, and no Tenant is held.
+	// Spread reads what a Tenant gives in the tenant's namespaces. Nil:
+	// nothing, and no Tenant is held.
 	Spread func(runtime.Object) (*Spread, error)
-	// Members reads TenantMembers, and MemberRoles returns the ClusterRoles that a tenant itself may give; it is required with Members. Nil
-	// Members: none are held.
+	// Members reads TenantMembers, and MemberRoles returns the ClusterRoles that a tenant itself may
+	// give; it is required with Members. Nil Members: none are held.
 	Members     func(runtime.Object) (*Spread, error)
 	MemberRoles func(tenant.ID) []string
 	// Authorizer is the server's: which roles whoever writes a Tenant may bind. Required with Spread.
 	Authorizer authorizer.Authorizer
 }
 
-// New returns the plugin. It holds everybody but the system tenant's callers; of these, controllers that
-// make claims from what a tenant wrote, and who writes a Tenant or TenantMembers. An update is held to what it adds; a certificate
-// request's subject never changes.
+// New returns the plugin. It holds everybody but the system tenant's callers; of these, controllers
+// that make claims from what a tenant wrote, and who writes a Tenant or TenantMembers. An update is
+// held to what it adds; a certificate request's subject never changes.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{
 		admission.NewHandler(admission.Create, admission.Update), o, Subjects{o.Named, o.Names, o.QualifiedNames},
@@ -116,7 +118,8 @@ func (p *plugin) checkOf(
 	case secretKind.GroupKind():
 		return p.checkSecret
 	default:
-		// What a Pod's ephemeral volumes claim is held, all but its choice of a volume, when the claim is made.
+		// What a Pod's ephemeral volumes claim is held, all but its choice of a
+		// volume, when the claim is made.
 		_, describes := p.Kinds[kind]
 		if describes && a.GetSubresource() != "status" && (p.ForbidVolumeNames || kind == statefulSetKind.GroupKind()) {
 			return p.checkTemplates

@@ -64,7 +64,8 @@ func requestOf(text []byte, by user.Info) admission.Attributes {
 		"", admission.Create, nil, false, by)
 }
 
-// TestCertificateRequests: only the system tenant's callers ask for certificates that would be a tenant's.
+// TestCertificateRequests: only the system tenant's callers ask for certificates
+// that would be a tenant's.
 func TestCertificateRequests(t *testing.T) {
 	nobody := &user.DefaultInfo{Name: "nobody"}
 	for name, c := range map[string]struct {

@@ -19,7 +19,8 @@ var (
 
 // Subjects says to whom a tenant may give a role in its namespaces.
 type Subjects struct {
-	// Named returns the owner of a namespace that an object of a tenant names: it may be made up. Required.
+	// Named returns the owner of a namespace that an object of a tenant names: it
+	// may be made up. Required.
 	Named func(ctx context.Context, by tenant.ID, namespace string) (tenant.ID, error)
 	// Names are the reserved ones. Nil knows those that are reserved everywhere.
 	Names *tenant.SystemNames
@@ -27,7 +28,8 @@ type Subjects struct {
 	QualifiedNames bool
 }
 
-// Check returns what is wrong with a subject, nil where a tenant may give it a role. The error of a lookup is that of Named.
+// Check returns what is wrong with a subject, nil where a tenant may give it a role. The error of a
+// lookup is that of Named.
 func (c *Subjects) Check(ctx context.Context, own tenant.ID, s rbacv1.Subject) error {
 	switch s.Kind {
 	case rbacv1.ServiceAccountKind:

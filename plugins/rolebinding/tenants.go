@@ -46,8 +46,9 @@ type SpreadRole struct {
 	Subjects   []rbacv1.Subject
 }
 
-// checkMembers holds whoever writes TenantMembers to the own tenant's, to roles that its Tenant lets it give, and to subjects that it may
-// give one. Who may write them RBAC says: the roles are given with rights of the server's own.
+// checkMembers holds whoever writes TenantMembers to the own tenant's, to roles that its Tenant
+// lets it give, and to subjects that it may give one. Who may write them RBAC says: the roles are
+// given with rights of the server's own.
 func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
 	if p.Members == nil || a.GetSubresource() != "" {
 		return nil
@@ -110,8 +111,9 @@ func (s *Spread) subjects(role *SpreadRole) (all []rbacv1.Subject) {
 	return all
 }
 
-// checkTenant holds whoever writes a Tenant, the system tenant's callers too, to subjects that the tenant may give a role, and to roles
-// that the writer may bind everywhere: the server binds them with rights of its own.
+// checkTenant holds whoever writes a Tenant, the system tenant's callers too, to subjects that
+// the tenant may give a role, and to roles that the writer may bind everywhere: the server binds
+// them with rights of its own.
 func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error {
 	if p.Spread == nil || a.GetSubresource() != "" {
 		return nil
@@ -135,8 +137,9 @@ func (p *plugin) checkTenant(ctx context.Context, a admission.Attributes) error 
 	return nil
 }
 
-// checkName holds a new Tenant to the name of its tenant's: of an ID that is no DNS label the definition cannot tell, and one that
-// stands in another's place would leave that one with what it has.
+// checkName holds a new Tenant to the name of its tenant's: of an ID that is no DNS
+// label the definition cannot tell, and one that stands in another's place would leave
+// that one with what it has.
 func checkName(obj runtime.Object, id tenant.ID) error {
 	is, err := meta.Accessor(obj)
 	if err != nil {
@@ -181,7 +184,8 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 	return p.checkUse(ctx, writer, was, is)
 }
 
-// checkUse holds a writer to templates that it may use, those too that it takes away: what they give goes then.
+// checkUse holds a writer to templates that it may use, those too that it takes away:
+// what they give goes then.
 func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread) error {
 	for _, name := range slices.Concat(was.Templates, is.Templates) {
 		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {

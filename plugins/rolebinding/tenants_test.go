@@ -71,8 +71,8 @@ func role(path, name string, users ...string) rolebinding.SpreadRole {
 	return r
 }
 
-// TestTenants: whoever adds somebody to a Tenant must be allowed to bind what he gets, and nobody gets anything whom the tenant could
-// not bind; what was there before is nobody's matter.
+// TestTenants: whoever adds somebody to a Tenant must be allowed to bind what he gets, and nobody
+// gets anything whom the tenant could not bind; what was there before is nobody's matter.
 func TestTenants(t *testing.T) {
 	p := holding(func(o *rolebinding.Options) {
 		o.Spread = func(obj runtime.Object) (*rolebinding.Spread, error) {
@@ -188,8 +188,8 @@ func TestTenants(t *testing.T) {
 	}
 }
 
-// TestMembers: who writes TenantMembers is the tenant's or the system's, and gives the roles that the Tenant names to whom the tenant may
-// give one.
+// TestMembers: who writes TenantMembers is the tenant's or the system's, and gives the roles that
+// the Tenant names to whom the tenant may give one.
 func TestMembers(t *testing.T) {
 	p := holding(func(o *rolebinding.Options) {
 		o.Members = func(obj runtime.Object) (*rolebinding.Spread, error) {

@@ -1,6 +1,7 @@
-// Package status keeps the status of built-in objects their controllers': what a tenant writes there others
-// believe. A pod that says it is done is not counted, a Service's address takes traffic that is another's
-// (CVE-2020-8554), a nominated node holds room on it, and a StatefulSet makes pods of the revision it names.
+// Package status keeps the status of built-in objects their controllers': what a tenant writes
+// there others believe. A pod that says it is done is not counted, a Service's address takes
+// traffic that is another's (CVE-2020-8554), a nominated node holds room on it, and a StatefulSet
+// makes pods of the revision it names.
 package status
 
 import (
@@ -24,9 +25,9 @@ const Name = "TenantStatus"
 
 var errStatus = errors.New("the status of this resource is its controller's, which a tenant may not write")
 
-// Resources returns the resources whose status controllers own (k8s.io/kubernetes, v1.37.1), in every version. A
-// Job is among them unless another controller manages it. What tenants' own controllers write is not:
-// ingresses, custom resources.
+// Resources returns the resources whose status controllers own (k8s.io/kubernetes, v1.37.1), in
+// every version. A Job is among them unless another controller manages it. What tenants' own
+// controllers write is not: ingresses, custom resources.
 func Resources() []schema.GroupResource {
 	return []schema.GroupResource{
 		pods,
@@ -60,8 +61,9 @@ type Options struct {
 	Allowed func(tenant.ID, schema.GroupResource) bool
 }
 
-// New returns the plugin. It refuses to write the status of [Resources] to everybody but the system tenant's
-// callers. The conditions of a Pod whose types have a domain pass: they are its readiness gates'.
+// New returns the plugin. It refuses to write the status of [Resources] to everybody but
+// the system tenant's callers. The conditions of a Pod whose types have a domain pass: they
+// are its readiness gates'.
 func New(o Options) admission.ValidationInterface {
 	return &plugin{admission.NewHandler(admission.Update), o, Resources()}
 }
@@ -101,7 +103,8 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	return nil
 }
 
-// gatesOnly reports whether a write changes nothing of a Pod's status but conditions of types with a domain.
+// gatesOnly reports whether a write changes nothing of a Pod's status but
+// conditions of types with a domain.
 func gatesOnly(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	kind := corev1.SchemeGroupVersion.WithKind("Pod")
 	was, err := plugins.Versioned[corev1.Pod](a.GetOldObject(), kind, o)
@@ -123,7 +126,8 @@ func withoutGates(pod *corev1.Pod) *corev1.PodStatus {
 	return &status
 }
 
-// isManagedElsewhere reports whether another controller than the built-in one manages a Job (KEP-4368).
+// isManagedElsewhere reports whether another controller than the built-in one
+// manages a Job (KEP-4368).
 func isManagedElsewhere(a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
 	was, err := plugins.Versioned[batchv1.Job](a.GetOldObject(), batchv1.SchemeGroupVersion.WithKind("Job"), o)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestResources: of each resource, in whatever version, the status is the system's; and nothing but the status.
+// TestResources: of each resource, in whatever version, the status is the system's;
+// and nothing but the status.
 func TestResources(t *testing.T) {
 	p := status.New(status.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Parse(u.GetName()) },

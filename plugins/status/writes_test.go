@@ -27,7 +27,8 @@ func said(phase corev1.PodPhase, types ...corev1.PodConditionType) *corev1.Pod {
 
 func managed(by *string) *batchv1.Job { return &batchv1.Job{Spec: batchv1.JobSpec{ManagedBy: by}} }
 
-// TestPodsAndJobs: a tenant writes readiness gates, and the status of a job that another controller manages, as it is stored.
+// TestPodsAndJobs: a tenant writes readiness gates, and the status of a job that another controller
+// manages, as it is stored.
 func TestPodsAndJobs(t *testing.T) {
 	const gate = "example.com/gate"
 	foreign := managed(new("example.com/controller"))
@@ -78,7 +79,8 @@ func update(
 			admission.Update, nil, false, &user.DefaultInfo{Name: caller}), nil)
 }
 
-// TestAllowed: a tenant that may writes the status of that resource, and no other tenant does, nor of another resource.
+// TestAllowed: a tenant that may writes the status of that resource, and no other tenant does,
+// nor of another resource.
 func TestAllowed(t *testing.T) {
 	allowed := func(id tenant.ID, of schema.GroupResource) bool {
 		return id.String() == "a" && of.Resource == "services"

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Claim is a template of PersistentVolumeClaims in an object, from which a controller makes them. It MUST NOT be
-// changed.
+// Claim is a template of PersistentVolumeClaims in an object, from which a controller makes
+// them. It MUST NOT be changed.
 type Claim struct {
 	// Path is where it stands in the object, as the fields of an error are written.
 	Path string

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// TestBuiltInKinds: the template of each kind is found, the same in the object of a version and in an unstructured one, and is the
-// object's own where it is of a version.
+// TestBuiltInKinds: the template of each kind is found, the same in the object of a version and in
+// an unstructured one, and is the object's own where it is of a version.
 func TestBuiltInKinds(t *testing.T) {
 	template := corev1.PodTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"l": "x"}},
@@ -86,7 +86,8 @@ func TestBuiltInKinds(t *testing.T) {
 // internal is a Pod as a server has it inside.
 type internal struct{ corev1.Pod }
 
-// TestConversion: a server's internal object is read by way of a version, and what is set is put back into it.
+// TestConversion: a server's internal object is read by way of a version, and what is
+// set is put back into it.
 func TestConversion(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, &corev1.Pod{}, &corev1.ConfigMap{})
@@ -128,7 +129,8 @@ func TestConversion(t *testing.T) {
 	}
 }
 
-// TestClaims: a StatefulSet's templates of claims and those of ephemeral volumes, told by their names wherever they stand.
+// TestClaims: a StatefulSet's templates of claims and those of ephemeral volumes, told by their
+// names wherever they stand.
 func TestClaims(t *testing.T) {
 	set := &appsv1.StatefulSet{TypeMeta: metav1.TypeMeta{APIVersion: "apps/v1", Kind: "StatefulSet"}}
 	set.Spec.VolumeClaimTemplates = []corev1.PersistentVolumeClaim{

@@ -67,8 +67,8 @@ func split(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// IsLeaving reports whether an update is of an object that is being deleted. What of it cannot be read
-// must not keep it: its finalizers are taken away by updates.
+// IsLeaving reports whether an update is of an object that is being deleted. What of it cannot be
+// read must not keep it: its finalizers are taken away by updates.
 func IsLeaving(a admission.Attributes) bool {
 	old, err := meta.Accessor(a.GetOldObject())
 	return err == nil && a.GetOperation() == admission.Update && old.GetDeletionTimestamp() != nil
@@ -221,8 +221,8 @@ func walk(from any, path []string, at string, found func(string, map[string]any)
 	return errTemplate
 }
 
-// Write puts what was set in the templates' annotations, labels and those fields of their specs that
-// say where pods run into the object that was read. Nothing that was there is taken away.
+// Write puts what was set in the templates' annotations, labels and those fields of their specs
+// that say where pods run into the object that was read. Nothing that was there is taken away.
 func (o *Object) Write() error {
 	if o.typed != nil {
 		if o.convert == nil {

@@ -17,16 +17,19 @@ import (
 )
 
 var (
-	// ErrNobody says that a request is sent in nobody's name: its context has neither [WithObject] nor [WithOwnIdentity].
+	// ErrNobody says that a request is sent in nobody's name: its context has neither
+	// [WithObject] nor [WithOwnIdentity].
 	ErrNobody = errors.New("the request is sent in nobody's name")
 	// ErrCluster says that a cluster's name is none that stands in a path.
 	ErrCluster = errors.New("a cluster's name is a lower-case DNS label")
 )
 
-// OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use; an error refuses the request.
+// OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use; an
+// error refuses the request.
 type OwnerFunc func(ctx context.Context, namespace string) (tenant.ID, error)
 
-// OwnerByLabel returns the OwnerFunc of what gets Namespaces, as a lister or a client does: one without a label is the system tenant's.
+// OwnerByLabel returns the OwnerFunc of what gets Namespaces, as a lister or a client does: one
+// without a label is the system tenant's.
 func OwnerByLabel(get func(ctx context.Context, name string) (*corev1.Namespace, error)) OwnerFunc {
 	return func(ctx context.Context, namespace string) (tenant.ID, error) {
 		ns, err := get(ctx, namespace)
@@ -51,27 +54,31 @@ type acting struct {
 	object metav1.Object
 }
 
-// WithObject returns a context whose requests are sent for whoever is recorded on an object, by a client of [Impersonator.RoundTripper]. It takes the place of
-// who was set before.
+// WithObject returns a context whose requests are sent for whoever is recorded on an object, by a
+// client of [Impersonator.RoundTripper]. It takes the place of who was set before.
 func WithObject(ctx context.Context, object metav1.Object) context.Context {
 	return context.WithValue(ctx, actingKey{}, acting{object: object})
 }
 
-// WithOwnIdentity returns a context whose requests are the client's own: of informers, and of what is written to the controller's own
-// objects. It takes the place of who was set before.
+// WithOwnIdentity returns a context whose requests are the client's own: of informers, and of what
+// is written to the controller's own objects. It takes the place of who was set before.
 func WithOwnIdentity(ctx context.Context) context.Context {
 	return context.WithValue(ctx, actingKey{}, acting{own: true})
 }
 
-// WithCluster returns a context whose requests go to a cluster behind a gateway, whose address is the client's server.
+// WithCluster returns a context whose requests go to a cluster behind a gateway, whose
+// address is the client's server.
 func WithCluster(ctx context.Context, name string) context.Context {
 	return context.WithValue(ctx, clusterKey{}, name)
 }
 
-// RoundTripper returns a round tripper that sends each request for whom its context names ([WithObject]), or as the client's own ([WithOwnIdentity]): with
-// neither, or an object that is nil, the error is [ErrNobody], so that nothing is sent with the controller's rights by oversight. For an object it asks anew who owns its namespace, which
-// may have changed since the object was read: the error is [ErrMismatch] where that is not who is recorded, or one of [Impersonator.Config].
-// Headers of impersonation that a request brings along are dropped. It is safe for concurrent use, and changes no request.
+// RoundTripper returns a round tripper that sends each request for whom its context names
+// ([WithObject]), or as the client's own ([WithOwnIdentity]): with neither, or an object that is
+// nil, the error is [ErrNobody], so that nothing is sent with the controller's rights by oversight.
+// For an object it asks anew who owns its namespace, which may have changed since the object was
+// read: the error is [ErrMismatch] where that is not who is recorded, or one of
+// [Impersonator.Config]. Headers of impersonation that a request brings along are dropped. It is
+// safe for concurrent use, and changes no request.
 func (i *Impersonator) RoundTripper(next http.RoundTripper, owner OwnerFunc) http.RoundTripper {
 	return &roundTripper{i, next, owner}
 }

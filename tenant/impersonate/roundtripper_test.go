@@ -26,7 +26,8 @@ func (b *body) Close() error { b.closed = true; return nil }
 
 var errAway = errors.New("away")
 
-// TestOwnersAreAskedAsTheController: who owns a namespace may be asked by a client of the round tripper itself: as the controller, of its own cluster.
+// TestOwnersAreAskedAsTheController: who owns a namespace may be asked by a client of the round
+// tripper itself: as the controller, of its own cluster.
 func TestOwnersAreAskedAsTheController(t *testing.T) {
 	i, err := impersonate.New(impersonate.Options{DefaultUser: "runner"})
 	if err != nil {

@@ -7,7 +7,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ID returns the tenant of that name, as [tenant.Parse] does. It fails the test where there is none.
+// ID returns the tenant of that name, as [tenant.Parse] does. It fails the
+// test where there is none.
 func ID(tb testing.TB, name string) tenant.ID {
 	tb.Helper()
 	id, err := tenant.Parse(name)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// maxGrantedActions bounds how many actions (group, resource, name and verb) one grant names: each is
-// asked of the authorizer when the grant is written.
+// maxGrantedActions bounds how many actions (group, resource, name and verb) one grant names: each
+// is asked of the authorizer when the grant is written.
 const maxGrantedActions = 1000
 
 //go:embed accessgrants.yaml
@@ -147,8 +147,8 @@ func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
 	return errs
 }
 
-// ungrantable returns why a resource is never granted with the rule's groups and verbs, empty where it may be. What
-// it gives would outlive the grant, or go beyond it.
+// ungrantable returns why a resource is never granted with the rule's groups and verbs, empty where
+// it may be. What it gives would outlive the grant, or go beyond it.
 func (r *AccessGrantRule) ungrantable(resource string) string {
 	base, sub, _ := strings.Cut(resource, "/")
 	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool {

@@ -15,7 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// client is a dynamic client of a cluster that holds some objects; dynamic.NewForConfig makes a live one's.
+// client is a dynamic client of a cluster that holds some objects;
+// dynamic.NewForConfig makes a live one's.
 func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): "AccessGrantList",

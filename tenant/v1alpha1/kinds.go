@@ -52,7 +52,8 @@ var namespaceTemplateDefinition string
 //go:embed tenantmembers.yaml
 var tenantMembersDefinition string
 
-// Definitions returns the CustomResourceDefinitions of the project's kinds, YAML, by their file names.
+// Definitions returns the CustomResourceDefinitions of the project's kinds,
+// YAML, by their file names.
 func Definitions() map[string]string {
 	return map[string]string{
 		"accessgrants.yaml":       accessGrantDefinition,

@@ -85,7 +85,8 @@ func TestTemplateValidate(t *testing.T) {
 	}
 }
 
-// FuzzRender: what stands for names goes into values and nowhere else, and a template stays as it was.
+// FuzzRender: what stands for names goes into values and nowhere else, and a
+// template stays as it was.
 func FuzzRender(f *testing.F) {
 	f.Add(`{"a":"${tenant}"}`, "x-${namespace}")
 	f.Add(`{"${tenant}":"${namespace}","b":"${${tenant}}"}`, "x")

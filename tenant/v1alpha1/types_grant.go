@@ -9,8 +9,8 @@ import (
 // KindAccessGrant is the kind of [AccessGrant].
 const KindAccessGrant = "AccessGrant"
 
-// ConditionAccepted says whether an AccessGrant counts: whether its grantor may still do itself what it
-// grants.
+// ConditionAccepted says whether an AccessGrant counts: whether its grantor may still
+// do itself what it grants.
 const ConditionAccepted = "Accepted"
 
 // AccessGrant lets callers of another tenant reach named resources in its namespace.
@@ -34,8 +34,8 @@ type AccessGrantSpec struct {
 	// expires is when the grant ends. Left out: never.
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
-	// announce lets all callers of the tenant in from list and watch this grant among those that are announced to
-	// it, whole: who wrote it included. Left out: it is not told of.
+	// announce lets all callers of the tenant in from list and watch this grant among those that are
+	// announced to it, whole: who wrote it included. Left out: it is not told of.
 	// +optional
 	Announce bool `json:"announce,omitempty"`
 	// grantor is who wrote this spec. The server sets it; what a client says is overwritten.
@@ -95,8 +95,8 @@ type AccessGrantor struct {
 	UID string `json:"uid,omitempty"`
 	// +optional
 	Groups []string `json:"groups,omitempty"`
-	// grantee is a seal of the Tenant that from.tenant had. Where the name was a deleted tenant's, the grant counts for nobody but who
-	// had it then.
+	// grantee is a seal of the Tenant that from.tenant had. Where the name was a deleted tenant's, the
+	// grant counts for nobody but who had it then.
 	// +optional
 	Grantee string `json:"grantee,omitempty"`
 }

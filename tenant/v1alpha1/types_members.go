@@ -8,8 +8,9 @@ import (
 // KindTenantMembers is the kind of [TenantMembers].
 const KindTenantMembers = "TenantMembers"
 
-// TenantMembers says to whom a tenant itself gives roles in all its namespaces: of those ClusterRoles that spec.memberRoles of its Tenant
-// names. Cluster-scoped, one a tenant, of the name of its Tenant; the tenant's own callers write it where RBAC lets them.
+// TenantMembers says to whom a tenant itself gives roles in all its namespaces: of those
+// ClusterRoles that spec.memberRoles of its Tenant names. Cluster-scoped, one a tenant, of the name
+// of its Tenant; the tenant's own callers write it where RBAC lets them.
 type TenantMembers struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

@@ -12,8 +12,8 @@ import (
 // KindTenantQuota is the kind of a tenant's quota.
 const KindTenantQuota = "TenantQuota"
 
-// DefaultQuotaLabel stands, "true", on the quotas that are made from the configuration's default and
-// follow it.
+// DefaultQuotaLabel stands, "true", on the quotas that are made from the
+// configuration's default and follow it.
 const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 
 // TenantQuota limits a tenant over all its namespaces. Cluster-scoped.
@@ -34,8 +34,8 @@ type TenantQuotaSpec struct {
 	// tenant that is limited. It never changes, and no two quotas may have one tenant.
 	// +required
 	Tenant string `json:"tenant"`
-	// hard are the limits, by the names of a ResourceQuota: pods, requests.cpu, count/deployments.apps,
-	// requests.example.com/gpu, ...
+	// hard are the limits, by the names of a ResourceQuota: pods, requests.cpu,
+	// count/deployments.apps, requests.example.com/gpu, ...
 	// +required
 	Hard corev1.ResourceList `json:"hard"`
 }

@@ -10,8 +10,8 @@ import (
 // KindRetiredTenant is the kind of [RetiredTenant].
 const KindRetiredTenant = "RetiredTenant"
 
-// RetiredTenant is what a Tenant that was deleted leaves, so that nobody who gets its ID later inherits anything. Cluster-scoped; who
-// deletes it makes the ID like one that never was.
+// RetiredTenant is what a Tenant that was deleted leaves, so that nobody who gets its ID later
+// inherits anything. Cluster-scoped; who deletes it makes the ID like one that never was.
 type RetiredTenant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -26,7 +26,8 @@ type RetiredTenantSpec struct {
 	// uid of the Tenant.
 	// +required
 	UID string `json:"uid"`
-	// namespaces that it had: service accounts of such names are not to be trusted with what theirs were.
+	// namespaces that it had: service accounts of such names are not to be
+	// trusted with what theirs were.
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
 	// retiredAt is when it had ended; left out while it has not.
@@ -40,7 +41,8 @@ type RetiredTenantSpec struct {
 // RetiredName returns the name of the RetiredTenant of a Tenant.
 func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid }
 
-// RetiredOf reads a RetiredTenant as a server keeps it: the tenant that it was, and the zero ID for one that is understood as nobody's.
+// RetiredOf reads a RetiredTenant as a server keeps it: the tenant that it was, and the zero ID for
+// one that is understood as nobody's.
 func RetiredOf(obj runtime.Object) (tenant.ID, tenant.Retired) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	r := &RetiredTenant{}

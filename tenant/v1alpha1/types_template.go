@@ -25,8 +25,8 @@ import (
 // KindNamespaceTemplate is the kind of [NamespaceTemplate].
 const KindNamespaceTemplate = "NamespaceTemplate"
 
-// NamespaceTemplate is what the namespaces of the tenants get whose Tenant names it: objects that the server makes and keeps as they
-// are. Cluster-scoped.
+// NamespaceTemplate is what the namespaces of the tenants get whose Tenant names it: objects that
+// the server makes and keeps as they are. Cluster-scoped.
 type NamespaceTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -37,18 +37,19 @@ type NamespaceTemplate struct {
 
 // NamespaceTemplateSpec says what there is in each namespace.
 type NamespaceTemplateSpec struct {
-	// objects that are made in each namespace, of the kinds of [TemplateKinds]: without a namespace, and of the metadata with name,
-	// labels and annotations alone. "${tenant}" and "${namespace}" stand for these in values, never in keys.
+	// objects that are made in each namespace, of the kinds of [TemplateKinds]: without a namespace,
+	// and of the metadata with name, labels and annotations alone. "${tenant}" and "${namespace}"
+	// stand for these in values, never in keys.
 	// +required
 	Objects []map[string]any `json:"objects"`
-	// hold refuses Pods in a new namespace until it has been given all that its Tenant says: no Pod starts before its NetworkPolicy is
-	// there.
+	// hold refuses Pods in a new namespace until it has been given all that its Tenant says: no Pod
+	// starts before its NetworkPolicy is there.
 	// +optional
 	Hold bool `json:"hold,omitempty"`
 }
 
-// TemplateKinds returns the kinds of which a template's objects may be, and their resources. None of them gives rights: those are given
-// by a Tenant, which holds whom they are given to.
+// TemplateKinds returns the kinds of which a template's objects may be, and their resources. None
+// of them gives rights: those are given by a Tenant, which holds whom they are given to.
 func TemplateKinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
 	return map[schema.GroupVersionKind]schema.GroupVersionResource{
 		corev1.SchemeGroupVersion.WithKind("ConfigMap"):     corev1.SchemeGroupVersion.WithResource("configmaps"),
@@ -73,7 +74,8 @@ func typed(kind string) any {
 	return &networkingv1.NetworkPolicy{}
 }
 
-// maxRendered bounds what a template makes in a namespace, in bytes of JSON: etcd takes no larger object.
+// maxRendered bounds what a template makes in a namespace, in bytes of JSON:
+// etcd takes no larger object.
 const maxRendered = 1 << 20
 
 // longest is the longest that may stand for ${tenant} and ${namespace}.
@@ -85,7 +87,8 @@ type TemplateObject struct {
 	Object   *unstructured.Unstructured
 }
 
-// TemplateOf decodes a NamespaceTemplate as a server keeps it. The result shares its objects with obj, and MUST NOT be changed.
+// TemplateOf decodes a NamespaceTemplate as a server keeps it. The result shares its objects with
+// obj, and MUST NOT be changed.
 func TemplateOf(obj runtime.Object) (*NamespaceTemplate, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
@@ -124,7 +127,8 @@ func (t *NamespaceTemplate) Validate() error {
 	return err
 }
 
-// Resources returns the resources of the objects, each once and in order. What is no object is left out.
+// Resources returns the resources of the objects, each once and in order. What
+// is no object is left out.
 func (t *NamespaceTemplate) Resources() []schema.GroupVersionResource {
 	var out []schema.GroupVersionResource
 	for _, content := range t.Spec.Objects {
@@ -137,7 +141,8 @@ func (t *NamespaceTemplate) Resources() []schema.GroupVersionResource {
 	return out
 }
 
-// Render returns the objects as they are in a namespace of a tenant, without their namespace; all of them or an error, by the field's path.
+// Render returns the objects as they are in a namespace of a tenant, without their namespace; all
+// of them or an error, by the field's path.
 func (t *NamespaceTemplate) Render(id tenant.ID, namespace string) ([]TemplateObject, error) {
 	replace := replacer(id, namespace)
 	seen := map[string]bool{}

@@ -13,9 +13,9 @@ import (
 // KindTenant is the kind of a tenant's object.
 const KindTenant = "Tenant"
 
-// Tenant is a tenant: that there is one, how far its callers may go, and what is given in each of its namespaces. Cluster-scoped, and named by
-// [tenant.ID.ObjectName], so that no two are of one tenant; one of another name counts for nothing. Whose a namespace is says its
-// label alone.
+// Tenant is a tenant: that there is one, how far its callers may go, and what is given in each of
+// its namespaces. Cluster-scoped, and named by [tenant.ID.ObjectName], so that no two are of one
+// tenant; one of another name counts for nothing. Whose a namespace is says its label alone.
 type Tenant struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -33,43 +33,48 @@ type TenantSpec struct {
 	// access of the tenant's callers: Open (default), ReadOnly or Closed.
 	// +optional
 	Access TenantAccess `json:"access,omitempty"`
-	// suspension is ReadOnly or Closed while the tenant is suspended. Of it and access the stricter counts. Written by
-	// kubectl tenant suspend and resume, and left out where the object is kept in Git.
+	// suspension is ReadOnly or Closed while the tenant is suspended. Of it and access the
+	// stricter counts. Written by kubectl tenant suspend and resume, and left out where
+	// the object is kept in Git.
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
-	// admins specifies the subjects who have the ClusterRole admin in every namespace of the tenant. If the server
-	// evaluates RBAC by kubetenant, they also have the ClusterRole kubetenant:tenant-admin, which allows creating
-	// namespaces of the tenant. A subject is a user, a group, or a service account of one of the tenant's namespaces.
-	// The writer of an admin must be allowed to bind both roles in the whole cluster. The list is atomic.
+	// admins specifies the subjects who have the ClusterRole admin in every namespace of the tenant.
+	// If the server evaluates RBAC by kubetenant, they also have the ClusterRole
+	// kubetenant:tenant-admin, which allows creating namespaces of the tenant. A subject is a user, a
+	// group, or a service account of one of the tenant's namespaces. The writer of an admin must be
+	// allowed to bind both roles in the whole cluster. The list is atomic.
 	// +optional
 	Admins []rbacv1.Subject `json:"admins,omitempty"`
 	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
-	// memberRoles are the ClusterRoles that the tenant itself may give, by its TenantMembers. Whoever adds one must be allowed to bind it
-	// everywhere.
+	// memberRoles are the ClusterRoles that the tenant itself may give, by its TenantMembers. Whoever
+	// adds one must be allowed to bind it everywhere.
 	// +optional
 	MemberRoles []string `json:"memberRoles,omitempty"`
 	// namespaces says what the tenant's namespaces are like.
 	// +optional
 	Namespaces TenantSpaces `json:"namespaces,omitempty"`
-	// quota is what the tenant may use over all its namespaces, by the names of a TenantQuota, which it becomes. Left out: another may
-	// be made for the tenant, or none.
+	// quota is what the tenant may use over all its namespaces, by the names of a TenantQuota, which
+	// it becomes. Left out: another may be made for the tenant, or none.
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
 	// deletionPolicy says what the deletion of the Tenant does: Protect (default), Delete or Orphan.
 	// +optional
 	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
-	// deletionDelay is how long nothing is deleted after the Tenant was, at most a week: meanwhile the tenant's callers may only read, and
-	// the annotation kubetenant.dev/take-back: "true" takes it back. Left out: it begins at once.
+	// deletionDelay is how long nothing is deleted after the Tenant was, at most a week: meanwhile the
+	// tenant's callers may only read, and the annotation kubetenant.dev/take-back: "true" takes it
+	// back. Left out: it begins at once.
 	// +optional
 	DeletionDelay *metav1.Duration `json:"deletionDelay,omitempty"`
-	// replaces is the UID of the Tenant that had the ID before and was deleted, as kubectl tenant retired shows it. Without it the
-	// ID of a tenant that was deleted is nobody's. It counts when the Tenant is made.
+	// replaces is the UID of the Tenant that had the ID before and was deleted, as kubectl tenant
+	// retired shows it. Without it the ID of a tenant that was deleted is nobody's. It counts
+	// when the Tenant is made.
 	// +optional
 	Replaces string `json:"replaces,omitempty"`
-	// acceptUndated lets credentials of a replaced tenant's name count that do not say when they were issued: lines of token and
-	// password files, opaque tokens, front proxies, and in the webhook shape client certificates.
+	// acceptUndated lets credentials of a replaced tenant's name count that do not say when they were
+	// issued: lines of token and password files, opaque tokens, front proxies, and in the webhook
+	// shape client certificates.
 	// +optional
 	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
@@ -83,7 +88,8 @@ const (
 	TenantDeletionProtect TenantDeletionPolicy = "Protect"
 	// TenantDeletionDelete deletes the tenant's namespaces with all that is in them.
 	TenantDeletionDelete TenantDeletionPolicy = "Delete"
-	// TenantDeletionOrphan leaves the namespaces with their label to the cluster's admins; what the Tenant gave goes.
+	// TenantDeletionOrphan leaves the namespaces with their label to the cluster's admins;
+	// what the Tenant gave goes.
 	TenantDeletionOrphan TenantDeletionPolicy = "Orphan"
 )
 
@@ -92,20 +98,23 @@ type TenantSpaces struct {
 	// labels stand on each of them, whatever its creator says. The tenant cannot change them.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// podSecurity is the level that PodSecurity admission enforces in them: privileged, baseline or restricted. Left out:
-	// admission.namespace.podSecurity of the configuration, on those that the tenant makes.
+	// podSecurity is the level that PodSecurity admission enforces in them: privileged,
+	// baseline or restricted. Left out: admission.namespace.podSecurity of the configuration,
+	// on those that the tenant makes.
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// prefix Required demands that they are named "<id>--...", and keeps such names for the tenant, also where
-	// admission.namespace.namespacePrefix of the configuration is None. Those that are there stay.
+	// prefix Required demands that they are named "<id>--...", and keeps such names for the
+	// tenant, also where admission.namespace.namespacePrefix of the configuration is None.
+	// Those that are there stay.
 	// +optional
 	Prefix NamespacePrefix `json:"prefix,omitempty"`
-	// max is how many there may be, those too that are being deleted; it becomes count/namespaces of the tenant's TenantQuota. Where
-	// there are more already none comes.
+	// max is how many there may be, those too that are being deleted; it becomes count/namespaces of
+	// the tenant's TenantQuota. Where there are more already none comes.
 	// +optional
 	Max *int32 `json:"max,omitempty"`
-	// templates are the names of NamespaceTemplates: what they say is in each of the namespaces. One that is not there leaves what was
-	// made of it before, and no namespace is prepared while it is not.
+	// templates are the names of NamespaceTemplates: what they say is in each of the
+	// namespaces. One that is not there leaves what was made of it before, and no namespace is
+	// prepared while it is not.
 	// +optional
 	Templates []string `json:"templates,omitempty"`
 }
@@ -133,21 +142,25 @@ type TenantBinding struct {
 const (
 	// AdminRole is the ClusterRole of a tenant's admins in its namespaces.
 	AdminRole = "admin"
-	// NamespacesRole is the ClusterRole by which they create, label and delete namespaces and write TenantMembers.
+	// NamespacesRole is the ClusterRole by which they create, label and delete namespaces
+	// and write TenantMembers.
 	NamespacesRole = "kubetenant:tenant-admin"
-	// MemberRole is the ClusterRole by which every caller of a tenant reads its namespaces, Tenant and quota.
+	// MemberRole is the ClusterRole by which every caller of a tenant reads its
+	// namespaces, Tenant and quota.
 	MemberRole = "kubetenant:tenant-member"
 )
 
-// ConditionPrepared of a Tenant says whether every namespace has what it gives, ConditionReady whether besides there is nothing for
-// anybody to do, and ConditionSuspended whether its callers may do less than all.
+// ConditionPrepared of a Tenant says whether every namespace has what it gives, ConditionReady
+// whether besides there is nothing for anybody to do, and ConditionSuspended whether its
+// callers may do less than all.
 const (
 	ConditionPrepared  = "Prepared"
 	ConditionReady     = "Ready"
 	ConditionSuspended = "Suspended"
 )
 
-// The further reasons of [ConditionReady] and [ConditionSuspended]; that of one who is suspended is his access.
+// The further reasons of [ConditionReady] and [ConditionSuspended]; that of one who is
+// suspended is his access.
 const (
 	ReasonReady          = "Ready"
 	ReasonManyNamespaces = "TooManyNamespaces"
@@ -171,8 +184,8 @@ const (
 	ReasonDefinitionUsable = "DefinitionInstalled" // of an event
 )
 
-// ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone that it had no namespace any more, and
-// ConditionDeletionHeld why nothing is done.
+// ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone
+// that it had no namespace any more, and ConditionDeletionHeld why nothing is done.
 const (
 	ConditionDeleting       = "Deleting"
 	ConditionNamespacesGone = "NamespacesGone"
@@ -203,7 +216,8 @@ type TenantStatus struct {
 	// quota is the name of the TenantQuota that was made of the Tenant's.
 	// +optional
 	Quota string `json:"quota,omitempty"`
-	// conditions: Ready, Prepared, Suspended, and while it is deleted Deleting, NamespacesGone and DeletionHeld.
+	// conditions: Ready, Prepared, Suspended, and while it is deleted Deleting,
+	// NamespacesGone and DeletionHeld.
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
@@ -211,7 +225,8 @@ type TenantStatus struct {
 // TenantNamespaces counts the namespaces of a tenant that are not being deleted.
 type TenantNamespaces struct {
 	Total int32 `json:"total"`
-	// prepared are those that have what the Tenant gives, failed those where the last try to give it failed.
+	// prepared are those that have what the Tenant gives, failed those where the
+	// last try to give it failed.
 	Prepared int32 `json:"prepared"`
 	Failed   int32 `json:"failed"`
 }
@@ -233,7 +248,8 @@ type TenantAccess string
 const (
 	// TenantAccessOpen takes nothing away.
 	TenantAccessOpen TenantAccess = "Open"
-	// TenantAccessReadOnly leaves get, list, watch and delete; of subresources, reading status, scale and log.
+	// TenantAccessReadOnly leaves get, list, watch and delete; of subresources,
+	// reading status, scale and log.
 	TenantAccessReadOnly TenantAccess = "ReadOnly"
 	// TenantAccessClosed leaves nothing but reviews of oneself.
 	TenantAccessClosed TenantAccess = "Closed"
@@ -243,8 +259,8 @@ const (
 type NamespacePrefix string
 
 const (
-	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for that tenant, whoever
-	// asks.
+	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for
+	// that tenant, whoever asks.
 	NamespacePrefixRequired NamespacePrefix = "Required"
 	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
 	// conflict that the other has it.

@@ -14,8 +14,8 @@ import (
 // addition is a block of docs/development.md: a file, or lines to stand behind others in one.
 var addition = regexp.MustCompile("(?ms)^```[a-z]+ file=(\\S+)(?: after=(\"[^\n]*\"))?\n(.*?)^```$")
 
-// TestDevelopmentPage: what the page adds to the project, just that, makes a source and a plugin that its
-// scenarios find working.
+// TestDevelopmentPage: what the page adds to the project, just that, makes a source and a plugin
+// that its scenarios find working.
 func TestDevelopmentPage(t *testing.T) {
 	root, err := filepath.Abs("../..")
 	if err != nil {

@@ -142,8 +142,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// TestPartsAreIndependent checks that sources of identities, and the parts of cluster, do not import
-// each other or the package that puts them together.
+// TestPartsAreIndependent checks that sources of identities, and the parts of cluster, do not
+// import each other or the package that puts them together.
 func TestPartsAreIndependent(t *testing.T) {
 	for pkg, list := range goList(t, ".", imports) {
 		for _, imported := range list {
@@ -158,8 +158,8 @@ func TestPartsAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTheServerIsApart checks that no package of the library's module links kube-apiserver or etcd's
-// server.
+// TestTheServerIsApart checks that no package of the library's module links
+// kube-apiserver or etcd's server.
 func TestTheServerIsApart(t *testing.T) {
 	for pkg, list := range goList(t, ".", `{{join .Deps " "}}`) {
 		for _, dep := range list {
@@ -185,8 +185,8 @@ func TestExamplesUseThePublicPackages(t *testing.T) {
 	}
 }
 
-// TestThirdPartyClients checks that each client of a third party is imported by one folder: removing
-// a source is deleting its folder. internal/cli/login may import them too, to log in.
+// TestThirdPartyClients checks that each client of a third party is imported by one folder:
+// removing a source is deleting its folder. internal/cli/login may import them too, to log in.
 func TestThirdPartyClients(t *testing.T) {
 	folders := map[string]string{
 		"github.com/gophercloud/":       "authn/keystone",

@@ -27,8 +27,8 @@ const page = "docs/architecture.md"
 // folder is the first word of a line of the tree, with the spaces that indent it.
 var folder = regexp.MustCompile(`^( *)([\w.-]+/)`)
 
-// treeOf returns the folders of the page's tree. A line indented by two more spaces than a folder is
-// in that folder. A line may list several folders, and the line below it may describe them.
+// treeOf returns the folders of the page's tree. A line indented by two more spaces than a folder
+// is in that folder. A line may list several folders, and the line below it may describe them.
 func treeOf(t *testing.T, text string) []string {
 	t.Helper()
 	_, tree, found := strings.Cut(text, "\n## The tree\n")
@@ -83,8 +83,8 @@ func exists(pattern string) bool {
 	return err == nil && len(found) > 0
 }
 
-// TestArchitecturePaths requires that each path of the page exists. A file without its folder is in a
-// folder that the same section names.
+// TestArchitecturePaths requires that each path of the page exists. A file without its folder is in
+// a folder that the same section names.
 func TestArchitecturePaths(t *testing.T) {
 	text := read(t, page)
 	for _, folder := range treeOf(t, text) {
@@ -155,10 +155,12 @@ func TestArchitectureTests(t *testing.T) {
 	}
 }
 
-// byRule are the folders whose folders the page names by a rule: one for each source, one for each plugin.
+// byRule are the folders whose folders the page names by a rule: one for each
+// source, one for each plugin.
 var byRule = []string{"authn", "plugins"}
 
-// TestArchitectureComplete requires that the tree has each folder of the repository's first two levels.
+// TestArchitectureComplete requires that the tree has each folder of the
+// repository's first two levels.
 func TestArchitectureComplete(t *testing.T) {
 	tree := treeOf(t, read(t, page))
 	foldersIn := func(dir string) []string {
@@ -193,8 +195,8 @@ func TestArchitectureComplete(t *testing.T) {
 	}
 }
 
-// TestArchitecturePlugins requires that the page lists the admission plugins in their order, which is
-// the output of ExampleNew.
+// TestArchitecturePlugins requires that the page lists the admission plugins in their order, which
+// is the output of ExampleNew.
 func TestArchitecturePlugins(t *testing.T) {
 	_, example, _ := strings.Cut(read(t, "example_test.go"), "\nfunc ExampleNew() {\n")
 	example, _, _ = strings.Cut(example, "\n}\n")

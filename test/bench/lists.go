@@ -26,9 +26,9 @@ const (
 	writers = 64
 )
 
-// runLists measures a list over all namespaces by a tenant that owns 1 % of 100,000 objects, beside the
-// same list with the selector given by hand to upstream's server. Both run at the same time and are
-// asked in turn.
+// runLists measures a list over all namespaces by a tenant that owns 1 % of 100,000 objects,
+// beside the same list with the selector given by hand to upstream's server. Both run at the same
+// time and are asked in turn.
 func runLists(
 	ctx context.Context, out io.Writer, dir string, etcd *etcdProcess, servers []server, lists int,
 ) (err error) {

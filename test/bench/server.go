@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
 
-// etcdProcess is the etcd that both servers use. It is the one of kubetenant-local, which also makes
-// the keys.
+// etcdProcess is the etcd that both servers use. It is the one of kubetenant-local,
+// which also makes the keys.
 type etcdProcess struct {
 	local  *localserver.Server
 	socket string

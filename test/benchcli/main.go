@@ -1,5 +1,5 @@
-// Command benchcli measures kubectl tenant on a large cluster: 1,000 tenants, 10,000 namespaces and 100,000
-// bindings, beside the release's own kubectl listing the same bindings in the same run.
+// Command benchcli measures kubectl tenant on a large cluster: 1,000 tenants, 10,000 namespaces and
+// 100,000 bindings, beside the release's own kubectl listing the same bindings in the same run.
 package main
 
 import (
@@ -108,7 +108,8 @@ func fill(ctx context.Context, kubeconfig string) error {
 	return all.Wait()
 }
 
-// space makes one namespace with its bindings: half to users, the others to groups and service accounts.
+// space makes one namespace with its bindings: half to users, the others to
+// groups and service accounts.
 func space(ctx context.Context, k kubernetes.Interface, of string, n int) error {
 	ns := fmt.Sprintf("%s--%d", of, n)
 	if _, err := k.CoreV1().Namespaces().Create(ctx,
@@ -137,7 +138,8 @@ func space(ctx context.Context, k kubernetes.Interface, of string, n int) error 
 	return nil
 }
 
-// measure runs a command some times, and says how long it took and how much memory it had at the most.
+// measure runs a command some times, and says how long it took and how much
+// memory it had at the most.
 func measure(ctx context.Context, bin, kubeconfig string, command []string) error {
 	var took []time.Duration
 	memory := int64(0)

@@ -1,6 +1,7 @@
-// Command benchtenants measures what Tenants give on a large cluster: 10,000 tenants and 30,000 namespaces on a real
-// server. How long all of it takes, how soon a new namespace has what it gets, alone and beside a change of Tenants and of a template in 10,000 others,
-// what a restart costs, and what the server does while nothing changes, with tenancy and without.
+// Command benchtenants measures what Tenants give on a large cluster: 10,000 tenants and 30,000
+// namespaces on a real server. How long all of it takes, how soon a new namespace has what it gets,
+// alone and beside a change of Tenants and of a template in 10,000 others, what a restart costs,
+// and what the server does while nothing changes, with tenancy and without.
 package main
 
 import (
@@ -179,7 +180,8 @@ func (b *bench) namespace(ctx context.Context, name, of string) error {
 	return err
 }
 
-// tellWrites ends a line with how long all was prepared after, and what the engine has written for it.
+// tellWrites ends a line with how long all was prepared after, and what the
+// engine has written for it.
 func (b *bench) tellWrites(ctx context.Context, began time.Time, before float64) error {
 	took := time.Since(began)
 	after, err := b.written(ctx)

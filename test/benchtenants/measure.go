@@ -156,7 +156,8 @@ func (b *bench) change(ctx context.Context, what string, write func(context.Cont
 	return both.Wait()
 }
 
-// restarts starts the server anew, and says how soon it works again, what it wrote, and what it costs while nothing changes.
+// restarts starts the server anew, and says how soon it works again, what it wrote, and what it
+// costs while nothing changes.
 func (b *bench) restarts(ctx context.Context, start func(more ...string) error) error {
 	before, err := b.versions(ctx)
 	if err != nil {
@@ -257,8 +258,9 @@ func (b *bench) cost(ctx context.Context) (float64, error) {
 	return (after - before) / quiet.Seconds() * 100, err
 }
 
-// written returns how much the engine has written since the server's start, by the server's count: bindings, what templates give, the annotations of
-// Namespaces and the status of Tenants. The benchmark itself writes none of these.
+// written returns how much the engine has written since the server's start, by the server's count:
+// bindings, what templates give, the annotations of Namespaces and the status of Tenants. The
+// benchmark itself writes none of these.
 func (b *bench) written(ctx context.Context) (float64, error) {
 	return b.metric(ctx, func(name string, labels map[string]string) bool {
 		if name != "apiserver_request_total" || !strings.HasPrefix(labels["code"], "2") {

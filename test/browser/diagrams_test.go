@@ -77,8 +77,8 @@ func diagramsOf(page, text string) []diagram {
 	return diagrams
 }
 
-// TestDiagrams renders each diagram of the documentation. Each node and edge has its label, no label
-// is cut or under another, and no picture is so wide that GitHub makes its text hard to read.
+// TestDiagrams renders each diagram of the documentation. Each node and edge has its label, no
+// label is cut or under another, and no picture is so wide that GitHub makes its text hard to read.
 func TestDiagrams(t *testing.T) {
 	pages := []string{"README.md"}
 	repository := os.DirFS(root)
@@ -108,7 +108,8 @@ func TestDiagrams(t *testing.T) {
 	}
 }
 
-// TestBrowserInCI requires that CI runs the tests of this package, which are skipped without a browser.
+// TestBrowserInCI requires that CI runs the tests of this package, which are
+// skipped without a browser.
 func TestBrowserInCI(t *testing.T) {
 	script, err := os.ReadFile(filepath.Join(root, ".ci", "run"))
 	if err != nil {

@@ -120,7 +120,8 @@ func freePort() (string, error) {
 	return port, errors.Join(err, listener.Close())
 }
 
-// writeCertificate writes a self-signed certificate for 127.0.0.1 and its key, and returns it as PEM.
+// writeCertificate writes a self-signed certificate for 127.0.0.1 and its
+// key, and returns it as PEM.
 func writeCertificate(certificate, key string) ([]byte, error) {
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -261,8 +261,8 @@ func credentials(
 	}
 }
 
-// serviceCredential: the server may log in with an application credential instead of a password, of a
-// user with the role service.
+// serviceCredential: the server may log in with an application credential instead of a password, of
+// a user with the role service.
 func serviceCredential(t *testing.T, k *idp.Keystone, token string, groups []string) {
 	ctx, dir := t.Context(), t.TempDir()
 	clouds, err := k.MakeServiceCredential(ctx)

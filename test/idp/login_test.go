@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
-// TestLoginAtOpenID: kubectl tenant login against a real provider, which requires PKCE and takes any loopback port;
-// its refresh token is used, and the library takes the token.
+// TestLoginAtOpenID: kubectl tenant login against a real provider, which requires PKCE and takes
+// any loopback port; its refresh token is used, and the library takes the token.
 func TestLoginAtOpenID(t *testing.T) {
 	dir := t.TempDir()
 	provider, err := idp.StartOpenID(t.Context(), tools(t), "testdata/provider.mjs", dir)
@@ -71,7 +71,8 @@ authentication:
 	accepted(t, s, "a refreshed login", again.Token, "alice@acme", "acme")
 }
 
-// TestLoginAtKeystone: kubectl tenant keystone-login against a real Keystone, whose token the library takes.
+// TestLoginAtKeystone: kubectl tenant keystone-login against a real Keystone, whose
+// token the library takes.
 func TestLoginAtKeystone(t *testing.T) {
 	tools(t)
 	dir, ctx := t.TempDir(), t.Context()

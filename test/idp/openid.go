@@ -30,8 +30,8 @@ type OpenID struct {
 // redirectURI is where the provider sends the code. Nobody listens there.
 const redirectURI = "https://127.0.0.1:1/callback"
 
-// StartOpenID runs the provider of test/idp/testdata with the packages that were installed in tools, and
-// keeps its files in dir.
+// StartOpenID runs the provider of test/idp/testdata with the packages that were installed in
+// tools, and keeps its files in dir.
 func StartOpenID(ctx context.Context, tools, script, dir string) (*OpenID, error) {
 	o := &OpenID{}
 	certificate, key := filepath.Join(dir, "openid.crt"), filepath.Join(dir, "openid.key")
@@ -95,8 +95,8 @@ func (o *OpenID) Rotate(ctx context.Context) error {
 // prompt is what a page of the provider asks for.
 var prompt = regexp.MustCompile(`name="prompt" value="(login|consent)"`)
 
-// Login returns an ID token: client rs256 or es256, account user@org. It goes the way of a browser: the
-// authorization code flow (OpenID Connect Core 1.0, section 3.1) with its pages.
+// Login returns an ID token: client rs256 or es256, account user@org. It goes the way of a browser:
+// the authorization code flow (OpenID Connect Core 1.0, section 3.1) with its pages.
 func (o *OpenID) Login(ctx context.Context, client, account string) (string, error) {
 	query := url.Values{
 		"client_id":     {client},
@@ -116,8 +116,8 @@ func (o *OpenID) Login(ctx context.Context, client, account string) (string, err
 	return o.redeem(ctx, client, location)
 }
 
-// Visit opens an address of the provider as somebody's browser, and goes through its pages as an account until
-// they lead elsewhere.
+// Visit opens an address of the provider as somebody's browser, and goes through its pages as an
+// account until they lead elsewhere.
 func (o *OpenID) Visit(ctx context.Context, address, account string) error {
 	resp, err := o.walk(ctx, address, account)
 	if err == nil && resp.StatusCode != http.StatusOK {

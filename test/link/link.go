@@ -60,8 +60,8 @@ func New(t testing.TB, address, target string) *Link {
 // Address is where the link listens.
 func (l *Link) Address() string { return l.listener.Addr().String() }
 
-// Set changes the mode. Connections that were silent are reset when they are not to be any more, as they would be by the
-// time that either side has given them up.
+// Set changes the mode. Connections that were silent are reset when they are not to be any more, as
+// they would be by the time that either side has given them up.
 func (l *Link) Set(m Mode) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -44,9 +44,9 @@ type Server struct {
 // announcement is what a server says when it is ready.
 type announcement struct{ said, url, ready string }
 
-// Start runs binary, which is kubetenant-local, with "--dir dir" and args, and waits until it is ready. The error of a
-// server that does not start holds what it wrote to its standard error. On Linux the server ends with this
-// process, however that ends.
+// Start runs binary, which is kubetenant-local, with "--dir dir" and args, and waits until it is
+// ready. The error of a server that does not start holds what it wrote to its standard error. On
+// Linux the server ends with this process, however that ends.
 func Start(ctx context.Context, binary, dir string, args ...string) (*Server, error) {
 	s := newServer(binary, dir, args)
 	s.cmd.SysProcAttr = EndsWithParent()
@@ -90,7 +90,8 @@ func (s *Server) begin(ctx context.Context, start func() (io.ReadCloser, error))
 	return s, nil
 }
 
-// Again sends the server a signal upon which it starts something anew, and waits until it is ready again.
+// Again sends the server a signal upon which it starts something anew, and waits
+// until it is ready again.
 func (s *Server) Again(ctx context.Context, signal os.Signal) error {
 	if err := s.cmd.Process.Signal(signal); err != nil {
 		return err
@@ -171,8 +172,8 @@ func (s *Server) read(output io.ReadCloser) {
 	_, _ = io.Copy(io.Discard, output)
 }
 
-// Stop ends the server and waits for its end. The error of a server that had ended before holds what it wrote
-// to its standard error.
+// Stop ends the server and waits for its end. The error of a server that had ended before holds
+// what it wrote to its standard error.
 func (s *Server) Stop() error {
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		<-s.exited

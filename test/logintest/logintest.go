@@ -21,7 +21,8 @@ import (
 // ClientID is the one client that the provider knows.
 const ClientID = "kubectl"
 
-// Provider is an OpenID provider that lets everybody in at once. Its fields may be set between requests.
+// Provider is an OpenID provider that lets everybody in at once. Its fields may
+// be set between requests.
 type Provider struct {
 	*httptest.Server
 	key *authntest.Key
@@ -152,8 +153,8 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// NewKeystone starts a Keystone that answers each login with a status, until it is closed. Its tokens end in the
-// method by which somebody logged in.
+// NewKeystone starts a Keystone that answers each login with a status, until it is closed. Its
+// tokens end in the method by which somebody logged in.
 func NewKeystone(status func() int) *httptest.Server {
 	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var in struct {

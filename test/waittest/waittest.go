@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// Limit is how long [Until] waits: long enough for a busy machine. Interval is the first pause between two looks,
-// and longest is the last one: a look may start a process, which takes time from what the test waits for.
+// Limit is how long [Until] waits: long enough for a busy machine. Interval is the first pause
+// between two looks, and longest is the last one: a look may start a process, which takes time from
+// what the test waits for.
 const (
 	Limit    = 30 * time.Second
 	Interval = 10 * time.Millisecond
@@ -34,7 +35,8 @@ func Within(tb testing.TB, limit time.Duration, f func() error) {
 	}
 }
 
-// Pause returns the time until the next look of a wait that began at start: a tenth of what it has taken so far.
+// Pause returns the time until the next look of a wait that began at start: a tenth of
+// what it has taken so far.
 func Pause(start time.Time) time.Duration {
 	return min(max(time.Since(start)/10, Interval), longest)
 }

@@ -43,8 +43,8 @@ type Kin struct {
 type Rules struct {
 	// Default is the tenant of a record that names none. If zero, such a record is refused.
 	Default tenant.ID
-	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a record
-	// without a tenant is refused in such a file.
+	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
+	// record without a tenant is refused in such a file.
 	AllowMixed bool
 	// Check refuses a tenant that the source may not mint and names that are reserved.
 	Check func(name string, groups []string, id tenant.ID) error
@@ -99,9 +99,9 @@ func (c Count) Log(ctx context.Context, path string) {
 		"systemTenantRecords", c.System)
 }
 
-// Read calls each with the records of data in order, and counts them. It stops with an [*Error] at the first record
-// that breaks a rule or for which each returns an error. An error that [AboutUser] made is about the user. Any other
-// error is about the secret.
+// Read calls each with the records of data in order, and counts them. It stops with an [*Error] at
+// the first record that breaks a rule or for which each returns an error. An error that [AboutUser]
+// made is about the user. Any other error is about the secret.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte(byteOrderMark))))
 	r.FieldsPerRecord = -1
@@ -149,8 +149,8 @@ func (c *Count) add(r Record) {
 	}
 }
 
-// forms records whether a file has records with and without a tenant. A record without a secret grants nothing, so it
-// is ignored unless it names a tenant.
+// forms records whether a file has records with and without a tenant. A record without a secret
+// grants nothing, so it is ignored unless it names a tenant.
 type forms struct {
 	named   bool
 	unnamed *Error // about the first record without a tenant

@@ -69,7 +69,8 @@ func TestReadSaysWhere(t *testing.T) {
 	}
 }
 
-// TestReadSaysWhatIsRefused: what is done with a record refuses its secret, or its user where it says so.
+// TestReadSaysWhatIsRefused: what is done with a record refuses its secret, or
+// its user where it says so.
 func TestReadSaysWhatIsRefused(t *testing.T) {
 	refused := errors.New("refused")
 	for err, field := range map[error]int{refused: 0, credfile.AboutUser(refused): 1} {
@@ -103,8 +104,8 @@ func TestReadAsksForEachRecord(t *testing.T) {
 	}
 }
 
-// TestMixedFiles: a record that omits the tenant is refused if another record names one. The error is about
-// the first record that omits it, wherever it is.
+// TestMixedFiles: a record that omits the tenant is refused if another record names one. The error
+// is about the first record that omits it, wherever it is.
 func TestMixedFiles(t *testing.T) {
 	for data, want := range map[string]string{
 		"s,u,1\ns,u,2,g\ns,u,3,g,x\n":    "",

@@ -1,4 +1,5 @@
-// Package outbound bounds what a server that is asked about credentials can do to us by its answers.
+// Package outbound bounds what a server that is asked about credentials can
+// do to us by its answers.
 package outbound
 
 import (
@@ -28,7 +29,8 @@ var (
 	ErrBusy      = errors.New("too many requests at once")
 )
 
-// Unavailable is the error of a provider that cannot be asked: nothing was learned of the credential.
+// Unavailable is the error of a provider that cannot be asked: nothing was
+// learned of the credential.
 type Unavailable string
 
 // Error implements error.
@@ -37,8 +39,8 @@ func (u Unavailable) Error() string { return string(u) }
 // AtOnce is how many answers a source reads at a time: a large one takes many times its size.
 const AtOnce = 8
 
-// Decode reads an answer, JSON (RFC 8259), in one way only: names count in their own case, and it is refused if
-// one stands twice or anything follows. The gate bounds how many are read at a time.
+// Decode reads an answer, JSON (RFC 8259), in one way only: names count in their own case, and it
+// is refused if one stands twice or anything follows. The gate bounds how many are read at a time.
 func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 	if err := gate.Enter(ctx); err != nil {
 		return err
@@ -113,8 +115,8 @@ func (b *cappedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Recover returns f with a panic turned into an error: in a flight, which is a goroutine of its own, it
-// would end the server.
+// Recover returns f with a panic turned into an error: in a flight, which is a goroutine of its
+// own, it would end the server.
 func Recover[T any](err error, f func() (T, error)) func() (T, error) {
 	return func() (result T, problem error) {
 		defer func() {

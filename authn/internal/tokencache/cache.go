@@ -20,8 +20,8 @@ import (
 // so that nobody who sees it can test a guess, and nobody can aim at collisions.
 type Key [sha256.Size]byte
 
-// Cache remembers values by token, each up to a time, in bounded memory. It is made by [New] and safe for
-// concurrent use.
+// Cache remembers values by token, each up to a time, in bounded memory. It is made by [New] and
+// safe for concurrent use.
 type Cache[V any] struct {
 	hashes sync.Pool
 	limits Limits
@@ -81,7 +81,8 @@ func SizeOf(u user.Info) int {
 	return size
 }
 
-// Key returns the key of a token for a list of audiences, each in its place: lengths are hashed too.
+// Key returns the key of a token for a list of audiences, each in its
+// place: lengths are hashed too.
 func (c *Cache[V]) Key(token string, audiences []string) Key {
 	h := c.hashes.Get().(hash.Hash)
 	h.Reset()
@@ -113,8 +114,9 @@ func (c *Cache[V]) Get(key Key) (V, bool) {
 	return none, false
 }
 
-// Set remembers a value of a size in bytes up to, and no longer at, a time. What is over by now is forgotten, and
-// what was not used for the longest time, until the value has room; one larger than the whole cache is not kept.
+// Set remembers a value of a size in bytes up to, and no longer at, a time. What is over by now is
+// forgotten, and what was not used for the longest time, until the value has room; one larger than
+// the whole cache is not kept.
 func (c *Cache[V]) Set(key Key, value V, size int, until time.Time) {
 	size += overhead
 	c.mu.Lock()

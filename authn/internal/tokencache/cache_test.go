@@ -89,7 +89,8 @@ func TestSizeIsBounded(t *testing.T) {
 	}
 }
 
-// TestBytesAreBounded: large values push out others, what is over goes first, and what is used stays.
+// TestBytesAreBounded: large values push out others, what is over goes
+// first, and what is used stays.
 func TestBytesAreBounded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	c := tokencache.New[int](tokencache.Limits{Entries: 1000, Bytes: 10_000}, func() time.Time { return now })

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// scanner walks over a JSON object that is known to be valid, looks for duplicate members, and hands
-// on the members of the outermost object. It is a quarter of the work of a decoder, and every token
-// that is not remembered goes through it.
+// scanner walks over a JSON object that is known to be valid, looks for duplicate members, and
+// hands on the members of the outermost object. It is a quarter of the work of a decoder, and every
+// token that is not remembered goes through it.
 type scanner struct {
 	data  []byte
 	at    int
 	claim func(key string, raw []byte)
 }
 
-// object walks over the object that begins here. A duplicate is told at the end, so that the issuer is
-// known whatever stands before it.
+// object walks over the object that begins here. A duplicate is told at the end, so that the issuer
+// is known whatever stands before it.
 func (s *scanner) object(depth int) error {
 	if depth > maxDepth {
 		return ErrMalformed

@@ -34,8 +34,8 @@ type Token struct {
 	// 7516) JSON Web Token, by its payload or by its header. It is then never to be shown to a service
 	// for opaque tokens.
 	JWT bool
-	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings. An ID that is a number,
-	// as some issuers have it, is its digits as they stand.
+	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings. An ID
+	// that is a number, as some issuers have it, is its digits as they stand.
 	Issuer, Subject, ID string
 	// IssuedAt and Expires are the claims iat and exp; zero if absent.
 	IssuedAt, Expires time.Time
@@ -140,8 +140,8 @@ func text(raw []byte) string {
 	return s
 }
 
-// time is a JSON number of seconds (RFC 7519, section 2), rounded down. Some readers take texts too, and
-// would know of an end that we do not.
+// time is a JSON number of seconds (RFC 7519, section 2), rounded down. Some readers take texts
+// too, and would know of an end that we do not.
 func (t *Token) time(raw []byte) time.Time {
 	seconds, err := strconv.ParseFloat(string(raw), 64)
 	if err != nil || math.Abs(seconds) > 1<<40 {

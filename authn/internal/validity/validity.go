@@ -1,4 +1,5 @@
-// Package validity carries with an identity from when until when its credential counts, from a source that knows it to the chain.
+// Package validity carries with an identity from when until when its credential counts, from a
+// source that knows it to the chain.
 package validity
 
 import (
@@ -15,7 +16,8 @@ type dated struct {
 // With returns an identity whose credential was issued at a time, and ends at one.
 func With(u user.Info, from, until time.Time) user.Info { return &dated{u, from, until} }
 
-// Of returns when the credential of an identity was issued, and when it ends; zero where nobody said so.
+// Of returns when the credential of an identity was issued, and when it ends;
+// zero where nobody said so.
 func Of(u user.Info) (from, until time.Time) {
 	if d, is := u.(*dated); is {
 		return d.from, d.until

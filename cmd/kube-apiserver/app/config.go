@@ -73,8 +73,9 @@ type GenericConfig struct {
 	Storage  *serverstorage.DefaultStorageFactory
 }
 
-// BuildGenericConfig builds the generic configuration as upstream's server does, and puts tenancy into it. It must be
-// handed to admission and copied into the three servers afterwards, as [NewConfig] does.
+// BuildGenericConfig builds the generic configuration as upstream's server does, and puts
+// tenancy into it. It must be handed to admission and copied into the three servers
+// afterwards, as [NewConfig] does.
 func BuildGenericConfig(
 	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
 ) (*GenericConfig, error) {
@@ -147,14 +148,15 @@ func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 	}, nil
 }
 
-// shareClientCA has all who ask get the one bundle that follows its file: each would get one of his own, and of those only
-// the server's runs.
+// shareClientCA has all who ask get the one bundle that follows its file: each would get one of his
+// own, and of those only the server's runs.
 func shareClientCA(o *genericoptions.ClientCertAuthenticationOptions) (err error) {
 	o.CAContentProvider, err = o.GetClientCAContentProvider()
 	return err
 }
 
-// checkHandlerChain refuses features by which the server would not build its handlers with our filters.
+// checkHandlerChain refuses features by which the server would not build its
+// handlers with our filters.
 func checkHandlerChain() error {
 	gates := utilfeature.DefaultFeatureGate
 	if gates.Enabled(genericfeatures.StorageVersionAPI) && gates.Enabled(genericfeatures.APIServerIdentity) {
@@ -282,7 +284,8 @@ func registerMetrics(known *cluster.Cluster) error {
 	return nil
 }
 
-// register registers metrics. Of several servers in one process the first one's are shown, as upstream's are.
+// register registers metrics. Of several servers in one process the first one's are
+// shown, as upstream's are.
 func register(m metrics.Registerable) error {
 	err := legacyregistry.Register(m)
 	if errors.As(err, &prometheus.AlreadyRegisteredError{}) {
@@ -291,8 +294,8 @@ func register(m metrics.Registerable) error {
 	return err
 }
 
-// addClusterHooks starts with the server what follows its cluster and writes into it, and makes it ready when
-// that is known.
+// addClusterHooks starts with the server what follows its cluster and writes into it, and makes it
+// ready when that is known.
 func addClusterHooks(
 	generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool,
 ) error {
@@ -312,7 +315,8 @@ func addClusterHooks(
 				klog.FromContext(ctx).Error(err, "Older objects are not labelled")
 			}
 		}()
-		// as soon as they are defined, by whomever: until then nobody is closed, and then everybody until they are read
+		// as soon as they are defined, by whomever: until then nobody is closed, and then
+		// everybody until they are read
 		go known.Tenants.Run(ctx)
 		if !kinds.install(ctx, known.Dynamic) {
 			return
@@ -335,8 +339,9 @@ func addClusterHooks(
 		}
 		return nil
 	}))
-	// Until they are known once, tenants' writes are refused, which nobody tries again, and without the Tenants all they ask. A cluster that does not
-	// take the definitions is ready all the same: what stands in their way may wait for that.
+	// Until they are known once, tenants' writes are refused, which nobody tries again, and without
+	// the Tenants all they ask. A cluster that does not take the definitions is ready all the same:
+	// what stands in their way may wait for that.
 	generic.AddReadyzChecks(healthz.NamedCheck("kubetenant-kinds", func(*http.Request) error {
 		if (kinds.refused.Load() || known.Quotas.HasSynced() && known.Grants.HasSynced()) && known.Tenants.HasSynced() {
 			return nil
@@ -346,7 +351,8 @@ func addClusterHooks(
 	return nil
 }
 
-// hostname returns the name under which this server publishes its configuration: that of its identity lease.
+// hostname returns the name under which this server publishes its configuration:
+// that of its identity lease.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {
@@ -380,8 +386,9 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 	return nil
 }
 
-// lead does while this server leads what one at a time may: quotas are counted (of several, one that is behind would take
-// what another saw for gone), tenants' namespaces given what their Tenants say, and tenants ended whose Tenants are deleted.
+// lead does while this server leads what one at a time may: quotas are counted (of several, one
+// that is behind would take what another saw for gone), tenants' namespaces given what their
+// Tenants say, and tenants ended whose Tenants are deleted.
 func lead(
 	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack,
 ) {
@@ -403,7 +410,8 @@ type kindsInstalled struct{ refused atomic.Bool }
 // refusedAfter is how long the definitions are tried before the server is ready without them.
 const refusedAfter = 10 * time.Second
 
-// install defines our kinds, trying until the server takes them, and reports false if that was not before the end.
+// install defines our kinds, trying until the server takes them, and reports false if
+// that was not before the end.
 func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) bool {
 	begun := time.Now()
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
@@ -417,8 +425,8 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 	}) == nil
 }
 
-// tokenObjects reads what tokens of service accounts are bound to, as the server's own authenticator
-// does.
+// tokenObjects reads what tokens of service accounts are bound to, as the
+// server's own authenticator does.
 func tokenObjects(
 	client kubernetes.Interface, versioned informers.SharedInformerFactory,
 ) serviceaccount.ServiceAccountTokenGetter {

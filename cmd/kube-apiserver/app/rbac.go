@@ -24,10 +24,10 @@ const (
 	takenLast           // there is none
 )
 
-// takeRBAC takes RBAC out of the server's authorization modes, so that the configuration can choose its
-// evaluator. It is asked first then: that decides the same, since no
-// other mode before Webhook ever denies. With RBAC behind Webhook, which may deny, and with
-// --authorization-config, whose order may change at any time, it stays where it is.
+// takeRBAC takes RBAC out of the server's authorization modes, so that the configuration can choose
+// its evaluator. It is asked first then: that decides the same, since no other mode before Webhook
+// ever denies. With RBAC behind Webhook, which may deny, and with --authorization-config, whose
+// order may change at any time, it stays where it is.
 func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
 	if o == nil || o.AuthorizationConfigurationFile != "" {
 		return notTaken
@@ -44,8 +44,9 @@ func takeRBAC(o *options.BuiltInAuthorizationOptions) takenRBAC {
 	return takenOut
 }
 
-// others returns what the server's own authorizer is without RBAC. Where that was all, nothing but the group that may do
-// everything, which every server knows (k8s.io/kubernetes pkg/kubeapiserver/authorizer, v1.37.1): the mode that stands in its
+// others returns what the server's own authorizer is without RBAC. Where that was all,
+// nothing but the group that may do everything, which every server knows
+// (k8s.io/kubernetes pkg/kubeapiserver/authorizer, v1.37.1): the mode that stands in its
 // place would name itself in each refusal.
 func (t takenRBAC) others(server authorizer.Authorizer) authorizer.Authorizer {
 	if t == takenLast {

@@ -9,8 +9,8 @@ import (
 	"k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// TestTakeRBAC: RBAC is taken where no other mode could have denied before it, and nothing that stands in its place says
-// anything.
+// TestTakeRBAC: RBAC is taken where no other mode could have denied before it, and nothing that
+// stands in its place says anything.
 func TestTakeRBAC(t *testing.T) {
 	for _, c := range []struct {
 		modes, left []string

@@ -52,8 +52,8 @@ func (everything) GetMutatingWebhookConfiguration(
 	return nil, errors.New("none")
 }
 
-// TestIssuer: what upstream would issue, and the tenant; upstream's own authenticator takes it, as other
-// servers of the cluster must.
+// TestIssuer: what upstream would issue, and the tenant; upstream's own authenticator takes it, as
+// other servers of the cluster must.
 func TestIssuer(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// The readiness of a replica is looked at as the kubelet does by the chart's probe; before it is ready for the first
-// time, more often.
+// The readiness of a replica is looked at as the kubelet does by the chart's probe; before it is
+// ready for the first time, more often.
 const (
 	lookEvery   = 2 * time.Second
 	lookTimeout = time.Second
@@ -20,8 +20,8 @@ const (
 	lookAtFirst = 100 * time.Millisecond
 )
 
-// balancer spreads connections over the replicas that are ready, as a Service does: one whose replica cannot be
-// reached is not tried with another. One replica needs none.
+// balancer spreads connections over the replicas that are ready, as a Service does: one whose
+// replica cannot be reached is not tried with another. One replica needs none.
 type balancer struct {
 	address  string
 	replicas []*replica

@@ -26,9 +26,10 @@ import (
 // certificateValidity is how long a certificate counts whose request says nothing.
 const certificateValidity = 24 * time.Hour
 
-// controllers are the ones of kube-controller-manager without which namespaces are not usable: they
-// delete what is in a deleted namespace, make the default service account and the root CA ConfigMap
-// in a new one, fill the roles admin, edit and view, and sign clients' certificates by the authority in pki.
+// controllers are the ones of kube-controller-manager without which namespaces are not usable:
+// they delete what is in a deleted namespace, make the default service account and the root CA
+// ConfigMap in a new one, fill the roles admin, edit and view, and sign clients' certificates
+// by the authority in pki.
 func (o *Options) controllers(pki string) app.Hook {
 	return app.Hook{Name: "kubetenant-local-controllers", Start: func(h genericapiserver.PostStartHookContext) error {
 		if err := startControllers(h, h.LoopbackClientConfig, pki); err != nil || !o.Workloads {

@@ -15,8 +15,8 @@ import (
 // etcdStart bounds the start of the embedded etcd, replay of a large log included.
 const etcdStart = time.Minute
 
-// socketDir makes the directory of the sockets, notes it in dir/etcd/sockets, and removes the one that
-// a server left there that was killed. The caller holds the lock of dir.
+// socketDir makes the directory of the sockets, notes it in dir/etcd/sockets, and removes the one
+// that a server left there that was killed. The caller holds the lock of dir.
 func socketDir(dir string) (string, error) {
 	note := filepath.Join(dir, "etcd", "sockets")
 	if left, err := os.ReadFile(note); err == nil { // #nosec G304 -- in the operator's directory

@@ -65,7 +65,8 @@ func furtherName(n int) string {
 // firstCluster is the one that has no directory of its own.
 const firstCluster = "local"
 
-// openGateway chooses where the gateway listens, the same as before in a directory, and makes its certificate.
+// openGateway chooses where the gateway listens, the same as before in a directory,
+// and makes its certificate.
 func (c *cluster) openGateway() error {
 	listener, err := listenKept(filepath.Join(c.dir, "gateway-port"), 0)
 	if err != nil {
@@ -81,8 +82,8 @@ func (c *cluster) openGateway() error {
 
 var errNoGateway = errors.New("the configuration has no section gateway with as many clusters as --clusters says")
 
-// startFurther starts the clusters behind the gateway but the first, each as a server of this command's, and adds its admin to the
-// kubeconfig of the first's.
+// startFurther starts the clusters behind the gateway but the first, each as a server of this
+// command's, and adds its admin to the kubeconfig of the first's.
 func (s *shape) startFurther(ctx context.Context) error {
 	self, err := os.Executable()
 	if err != nil {
@@ -130,7 +131,8 @@ func addContext(path, other, cluster string) error {
 	return clientcmd.WriteToFile(*into, path)
 }
 
-// addPath adds to a caller's kubeconfig the context of another cluster behind the gateway, as <context>@<cluster>.
+// addPath adds to a caller's kubeconfig the context of another cluster behind the
+// gateway, as <context>@<cluster>.
 func addPath(path, cluster string) error {
 	into, err := clientcmd.LoadFromFile(path)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package local runs a whole small control plane in one process: kube-apiserver with tenants, an
-// embedded etcd, its own certificate authority, and the few controllers that namespaces and workloads need.
+// Package local runs a whole small control plane in one process: kube-apiserver with
+// tenants, an embedded etcd, its own certificate authority, and the few controllers that
+// namespaces and workloads need.
 package local
 
 import (
@@ -35,12 +36,12 @@ type Options struct {
 	TenancyConfig string
 	Tenancy       bool
 	Tenants       []string
-	// Webhook runs upstream's kube-apiserver with the webhook service, as processes of their own; Behind
-	// are its authorizers behind the service.
+	// Webhook runs upstream's kube-apiserver with the webhook service, as processes of their own;
+	// Behind are its authorizers behind the service.
 	Webhook  bool
 	Replicas int
-	// Gateway runs the gateway before upstream's kube-apiserver, which asks the webhook service for admission alone; and Clusters - 1
-	// further such clusters behind it.
+	// Gateway runs the gateway before upstream's kube-apiserver, which asks the webhook service for
+	// admission alone; and Clusters - 1 further such clusters behind it.
 	Gateway  bool
 	Clusters int
 	// AdmissionOnly runs what stands behind a gateway, without one.
@@ -302,7 +303,8 @@ func writeMissing(path, content string) error {
 	return errors.Join(err, f.Close())
 }
 
-// serverOptions are upstream's options for this directory, but where the caller's flags say otherwise.
+// serverOptions are upstream's options for this directory, but where the
+// caller's flags say otherwise.
 func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*options.ServerRunOptions, error) {
 	s := options.NewServerRunOptions()
 	set := pflag.NewFlagSet("kube-apiserver", pflag.ContinueOnError)
@@ -329,8 +331,8 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 	return s, nil
 }
 
-// ServerFlags are kube-apiserver's flags for the files that [Run] keeps in dir, but for the port and the
-// authorizers.
+// ServerFlags are kube-apiserver's flags for the files that [Run] keeps in dir, but for the
+// port and the authorizers.
 func ServerFlags(dir, etcdURL string) []string {
 	pki := func(name string) string { return filepath.Join(dir, "pki", name) }
 	return []string{
@@ -353,7 +355,8 @@ func listen(dir string, port int) (net.Listener, error) {
 	return listenKept(filepath.Join(dir, "port"), port)
 }
 
-// listenKept opens a port, at first the one whose number is kept in a file. One that nobody asked for stays reserved when the listener is closed.
+// listenKept opens a port, at first the one whose number is kept in a file. One that nobody asked
+// for stays reserved when the listener is closed.
 func listenKept(kept string, port int) (net.Listener, error) {
 	listener, err := listenAsked(kept, port)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"sync"
 )
 
-// The ports that are tried: below those that systems give to outgoing connections (Linux from 32768, others
-// from 49152), so that nobody takes one between two listeners.
+// The ports that are tried: below those that systems give to outgoing connections (Linux from
+// 32768, others from 49152), so that nobody takes one between two listeners.
 const (
 	firstPort = 20000
 	lastPort  = 32000
@@ -19,8 +19,9 @@ const (
 // errNoPort says that no port was free.
 var errNoPort = errors.New("no free port on the loopback address")
 
-// reserved keeps the ports that were given out from other processes like this one, whose listeners may come seconds later: each is held over
-// UDP, which nobody speaks there, until this process ends.
+// reserved keeps the ports that were given out from other processes like this one, whose
+// listeners may come seconds later: each is held over UDP, which nobody speaks there,
+// until this process ends.
 var reserved struct {
 	sync.Mutex
 	ports []net.PacketConn
@@ -56,7 +57,8 @@ func listenFree() (net.Listener, error) {
 	return nil, errNoPort
 }
 
-// FreeAddress returns an address for a process that cannot be handed a listener. No other gets it as long as this process runs.
+// FreeAddress returns an address for a process that cannot be handed a listener. No other gets it
+// as long as this process runs.
 func FreeAddress() (string, error) {
 	l, err := listenFree()
 	if err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFreeAddress: an address is nobody else's before anything listens there, and whoever it is for may.
+// TestFreeAddress: an address is nobody else's before anything listens there,
+// and whoever it is for may.
 func TestFreeAddress(t *testing.T) {
 	address, err := FreeAddress()
 	if err != nil {

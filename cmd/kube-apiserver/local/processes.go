@@ -71,7 +71,8 @@ func lastLine(path string) string {
 	return lines[len(lines)-1]
 }
 
-// stop ends the processes: the service at once, which nobody needs then, and the server in its own time.
+// stop ends the processes: the service at once, which nobody needs then, and
+// the server in its own time.
 func (s *shape) stop(within time.Duration) error {
 	for _, child := range slices.Backward(s.children) {
 		signal := syscall.SIGKILL

@@ -54,8 +54,8 @@ const (
 	tokenLifetime = 365 * 24 * time.Hour
 )
 
-// webhookConfig is the TenancyConfiguration of a new directory with --webhook: kube-apiserver itself knows
-// certificates and service accounts.
+// webhookConfig is the TenancyConfiguration of a new directory with --webhook: kube-apiserver
+// itself knows certificates and service accounts.
 const webhookConfig = `# The tenants of this control plane. The webhook service follows this file and the ones it names.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
@@ -153,8 +153,8 @@ func (s *shape) forget(e ended) {
 	s.children = slices.DeleteFunc(s.children, func(child *exec.Cmd) bool { return child == e.child })
 }
 
-// sameInstalled returns why the service cannot go on with the configuration as it is now: it is wrong, or
-// something else would have to be installed for it.
+// sameInstalled returns why the service cannot go on with the configuration as it is now: it is
+// wrong, or something else would have to be installed for it.
 func (s *shape) sameInstalled(ctx context.Context) error {
 	if err := kubetenant.Check(ctx, s.o.TenancyConfig); err != nil {
 		return err
@@ -170,7 +170,8 @@ func (s *shape) sameInstalled(ctx context.Context) error {
 	return nil
 }
 
-// restartService ends the service and its controller, and starts them with the configuration as it is now.
+// restartService ends the service and its controller, and starts them with the
+// configuration as it is now.
 func (s *shape) restartService(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
@@ -270,7 +271,8 @@ func (s *shape) start(ctx context.Context) error {
 	})
 }
 
-// awaitServer waits until kube-apiserver answers. Not for readyz: that waits for hooks which may need the service.
+// awaitServer waits until kube-apiserver answers. Not for readyz: that waits for hooks
+// which may need the service.
 func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) error {
 	return s.await(ctx, "kube-apiserver", func(ctx context.Context) error {
 		_, err := client.CoreV1().Namespaces().Get(ctx, "kube-system", metav1.GetOptions{})
@@ -278,8 +280,8 @@ func (s *shape) awaitServer(ctx context.Context, client kubernetes.Interface) er
 	})
 }
 
-// awaitPolicies waits until kube-apiserver holds the policies, the last of which refuses the tenant label
-// outside tenant space, whoever asks. It answers before the webhooks that validate.
+// awaitPolicies waits until kube-apiserver holds the policies, the last of which refuses the tenant
+// label outside tenant space, whoever asks. It answers before the webhooks that validate.
 func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) error {
 	probe := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{tenant.Label: "probe"}},
@@ -317,7 +319,8 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 
 // startService starts the service and its controller, each as its own service account.
 func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
-	// What the controller before said is not to be taken for the next one's, nor the webhooks at another address for others.
+	// What the controller before said is not to be taken for the next one's, nor the webhooks at
+	// another address for others.
 	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx,
 		state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
@@ -358,7 +361,8 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	})
 }
 
-// generate writes what kube-apiserver is configured with, and returns it and the objects of the cluster.
+// generate writes what kube-apiserver is configured with, and returns it and
+// the objects of the cluster.
 func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
 	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"},

@@ -22,8 +22,8 @@ import (
 // collectEvery is how often the garbage collector looks for new kinds.
 const collectEvery = 30 * time.Second
 
-// startWorkloads starts the controllers that make pods, and the one that takes away what their owners
-// left, each by the name that it has in kube-controller-manager with
+// startWorkloads starts the controllers that make pods, and the one that takes away what their
+// owners left, each by the name that it has in kube-controller-manager with
 // --use-service-account-credentials. Nothing runs the pods.
 func startWorkloads(ctx context.Context, config *rest.Config) error {
 	as := func(name string) *rest.Config {

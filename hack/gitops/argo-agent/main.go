@@ -1,6 +1,6 @@
 // Argo-agent applies the manifests of a Git repository with the engine of Argo CD. The tests use it
-// as the GitOps tool of a platform team. It follows the agent of gitops-engine, which listens on all
-// addresses; this one listens on the loopback address only.
+// as the GitOps tool of a platform team. It follows the agent of gitops-engine, which listens on
+// all addresses; this one listens on the loopback address only.
 package main
 
 import (

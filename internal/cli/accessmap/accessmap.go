@@ -1,5 +1,5 @@
-// Package accessmap shows who may read and write what in whose namespaces, as one page or as JSON. Every cell
-// was decided by the server's own code.
+// Package accessmap shows who may read and write what in whose namespaces, as one page or as JSON.
+// Every cell was decided by the server's own code.
 package accessmap
 
 import (
@@ -64,8 +64,8 @@ const (
 // AllNamespaces is the namespace of what a caller of the system tenant may everywhere.
 const AllNamespaces = "*"
 
-// AnyTenant is the tenant of a name that is bound in the whole cluster: the callers of that name of every
-// tenant, each in its own namespaces.
+// AnyTenant is the tenant of a name that is bound in the whole cluster: the callers of that name of
+// every tenant, each in its own namespaces.
 const AnyTenant = "*"
 
 // Subject is a row: a subject that something is bound or granted to, of one tenant.
@@ -83,7 +83,8 @@ type Namespace struct {
 	Owner string `json:"owner"`
 }
 
-// Cell is what an identity may in a namespace, with resources of a group; there is none where that is nothing.
+// Cell is what an identity may in a namespace, with resources of a group; there is
+// none where that is nothing.
 type Cell struct {
 	Identity  int    `json:"identity"`  // by its place in Map.Identities
 	Namespace int    `json:"namespace"` // by its place in Map.Namespaces
@@ -106,7 +107,8 @@ type Map struct {
 	Reasons []string `json:"reasons"`
 }
 
-// New decides the cells of a cluster under a configuration. decided is told how many identities are done.
+// New decides the cells of a cluster under a configuration. decided is told how
+// many identities are done.
 func New(
 	ctx context.Context, p *simulator.Snapshot, config *configv1alpha1.Settings, decided func(done, all int),
 ) (*Map, error) {
@@ -183,8 +185,8 @@ type row struct {
 	grants     map[string][]string // to it, by namespace
 }
 
-// reaches notes where a binding reaches that stands in a namespace, empty for all of them, and is about somebody of
-// a tenant. own are the namespaces of each.
+// reaches notes where a binding reaches that stands in a namespace, empty for all of them, and is
+// about somebody of a tenant. own are the namespaces of each.
 func (r *row) reaches(namespace, of string, own map[string][]string) {
 	switch {
 	case namespace != "":
@@ -204,8 +206,8 @@ func (r *row) reaches(namespace, of string, own map[string][]string) {
 	}
 }
 
-// rowsOf returns the identities that something is bound or granted to. A name that no tenant is known of stands
-// once for each tenant in whose namespaces it is bound.
+// rowsOf returns the identities that something is bound or granted to. A name that no tenant is
+// known of stands once for each tenant in whose namespaces it is bound.
 func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*row {
 	own := map[string][]string{}
 	for name := range p.Namespaces {
@@ -261,7 +263,8 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 	return rows
 }
 
-// caller returns a caller of a tenant that is the identity, in a namespace; nil where there is no such tenant.
+// caller returns a caller of a tenant that is the identity, in a namespace; nil where
+// there is no such tenant.
 func (r *row) caller(of, namespace string) user.Info {
 	id, err := tenant.Parse(of)
 	if err != nil {
@@ -291,8 +294,8 @@ func tenantsOf(
 	return all
 }
 
-// namesIn returns the names to which rules and grants that count in a namespace are limited, with "" for a
-// request that names no object.
+// namesIn returns the names to which rules and grants that count in a namespace are limited, with
+// "" for a request that names no object.
 func namesIn(p *simulator.Snapshot, namespace string) []string {
 	names := map[string]bool{"": true}
 	for _, b := range p.Bindings {
@@ -318,7 +321,8 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// decide returns the most that a caller may with resources of a group, and the server's reason; "" for nothing.
+// decide returns the most that a caller may with resources of a group, and the
+// server's reason; "" for nothing.
 func decide(
 	ctx context.Context, stack *stack.Stack, u user.Info, namespace string, names []string, g *Group,
 ) (access, reason string) {

@@ -45,7 +45,8 @@ func newMap(t *testing.T) *accessmap.Map {
 	return m
 }
 
-// TestAllServiceAccounts: what all service accounts are bound to in the whole cluster is shown, of each tenant's.
+// TestAllServiceAccounts: what all service accounts are bound to in the whole cluster is
+// shown, of each tenant's.
 func TestAllServiceAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	snapshot, err := simulator.NewSnapshot().With(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "kube-system"}},

@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/accessmap"
 )
 
-// TestHostileNames: whatever names hold, the page is the same markup, and its data are those of the map.
+// TestHostileNames: whatever names hold, the page is the same markup, and its
+// data are those of the map.
 func TestHostileNames(t *testing.T) {
 	page := func(name string) (markup string) {
 		m := &accessmap.Map{

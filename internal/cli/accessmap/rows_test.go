@@ -30,7 +30,8 @@ func may(verb, group, resource string, names ...string) *simulator.Role {
 	}}}
 }
 
-// cellsOf returns the cells of a cluster with the namespaces acme--web and globex--shop, beside what a test puts there.
+// cellsOf returns the cells of a cluster with the namespaces acme--web and globex--shop,
+// beside what a test puts there.
 func cellsOf(t *testing.T, puts func(*simulator.Snapshot)) (*accessmap.Map, []string) {
 	t.Helper()
 	klog.SetLogger(logr.Discard())
@@ -77,8 +78,8 @@ func bind(p *simulator.Snapshot, namespace, user string, role *simulator.Role) {
 	})
 }
 
-// TestGroups: one right to one thing of a group is a cell of that group alone, a write where something changes and else a
-// read; a right to one named object counts too.
+// TestGroups: one right to one thing of a group is a cell of that group alone, a write where
+// something changes and else a read; a right to one named object counts too.
 func TestGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		role *simulator.Role
@@ -115,9 +116,9 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// TestRows: rows are sorted by tenant, kind and name, one for each tenant in whose namespaces a name is bound, and a
-// namespace's column stands beside those of its owner; a row without a right is there, and has no cell. Each tenant has a
-// row for the rights that every caller of it has.
+// TestRows: rows are sorted by tenant, kind and name, one for each tenant in whose namespaces a
+// name is bound, and a namespace's column stands beside those of its owner; a row without a right
+// is there, and has no cell. Each tenant has a row for the rights that every caller of it has.
 func TestRows(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		bind(p, "globex--shop", "alice", may("get", "", "secrets"))
@@ -150,7 +151,8 @@ func TestRows(t *testing.T) {
 	}
 }
 
-// TestGrantsByName: a cell by grants names each of them in place of the server's reason; a grant to one named object counts.
+// TestGrantsByName: a cell by grants names each of them in place of the server's reason; a grant to
+// one named object counts.
 func TestGrantsByName(t *testing.T) {
 	m, cells := cellsOf(t, func(p *simulator.Snapshot) {
 		for name, names := range map[string][]any{"one": {"settings"}, "two": nil} {

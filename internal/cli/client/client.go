@@ -19,8 +19,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// Flags are kubectl's, but for --user, which names an identity in these commands, and --context, which takes a
-// list where a command asks several clusters.
+// Flags are kubectl's, but for --user, which names an identity in these commands, and --context,
+// which takes a list where a command asks several clusters.
 type Flags struct {
 	*genericclioptions.ConfigFlags
 	contexts []string
@@ -119,9 +119,9 @@ func (f *Flags) one() (*Cluster, error) {
 	return nil, fmt.Errorf("--context names %d: this command asks one cluster", len(f.contexts))
 }
 
-// Clusters returns all that --context lists. The error says which of the contexts cannot be used; none of
-// the clusters has been asked anything. The caller MUST call [Cluster.Check] before it
-// uses one.
+// Clusters returns all that --context lists. The error says which of the contexts cannot
+// be used; none of the clusters has been asked anything. The caller MUST call
+// [Cluster.Check] before it uses one.
 func (f *Flags) Clusters() ([]*Cluster, error) {
 	if len(f.contexts) == 0 {
 		c, err := f.cluster("")

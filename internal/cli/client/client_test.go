@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestExplain: each way in which a server is not reached is told in one line that says what to do, and keeps its cause.
+// TestExplain: each way in which a server is not reached is told in one line that says what to
+// do, and keeps its cause.
 func TestExplain(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "" {

@@ -38,7 +38,8 @@ func two(server string) string {
 contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {name: east, context: {cluster: e, user: u}}], users: [{name: u, user: {token: t}}]}`
 }
 
-// TestClusters: each context that is named is reached by its own configuration, and one that cannot be is refused before any is asked.
+// TestClusters: each context that is named is reached by its own configuration, and one that cannot
+// be is refused before any is asked.
 func TestClusters(t *testing.T) {
 	const east = "https://east.example.com"
 	for name, c := range map[string]struct {
@@ -90,7 +91,8 @@ func TestClusters(t *testing.T) {
 	}
 }
 
-// TestCluster: a command that asks one cluster refuses several, and asks as this program, at its own speed.
+// TestCluster: a command that asks one cluster refuses several, and asks as this
+// program, at its own speed.
 func TestCluster(t *testing.T) {
 	f, _ := clusters(t, two("https://east.example.com"), "--context", "east,west")
 	if _, err := f.Cluster(); err == nil || !strings.Contains(err.Error(), "--context names 2") {
@@ -107,7 +109,8 @@ func TestCluster(t *testing.T) {
 	}
 }
 
-// TestMapperOfItsContext: what a cluster's discovery says is asked of that cluster, whichever was asked last.
+// TestMapperOfItsContext: what a cluster's discovery says is asked of that cluster,
+// whichever was asked last.
 func TestMapperOfItsContext(t *testing.T) {
 	var paths []string
 	east := answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -132,8 +135,8 @@ func TestMapperOfItsContext(t *testing.T) {
 	}
 }
 
-// TestComplete: a completion offers each name once, in order, of those that begin so; where nothing can be read, nothing
-// and no file names either.
+// TestComplete: a completion offers each name once, in order, of those that begin so; where nothing
+// can be read, nothing and no file names either.
 func TestComplete(t *testing.T) {
 	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		text := map[string]string{

@@ -67,7 +67,8 @@ func (e *explained) Unwrap() error { return e.cause }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// unauthorized says why a server may have refused a credential: an expired certificate can be seen here.
+// unauthorized says why a server may have refused a credential: an expired
+// certificate can be seen here.
 func (c *Cluster) unauthorized() string {
 	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
 		return fmt.Sprintf("the client certificate expired at %s: make a new one (kubectl tenant gen-kubeconfig)",
@@ -77,7 +78,8 @@ func (c *Cluster) unauthorized() string {
 		"log in again or use another kubeconfig"
 }
 
-// CertificateExpiry returns when the client certificate of a configuration ends; false where there is none.
+// CertificateExpiry returns when the client certificate of a configuration ends;
+// false where there is none.
 func CertificateExpiry(config *rest.Config) (time.Time, bool) {
 	data := config.CertData
 	if len(data) == 0 && config.CertFile != "" {

@@ -9,7 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 )
 
-// Gateway returns how the views of a gateway are reached, of which a kubeconfig names the address or one of its clusters or tenants.
+// Gateway returns how the views of a gateway are reached, of which a kubeconfig names the address
+// or one of its clusters or tenants.
 func Gateway(config *rest.Config) (*rest.Config, error) {
 	base, err := url.Parse(config.Host)
 	if err != nil {

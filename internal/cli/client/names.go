@@ -10,8 +10,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// CheckUser refuses a user's or a group's name that no identity can have: empty, with control characters
-// or with space around it. Slashes, spaces and letters of any script are names of some providers.
+// CheckUser refuses a user's or a group's name that no identity can have: empty, with
+// control characters or with space around it. Slashes, spaces and letters of any script are
+// names of some providers.
 func CheckUser(flag, name string) error {
 	switch {
 	case name == "":

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TenantURL returns the server's URL with the path of a tenant, where the server has such paths, else
-// without one.
+// TenantURL returns the server's URL with the path of a tenant, where the server has such
+// paths, else without one.
 func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 	base, err := url.Parse(c.Config.Host)
 	if err != nil {

@@ -93,9 +93,9 @@ func (c *Cluster) WhoAmI(ctx context.Context) (*Caller, error) {
 	return i, c.findTenant(ctx, k, i)
 }
 
-// findTenant tells the tenant by the rules that the server tells it by, with the default configuration's
-// names: where the server does not say it in an extra, it authenticates by itself and the webhook service
-// knows the tenant from the same.
+// findTenant tells the tenant by the rules that the server tells it by, with the default
+// configuration's names: where the server does not say it in an extra, it authenticates by itself
+// and the webhook service knows the tenant from the same.
 func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Caller) error {
 	subjects, err := Subjects(func(ctx context.Context, name string) (*corev1.Namespace, error) {
 		return k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -117,8 +117,8 @@ func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Cal
 	return nil
 }
 
-// Subjects returns the default configuration's rules for an identity's tenant, and those of a certificate's
-// group, which the webhook shape needs.
+// Subjects returns the default configuration's rules for an identity's tenant, and those of a
+// certificate's group, which the webhook shape needs.
 func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*authz.Subjects, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
 	if err != nil {
@@ -135,8 +135,8 @@ func Subjects(live func(context.Context, string) (*corev1.Namespace, error)) (*a
 	}, nil
 }
 
-// expiry returns when the credential that was sent ends, or why that cannot be told. The token is only
-// looked at for its own word on that.
+// expiry returns when the credential that was sent ends, or why that cannot be told. The token is
+// only looked at for its own word on that.
 func expiry(config *rest.Config, token string) (*time.Time, string) {
 	if token != "" {
 		parts := strings.Split(token, ".")

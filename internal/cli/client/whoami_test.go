@@ -38,7 +38,8 @@ func answering(t *testing.T, handler http.HandlerFunc) *rest.Config {
 	return &rest.Config{Host: server.URL, Proxy: func(*http.Request) (*url.URL, error) { return nil, nil }}
 }
 
-// taking returns the configuration of a server that takes every caller for a user, and answers about namespaces with a code.
+// taking returns the configuration of a server that takes every caller for a user, and answers
+// about namespaces with a code.
 func taking(t *testing.T, user string, code int, namespace string) *rest.Config {
 	t.Helper()
 	return answering(t, func(w http.ResponseWriter, r *http.Request) {
@@ -55,8 +56,8 @@ func taking(t *testing.T, user string, code int, namespace string) *rest.Config 
 	})
 }
 
-// TestWhoAmITenant: the tenant is told by the rule by which the server tells it, or why it is not known; what the server
-// has put into an extra is enough where the namespace may not be read.
+// TestWhoAmITenant: the tenant is told by the rule by which the server tells it, or why it is not
+// known; what the server has put into an extra is enough where the namespace may not be read.
 func TestWhoAmITenant(t *testing.T) {
 	const robot = `{"username":"system:serviceaccount:acme--web:robot","groups":["system:serviceaccounts"]`
 	const owned = `{"kind":"Namespace","apiVersion":"v1","metadata":{"name":"acme--web",` +
@@ -102,7 +103,8 @@ func TestWhoAmITenant(t *testing.T) {
 	}
 }
 
-// TestWhoAmIExpires: when the credential ends is told of the one that the server took, and else why it is not known.
+// TestWhoAmIExpires: when the credential ends is told of the one that the server took, and
+// else why it is not known.
 func TestWhoAmIExpires(t *testing.T) {
 	jwt := func(claims string) string {
 		return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".c2ln"
@@ -153,7 +155,8 @@ func TestWhoAmIExpires(t *testing.T) {
 	}
 }
 
-// TestWhoAmIOfOldServers: a server that has no such review is told from one where something is not found.
+// TestWhoAmIOfOldServers: a server that has no such review is told from one
+// where something is not found.
 func TestWhoAmIOfOldServers(t *testing.T) {
 	for code, is := range map[int]func(error) bool{
 		http.StatusNotFound:  apierrors.IsMethodNotSupported,
@@ -186,7 +189,8 @@ func certificate(t *testing.T, at time.Time) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
 }
 
-// TestExpiredCertificate: of a credential that is refused it is said if the client certificate has ended, in a file too.
+// TestExpiredCertificate: of a credential that is refused it is said if the client certificate
+// has ended, in a file too.
 func TestExpiredCertificate(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "client.crt")
 	if err := os.WriteFile(file, certificate(t, time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)), 0o600); err != nil {
@@ -209,8 +213,8 @@ func TestExpiredCertificate(t *testing.T) {
 	}
 }
 
-// TestTenantURL: a tenant's path is told where the server answers there, of whichever tenant's path the kubeconfig names;
-// the system tenant has none, and what was not asked is not guessed.
+// TestTenantURL: a tenant's path is told where the server answers there, of whichever tenant's path
+// the kubeconfig names; the system tenant has none, and what was not asked is not guessed.
 func TestTenantURL(t *testing.T) {
 	serves := func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/tenants/acme/version" {

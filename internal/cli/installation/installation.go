@@ -1,8 +1,9 @@
 // Package installation detects whether and how kubetenant runs on a server.
 //
-// It relies only on the server's behavior: how it answers malformed tenant and cluster paths, how it authorizes a
-// caller whose tenant is ambiguous, and whether its admission refuses a malformed tenant. Definitions, labels, bindings
-// and the published configuration remain after a return to upstream's kube-apiserver, so they are no evidence.
+// It relies only on the server's behavior: how it answers malformed tenant and cluster paths, how
+// it authorizes a caller whose tenant is ambiguous, and whether its admission refuses a malformed
+// tenant. Definitions, labels, bindings and the published configuration remain after a return to
+// upstream's kube-apiserver, so they are no evidence.
 package installation
 
 import (
@@ -44,8 +45,8 @@ var ErrUntrusted = errors.New("the published configuration is not trusted")
 // UndeterminedError says that a server's answers do not tell whether kubetenant runs on it.
 type UndeterminedError struct {
 	Server string
-	// Cause says which answer is missing. It is not wrapped, since a 403 to a probe does not refuse the caller's
-	// command.
+	// Cause says which answer is missing. It is not wrapped, since a 403 to a probe does not
+	// refuse the caller's command.
 	Cause error
 }
 
@@ -53,13 +54,14 @@ func (e *UndeterminedError) Error() string {
 	return fmt.Sprintf("whether kubetenant is installed on %s could not be determined: %v", e.Server, e.Cause)
 }
 
-// Installation is a running kubetenant. The zero value is no installation. It is safe for concurrent use.
+// Installation is a running kubetenant. The zero value is no installation. It is
+// safe for concurrent use.
 type Installation struct {
 	Mode Mode
 	// Server is the address of the kubeconfig.
 	Server string
-	// Direct reports whether the server is a cluster behind a gateway, reached directly. The boundary does not decide
-	// the requests that it gets there.
+	// Direct reports whether the server is a cluster behind a gateway, reached directly. The boundary
+	// does not decide the requests that it gets there.
 	Direct bool
 
 	client kubernetes.Interface
@@ -68,9 +70,10 @@ type Installation struct {
 // detectWithin limits the time of a detection if the configuration sets no timeout.
 const detectWithin = 20 * time.Second
 
-// Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is an [UndeterminedError] if the
-// server cannot be reached, refuses the credential or does not say enough to this caller. Impersonation is ignored: the
-// mode of a server does not depend on the caller.
+// Detect returns the installation on a server. The error wraps [ErrNotInstalled], or is
+// an [UndeterminedError] if the server cannot be reached, refuses the credential or
+// does not say enough to this caller. Impersonation is ignored: the mode of a server
+// does not depend on the caller.
 func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	own := rest.CopyConfig(config)
 	own.Impersonate = rest.ImpersonationConfig{}
@@ -92,8 +95,10 @@ func Detect(ctx context.Context, config *rest.Config) (*Installation, error) {
 	return found, nil
 }
 
-// Published returns the configuration that the installation publishes. One that another deployment mode left behind is not
-// read. The error wraps [ErrUntrusted] if its namespace has the label of a tenant. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace of the server can change it.
+// Published returns the configuration that the installation publishes. One that another deployment
+// mode left behind is not read. The error wraps [ErrUntrusted] if its namespace has the label of a
+// tenant. Nothing about access may depend on it: a caller who may write ConfigMaps in the namespace
+// of the server can change it.
 func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published, error) {
 	namespace := WebhookNamespace
 	if i.Mode == CompiledIn {
@@ -112,8 +117,9 @@ func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published
 	return cluster.PublishedConfiguration(ctx, i.client, namespace)
 }
 
-// DerivesRights reports whether the server's own evaluator derives the rights of admins and members from Tenants, so
-// that no ClusterRoleBinding represents them. It fails if the published configuration cannot be read.
+// DerivesRights reports whether the server's own evaluator derives the rights of admins and members
+// from Tenants, so that no ClusterRoleBinding represents them. It fails if the published
+// configuration cannot be read.
 func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
 	if i.Mode != CompiledIn {
 		return false, nil

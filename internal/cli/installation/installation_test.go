@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 )
 
-// fake is a fake server. Each field is an answer: the code, a space and the body. An empty field is a 404 response.
+// fake is a fake server. Each field is an answer: the code, a space and the body. An empty
+// field is a 404 response.
 type fake struct {
 	review, self, dryRun, published string
 	// namespace is the only one with a published configuration. Empty means every one.
@@ -89,7 +90,8 @@ func (f fake) start(t *testing.T) *rest.Config {
 // tenantPaths is the filter of a server that serves tenant paths.
 func tenantPaths(next http.Handler) http.Handler { return authz.WithRequestState(next, nil) }
 
-// gateway refuses malformed cluster parts, and has one cluster, eu1, which is at its root too if root is true.
+// gateway refuses malformed cluster parts, and has one cluster, eu1, which is at its
+// root too if root is true.
 func gateway(root bool) func(http.Handler) http.Handler {
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -123,8 +125,8 @@ var (
 	created = `201 {"kind":"Namespace","apiVersion":"v1"}`
 )
 
-// TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of servers whose answers
-// do not show the mode.
+// TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of
+// servers whose answers do not show the mode.
 func TestDetect(t *testing.T) {
 	const unknown, none = "could not be determined: ", "kubetenant is not installed on "
 	for name, c := range map[string]struct {
@@ -345,7 +347,8 @@ func TestDetectFollowsNoRedirect(t *testing.T) {
 	}
 }
 
-// TestDetectAsItself requires that detection ignores impersonation: the mode does not depend on the caller.
+// TestDetectAsItself requires that detection ignores impersonation: the mode does
+// not depend on the caller.
 func TestDetectAsItself(t *testing.T) {
 	config := fake{around: func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -385,7 +388,8 @@ func TestPublished(t *testing.T) {
 	}
 }
 
-// TestPublishedByATenant requires that a configuration is not read in a namespace that has the label of a tenant.
+// TestPublishedByATenant requires that a configuration is not read in a namespace that
+// has the label of a tenant.
 func TestPublishedByATenant(t *testing.T) {
 	labeled := func(id string) string {
 		return `200 {"kind":"Namespace","apiVersion":"v1","metadata":{"name":"x","labels":{"kubetenant.dev/tenant":"` + id +
@@ -413,8 +417,8 @@ func TestPublishedByATenant(t *testing.T) {
 	}
 }
 
-// TestDerivesRights requires that only an enforcing compiled-in server with the index derives rights, and that an
-// unreadable configuration is an error.
+// TestDerivesRights requires that only an enforcing compiled-in server with the index derives
+// rights, and that an unreadable configuration is an error.
 func TestDerivesRights(t *testing.T) {
 	indexed := published(`"authorization":{"mode":"Enforce","rbac":{"evaluator":"Indexed"}}`)
 	for name, c := range map[string]struct {

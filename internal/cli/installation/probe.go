@@ -85,8 +85,8 @@ func (p *probe) detect(ctx context.Context) (*Installation, error) {
 	return &Installation{Mode: CompiledIn}, nil
 }
 
-// withoutBoundary looks for a gateway without a root cluster and for admission webhooks of kubetenant. reviewed is the
-// error of the review by which the boundary could have been detected.
+// withoutBoundary looks for a gateway without a root cluster and for admission webhooks of
+// kubetenant. reviewed is the error of the review by which the boundary could have been detected.
 func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed error) (*Installation, error) {
 	isGateway, err := p.isGateway(ctx, gateway)
 	if err != nil || isGateway {
@@ -114,7 +114,8 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 		"and its configuration has no gateway: see --authorization-config in docs/webhook.md")
 }
 
-// addresses returns the server's address without a tenant path, and the address of the gateway that it may be behind.
+// addresses returns the server's address without a tenant path, and the address of the
+// gateway that it may be behind.
 func addresses(config *rest.Config) (server, gateway string, err error) {
 	base, _, err := rest.DefaultServerUrlFor(config)
 	if err != nil {
@@ -164,13 +165,13 @@ var (
 		"use the kubeconfig of a cluster admin")
 )
 
-// reasonForm matches a reason of the boundary at the end of a message. Other releases use other words after the same
-// areas. A reason has no quotes, unlike the names of users.
+// reasonForm matches a reason of the boundary at the end of a message. Other releases use other
+// words after the same areas. A reason has no quotes, unlike the names of users.
 var reasonForm = regexp.MustCompile(`: tenant (?:subject|boundary|path|owner|state|access): [^:"]+$`)
 
-// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies such a caller in
-// every configuration, except in mode Shadow. A tenant's caller gets the reason in the 403 response to the review
-// itself.
+// boundaryDecides reports whether the boundary denies a caller whose tenant is ambiguous. It denies
+// such a caller in every configuration, except in mode Shadow. A tenant's caller gets the reason in
+// the 403 response to the review itself.
 func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	review, err := p.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx,
 		&authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
@@ -202,20 +203,21 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only its sources set the
-// extra.
+// serviceAuthenticates reports whether the webhook service authenticated the caller's token. Only
+// its sources set the extra.
 func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 	review, err := p.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx,
 		&authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
 	return err == nil && len(review.Status.UserInfo.Extra[tenant.SourceKey]) == 1
 }
 
-// webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the webhook's name from the chart.
+// webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the
+// webhook's name from the chart.
 var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied ` +
 	`the request: `)
 
-// admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a Namespace with a reserved
-// tenant.
+// admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a
+// Namespace with a reserved tenant.
 func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
 	object := &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{Name: probeName, Labels: map[string]string{tenant.Label: "all"}},

@@ -94,7 +94,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestLeftovers: a run is found by any of its objects. An object with a label that no run gives belongs to none.
+// TestLeftovers: a run is found by any of its objects. An object with a label that no
+// run gives belongs to none.
 func TestLeftovers(t *testing.T) {
 	k := fake.NewClientset(
 		&corev1.Namespace{ObjectMeta: labelled("verify-a-aaaaaa--isolation", "verify-a-aaaaaa")},
@@ -124,7 +125,8 @@ func TestLeftovers(t *testing.T) {
 	}
 }
 
-// store is a server that keeps the objects that are created, and answers creations of a path as told.
+// store is a server that keeps the objects that are created, and answers
+// creations of a path as told.
 type store struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any // by path
@@ -203,8 +205,9 @@ const (
 	namespaces = "/api/v1/namespaces"
 )
 
-// TestRunCleansUp: a run that cannot create its tenants says why and leaves nothing behind, whether it is refused,
-// interrupted or does not get an answer. A run whose tenants are not valid creates nothing.
+// TestRunCleansUp: a run that cannot create its tenants says why and leaves nothing
+// behind, whether it is refused, interrupted or does not get an answer. A run whose
+// tenants are not valid creates nothing.
 func TestRunCleansUp(t *testing.T) {
 	refuse := func(path string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, r *http.Request) bool {
@@ -267,7 +270,8 @@ func TestRunCleansUp(t *testing.T) {
 	}
 }
 
-// TestCleanUp: a later run removes the objects of a killed run, but not those of a run that may still be in progress.
+// TestCleanUp: a later run removes the objects of a killed run, but not those of a run that
+// may still be in progress.
 func TestCleanUp(t *testing.T) {
 	killed, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -302,7 +306,8 @@ func TestCleanUp(t *testing.T) {
 	}
 }
 
-// TestEmptyServer: a server that answers every request with an empty object does not pass as isolating tenants.
+// TestEmptyServer: a server that answers every request with an empty object does not
+// pass as isolating tenants.
 func TestEmptyServer(t *testing.T) {
 	var writes []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -26,8 +26,8 @@ var forms = []string{
 	"application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io",
 }
 
-// tryDelivery looks for the canaries of both tenants in lists and watches, in every encoding: the own
-// one must be there, the other must not.
+// tryDelivery looks for the canaries of both tenants in lists and watches, in every encoding: the
+// own one must be there, the other must not.
 func (m *matrix) tryDelivery(ctx context.Context, _ []resource) error {
 	for _, c := range m.world.callers {
 		if c.own < 0 {
@@ -175,8 +175,8 @@ func (c *caller) watch(ctx context.Context, path string) (<-chan []byte, error) 
 	return lines, nil
 }
 
-// tryRecreation opens watches in a namespace that is then deleted and made anew for the other tenant:
-// they must not go on in it.
+// tryRecreation opens watches in a namespace that is then deleted and made anew for the other
+// tenant: they must not go on in it.
 func (m *matrix) tryRecreation(ctx context.Context, _ []resource) error {
 	w := m.world
 	namespace := w.reborn()
@@ -249,8 +249,8 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 	}
 }
 
-// readUntil reads a watch until one of the words arrives, the server ends the watch, or a timeout expires. ended
-// reports whether the server ended the watch.
+// readUntil reads a watch until one of the words arrives, the server ends the watch, or a timeout
+// expires. ended reports whether the server ended the watch.
 func readUntil(ctx context.Context, lines <-chan []byte, words ...string) (seen []byte, ended bool) {
 	enough := time.After(within)
 	for {

@@ -26,8 +26,8 @@ func counts(m *matrix) [6]int {
 	return n
 }
 
-// TestListsDeliver: another's object in a list is a leak in every encoding, and on any page; that an own one is missing is
-// told, and an encoding that a server does not speak is none.
+// TestListsDeliver: another's object in a list is a leak in every encoding, and on any page; that
+// an own one is missing is told, and an encoding that a server does not speak is none.
 func TestListsDeliver(t *testing.T) {
 	const own, foreign = "canary-of-a", "canary-of-b"
 	for _, form := range forms {
@@ -89,7 +89,8 @@ func TestLastPage(t *testing.T) {
 	}
 }
 
-// feed is a cluster whose admin's new objects arrive at every watch that passes lets them into; last ends a watch.
+// feed is a cluster whose admin's new objects arrive at every watch that passes lets them
+// into; last ends a watch.
 type feed struct {
 	mu      sync.Mutex
 	watches []chan string
@@ -143,7 +144,8 @@ func ownOnes(name string) bool { return strings.HasPrefix(name, "canary-of-a") }
 func allOnes(string) bool      { return true }
 func noOnes(string) bool       { return false }
 
-// TestWatchesDeliver: what arrives of the other tenant's on a watch is a leak, and what does not of one's own is missed.
+// TestWatchesDeliver: what arrives of the other tenant's on a watch is a leak, and what does
+// not of one's own is missed.
 func TestWatchesDeliver(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool
@@ -172,8 +174,9 @@ func TestWatchesDeliver(t *testing.T) {
 	}
 }
 
-// TestRecreation: a watch that goes on in a namespace that has come to be another tenant's is a leak, one by one; of a
-// webhook, which cannot end one in a namespace, only those over all are tried.
+// TestRecreation: a watch that goes on in a namespace that has come to be another
+// tenant's is a leak, one by one; of a webhook, which cannot end one in a namespace, only
+// those over all are tried.
 func TestRecreation(t *testing.T) {
 	for name, c := range map[string]struct {
 		passes func(string) bool

@@ -15,8 +15,8 @@ type held struct {
 	method, body    string
 }
 
-// writesHeld are statuses that controllers own, of those that package status lists (a claim's finalizer might keep the
-// namespace, and a Pod would run), and owners that block the
+// writesHeld are statuses that controllers own, of those that package status lists (a claim's
+// finalizer might keep the namespace, and a Pod would run), and owners that block the
 // deletion of what all share.
 var writesHeld = []held{
 	{
@@ -101,7 +101,8 @@ const (
 	jobTemplate = `{"template":{"spec":{"restartPolicy":"Never","containers":[{"name":"c","image":"i"}]}}}`
 )
 
-// tryHeld sends what admission must refuse to each caller of the first tenant. The objects go with the namespace.
+// tryHeld sends what admission must refuse to each caller of the first tenant. The
+// objects go with the namespace.
 func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
 	admin, err := newCaller("admin", -1, m.Admin)
 	if err != nil {

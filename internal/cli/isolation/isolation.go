@@ -1,5 +1,5 @@
-// Package isolation asks a live server for everything that it serves, and tries all of it across the
-// boundary between two throwaway tenants. Only denials may come back.
+// Package isolation asks a live server for everything that it serves, and tries all of it across
+// the boundary between two throwaway tenants. Only denials may come back.
 package isolation
 
 import (
@@ -29,8 +29,8 @@ type Options struct {
 	Progress func(string)
 	// Mode is the deployment mode of the server that receives the test requests. It is required.
 	Mode installation.Mode
-	// Through is the server that receives the test requests, by its address and authority. If nil, the admin's server
-	// receives them.
+	// Through is the server that receives the test requests, by its address and authority. If nil, the
+	// admin's server receives them.
 	Through *rest.Config
 	// Groups are the API groups whose resources are tried. If empty, all groups are tried.
 	Groups []string
@@ -58,8 +58,8 @@ var ErrLeft = errors.New("something is left of the tenants: kubectl tenant verif
 // removeWithin limits the time of the removal, which continues after an interrupt.
 const removeWithin = time.Minute
 
-// Run creates the tenants, tries the matrix and removes what it created. An error means that the run did not finish.
-// The report, if not nil, has the results until then.
+// Run creates the tenants, tries the matrix and removes what it created. An error means that the
+// run did not finish. The report, if not nil, has the results until then.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if o.Progress == nil {
 		o.Progress = func(string) {}
@@ -157,7 +157,8 @@ func (m *matrix) try(ctx context.Context, c *caller, p probe) error {
 // maxLost is the number of requests without an answer after which a run ends.
 const maxLost = 20
 
-// unanswered counts a request without an answer as not tested. It returns an error if the run cannot go on.
+// unanswered counts a request without an answer as not tested. It returns an error
+// if the run cannot go on.
 func (m *matrix) unanswered(ctx context.Context, c *caller, space, request string, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -176,7 +177,8 @@ func (m *matrix) lose(err error) error {
 	return nil
 }
 
-// record stores the decision of authorization. A different decision about the same request is a finding.
+// record stores the decision of authorization. A different decision about the
+// same request is a finding.
 func (m *matrix) record(c *caller, p probe, a answer) {
 	allowed := !a.deniedByAuthorization() && a.code != http.StatusUnauthorized
 	q := *p.review

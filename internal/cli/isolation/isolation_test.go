@@ -29,7 +29,8 @@ func testMatrix(t *testing.T, handler http.HandlerFunc) (*matrix, *caller) {
 	return &matrix{world: w, answers: map[*caller]map[question]bool{}}, c
 }
 
-// TestRequestsCoverVerbs: each verb that discovery names becomes a request, each patch in every form.
+// TestRequestsCoverVerbs: each verb that discovery names becomes a request,
+// each patch in every form.
 func TestRequestsCoverVerbs(t *testing.T) {
 	r := resource{
 		schema.GroupVersion{Group: "apps", Version: "v1"},

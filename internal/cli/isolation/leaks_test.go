@@ -54,8 +54,8 @@ func kinds() map[string]resource {
 	}
 }
 
-// TestEveryForeignAnswerIsALeak: whoever asks, whatever the verb and the form: what a server lets through of another's is
-// a leak that the report names.
+// TestEveryForeignAnswerIsALeak: whoever asks, whatever the verb and the form: what a server lets
+// through of another's is a leak that the report names.
 func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	for name, r := range kinds() {
 		for _, own := range []int{0, -1} {
@@ -83,7 +83,8 @@ func TestEveryForeignAnswerIsALeak(t *testing.T) {
 	}
 }
 
-// TestEveryRefusalCounts: a denial is none of what is another's, and a problem where it is of one's own.
+// TestEveryRefusalCounts: a denial is none of what is another's, and a problem
+// where it is of one's own.
 func TestEveryRefusalCounts(t *testing.T) {
 	for name, r := range kinds() {
 		m, c := testMatrix(t, always(http.StatusForbidden, deniedText))
@@ -113,7 +114,8 @@ func spacesOf(probes []probe) []string {
 	})
 }
 
-// TestSpaces: each kind of caller is tried in all spaces that it has; who impersonates already does not once more.
+// TestSpaces: each kind of caller is tried in all spaces that it has; who impersonates
+// already does not once more.
 func TestSpaces(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	everywhere := []string{spaceOwn, spaceForeign, spaceSystem, spaceMissing, spaceAll, spacePath, spaceOthers}
@@ -156,7 +158,8 @@ func TestSpaces(t *testing.T) {
 	}
 }
 
-// TestForeignNamespaceIsWritten: no probe of a namespace's object is about the tenant's own but where that is the space.
+// TestForeignNamespaceIsWritten: no probe of a namespace's object is about the tenant's own but
+// where that is the space.
 func TestForeignNamespaceIsWritten(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for _, p := range m.probes(c, kinds()["namespaces"]) {
@@ -180,7 +183,8 @@ func TestForeignNamespaceIsWritten(t *testing.T) {
 	}
 }
 
-// TestImpersonation: every identity that might have more rights is tried on the other tenant's, each by its own headers.
+// TestImpersonation: every identity that might have more rights is tried on the other tenant's,
+// each by its own headers.
 func TestImpersonation(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	r := resource{schema.GroupVersion{Version: "v1"}, "configmaps", "", true, []string{"create"}}
@@ -202,7 +206,8 @@ func TestImpersonation(t *testing.T) {
 	}
 }
 
-// TestPaths: the forms of a path that an older client or a tenant's path has are what a server understands.
+// TestPaths: the forms of a path that an older client or a tenant's path has are
+// what a server understands.
 func TestPaths(t *testing.T) {
 	for got, want := range map[string]string{
 		oldWatch("/api/v1/namespaces/n/pods"):                             "/api/v1/watch/namespaces/n/pods",
@@ -234,7 +239,8 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestAnsweredTwice: what authorization said of a request it must say each time, in every version of the resource.
+// TestAnsweredTwice: what authorization said of a request it must say each time, in every
+// version of the resource.
 func TestAnsweredTwice(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	of := func(version string) probe {

@@ -33,11 +33,12 @@ func (d *document) tellsOfMore() bool {
 	return d.Metadata.Continue != nil && d.Metadata.Continue != "" || d.Metadata.RemainingItemCount != nil
 }
 
-// onlyOwn returns a function that judges a list or watch of a path over all namespaces. It may hold only objects of the
-// caller's own namespaces. An error response holds none.
+// onlyOwn returns a function that judges a list or watch of a path over all namespaces. It may hold
+// only objects of the caller's own namespaces. An error response holds none.
 func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 	mine := w.namespace(own)
-	// A webhook cannot remove the limit of a list, which then tells how many objects remain: docs/webhook.md.
+	// A webhook cannot remove the limit of a list, which then tells how many objects
+	// remain: docs/webhook.md.
 	more := w.mode == installation.Webhook
 	isOwn := func(o listed) bool {
 		return o.Metadata.Namespace == mine || o.Metadata.Namespace == "" && o.Metadata.Name == mine
@@ -87,8 +88,8 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns a function that judges a list of objects that name their tenant in a field of the spec. The list
-// may hold only objects about one tenant. A watch is not limited.
+// onlyAbout returns a function that judges a list of objects that name their tenant in a field of
+// the spec. The list may hold only objects about one tenant. A watch is not limited.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
 	return func(a answer) (Outcome, string) {
 		var got struct {

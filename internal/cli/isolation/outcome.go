@@ -66,8 +66,8 @@ var authorizersForm = regexp.MustCompile(
 // othersForm matches a refusal by an admission webhook or a policy, with its name.
 var othersForm = regexp.MustCompile(`(?:admission webhook "|(?:Validating|Mutating)AdmissionPolicy ')([^"']*)["']`)
 
-// noEndpoints begins the message of the 503 response of a Service's proxy, which comes after authorization
-// (k8s.io/kubernetes pkg/registry/core/service/storage, v1.37.1).
+// noEndpoints begins the message of the 503 response of a Service's proxy, which comes after
+// authorization (k8s.io/kubernetes pkg/registry/core/service/storage, v1.37.1).
 const noEndpoints = "no endpoints available for service "
 
 // deniedByAuthorization reports whether an authorizer denied the request.
@@ -75,8 +75,8 @@ func (a answer) deniedByAuthorization() bool {
 	return a.code == http.StatusForbidden && authorizersForm.MatchString(a.message())
 }
 
-// deniedByBoundary reports whether an authorizer's message has a reason of the boundary. It compares only the area of
-// the reason, since another release may word the rest differently.
+// deniedByBoundary reports whether an authorizer's message has a reason of the boundary. It
+// compares only the area of the reason, since another release may word the rest differently.
 func (a answer) deniedByBoundary() bool {
 	message := a.message()
 	form := authorizersForm.FindStringIndex(message)
@@ -86,7 +86,8 @@ func (a answer) deniedByBoundary() bool {
 	})
 }
 
-// refusedByAdmission reports whether admission of kubetenant, or of the server itself, refused the request.
+// refusedByAdmission reports whether admission of kubetenant, or of the server
+// itself, refused the request.
 func (a answer) refusedByAdmission() bool {
 	message := a.message()
 	if a.code != http.StatusForbidden || message == "" || authorizersForm.MatchString(message) {
@@ -145,7 +146,8 @@ func (p *probe) judge(c *caller, a answer) (Outcome, string) {
 	return Leaked, ""
 }
 
-// heldByAdmission returns the outcome of a write that authorization allows and admission must refuse.
+// heldByAdmission returns the outcome of a write that authorization allows
+// and admission must refuse.
 func heldByAdmission(a answer) (Outcome, string) {
 	switch {
 	case a.code >= http.StatusOK && a.code < http.StatusMultipleChoices:

@@ -137,7 +137,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOnlyOwn: one object of another tenant in a list or a watch is a leak. An answer that is neither shows nothing.
+// TestOnlyOwn: one object of another tenant in a list or a watch is a leak. An answer that
+// is neither shows nothing.
 func TestOnlyOwn(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	for body, want := range map[string][2]Outcome{ // of a list, of a watch
@@ -174,8 +175,8 @@ func TestOnlyOwn(t *testing.T) {
 	}
 }
 
-// TestContinuations: an answer that shows how many objects follow a page is a leak, except behind a webhook, which
-// cannot hide that.
+// TestContinuations: an answer that shows how many objects follow a page is a leak, except behind a
+// webhook, which cannot hide that.
 func TestContinuations(t *testing.T) {
 	m, _ := testMatrix(t, nil)
 	own, quotas := m.world.onlyOwn(0, "/api/v1/pods"), onlyAbout(m.world.tenants[0], "tenant", false)
@@ -228,7 +229,8 @@ func TestUnserved(t *testing.T) {
 	}
 }
 
-// TestHeldByAdmission: only a refusal by kubetenant or by the server shows that admission holds a write.
+// TestHeldByAdmission: only a refusal by kubetenant or by the server shows that
+// admission holds a write.
 func TestHeldByAdmission(t *testing.T) {
 	for name, c := range map[string]struct {
 		code int
@@ -365,8 +367,8 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// TestRefusedRules: a server that refuses to list the rules of another namespace tells none. Another program's 403 shows
-// nothing.
+// TestRefusedRules: a server that refuses to list the rules of another namespace tells none.
+// Another program's 403 shows nothing.
 func TestRefusedRules(t *testing.T) {
 	for body, want := range map[string]int{status("forbidden: the namespace is not the tenant's"): 0, "no": 1} {
 		m, caller := testMatrix(t, always(http.StatusForbidden, body))

@@ -96,8 +96,8 @@ func (m *matrix) probes(c *caller, r resource) []probe {
 	return all
 }
 
-// requests returns one request for each verb and way to ask for it, in a namespace or, with none, at
-// cluster scope.
+// requests returns one request for each verb and way to ask for it, in a namespace or,
+// with none, at cluster scope.
 func (r resource) requests(namespace, space string) []probe {
 	var all []probe
 	collection := r.path(namespace)

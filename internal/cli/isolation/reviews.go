@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// tryReviews asks each caller's self reviews about the requests of the matrix: they must say what the
-// requests were answered. The rules that a caller is told of must be true.
+// tryReviews asks each caller's self reviews about the requests of the matrix: they must say what
+// the requests were answered. The rules that a caller is told of must be true.
 func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	group, asking := errgroup.WithContext(ctx)
 	group.SetLimit(m.Parallel)
@@ -49,7 +49,8 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 	return nil
 }
 
-// unreviewed counts a review without an answer as not tested. It returns an error if the run cannot go on.
+// unreviewed counts a review without an answer as not tested. It returns an error
+// if the run cannot go on.
 func (m *matrix) unreviewed(ctx context.Context, c *caller, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()

@@ -42,7 +42,8 @@ func reviewing(
 	}
 }
 
-// TestReviews: what a caller is told of its rights must be what its requests were answered, in both directions.
+// TestReviews: what a caller is told of its rights must be what its requests were
+// answered, in both directions.
 func TestReviews(t *testing.T) {
 	own := authorizationv1.ResourceRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	told := func(namespace string, rule authorizationv1.ResourceRule) map[string][]authorizationv1.ResourceRule {
@@ -148,7 +149,8 @@ func TestReviews(t *testing.T) {
 	}
 }
 
-// TestDiscover: every resource of every version is tried, subresources by themselves, or those of the groups that are named.
+// TestDiscover: every resource of every version is tried, subresources by themselves, or those of
+// the groups that are named.
 func TestDiscover(t *testing.T) {
 	k := fake.NewClientset()
 	k.Resources = []*metav1.APIResourceList{
@@ -196,7 +198,8 @@ func TestDiscover(t *testing.T) {
 	}
 }
 
-// TestOwnOnly: behind a webhook a list over all namespaces says itself whose it is about; nothing else is changed.
+// TestOwnOnly: behind a webhook a list over all namespaces says itself whose it is about;
+// nothing else is changed.
 func TestOwnOnly(t *testing.T) {
 	m, c := testMatrix(t, nil)
 	for mode, want := range map[installation.Mode]string{

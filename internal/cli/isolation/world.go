@@ -37,7 +37,8 @@ const (
 	within = 30 * time.Second
 	// patience bounds how long a request may take; a slow answer is none that leaks.
 	patience = 2 * time.Minute
-	// unauthenticatedFor is how long a gateway may refuse a new token before the run assumes that it never accepts it.
+	// unauthenticatedFor is how long a gateway may refuse a new token before the run assumes
+	// that it never accepts it.
 	unauthenticatedFor = 5 * time.Second
 )
 
@@ -70,7 +71,8 @@ func newWorld(o *Options) (*world, error) {
 // namespace returns the namespace of a tenant.
 func (w *world) namespace(i int) string { return w.tenants[i].String() + "--isolation" }
 
-// reborn is the namespace that is created again for the other tenant. No prefix reserves its name for a tenant.
+// reborn is the namespace that is created again for the other tenant. No prefix
+// reserves its name for a tenant.
 func (w *world) reborn() string { return w.tenants[0].String() + "-reborn" }
 
 // role is the name of the ClusterRole with all rights, and of its binding.
@@ -116,7 +118,8 @@ func newCaller(name string, own int, config *rest.Config) (*caller, error) {
 // maxBody bounds what is read of an answer.
 const maxBody = 64 << 20
 
-// retries is the maximum number of retries that the server asks for. longestRetry is the maximum wait before a retry.
+// retries is the maximum number of retries that the server asks for. longestRetry is the
+// maximum wait before a retry.
 const (
 	retries      = 5
 	longestRetry = 10 * time.Second
@@ -182,7 +185,8 @@ type answer struct {
 	retryAfter time.Duration // 0 if the server did not ask for a retry
 }
 
-// message is the message of a Status, or "". Other bodies are not shown, since they may hold another tenant's objects.
+// message is the message of a Status, or "". Other bodies are not shown, since they may hold
+// another tenant's objects.
 func (a answer) message() string {
 	var status metav1.Status
 	if json.Unmarshal(a.body, &status) == nil && status.Kind == "Status" {
@@ -317,8 +321,8 @@ func (w *world) makeCallers(ctx context.Context, m *matrix) error {
 	return w.waitForRights(ctx, m)
 }
 
-// waitForRights waits until the rights of the tenants' callers and the labels apply: each caller lists its own
-// canaries.
+// waitForRights waits until the rights of the tenants' callers and the labels apply: each
+// caller lists its own canaries.
 func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
@@ -368,8 +372,8 @@ func (c *caller) unauthenticated(ctx context.Context, path string) bool {
 	return last == http.StatusUnauthorized
 }
 
-// ownOnly returns the path of a list as the shape wants it: a webhook cannot limit one over all namespaces, so it must say
-// itself that it is about the tenant's own.
+// ownOnly returns the path of a list as the shape wants it: a webhook cannot limit one over all
+// namespaces, so it must say itself that it is about the tenant's own.
 func (w *world) ownOnly(c *caller, path string) string {
 	if w.mode != installation.Webhook || strings.Contains(path, "/namespaces/") {
 		return path

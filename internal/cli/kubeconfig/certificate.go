@@ -39,7 +39,8 @@ const (
 type Request struct {
 	User   string
 	Groups []string
-	// AsOrganizations puts the groups beside the tenant, for a server that reads certificates as Kubernetes does.
+	// AsOrganizations puts the groups beside the tenant, for a server that reads
+	// certificates as Kubernetes does.
 	AsOrganizations bool
 	Tenant          tenant.ID
 	Expiry          time.Duration
@@ -62,7 +63,8 @@ var (
 	ErrWaiting = errors.New("nobody approved the certificate in time")
 )
 
-// Subject is that of a new-format certificate: the tenant is the one O, groups are the OUs; or all of them are Os.
+// Subject is that of a new-format certificate: the tenant is the one O, groups are the
+// OUs; or all of them are Os.
 func (r *Request) Subject() pkix.Name {
 	if r.AsOrganizations {
 		return pkix.Name{
@@ -106,9 +108,9 @@ func (r *Request) Object(key *ecdsa.PrivateKey) (*certificatesv1.CertificateSign
 // NewKey returns a key for a certificate, ECDSA P-256.
 func NewKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// Sign has the certificate signed by the cluster's signer kubernetes.io/kube-apiserver-client, approving it
-// only where the caller may, and removes the request again whatever comes of it. With DryRun there is no
-// certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
+// Sign has the certificate signed by the cluster's signer kubernetes.io/kube-apiserver-client,
+// approving it only where the caller may, and removes the request again whatever comes of it. With
+// DryRun there is no certificate. The error wraps [ErrDenied], [ErrNoSigner] or [ErrWaiting].
 func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate, key []byte, err error) {
 	private, err := NewKey()
 	if err != nil {

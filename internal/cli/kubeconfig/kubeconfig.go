@@ -1,5 +1,5 @@
-// Package kubeconfig makes kubeconfigs that need no other file, and writes them so that nothing is ever
-// half written.
+// Package kubeconfig makes kubeconfigs that need no other file, and writes them so that
+// nothing is ever half written.
 package kubeconfig
 
 import (
@@ -31,7 +31,8 @@ type Entry struct {
 	Auth *clientcmdapi.AuthInfo
 }
 
-// New returns the kubeconfig of an entry, with the authority by which config knows the server in it.
+// New returns the kubeconfig of an entry, with the authority by which
+// config knows the server in it.
 func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	cluster := clientcmdapi.NewCluster()
 	cluster.Server = e.Server
@@ -69,7 +70,8 @@ var ErrExists = errors.New("the file exists: name another, or add to it with --m
 var ErrOther = errors.New("it is another server's (its address, its authority or how it is verified differs): " +
 	"write a file of its own with --out")
 
-// Write writes a new file that only its owner may read. The error wraps [ErrExists] for one that is there.
+// Write writes a new file that only its owner may read. The error wraps
+// [ErrExists] for one that is there.
 func Write(path string, c *clientcmdapi.Config) error {
 	if err := Free(path); err != nil {
 		return err
@@ -81,9 +83,10 @@ func Write(path string, c *clientcmdapi.Config) error {
 	return replace(path, data, 0o600)
 }
 
-// Merge adds what is in c to the kubeconfig at path, which need not exist, and makes its context the
-// current one where there was none. It reports whether an entry of that name was there, which is replaced. The
-// file is locked as kubectl locks it. The error wraps [ErrOther] where a name there is another server's.
+// Merge adds what is in c to the kubeconfig at path, which need not exist, and makes its context
+// the current one where there was none. It reports whether an entry of that name was there, which
+// is replaced. The file is locked as kubectl locks it. The error wraps [ErrOther] where a name
+// there is another server's.
 func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target

@@ -26,8 +26,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// cluster answers a request for a certificate: may says whether its maker approves, becomes what the request is
-// once it was approved or not. It counts what is left.
+// cluster answers a request for a certificate: may says whether its maker approves, becomes what
+// the request is once it was approved or not. It counts what is left.
 func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) (*fake.Clientset, *int) {
 	k, left := fake.NewClientset(), 0
 	var stored *certificatesv1.CertificateSigningRequest
@@ -57,7 +57,8 @@ func cluster(may bool, becomes func(*certificatesv1.CertificateSigningRequest)) 
 	return k, &left
 }
 
-// TestSign: what becomes of a request for a certificate is said, and the request is removed whatever it is.
+// TestSign: what becomes of a request for a certificate is said, and the request
+// is removed whatever it is.
 func TestSign(t *testing.T) {
 	condition := func(kind certificatesv1.RequestConditionType) func(*certificatesv1.CertificateSigningRequest) {
 		return func(r *certificatesv1.CertificateSigningRequest) {
@@ -188,7 +189,8 @@ func TestMerge(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Errorf("the link is %v, %v", info.Mode(), err)
 	}
-	// A name that is another server's is not taken over; an entry that is there is said to be replaced.
+	// A name that is another server's is not taken over; an entry that is
+	// there is said to be replaced.
 	for what, change := range map[string]func(*clientcmdapi.Cluster){
 		"address":         func(c *clientcmdapi.Cluster) { c.Server = "https://elsewhere.example.com" },
 		"authority":       func(c *clientcmdapi.Cluster) { c.CertificateAuthorityData = []byte("another") },

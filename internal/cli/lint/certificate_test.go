@@ -164,7 +164,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// TestSigningRequest: the object must ask for a client's certificate, and what its request lacks is said there.
+// TestSigningRequest: the object must ask for a client's certificate, and what its
+// request lacks is said there.
 func TestSigningRequest(t *testing.T) {
 	const object = "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\nmetadata: { name: alice }\n" +
 		"spec:\n  signerName: %s\n  usages: [%s]\n%s  request: %s\n"

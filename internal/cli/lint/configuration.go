@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// configuration returns the problems of a TenancyConfiguration, and those of the files that it names.
+// configuration returns the problems of a TenancyConfiguration, and those of
+// the files that it names.
 func configuration(ctx context.Context, path string, data []byte) ([]Problem, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(data, &root); err != nil {
@@ -54,8 +55,8 @@ func hasError(found []Problem) bool {
 	return false
 }
 
-// namedFiles returns the problems of the files that a configuration names. One that is missing is the
-// configuration's own.
+// namedFiles returns the problems of the files that a configuration names. One that is missing is
+// the configuration's own.
 func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Problem, error) {
 	var all []Problem
 	add := func(path string, found []Problem) { all = append(all, placed(path, found)...) }

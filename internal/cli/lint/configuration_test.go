@@ -16,7 +16,8 @@ const (
 	revocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
 )
 
-// TestConfiguration: each problem of a configuration stands at its field, or at what of its path is there.
+// TestConfiguration: each problem of a configuration stands at its field, or at
+// what of its path is there.
 func TestConfiguration(t *testing.T) {
 	hold(t, lint.Config, map[string]finding{
 		"good": {header + "authorization: { mode: Shadow }\n", nil},
@@ -92,8 +93,8 @@ func TestRevocation(t *testing.T) {
 	})
 }
 
-// TestNamedFiles: what is wrong with the files that a configuration names is found with the configuration's own words for
-// them: the kind, the default tenant.
+// TestNamedFiles: what is wrong with the files that a configuration names is found with the
+// configuration's own words for them: the kind, the default tenant.
 func TestNamedFiles(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir) // problems name files as the configuration does
@@ -166,7 +167,8 @@ func TestNamedAndMissing(t *testing.T) {
 	}
 }
 
-// TestKinds: what a file is is told from what is in it before its name, and an unknown kind is refused with those there are.
+// TestKinds: what a file is is told from what is in it before its name, and an unknown kind is
+// refused with those there are.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
 		"tokens":                {"file", "S1,alice\n", "want at least"},

@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// credentials returns the problems of a token or password file. It warns of a record without a tenant
-// unless the server refuses that record.
+// credentials returns the problems of a token or password file. It warns of a record without a
+// tenant unless the server refuses that record.
 func credentials(
 	ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile,
 ) ([]Problem, error) {
@@ -35,8 +35,8 @@ func credentials(
 	return found, nil
 }
 
-// refused returns the records that the server's readers refuse. The readers stop at the first problem, so refused
-// removes that record and reads the rest again.
+// refused returns the records that the server's readers refuse. The readers stop at the first
+// problem, so refused removes that record and reads the rest again.
 func refused(
 	ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile,
 ) (found []Problem, err error) {
@@ -99,8 +99,8 @@ func refused(
 	return found, nil
 }
 
-// record returns the lines, from 0, that the record at a line is made of, and the column of one of its fields. A record
-// that cannot be read may have begun lines before, with a quote.
+// record returns the lines, from 0, that the record at a line is made of, and the column of one of
+// its fields. A record that cannot be read may have begun lines before, with a quote.
 func record(lines [][]byte, line, field int) (first, last, column int) {
 	r := csv.NewReader(bytes.NewReader(bytes.Join(lines, nil)))
 	r.FieldsPerRecord = -1

@@ -24,8 +24,8 @@ const (
 		" | end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"
 )
 
-// TestTokens: each thing that is wrong with a record is said at its field with what to write, and the records behind it
-// are looked at too.
+// TestTokens: each thing that is wrong with a record is said at its field with what to write, and
+// the records behind it are looked at too.
 func TestTokens(t *testing.T) {
 	hold(t, lint.Tokens, map[string]finding{
 		"good":           {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
@@ -119,7 +119,8 @@ func TestPasswords(t *testing.T) {
 	})
 }
 
-// TestReadable: secrets that others may read are warned of, whichever others; what is no secret is not.
+// TestReadable: secrets that others may read are warned of, whichever others;
+// what is no secret is not.
 func TestReadable(t *testing.T) {
 	for mode, want := range map[os.FileMode][]string{
 		0o600: nil,

@@ -1,5 +1,5 @@
-// Package lint finds all that is wrong with a file that the server reads, with line and column and what to
-// write in its place. Whether something is wrong the server's own readers say.
+// Package lint finds all that is wrong with a file that the server reads, with line and column and
+// what to write in its place. Whether something is wrong the server's own readers say.
 package lint
 
 import (
@@ -59,11 +59,12 @@ func (p *Problem) String() string {
 	return text + p.Text
 }
 
-// most is how many problems of a file are looked for: what is no such file at all has one in each line.
+// most is how many problems of a file are looked for: what is no such file at
+// all has one in each line.
 const most = 100
 
-// File returns the problems of a file, by line, and for a configuration those of the files that it names. An
-// empty kind is told from the file. The error says that it cannot be read.
+// File returns the problems of a file, by line, and for a configuration those of the files that it
+// names. An empty kind is told from the file. The error says that it cannot be read.
 func File(ctx context.Context, path string, kind Kind) ([]Problem, error) {
 	data, err := os.ReadFile(path) // #nosec G304 -- the caller names it
 	if err != nil {

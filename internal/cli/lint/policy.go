@@ -48,7 +48,8 @@ func policy(data []byte) []Problem {
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
 
-// columnOf returns where in a line its problem is: where JSON ends to be any, or at the key that is named.
+// columnOf returns where in a line its problem is: where JSON ends to be any, or
+// at the key that is named.
 func columnOf(text []byte, reason string) int {
 	var v any
 	var syntax *json.SyntaxError

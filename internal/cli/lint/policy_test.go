@@ -10,8 +10,8 @@ import (
 
 const of = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
 
-// TestPolicy: each thing that is wrong with a line is said at its key with what to write; empty lines and comments count
-// as lines.
+// TestPolicy: each thing that is wrong with a line is said at its key with what to write; empty
+// lines and comments count as lines.
 func TestPolicy(t *testing.T) {
 	hold(t, lint.ABAC, map[string]finding{
 		"good": {

@@ -1,5 +1,5 @@
-// Package login gets bearer tokens for kubectl: from OpenID providers and from Keystone. What it prints is an
-// ExecCredential (KEP-541).
+// Package login gets bearer tokens for kubectl: from OpenID providers and from Keystone. What it
+// prints is an ExecCredential (KEP-541).
 package login
 
 import (
@@ -38,17 +38,17 @@ func (t *Token) usable(now time.Time) bool {
 type Cache struct {
 	// Dir holds the files, and the locks. It is made where it is missing.
 	Dir string
-	// Keyring keeps tokens in the keyring of the system (Secret Service, Keychain, Credential Manager), and none in a
-	// file: where there is none that can be asked, logging in fails.
+	// Keyring keeps tokens in the keyring of the system (Secret Service, Keychain, Credential
+	// Manager), and none in a file: where there is none that can be asked, logging in fails.
 	Keyring bool
 }
 
 // keyringService is the service that entries of the keyring are of.
 const keyringService = "kubectl-tenant"
 
-// With hands the token that is kept for an identity, nil for none, to get, and keeps what get returns. A lock
-// makes the kubectls that run at the same time do it one after the other: one login, not five. The key's parts
-// tell identities apart; none of them is written.
+// With hands the token that is kept for an identity, nil for none, to get, and keeps what get
+// returns. A lock makes the kubectls that run at the same time do it one after the other: one
+// login, not five. The key's parts tell identities apart; none of them is written.
 func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token, error)) (*Token, error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return nil, err

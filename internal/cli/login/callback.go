@@ -23,8 +23,8 @@ type result struct {
 	err  error
 }
 
-// listen opens the port. Requests with another state than ours, whoever sends them, are refused and change
-// nothing: the login goes on.
+// listen opens the port. Requests with another state than ours, whoever sends them, are refused and
+// change nothing: the login goes on.
 func listen(ctx context.Context, port int, state string) (*callback, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {

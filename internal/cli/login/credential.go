@@ -12,8 +12,8 @@ import (
 // ExecInfo is the environment variable in which kubectl says what it wants.
 const ExecInfo = "KUBERNETES_EXEC_INFO"
 
-// Interactive reports whether kubectl lets the plugin ask somebody: it does, unless it says otherwise. The
-// error says that it wants another version than ours.
+// Interactive reports whether kubectl lets the plugin ask somebody: it does, unless it says
+// otherwise. The error says that it wants another version than ours.
 func Interactive(info string) (bool, error) {
 	if info == "" {
 		return true, nil // run by hand

@@ -35,8 +35,8 @@ func TestEarly(t *testing.T) {
 	}
 }
 
-// TestKept: what a cache does not understand is no token, a get that fails leaves what is kept, and the one that is returned
-// again is not written again.
+// TestKept: what a cache does not understand is no token, a get that fails leaves what is kept, and
+// the one that is returned again is not written again.
 func TestKept(t *testing.T) {
 	c := &login.Cache{Dir: t.TempDir()}
 	want := login.Token{Token: "t", Expires: time.Now().UTC(), Refresh: "r"}
@@ -75,7 +75,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestPrint: what kubectl reads has its version, the token and when it ends, and nothing to get another with.
+// TestPrint: what kubectl reads has its version, the token and when it ends, and
+// nothing to get another with.
 func TestPrint(t *testing.T) {
 	var out bytes.Buffer
 	if err := login.Print(&out, &login.Token{
@@ -92,7 +93,8 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestAuthority: a file of the provider's authority that is missing or holds none is said before anybody is asked.
+// TestAuthority: a file of the provider's authority that is missing or holds none is said
+// before anybody is asked.
 func TestAuthority(t *testing.T) {
 	p := newProvider(t)
 	empty := filepath.Join(t.TempDir(), "empty")
@@ -172,8 +174,8 @@ func TestKeystoneAddress(t *testing.T) {
 	}
 }
 
-// TestKeystoneKeys: tokens of one user in one project are told from all others, and no secret is in what tells them apart;
-// an application credential says all by itself.
+// TestKeystoneKeys: tokens of one user in one project are told from all others, and no secret is in
+// what tells them apart; an application credential says all by itself.
 func TestKeystoneKeys(t *testing.T) {
 	key := func(pairs ...string) string {
 		k := &login.Keystone{Environment: environment(pairs...)}

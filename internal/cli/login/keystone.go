@@ -15,7 +15,8 @@ import (
 	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
 )
 
-// Keystone is a user of an OpenStack cloud, named by a clouds.yaml or by the variables of an openrc file.
+// Keystone is a user of an OpenStack cloud, named by a clouds.yaml or by the
+// variables of an openrc file.
 type Keystone struct {
 	// Cloud of clouds.yaml, File where it is; both empty for the environment's.
 	Cloud, File string
@@ -80,8 +81,8 @@ func (k *Keystone) checkAddress() error {
 	return ErrPlain
 }
 
-// fromEnvironment reads the variables of an openrc file, version 3: the library's own reader wants a project's
-// ID where such a file has its name and domain.
+// fromEnvironment reads the variables of an openrc file, version 3: the library's own reader wants
+// a project's ID where such a file has its name and domain.
 func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	first := func(names ...string) string {
 		for _, name := range names {
@@ -120,7 +121,8 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 	return o
 }
 
-// Key returns what tells tokens of this user from those of others. No secret is in it: files are named by it.
+// Key returns what tells tokens of this user from those of others. No secret is in
+// it: files are named by it.
 func (k *Keystone) Key() []string {
 	o := &k.options
 	key := []string{

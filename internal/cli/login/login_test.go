@@ -97,8 +97,8 @@ func TestLogin(t *testing.T) {
 	}
 }
 
-// TestKeyring: with the keyring no token is in a file, each identity has its own, and where there is no keyring nothing is
-// kept anywhere else.
+// TestKeyring: with the keyring no token is in a file, each identity has its own, and where there
+// is no keyring nothing is kept anywhere else.
 func TestKeyring(t *testing.T) {
 	keyring.MockInit()
 	p := newProvider(t)

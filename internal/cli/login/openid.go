@@ -62,8 +62,9 @@ func (o *OpenID) Key() []string {
 	return append([]string{"openid", o.Issuer, o.ClientID}, slices.Sorted(slices.Values(o.Scopes))...)
 }
 
-// Token returns the token that is kept if it can still be sent, else one that the refresh token brings, else
-// one of a login. The error may wrap [ErrInteraction], [ErrNoDevice] or [ErrNoToken]; it holds no token.
+// Token returns the token that is kept if it can still be sent, else one that the refresh token
+// brings, else one of a login. The error may wrap [ErrInteraction], [ErrNoDevice] or
+// [ErrNoToken]; it holds no token.
 func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 	if kept.usable(o.Now()) {
 		return kept, nil
@@ -157,8 +158,8 @@ func (o *OpenID) verified(
 	return &Token{Token: raw, Expires: token.Expiry.UTC(), Refresh: answer.RefreshToken}, nil
 }
 
-// browse is the authorization code flow with PKCE (RFC 6749, RFC 7636) on a loopback listener (RFC 8252,
-// section 7.3).
+// browse is the authorization code flow with PKCE (RFC 6749, RFC 7636) on a loopback listener
+// (RFC 8252, section 7.3).
 func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oidc.IDTokenVerifier) (*Token, error) {
 	state, nonce, proof := rand.Text(), rand.Text(), oauth2.GenerateVerifier()
 	callback, err := listen(ctx, o.Port, state)

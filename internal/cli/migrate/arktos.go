@@ -23,8 +23,9 @@ type credential struct {
 }
 
 // arktosCredentials reads a token or password file of Arktos 1.0 (staging/src/k8s.io/apiserver
-// pkg/authentication/token/tokenfile): records end in an empty field and a tenant, or are the system tenant's.
-// There the last of two records with one token counted, and a fourth field behind an empty uid was a tenant.
+// pkg/authentication/token/tokenfile): records end in an empty field and a tenant, or are the
+// system tenant's. There the last of two records with one token counted, and a fourth field behind
+// an empty uid was a tenant.
 func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
@@ -166,8 +167,8 @@ func withoutReserved(fields *[]string, id string) (removed []string) {
 	return removed
 }
 
-// arktosPolicy reads a policy file as Arktos's design has it: upstream's ABAC, with the tenant as a field of
-// its own or before the colon of the user's name.
+// arktosPolicy reads a policy file as Arktos's design has it: upstream's ABAC, with the tenant as a
+// field of its own or before the colon of the user's name.
 func arktosPolicy(data []byte) (*Result, error) {
 	result := &Result{Files: map[string]string{}}
 	var out strings.Builder
@@ -202,7 +203,8 @@ func arktosPolicy(data []byte) (*Result, error) {
 	return result, nil
 }
 
-// arktosLine returns a line in this project's form; nil where there is none. Why says what was lost.
+// arktosLine returns a line in this project's form; nil where there is
+// none. Why says what was lost.
 func arktosLine(text []byte) (line map[string]any, why string) {
 	var in map[string]any
 	if err := json.Unmarshal(text, &in); err != nil {

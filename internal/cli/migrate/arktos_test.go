@@ -33,8 +33,8 @@ type conversion struct {
 	left       []string
 }
 
-// TestArktosTokens: a record keeps its tenant, or is the system tenant's where it has none; what may have been meant
-// otherwise is left out.
+// TestArktosTokens: a record keeps its tenant, or is the system tenant's where it has none; what
+// may have been meant otherwise is left out.
 func TestArktosTokens(t *testing.T) {
 	for name, c := range map[string]conversion{
 		"a tenant":                    {"S1,alice,1,dev,,acme\n", "S1,alice,1,dev,,acme\n", nil},
@@ -102,7 +102,8 @@ authentication:
 `, r.Files["tenancy.yaml"])
 }
 
-// TestArktosOmissions: an omitted tenant became the system tenant in Arktos, so each such record is to be checked.
+// TestArktosOmissions: an omitted tenant became the system tenant in Arktos, so each such
+// record is to be checked.
 func TestArktosOmissions(t *testing.T) {
 	for text, want := range map[string][]string{
 		"S1,alice,1,,acme\nS2,bob,2,,system\n": nil,
@@ -115,7 +116,8 @@ func TestArktosOmissions(t *testing.T) {
 	}
 }
 
-// TestArktosNoFile: what is no such file at all becomes nothing; the error has its line, and no secret.
+// TestArktosNoFile: what is no such file at all becomes nothing; the error has
+// its line, and no secret.
 func TestArktosNoFile(t *testing.T) {
 	for _, text := range []string{"S1,alice,1\n\"SECRET,bob,2\n", "S1,alice,1\nSECRET,b\"ob,2\n"} {
 		_, err := migrate.From()["arktos-tokens"]([]byte(text), migrate.Options{})
@@ -125,8 +127,9 @@ func TestArktosNoFile(t *testing.T) {
 	}
 }
 
-// TestArktosPolicy: a line is about its tenant's own objects, the tenant being a field or before the user's colon; no line
-// becomes one about another tenant, and what was about everybody is about fewer.
+// TestArktosPolicy: a line is about its tenant's own objects, the tenant being a field or
+// before the user's colon; no line becomes one about another tenant, and what was about
+// everybody is about fewer.
 func TestArktosPolicy(t *testing.T) {
 	spec := func(text string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"

@@ -32,7 +32,8 @@ const (
 var errNoTenant = errors.New("it holds no Tenant of " + capsuleGroup +
 	"; kubectl get tenants." + capsuleGroup + " -o yaml prints them")
 
-// capsuleMigration is the content of a file: Capsule's Tenants, and the Namespaces that belong to them.
+// capsuleMigration is the content of a file: Capsule's Tenants, and the
+// Namespaces that belong to them.
 type capsuleMigration struct {
 	result     *Result
 	tenants    []*capsuleTenant
@@ -72,7 +73,8 @@ func capsule(data []byte, o Options) (*Result, error) {
 	return m.result, m.write(o.Dir)
 }
 
-// read sorts one object by its kind. An object that is neither a Tenant nor a Namespace is reported.
+// read sorts one object by its kind. An object that is neither a Tenant nor
+// a Namespace is reported.
 func (m *capsuleMigration) read(number int, content map[string]any) {
 	kind, _ := content["kind"].(string)
 	version, _ := content["apiVersion"].(string)
@@ -99,8 +101,8 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	}
 }
 
-// dropDuplicates refuses several Tenants of one name, since the file does not say which of them is in use. It also
-// refuses names that are not valid tenant IDs.
+// dropDuplicates refuses several Tenants of one name, since the file does not say which of them is
+// in use. It also refuses names that are not valid tenant IDs.
 func (m *capsuleMigration) dropDuplicates() {
 	count := map[string]int{}
 	for _, t := range m.tenants {

@@ -19,7 +19,8 @@ type admissionSettings struct {
 	Placement []configv1alpha1.TenantPlacement
 }
 
-// file returns a configuration with the settings, or "" if there are none. A server accepts the configuration.
+// file returns a configuration with the settings, or "" if there are none. A server
+// accepts the configuration.
 func (s *admissionSettings) file() (string, error) {
 	admission := map[string]any{}
 	if len(s.Policy) > 0 {
@@ -78,8 +79,8 @@ func (m *capsuleMigration) convertAdmission(t *capsuleTenant) {
 	}
 }
 
-// convertWildcards reports that hosts with a wildcard are allowed unless hosts are listed: Capsule refuses them by
-// default.
+// convertWildcards reports that hosts with a wildcard are allowed unless hosts are listed: Capsule
+// refuses them by default.
 func (t *capsuleTenant) convertWildcards(ingress node) {
 	if scope := ingress.get("hostnameCollisionScope"); scope.value == "Disabled" {
 		scope.consume()
@@ -114,8 +115,8 @@ func convertNodeSelector(selector node) *configv1alpha1.PlacementDefaults {
 	return &configv1alpha1.PlacementDefaults{NodeSelector: labels}
 }
 
-// convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a rule cannot express
-// is reported and not allowed.
+// convertRule returns the rule for a list of allowed names, or nil if the list is not set. What a
+// rule cannot express is reported and not allowed.
 func convertRule(field string, list node) *configv1alpha1.FieldRule {
 	if !list.isSet {
 		return nil

@@ -19,8 +19,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// withoutEffect are the fields without a meaning for another project. A server or kubectl wrote them. The policy is
-// Protect for either value of preventDeletion.
+// withoutEffect are the fields without a meaning for another project. A server or kubectl wrote
+// them. The policy is Protect for either value of preventDeletion.
 var withoutEffect = regexp.MustCompile(`^(apiVersion|kind|spec\.preventDeletion|` +
 	`metadata\.(uid|resourceVersion|generation|creationTimestamp|managedFields|selfLink|finalizers)\b.*|` +
 	`metadata\.annotations\["kubectl\.kubernetes\.io/last-applied-configuration"\].*|` +
@@ -70,7 +70,8 @@ func isReported(left []string, where, path string) bool {
 	})
 }
 
-// commonPath returns the length of the path at the beginning of a report, if the other path begins with it.
+// commonPath returns the length of the path at the beginning of a report, if the
+// other path begins with it.
 func commonPath(line, path string) int {
 	for n := min(len(path), len(line)); n > 0; n-- {
 		if strings.HasPrefix(line, path[:n]+": ") {
@@ -91,7 +92,8 @@ func mutations(value any) []any {
 	return []any{float64(0), float64(1), "x"}
 }
 
-// checkLeaves checks the guarantee of a migration from Capsule: each leaf of a Tenant is reported, or changes the result.
+// checkLeaves checks the guarantee of a migration from Capsule: each leaf of a Tenant is
+// reported, or changes the result.
 func checkLeaves(t *testing.T, text []byte) (represented int) {
 	t.Helper()
 	document := map[string]any{}
@@ -128,7 +130,8 @@ func checkLeaves(t *testing.T, text []byte) (represented int) {
 	return represented
 }
 
-// TestCapsuleEveryField: each field of a Tenant, known or not, is represented or reported with its path.
+// TestCapsuleEveryField: each field of a Tenant, known or not, is represented
+// or reported with its path.
 func TestCapsuleEveryField(t *testing.T) {
 	text, err := os.ReadFile("testdata/capsule-every-field.yaml")
 	if err != nil {
@@ -183,7 +186,8 @@ func checkFiles(t *testing.T, files map[string]string) {
 	}
 }
 
-// FuzzCapsule: each leaf of any Tenant is represented or reported, and the server accepts the files.
+// FuzzCapsule: each leaf of any Tenant is represented or reported, and the
+// server accepts the files.
 func FuzzCapsule(f *testing.F) {
 	for _, spec := range []string{
 		`{ owners: [ { kind: User, name: alice, x: y } ], namespaceOptions: { quota: 70000 } }`,
@@ -214,7 +218,8 @@ func FuzzCapsule(f *testing.F) {
 	})
 }
 
-// TestCapsuleRandomFields: the guarantee holds for Tenants whose fields have other values, types and names.
+// TestCapsuleRandomFields: the guarantee holds for Tenants whose fields have other
+// values, types and names.
 func TestCapsuleRandomFields(t *testing.T) {
 	every, err := os.ReadFile("testdata/capsule-every-field.yaml")
 	if err != nil {

@@ -17,8 +17,9 @@ type claim struct {
 	tenant string
 }
 
-// assignNamespaces gives each namespace to the one Tenant that the file names for it: by the Tenant's status, by the
-// label of the Namespace, or by its owner. A namespace is never given to a tenant on conflicting evidence.
+// assignNamespaces gives each namespace to the one Tenant that the file names for it: by the
+// Tenant's status, by the label of the Namespace, or by its owner. A namespace is never given to a
+// tenant on conflicting evidence.
 func (m *capsuleMigration) assignNamespaces() {
 	claims := map[string][]claim{}
 	var names []string
@@ -63,8 +64,9 @@ func (m *capsuleMigration) assignNamespaces() {
 	}
 }
 
-// readNamespace adds the claims of a Namespace about its tenant, and adds to owners the tenant that it already has. The
-// migration does not change the Namespace, so no other field needs to be carried over.
+// readNamespace adds the claims of a Namespace about its tenant, and adds to owners the
+// tenant that it already has. The migration does not change the Namespace, so no other field
+// needs to be carried over.
 func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add func(string, claim)) {
 	name := n.find("metadata.name").text()
 	labels := n.find("metadata.labels")

@@ -20,8 +20,8 @@ const (
 	maxLimits          = 256
 )
 
-// convertObjects converts the objects that Capsule creates in each namespace of the tenant, and the limits of the
-// tenant.
+// convertObjects converts the objects that Capsule creates in each namespace of the tenant, and
+// the limits of the tenant.
 func (t *capsuleTenant) convertObjects() {
 	t.convertQuotas()
 	for i, item := range t.find("spec.limitRanges.items").items() {
@@ -32,7 +32,8 @@ func (t *capsuleTenant) convertObjects() {
 	}
 }
 
-// convertQuotas converts limits of the tenant to spec.quota, and limits of each namespace to ResourceQuotas.
+// convertQuotas converts limits of the tenant to spec.quota, and limits of each
+// namespace to ResourceQuotas.
 func (t *capsuleTenant) convertQuotas() {
 	quotas := t.find("spec.resourceQuotas")
 	scope := quotas.get("scope")
@@ -52,7 +53,8 @@ func (t *capsuleTenant) convertQuotas() {
 	scope.consume()
 }
 
-// addQuota adds the limits of an item. The smaller of two limits of a resource applies, as it does in Capsule.
+// addQuota adds the limits of an item. The smaller of two limits of a resource
+// applies, as it does in Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
 		item.left("a limit of some Pods only applies to a namespace; use a ResourceQuota in a NamespaceTemplate")
@@ -93,8 +95,9 @@ func quantity(value any) (q resource.Quantity, is bool) {
 	return q, is && err == nil
 }
 
-// addObject adds an object to the tenant's template. It changes only selectors with Capsule's tenant label. It reports
-// an object that a template cannot hold as a whole, since a policy without one of its fields could allow more.
+// addObject adds an object to the tenant's template. It changes only selectors with Capsule's
+// tenant label. It reports an object that a template cannot hold as a whole, since a policy without
+// one of its fields could allow more.
 func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	content, isObject := item.value.(map[string]any)
 	if !isObject {
@@ -157,8 +160,9 @@ func hasNegative(hard any) bool {
 	return false
 }
 
-// selectors replaces Capsule's tenant label in selectors by that of this project. It leaves a selector that it cannot
-// translate unchanged, since that selects nothing without Capsule, and reports it.
+// selectors replaces Capsule's tenant label in selectors by that of this project. It leaves
+// a selector that it cannot translate unchanged, since that selects nothing without
+// Capsule, and reports it.
 type selectors struct {
 	node
 	notes []string

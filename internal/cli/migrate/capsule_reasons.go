@@ -17,7 +17,8 @@ const (
 	ofServices = "labels and annotations of Services are not limited; use a ValidatingAdmissionPolicy"
 )
 
-// capsuleKinds says, by kind, what to use instead of Capsule's objects that the migration does not convert.
+// capsuleKinds says, by kind, what to use instead of Capsule's objects that the
+// migration does not convert.
 var capsuleKinds = map[string]string{
 	"CapsuleConfiguration": "the server's configuration has other settings; see admission.namespace there",
 	"GlobalTenantResource": useTemplate,
@@ -32,8 +33,8 @@ var capsuleKinds = map[string]string{
 	"RuleStatus":           ownRecord,
 }
 
-// capsuleReasons says why fields of a Capsule Tenant are not carried over, and what to do. A field of which some
-// subfields are converted has the reason for unknown fields.
+// capsuleReasons says why fields of a Capsule Tenant are not carried over, and what to do. A field
+// of which some subfields are converted has the reason for unknown fields.
 func capsuleReasons() reasons {
 	return reasons{
 		"metadata.labels":                     ofTheTenant,

@@ -37,8 +37,8 @@ func (t *capsuleTenant) convertSubjects() {
 	}
 }
 
-// convertOwner makes an owner an admin if it had the role admin and could delete namespaces, since an admin may delete
-// the tenant's namespaces. It binds the owner's other ClusterRoles.
+// convertOwner makes an owner an admin if it had the role admin and could delete namespaces, since
+// an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
 		owner.left("its ClusterRoles are in an annotation of this version; get the Tenant as %s/v1beta2", capsuleGroup)
@@ -85,8 +85,8 @@ func (t *capsuleTenant) hasRoleAnnotations() bool {
 	})
 }
 
-// ownerRoles returns the ClusterRoles of an owner without consuming them. If none is set, it returns Capsule's
-// defaults.
+// ownerRoles returns the ClusterRoles of an owner without consuming them. If none is set, it
+// returns Capsule's defaults.
 func ownerRoles(owner node) (all []string) {
 	roles := owner.get("clusterRoles")
 	if !roles.isSet {
@@ -135,7 +135,8 @@ func (t *capsuleTenant) addAdmin(s rbacv1.Subject) string {
 	return ""
 }
 
-// bind gives a ClusterRole in each namespace of the tenant. It consumes n, or reports why the role cannot be given.
+// bind gives a ClusterRole in each namespace of the tenant. It consumes n, or reports why
+// the role cannot be given.
 func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
 	bindings := &t.object.Spec.Bindings
 	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
@@ -159,7 +160,8 @@ func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
 	return true
 }
 
-// ownerSubject is like [capsuleTenant.subject], for an owner, which names a service account by its user name.
+// ownerSubject is like [capsuleTenant.subject], for an owner, which names a service
+// account by its user name.
 func (t *capsuleTenant) ownerSubject(owner node) (s rbacv1.Subject, problem string) {
 	if owner.get("kind").value != rbacv1.ServiceAccountKind {
 		return t.subject(owner)
@@ -177,7 +179,8 @@ func accountName(namespace, user string) string {
 	return strings.TrimPrefix(user, serviceaccount.ServiceAccountUsernamePrefix+namespace+":")
 }
 
-// subject returns the subject of a role, or why the tenant may not give it one. It does not consume the node.
+// subject returns the subject of a role, or why the tenant may not give it one. It
+// does not consume the node.
 func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
 	kind, _ := n.get("kind").value.(string)
 	name, _ := n.get("name").value.(string)
@@ -243,8 +246,8 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 	return ""
 }
 
-// beforeAdoption returns the Tenant without service accounts of its namespaces. The server refuses them until the
-// namespaces are adopted. It returns the Tenant itself if there are none.
+// beforeAdoption returns the Tenant without service accounts of its namespaces. The server refuses
+// them until the namespaces are adopted. It returns the Tenant itself if there are none.
 func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
 	isAccount := func(s rbacv1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind ||

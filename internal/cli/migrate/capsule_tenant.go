@@ -23,8 +23,8 @@ const (
 	maxLabels     = 32
 )
 
-// consumeServerMetadata consumes the fields that a server or kubectl wrote, since they have no meaning for another
-// object.
+// consumeServerMetadata consumes the fields that a server or kubectl wrote, since they have no
+// meaning for another object.
 func consumeServerMetadata(metadata node) {
 	for _, key := range []string{
 		"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "selfLink", "finalizers",
@@ -50,8 +50,8 @@ func (t *capsuleTenant) convertMetadata() {
 	}
 }
 
-// convertStatus consumes the fields that Capsule derived from the spec. It reports owners that are not in the spec,
-// since they have rights too. The namespaces were read before.
+// convertStatus consumes the fields that Capsule derived from the spec. It reports owners that are
+// not in the spec, since they have rights too. The namespaces were read before.
 func (t *capsuleTenant) convertStatus() {
 	status := t.get("status")
 	for _, key := range []string{"observedGeneration", "state", "size", "conditions", "classes"} {
@@ -99,7 +99,8 @@ func (t *capsuleTenant) convertAccess() {
 	}
 }
 
-// isBeta1 reports whether the Tenant is of the version in which annotations and labels held some of the settings.
+// isBeta1 reports whether the Tenant is of the version in which annotations and labels
+// held some of the settings.
 func (t *capsuleTenant) isBeta1() bool { return t.get("apiVersion").value == capsuleGroup+"/v1beta1" }
 
 func (t *capsuleTenant) convertNamespaceOptions() {
@@ -179,7 +180,8 @@ func isOfDomain(key, domain string) bool {
 	return of == domain || strings.HasSuffix(of, "."+domain)
 }
 
-// convertPrefix requires this project's prefix if Capsule required its own. The two differ, which is reported.
+// convertPrefix requires this project's prefix if Capsule required its own. The two
+// differ, which is reported.
 func (t *capsuleTenant) convertPrefix() {
 	force := t.find("spec.forceTenantPrefix")
 	required, is := force.flag()

@@ -197,8 +197,8 @@ func TestCapsuleTenant(t *testing.T) {
 	}
 }
 
-// TestCapsuleSubjects: subjects that a tenant may not bind are refused with a reason; service accounts of the tenant are
-// bound after the adoption, since the server refuses them before.
+// TestCapsuleSubjects: subjects that a tenant may not bind are refused with a reason; service
+// accounts of the tenant are bound after the adoption, since the server refuses them before.
 func TestCapsuleSubjects(t *testing.T) {
 	const foreign = ` is not known to be the tenant's, and a tenant gives no role to a service account of another ` +
 		`namespace; use an account of the tenant`
@@ -284,7 +284,8 @@ func TestCapsuleSubjects(t *testing.T) {
 	}
 }
 
-// TestCapsuleRoleAnnotations: owners of v1beta1 have the roles that annotations name, so that they are not made admins.
+// TestCapsuleRoleAnnotations: owners of v1beta1 have the roles that annotations name, so that
+// they are not made admins.
 func TestCapsuleRoleAnnotations(t *testing.T) {
 	text := strings.NewReplacer("v1beta2", "v1beta1", "name: oil", "name: oil, annotations: "+
 		"{ clusterrolenames.capsule.clastix.io/user.alice: view }, labels: { capsule.clastix.io/cordon: enabled }").
@@ -315,8 +316,9 @@ func objectsOf(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestCapsuleTemplate: the objects that Capsule created in each namespace are in a template that the Tenant names, with
-// the tenant's label instead of Capsule's. An object is carried over as a whole or not at all.
+// TestCapsuleTemplate: the objects that Capsule created in each namespace are in a template
+// that the Tenant names, with the tenant's label instead of Capsule's. An object is carried
+// over as a whole or not at all.
 func TestCapsuleTemplate(t *testing.T) {
 	const untranslated = " cannot be translated and selects nothing without Capsule; " +
 		"correct the selector in cluster/1-namespacetemplates.yaml"
@@ -425,7 +427,8 @@ func TestCapsuleTemplate(t *testing.T) {
 	}
 }
 
-// TestCapsuleManyObjects: a template holds as many objects as its definition allows; the others are reported.
+// TestCapsuleManyObjects: a template holds as many objects as its definition allows;
+// the others are reported.
 func TestCapsuleManyObjects(t *testing.T) {
 	r := converted(t, "capsule",
 		oil(`limitRanges: { items: [ `+strings.Repeat(`{ limits: [ { type: Pod } ] }, `, 33)+` ] }`))
@@ -436,8 +439,8 @@ func TestCapsuleManyObjects(t *testing.T) {
 		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate holds at most 32 objects; write another one"), r.Left)
 }
 
-// TestCapsuleAdmission: limits of what objects may use become rules of the tenant. A name that a rule cannot express is
-// not allowed.
+// TestCapsuleAdmission: limits of what objects may use become rules of the tenant. A name that a
+// rule cannot express is not allowed.
 func TestCapsuleAdmission(t *testing.T) {
 	const unsupported = ": regular expressions are not supported; list the names that it matches"
 	for name, c := range map[string]struct {
@@ -567,7 +570,8 @@ func settingsOf(t *testing.T, file string) string {
 	return strings.Join(all, "\n")
 }
 
-// TestCapsuleNamespaces: a namespace is adopted if the Tenant's status, its label or its owner names one tenant for it.
+// TestCapsuleNamespaces: a namespace is adopted if the Tenant's status, its label or its owner
+// names one tenant for it.
 func TestCapsuleNamespaces(t *testing.T) {
 	const none = "tenant oil: no namespaces are known: get the Tenant from the cluster with its status, " +
 		"or add its Namespaces to the file"
@@ -711,7 +715,8 @@ func TestCapsuleNext(t *testing.T) {
 	}, r.Next)
 }
 
-// TestCapsuleFiles: a file may hold several objects and Lists of them. An object that is not converted is reported.
+// TestCapsuleFiles: a file may hold several objects and Lists of them. An object that is
+// not converted is reported.
 func TestCapsuleFiles(t *testing.T) {
 	const open = "spec: { ingressOptions: { allowWildcardHostnames: true } }, status: { namespaces: [ %s ] } }\n"
 	const list = "apiVersion: v1\nkind: List\nmetadata: { resourceVersion: \"\" }\nitems:\n" +

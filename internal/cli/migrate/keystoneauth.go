@@ -15,8 +15,9 @@ import (
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 )
 
-// keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack pkg/identity/keystone/policy.go):
-// version 1 has resource, nonresource and match, version 2 users and permissions.
+// keystonePolicy is one policy of k8s-keystone-auth (cloud-provider-openstack
+// pkg/identity/keystone/policy.go): version 1 has resource, nonresource and match, version
+// 2 users and permissions.
 type keystonePolicy struct {
 	Resource *struct {
 		Verbs     []string `json:"verbs"`
@@ -90,7 +91,8 @@ func heldPolicies(holder map[string]any, r *Result) []byte {
 	return []byte(text)
 }
 
-// keystoneFields are the fields of a policy that are read, and their own fields; "*" stands for any.
+// keystoneFields are the fields of a policy that are read, and their own
+// fields; "*" stands for any.
 var keystoneFields = map[string][]string{
 	"resource":                {"verbs", "resources", "version", "namespace"},
 	"nonresource":             {"verbs", "path"},
@@ -100,7 +102,8 @@ var keystoneFields = map[string][]string{
 	"nonresource_permissions": {"*"},
 }
 
-// reportUnread reports the fields of a policy that are not read. Like k8s-keystone-auth, it ignores case.
+// reportUnread reports the fields of a policy that are not read. Like
+// k8s-keystone-auth, it ignores case.
 func (k *keystone) reportUnread(policy map[string]any) {
 	n := newDocument(k.where, policy, k.result)
 	for _, key := range n.keys() {
@@ -148,8 +151,8 @@ func (k *keystone) convert(p *keystonePolicy) []any {
 	return out
 }
 
-// rules returns what the policy allows, by namespace, "" for the cluster. Of the two versions' fields in one policy only some
-// counted there.
+// rules returns what the policy allows, by namespace, "" for the cluster. Of the two versions'
+// fields in one policy only some counted there.
 func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	rules := map[string][]rbacv1.PolicyRule{}
 	switch {
@@ -188,7 +191,8 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	return rules
 }
 
-// path adds a rule about a path, which was compared as it stands there: RBAC reads a star at its end.
+// path adds a rule about a path, which was compared as it stands there: RBAC
+// reads a star at its end.
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
 		k.result.left(k.where, "the path %q: it would be a wildcard here, and may have been none there; name the paths", path)
@@ -245,8 +249,8 @@ func lower(all []string) []string {
 	return out
 }
 
-// subjects returns whom the policy is about, as far as RBAC can say it: one of several, never several at once
-// but for a role in a project, which is one group here.
+// subjects returns whom the policy is about, as far as RBAC can say it: one of several, never
+// several at once but for a role in a project, which is one group here.
 func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	wanted := k.wanted(p)
 	users, groups, projects, roles := wanted["user"], wanted["group"], wanted["project"], wanted["role"]

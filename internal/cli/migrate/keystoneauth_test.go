@@ -35,8 +35,8 @@ func rules(t *testing.T, text string) (all []string) {
 	return all
 }
 
-// TestKeystoneWhom: a policy is about users, or about roles in projects, which are one group each; whom RBAC cannot name
-// gets nothing.
+// TestKeystoneWhom: a policy is about users, or about roles in projects, which are one group each;
+// whom RBAC cannot name gets nothing.
 func TestKeystoneWhom(t *testing.T) {
 	for name, c := range map[string]struct {
 		whom string
@@ -137,8 +137,8 @@ func TestKeystoneWhom(t *testing.T) {
 	}
 }
 
-// TestKeystoneWhat: what a policy lets somebody do becomes rules of a role in each namespace, or in the cluster; what RBAC
-// cannot say is left out, never widened.
+// TestKeystoneWhat: what a policy lets somebody do becomes rules of a role in each namespace, or in
+// the cluster; what RBAC cannot say is left out, never widened.
 func TestKeystoneWhat(t *testing.T) {
 	const role, cluster = "Role %s/keystone-0: ", "ClusterRole /keystone-0: "
 	in := func(namespace, rule string) string { return fmt.Sprintf(role, namespace) + rule }
@@ -262,7 +262,8 @@ func TestKeystoneWhat(t *testing.T) {
 	}
 }
 
-// TestKeystoneUnread: a field that is not read is reported. Names are read without regard to case, as there.
+// TestKeystoneUnread: a field that is not read is reported. Names are read without
+// regard to case, as there.
 func TestKeystoneUnread(t *testing.T) {
 	r := converted(t, "k8s-keystone-auth",
 		`[{"USERS":{"projects":["web"]},"comment":"x","resource":{"verbs":["get"],"resources":["pods"],"version":"",`+
@@ -279,8 +280,8 @@ func TestKeystoneUnread(t *testing.T) {
 		[]string{"ConfigMap: data.syncConfig: k8s-keystone-auth does not read policies from it; convert it by hand"}, r.Left)
 }
 
-// TestKeystoneFiles: policies are read from the ConfigMap that holds them as from a list, each with names of its own; what
-// is to be done next names the prefix of the groups.
+// TestKeystoneFiles: policies are read from the ConfigMap that holds them as from a list, each with
+// names of its own; what is to be done next names the prefix of the groups.
 func TestKeystoneFiles(t *testing.T) {
 	const policies = `[{"users":{"projects":["web"]},"nonresource_permissions":{"/x":["get"]}},` +
 		`{"users":{"projects":["db"]},"resource_permissions":{"a/pods":["get"]}}]`

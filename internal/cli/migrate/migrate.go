@@ -1,5 +1,5 @@
-// Package migrate turns the files of other projects into this project's. What cannot be said here, or would
-// say more than it did there, is left out and named: nobody gets a right by a migration.
+// Package migrate turns the files of other projects into this project's. What cannot be said here,
+// or would say more than it did there, is left out and named: nobody gets a right by a migration.
 package migrate
 
 import (
@@ -21,8 +21,8 @@ import (
 
 // Result is what came of a file.
 type Result struct {
-	// Files are the files to write, by their paths in the folder. Objects of the cluster and files of the server are in
-	// different folders.
+	// Files are the files to write, by their paths in the folder. Objects of the cluster and files of
+	// the server are in different folders.
 	Files map[string]string
 	// Left says what was not carried over, and where it stands. It holds no secret.
 	Left []string
@@ -61,12 +61,12 @@ func From() map[string]func([]byte, Options) (*Result, error) {
 // Kinds are the names of From.
 func Kinds() []string { return slices.Sorted(maps.Keys(From())) }
 
-// separator matches a line that ends a YAML document. A document must not hold a separator at which the reader does not
-// split.
+// separator matches a line that ends a YAML document. A document must not hold a separator at which
+// the reader does not split.
 var separator = regexp.MustCompile(`(?m)^(---|\.\.\.)`)
 
-// documents returns the objects of a file: YAML or JSON, one or several, and the items of Lists. Duplicate fields and
-// text that would be skipped are errors.
+// documents returns the objects of a file: YAML or JSON, one or several, and the items of Lists.
+// Duplicate fields and text that would be skipped are errors.
 func documents(data []byte) ([]map[string]any, error) {
 	var all []map[string]any
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -104,7 +104,8 @@ var (
 	errListField = errors.New("a List holds apiVersion, kind, metadata and items")
 )
 
-// unlisted adds an object, or the items of a List in its place. An item without a kind has the one of its List.
+// unlisted adds an object, or the items of a List in its place. An item without a kind
+// has the one of its List.
 func unlisted(all []map[string]any, value any) ([]map[string]any, error) {
 	object, is := value.(map[string]any)
 	if !is {

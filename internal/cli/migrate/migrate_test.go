@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// FuzzFrom: whatever a file holds, nothing panics, no secret is told, what is written the server reads, and no
-// group that is the system tenant's is given to anybody else.
+// FuzzFrom: whatever a file holds, nothing panics, no secret is told, what is written the server
+// reads, and no group that is the system tenant's is given to anybody else.
 func FuzzFrom(f *testing.F) {
 	for _, seed := range []string{
 		"SECRETSECRET,u,1,\"g,system:masters\",,acme\n", "SECRETSECRET,u,1\nSECRETSECRET,v,2,,b\n", ",,,,,,",

@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// document is an object of another project as a tree. Every leaf is either consumed by a conversion or reported:
-// [node.reportRest] reports the leaves that no conversion has read. A field that a conversion does not know can
-// therefore not be lost.
+// document is an object of another project as a tree. Every leaf is either consumed by a conversion
+// or reported: [node.reportRest] reports the leaves that no conversion has read. A field that a
+// conversion does not know can therefore not be lost.
 type document struct {
 	// where names the document in a report.
 	where  string
@@ -25,7 +25,8 @@ func newDocument(where string, content map[string]any, r *Result) node {
 	return node{document: d, value: content, isSet: true}
 }
 
-// node is a value of a document. The zero value of its field is a field that the document does not set.
+// node is a value of a document. The zero value of its field is a field that
+// the document does not set.
 type node struct {
 	*document
 	path  string
@@ -95,8 +96,8 @@ func (n node) at(i int) node {
 	}
 }
 
-// text consumes a string and returns it. If the field is not a string, text returns "" and the field is reported with
-// the rest.
+// text consumes a string and returns it. If the field is not a string, text returns "" and the
+// field is reported with the rest.
 func (n node) text() string {
 	s, is := n.value.(string)
 	if is {
@@ -114,8 +115,8 @@ func (n node) flag() (value, isFlag bool) {
 	return value, isFlag
 }
 
-// consume marks the value and everything below it as handled: a conversion represents it, or it has no meaning outside
-// the server that wrote it.
+// consume marks the value and everything below it as handled: a conversion represents it, or it has
+// no meaning outside the server that wrote it.
 func (n node) consume() {
 	if n.isSet {
 		n.handled[n.path] = true
@@ -134,8 +135,8 @@ func (n node) left(format string, args ...any) {
 // isHandled reports whether the value itself was consumed or reported.
 func (n node) isHandled() bool { return n.handled[n.path] }
 
-// reasons says why a field is not carried over and what to do, by the field's path without indexes. A field without a
-// reason of its own has the reason of the nearest field above.
+// reasons says why a field is not carried over and what to do, by the field's path without indexes.
+// A field without a reason of its own has the reason of the nearest field above.
 type reasons map[string]string
 
 // unknownField is the reason for a field without any other.
@@ -170,8 +171,8 @@ func (all reasons) haveBelow(path string) bool {
 	return false
 }
 
-// reportRest reports the values that were neither consumed nor reported, each at the highest path below which nothing
-// was read.
+// reportRest reports the values that were neither consumed nor reported, each at the highest path
+// below which nothing was read.
 func (n node) reportRest(why reasons) {
 	unread, _ := n.rest(why)
 	for _, u := range unread {
@@ -179,7 +180,8 @@ func (n node) reportRest(why reasons) {
 	}
 }
 
-// rest returns the highest unread values at or below n. isWhole reports whether nothing at or below n was read.
+// rest returns the highest unread values at or below n. isWhole reports whether
+// nothing at or below n was read.
 func (n node) rest(why reasons) (unread []node, isWhole bool) {
 	if n.isHandled() || n.value == nil {
 		return nil, false

@@ -14,8 +14,8 @@ import (
 
 const customColumns = "custom-columns"
 
-// columnsPrinter prints columns that the caller chose. kubectl's own is not in cli-runtime: k8s.io/kubectl would
-// come into the go.mod of whoever embeds the library.
+// columnsPrinter prints columns that the caller chose. kubectl's own is not in cli-runtime:
+// k8s.io/kubectl would come into the go.mod of whoever embeds the library.
 type columnsPrinter struct {
 	columns []Column
 	paths   []*jsonpath.JSONPath

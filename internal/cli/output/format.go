@@ -29,8 +29,8 @@ const (
 	formatWide = "wide"
 )
 
-// Format is what a command prints: -o and the flags beside it, as kubectl has them. Programs get kubectl's own
-// printers; what a command prints for people is its own, and the default.
+// Format is what a command prints: -o and the flags beside it, as kubectl has them. Programs get
+// kubectl's own printers; what a command prints for people is its own, and the default.
 type Format struct {
 	flags     *genericclioptions.PrintFlags
 	own       []string
@@ -39,7 +39,8 @@ type Format struct {
 	printer   printers.ResourcePrinter
 }
 
-// NewFormat returns the format of a command that prints one value; own are values of -o that it prints itself.
+// NewFormat returns the format of a command that prints one value; own are values of
+// -o that it prints itself.
 func NewFormat(own ...string) *Format {
 	f := &Format{flags: genericclioptions.NewPrintFlags(""), own: own}
 	f.flags.NamePrintFlags = nil
@@ -103,8 +104,8 @@ func (f *Format) Check() error {
 	return err
 }
 
-// Value prints v, a value of a kind, where the format is for programs; else it returns false. [Format.Check] goes
-// before it.
+// Value prints v, a value of a kind, where the format is for programs; else it returns false.
+// [Format.Check] goes before it.
 func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	if f.printer == nil {
 		return false, nil
@@ -121,8 +122,8 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})
 }
 
-// Objects prints objects of Kubernetes as kubectl does, where the format is for programs: one as itself, several as
-// a List. What only servers fill in is left out.
+// Objects prints objects of Kubernetes as kubectl does, where the format is for programs: one as
+// itself, several as a List. What only servers fill in is left out.
 func (f *Format) Objects(w io.Writer, all ...runtime.Object) (done bool, err error) {
 	if f.printer == nil {
 		return false, nil
@@ -171,8 +172,8 @@ type Row struct {
 	Item  any
 }
 
-// List prints a list: a table for people, in blocks where a terminal is too narrow for it. [Format.Check] goes
-// before it.
+// List prints a list: a table for people, in blocks where a terminal is too narrow for it.
+// [Format.Check] goes before it.
 func (f *Format) List(w io.Writer, l *List) error {
 	if f.printer == nil {
 		return NewScreen(w).Table(l, printers.PrintOptions{NoHeaders: f.noHeaders, Wide: f.Is(formatWide)})
@@ -205,7 +206,8 @@ func (f *Format) List(w io.Writer, l *List) error {
 	return written(w, f.printer, list)
 }
 
-// written prints an object; the printers of cli-runtime say nothing of writes that fail, and write every cell.
+// written prints an object; the printers of cli-runtime say nothing of writes that
+// fail, and write every cell.
 func written(w io.Writer, p printers.ResourcePrinter, o runtime.Object) error {
 	buffered := bufio.NewWriterSize(w, 64<<10)
 	err := p.PrintObj(o, buffered)

@@ -1,4 +1,5 @@
-// Package output prints what the commands found: kubectl's tables for people, kubectl's formats for programs.
+// Package output prints what the commands found: kubectl's tables for people,
+// kubectl's formats for programs.
 package output
 
 import (
@@ -15,8 +16,8 @@ import (
 // plainWidth is how wide lines may be where there is no terminal: they are for grep.
 const plainWidth = math.MaxInt32
 
-// minWidth is the narrowest width that anything is laid out for: a terminal that says it is narrower,
-// or says nothing, gets lines that it wraps itself.
+// minWidth is the narrowest width that anything is laid out for: a terminal that says it is
+// narrower, or says nothing, gets lines that it wraps itself.
 const minWidth = 20
 
 // Screen is where text goes.
@@ -28,8 +29,8 @@ type Screen struct {
 	Width int
 }
 
-// NewScreen returns the screen that w is: a terminal only where it is one. NO_COLOR and TERM=dumb are
-// honoured.
+// NewScreen returns the screen that w is: a terminal only where it is one. NO_COLOR
+// and TERM=dumb are honoured.
 func NewScreen(w io.Writer) *Screen {
 	s := &Screen{Writer: w, Width: plainWidth}
 	f, ok := w.(*os.File)
@@ -61,8 +62,8 @@ func (s *Screen) Paint(colour, text string) string {
 	return "\x1b[" + colour + "m" + text + "\x1b[0m"
 }
 
-// Safe returns text with its control characters written out: names are others' to choose, and must neither
-// steer a terminal nor look like another line or cell.
+// Safe returns text with its control characters written out: names are others' to choose, and must
+// neither steer a terminal nor look like another line or cell.
 //
 // What is no UTF-8 is replaced: some terminals take single bytes for control characters.
 func Safe(text string) string {

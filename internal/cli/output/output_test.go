@@ -85,7 +85,8 @@ func list() *output.List {
 	}
 }
 
-// TestList: a list in every format that kubectl has for one; one line for a row whatever names hold.
+// TestList: a list in every format that kubectl has for one; one line for a
+// row whatever names hold.
 func TestList(t *testing.T) {
 	for args, want := range map[string]string{
 		"":             "NAME        OWNER\nweb\\nX\\tY   acme\nr           <none>\nr           <none>\n",

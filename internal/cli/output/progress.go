@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Progress says on standard error how far a command is: on a terminal as one line that changes, elsewhere
-// nothing. It is safe for concurrent use; the zero value is silent.
+// Progress says on standard error how far a command is: on a terminal as one line that changes,
+// elsewhere nothing. It is safe for concurrent use; the zero value is silent.
 type Progress struct {
 	screen *Screen
 

@@ -29,8 +29,8 @@ func workloads() map[string][]string {
 	}
 }
 
-// PathsTo returns the paths by which somebody may reach a user: by acting as it, by a credential of it, and
-// by rules that give what it may do. A service account is reached in its namespace too.
+// PathsTo returns the paths by which somebody may reach a user: by acting as it, by a credential of
+// it, and by rules that give what it may do. A service account is reached in its namespace too.
 func PathsTo(name string) []Path {
 	paths := pathsToUser(name)
 	if namespace, account, err := serviceaccount.SplitUsername(name); err == nil {
@@ -126,7 +126,8 @@ func Actions(paths []Path) []Action {
 	return all
 }
 
-// WhoCanBecome returns who may go one of the paths to an identity of a tenant; zero where it is not known.
+// WhoCanBecome returns who may go one of the paths to an identity of a tenant;
+// zero where it is not known.
 func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.ID) []Answer {
 	var all []Answer
 	for _, path := range paths {

@@ -70,8 +70,8 @@ func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID)
 	return slices.Compact(all)
 }
 
-// TestBecomeAccount: each right that reaches a service account makes one its own path, in its namespace and on its name
-// only; what needs two rights is none with one of them.
+// TestBecomeAccount: each right that reaches a service account makes one its own path, in its
+// namespace and on its name only; what needs two rights is none with one of them.
 func TestBecomeAccount(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	for name, c := range map[string]struct {
@@ -140,8 +140,8 @@ func TestBecomeAccount(t *testing.T) {
 	}
 }
 
-// TestBecomeUser: who may impersonate a user, or both approve and sign as the signer wants it, reaches that user; half of
-// a signature reaches nobody.
+// TestBecomeUser: who may impersonate a user, or both approve and sign as the signer wants it,
+// reaches that user; half of a signature reaches nobody.
 func TestBecomeUser(t *testing.T) {
 	const group, signer = "certificates.k8s.io", "kubernetes.io/kube-apiserver-client"
 	for name, c := range map[string]struct {
@@ -193,8 +193,8 @@ func TestBecomeUser(t *testing.T) {
 	}
 }
 
-// TestBecomeAcross: a path is across tenants if the caller may be of another tenant than the identity's, and not where that
-// is not known.
+// TestBecomeAcross: a path is across tenants if the caller may be of another tenant than the
+// identity's, and not where that is not known.
 func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	b := boundary(t, shop(t), may("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
@@ -221,7 +221,8 @@ func TestBecomeAcross(t *testing.T) {
 	}
 }
 
-// TestQuestions: what is read from a cluster are the bindings of all roles that any of the paths asks about.
+// TestQuestions: what is read from a cluster are the bindings of all roles that any
+// of the paths asks about.
 func TestQuestions(t *testing.T) {
 	paths := privileges.PathsTo("alice")
 	n := 0

@@ -23,7 +23,8 @@ type Holder struct {
 	Tenant string `json:"tenant,omitempty"`
 }
 
-// OfUser returns the identity of a user. A tenant that is given brings the group that all its callers are in.
+// OfUser returns the identity of a user. A tenant that is given brings the group
+// that all its callers are in.
 func OfUser(name string, groups []string, id tenant.ID) *Holder {
 	return (&Holder{Kind: "User", Name: name, User: name}).with(groups, id)
 }
@@ -78,7 +79,8 @@ func (i *Holder) Info() user.Info {
 	return u
 }
 
-// reachedBy returns the subject of a binding that is the identity, as the tree shows it; "" for none.
+// reachedBy returns the subject of a binding that is the identity, as the
+// tree shows it; "" for none.
 func (i *Holder) reachedBy(b *simulator.Binding) string {
 	for _, s := range b.Subjects {
 		switch s.Kind {

@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// held returns a listing of the shop with one more binding of alice's, as "<scope>: <why it is held back>" of that binding.
+// held returns a listing of the shop with one more binding of alice's, as "<scope>: <why it is
+// held back>" of that binding.
 func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...string) string {
 	t.Helper()
 	s := shop(t)
@@ -36,7 +37,8 @@ func held(t *testing.T, i *privileges.Holder, b *simulator.Binding, unread ...st
 	return "none"
 }
 
-// TestListScope: where a binding's rules hold is said as the boundary has it, and a binding that it keeps back is named.
+// TestListScope: where a binding's rules hold is said as the boundary has it, and a binding
+// that it keeps back is named.
 func TestListScope(t *testing.T) {
 	of := func(name string) *privileges.Holder { return privileges.OfUser("alice", nil, tenanttest.ID(t, name)) }
 	unknown := privileges.OfUser("alice", nil, tenant.ID{})
@@ -77,8 +79,8 @@ func TestListScope(t *testing.T) {
 	}
 }
 
-// TestListReaches: a binding is an identity's by its user, one of its groups or its service account, and by nothing that
-// only looks like it.
+// TestListReaches: a binding is an identity's by its user, one of its groups or its service
+// account, and by nothing that only looks like it.
 func TestListReaches(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	user, group := privileges.OfUser("alice", []string{"dev"}, acme), privileges.OfGroup("dev", tenant.ID{})
@@ -143,8 +145,8 @@ func TestListReaches(t *testing.T) {
 	}
 }
 
-// TestListRoles: a role that is gone is told from one that may not be read, and an aggregated one names where its rules
-// come from.
+// TestListRoles: a role that is gone is told from one that may not be read, and an aggregated one
+// names where its rules come from.
 func TestListRoles(t *testing.T) {
 	s := simulator.NewSnapshot()
 	chosen := map[string]string{"to": "view"}
@@ -221,7 +223,8 @@ func grant(t *testing.T, name string, change func(*v1alpha1.AccessGrant)) *unstr
 	return &unstructured.Unstructured{Object: object}
 }
 
-// TestListGrants: a grant is listed for whom it names in its tenant only, and one that does not count says why.
+// TestListGrants: a grant is listed for whom it names in its tenant only, and one that
+// does not count says why.
 func TestListGrants(t *testing.T) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	alice := privileges.OfUser("alice", []string{"dev"}, tenanttest.ID(t, "acme"))
@@ -287,7 +290,8 @@ func TestListGrants(t *testing.T) {
 	}
 }
 
-// TestHostileNames: what an object is called can neither move the cursor of a terminal nor end an element of the page.
+// TestHostileNames: what an object is called can neither move the cursor of a terminal nor
+// end an element of the page.
 func TestHostileNames(t *testing.T) {
 	const evil = "x\x1b[2J\u202e<script>alert(1)</script>"
 	l := listing()
@@ -313,8 +317,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// TestTreeSays: a tree tells what is missing, held back, ended, made by this command and left unread, and of nothing that
-// it is nothing.
+// TestTreeSays: a tree tells what is missing, held back, ended, made by this command and left
+// unread, and of nothing that it is nothing.
 func TestTreeSays(t *testing.T) {
 	at := metav1.NewTime(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
 	l := listing()
@@ -389,7 +393,8 @@ func TestTreeSays(t *testing.T) {
 	}
 }
 
-// TestListByTenants: a right that follows from a Tenant is listed for its own callers, with the Tenant as its source.
+// TestListByTenants: a right that follows from a Tenant is listed for its own callers, with
+// the Tenant as its source.
 func TestListByTenants(t *testing.T) {
 	right := &simulator.Binding{
 		Name:     "acme",

@@ -1,5 +1,5 @@
-// Package privileges finds what reaches an identity in a cluster, and who may do what: roles and bindings,
-// grants between tenants and lines of the policy file, behind the tenant boundary.
+// Package privileges finds what reaches an identity in a cluster, and who may do what: roles and
+// bindings, grants between tenants and lines of the policy file, behind the tenant boundary.
 package privileges
 
 import (
@@ -32,18 +32,18 @@ const (
 type Selection struct {
 	// Namespace is the only one to read Roles, RoleBindings and grants of; empty for all.
 	Namespace string
-	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all. What is
-	// not kept costs no memory.
+	// Keep reports whether a binding matters; it is called when all roles are known. Nil keeps all.
+	// What is not kept costs no memory.
 	Keep func(*simulator.Snapshot, *simulator.Binding) bool
-	// Tenant limits the lists to the objects of one tenant, as a tenant's caller behind the webhook service must do.
-	// The zero ID does not limit them.
+	// Tenant limits the lists to the objects of one tenant, as a tenant's caller behind the webhook
+	// service must do. The zero ID does not limit them.
 	Tenant tenant.ID
 	// Grants are read too, and Scopes of custom resources and whom quotas are about.
 	Grants, Scopes bool
 }
 
-// Read reads from the cluster. A kind that the caller may not list is left out and named in Unread. read is
-// told of the number of objects so far.
+// Read reads from the cluster. A kind that the caller may not list is left out and named in Unread.
+// read is told of the number of objects so far.
 func Read(
 	ctx context.Context, config *rest.Config, s Selection, read func(objects int64),
 ) (*simulator.Snapshot, error) {
@@ -115,8 +115,8 @@ type reader struct {
 	told     func(int64)
 }
 
-// Limit returns the options of a list of a tenant's objects. The list is not limited if the ID is zero or if objects of
-// the kind belong to no tenant.
+// Limit returns the options of a list of a tenant's objects. The list is not limited if the ID is
+// zero or if objects of the kind belong to no tenant.
 func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	switch {
 	case id.IsZero():

@@ -24,7 +24,8 @@ const (
 	crdPath                     = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 )
 
-// apiServer answers lists by their path, and behind "continue" by "<path>?<token>"; what it does not know is empty. It notes what was asked.
+// apiServer answers lists by their path, and behind "continue" by "<path>?<token>"; what it does
+// not know is empty. It notes what was asked.
 func apiServer(t *testing.T, answers map[string]any) (*rest.Config, func() []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -86,8 +87,8 @@ func denied(resource string) *apierrors.StatusError {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", nil)
 }
 
-// TestRead: a kind that the caller may not list is named and the others are read, to the last page; a kind that a server
-// need not know is not missed.
+// TestRead: a kind that the caller may not list is named and the others are read, to the last page;
+// a kind that a server need not know is not missed.
 func TestRead(t *testing.T) {
 	config, asked := apiServer(t, map[string]any{
 		corePath + "namespaces":           list("Namespace", "2", named("web")),
@@ -149,7 +150,8 @@ func TestReadLess(t *testing.T) {
 	}
 }
 
-// TestReadFails: an error that is no refusal is told with the kind, and a part of a cluster is not taken for all of it.
+// TestReadFails: an error that is no refusal is told with the kind, and a part of a cluster is
+// not taken for all of it.
 func TestReadFails(t *testing.T) {
 	gone := apierrors.NewNotFound(schema.GroupResource{Resource: "x"}, "")
 	for kind, answers := range map[string]map[string]any{

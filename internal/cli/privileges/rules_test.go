@@ -42,7 +42,8 @@ func answers(t *testing.T, b *privileges.Boundary, q *privileges.Action) []strin
 	return all
 }
 
-// TestOnlyNamed: who may do it to some objects only is told with their names, and not where another one is asked about.
+// TestOnlyNamed: who may do it to some objects only is told with their names, and not where
+// another one is asked about.
 func TestOnlyNamed(t *testing.T) {
 	named := may("named", "eve", "acme--web", rule("get", "", "secrets", "a", "b"), rule("get", "", "configmaps", "c"))
 	const eves = "eve by RoleBinding acme--web/named in namespace acme--web only "
@@ -64,7 +65,8 @@ func TestOnlyNamed(t *testing.T) {
 	}
 }
 
-// TestPathsAreTheClusters: a rule about a path counts by a ClusterRoleBinding, never by a binding in a namespace.
+// TestPathsAreTheClusters: a rule about a path counts by a ClusterRoleBinding, never by
+// a binding in a namespace.
 func TestPathsAreTheClusters(t *testing.T) {
 	metrics := rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}
 	q := &privileges.Action{Everywhere: true, AttributesRecord: authorizer.AttributesRecord{Verb: "get", Path: "/metrics"}}
@@ -75,8 +77,8 @@ func TestPathsAreTheClusters(t *testing.T) {
 	}
 }
 
-// TestGranted: a grant that counts is an answer in its namespace, in which its tenant's callers are otherwise held back; one
-// that ended, or that names something else, is none.
+// TestGranted: a grant that counts is an answer in its namespace, in which its tenant's callers are
+// otherwise held back; one that ended, or that names something else, is none.
 func TestGranted(t *testing.T) {
 	const alices = "alice by AccessGrant globex--shop/g in namespace globex--shop only "
 	to := func(resource string, names ...string) func(*v1alpha1.AccessGrant) {
@@ -116,7 +118,8 @@ func TestGranted(t *testing.T) {
 	}
 }
 
-// TestByPolicy: a line is an answer where it is the one that allows, for its own tenant's callers or for those of the space.
+// TestByPolicy: a line is an answer where it is the one that allows, for its own tenant's callers
+// or for those of the space.
 func TestByPolicy(t *testing.T) {
 	line := func(spec string) string {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + spec + `}}`
@@ -175,8 +178,8 @@ func TestByPolicy(t *testing.T) {
 	}
 }
 
-// TestScopeOfAnswers: a binding over all namespaces holds in the tenant's own, and in the whole cluster for the system
-// tenant's callers only; what its annotation limits it to is said.
+// TestScopeOfAnswers: a binding over all namespaces holds in the tenant's own, and in the whole
+// cluster for the system tenant's callers only; what its annotation limits it to is said.
 func TestScopeOfAnswers(t *testing.T) {
 	q := secretsIn("", "")
 	q.Everywhere = true

@@ -20,8 +20,8 @@ import (
 // Subject is whom a binding or a grant names, as the server reads it. Create one with SubjectOf.
 type Subject struct{ rbacv1.Subject }
 
-// SubjectOf returns a subject of a binding in a namespace. The name of a service account's user is that account,
-// and an account without a namespace is in the binding's.
+// SubjectOf returns a subject of a binding in a namespace. The name of a service account's user is
+// that account, and an account without a namespace is in the binding's.
 func SubjectOf(s rbacv1.Subject, namespace string) Subject {
 	if home, name, err := serviceaccount.SplitUsername(s.Name); err == nil && s.Kind == rbacv1.UserKind {
 		s = rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: home, Name: name}
@@ -57,8 +57,8 @@ func (s Subject) Title() string {
 	return s.Name
 }
 
-// accounts returns the namespace whose service accounts are meant, one of them or all; false for somebody else. A
-// subject that names no namespace means nobody's.
+// accounts returns the namespace whose service accounts are meant, one of them or all; false for
+// somebody else. A subject that names no namespace means nobody's.
 func (s Subject) accounts() (namespace string, are bool) {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace, true
@@ -80,9 +80,9 @@ func (s Subject) isAnybodys() bool {
 	return !strings.HasPrefix(s.Name, "system:")
 }
 
-// Candidates returns the tenants of whom a caller called as the subject may be, as far as they can matter in the
-// namespace: the subject's own, else the namespace's owner, and the system tenant. anybodys says that callers of
-// every tenant may be called so.
+// Candidates returns the tenants of whom a caller called as the subject may be, as far as they can
+// matter in the namespace: the subject's own, else the namespace's owner, and the system tenant.
+// anybodys says that callers of every tenant may be called so.
 func (s Subject) Candidates(
 	ctx context.Context, stack *stack.Stack, of *simulator.Snapshot, namespace string,
 ) (all []tenant.ID, anybodys bool) {
@@ -109,7 +109,8 @@ func (s Subject) Candidates(
 	return all, s.isAnybodys()
 }
 
-// Caller returns a caller of a tenant that is the subject; of all service accounts, one of the namespace, or the system tenant's.
+// Caller returns a caller of a tenant that is the subject; of all service accounts, one of the
+// namespace, or the system tenant's.
 func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	u := &user.DefaultInfo{
 		Name:   s.Name,
@@ -139,10 +140,10 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 	return u
 }
 
-// IsDefault reports whether a binding gives a subject what Kubernetes gives it in every cluster: system:masters
-// all, and its own components and controllers their roles
-// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It goes by all three names: a label
-// could be anybody's, and a default binding may have got further subjects.
+// IsDefault reports whether a binding gives a subject what Kubernetes gives it in every cluster:
+// system:masters all, and its own components and controllers their roles
+// (k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1). It goes by all
+// three names: a label could be anybody's, and a default binding may have got further subjects.
 func IsDefault(b *simulator.Binding, s rbacv1.Subject) bool {
 	if s.Kind == rbacv1.ServiceAccountKind {
 		return s.Namespace == metav1.NamespaceSystem && b.Name == b.RoleRef.Name &&

@@ -12,7 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestSubjectOf: a service account is in the binding's namespace if it names none, and the user of one is that account.
+// TestSubjectOf: a service account is in the binding's namespace if it names none, and the
+// user of one is that account.
 func TestSubjectOf(t *testing.T) {
 	for want, s := range map[string]rbacv1.Subject{
 		"ServiceAccount web/robot":        {Kind: rbacv1.ServiceAccountKind, Name: "robot"},
@@ -29,7 +30,8 @@ func TestSubjectOf(t *testing.T) {
 	}
 }
 
-// TestCaller: the caller that stands for a subject is called as it, is in its groups and its tenant's, and in no other's.
+// TestCaller: the caller that stands for a subject is called as it, is in its groups and its
+// tenant's, and in no other's.
 func TestCaller(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	all := func(more ...string) []string { return append([]string{"system:authenticated", "tenant:acme"}, more...) }
@@ -79,7 +81,8 @@ func TestCaller(t *testing.T) {
 	}
 }
 
-// TestIdentity: an identity is in the groups that such a caller is in without anybody saying so, once each.
+// TestIdentity: an identity is in the groups that such a caller is in without
+// anybody saying so, once each.
 func TestIdentity(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {
@@ -123,7 +126,8 @@ func TestIdentity(t *testing.T) {
 	}
 }
 
-// TestIsDefault: only what Kubernetes binds in every cluster is taken for its own: who calls a binding alike is not.
+// TestIsDefault: only what Kubernetes binds in every cluster is taken for its own: who
+// calls a binding alike is not.
 func TestIsDefault(t *testing.T) {
 	for name, c := range map[string]struct {
 		binding, role, in string

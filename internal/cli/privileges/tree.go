@@ -178,7 +178,8 @@ func (n *node) write(s *output.Screen, lead, rest string) error {
 	return nil
 }
 
-// wrap breaks text at spaces into lines of at most width columns; a word that is longer keeps its line.
+// wrap breaks text at spaces into lines of at most width columns; a word that
+// is longer keeps its line.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""

@@ -51,7 +51,8 @@ func listing() *privileges.Listing {
 	}
 }
 
-// TestNarrow: whatever the width of a terminal, nothing is lost and no line is longer than it must be.
+// TestNarrow: whatever the width of a terminal, nothing is lost and no line
+// is longer than it must be.
 func TestNarrow(t *testing.T) {
 	words := func(text string) string {
 		return strings.Join(strings.Fields(strings.NewReplacer("│", " ", "├─", " ", "└─", " ").Replace(text)), " ")

@@ -66,8 +66,8 @@ type Boundary struct {
 	some  tenant.ID         // one of those tenants, zero if there is none
 }
 
-// NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it. lines, which may
-// be nil, are its policy file's.
+// NewBoundary returns the boundary of a configuration over a snapshot, whose grants count in it.
+// lines, which may be nil, are its policy file's.
 func NewBoundary(
 	ctx context.Context, of *simulator.Snapshot, config *configv1alpha1.Settings, lines *abac.Policy,
 ) (*Boundary, error) {
@@ -107,8 +107,8 @@ func (b *Boundary) lets(ctx context.Context, u user.Info, a authorizer.Attribute
 	return err == nil && decision == authorizer.DecisionAllow, reason
 }
 
-// ForActions returns the selection that [Boundary.WhoCan] needs for questions about one namespace, or with
-// an empty one about all.
+// ForActions returns the selection that [Boundary.WhoCan] needs for questions about one namespace,
+// or with an empty one about all.
 func ForActions(namespace string, all []Action) Selection {
 	verdicts := map[simulator.Key]bool{}
 	return Selection{
@@ -155,8 +155,8 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
-// allowedBy reports whether rules allow what is asked: of any object, or where none is named of the objects that
-// they name.
+// allowedBy reports whether rules allow what is asked: of any object, or where none is named of
+// the objects that they name.
 func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {
 	if rbac.Allows(rules, q.AttributesRecord) {
 		return "", true
@@ -184,7 +184,8 @@ func compareAnswers(a, b Answer) int {
 		cmp.Compare(a.By, b.By))
 }
 
-// answer returns what a subject of a binding may, behind the boundary; false if nobody is let through.
+// answer returns what a subject of a binding may, behind the boundary; false
+// if nobody is let through.
 func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Subject, q *Action) (Answer, bool) {
 	a := Answer{
 		Kind:  s.Kind,
@@ -222,8 +223,8 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 	return a, len(a.Tenants) > 0
 }
 
-// holds reports whether a binding's annotations let it count for a caller of a tenant in a namespace; over all, somewhere:
-// a tenant's in its own.
+// holds reports whether a binding's annotations let it count for a caller of a tenant in a
+// namespace; over all, somewhere: a tenant's in its own.
 func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace string) bool {
 	space := id
 	switch {
@@ -250,8 +251,8 @@ func (b *Boundary) heldIn(binding *simulator.Binding) []string {
 	return some
 }
 
-// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own. Whom a grant lets in, a
-// binding does not.
+// letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
+// Whom a grant lets in, a binding does not.
 func (b *Boundary) letsTenant(
 	ctx context.Context, s Subject, id tenant.ID, asked authorizer.AttributesRecord, q *Action,
 ) bool {
@@ -307,7 +308,8 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
-// byPolicy returns whom lines of the policy file allow it: in a namespace, or with a path or what is in none.
+// byPolicy returns whom lines of the policy file allow it: in a namespace, or with a
+// path or what is in none.
 func (b *Boundary) byPolicy(q *Action) []Answer {
 	if b.lines == nil {
 		return nil

@@ -76,8 +76,8 @@ func shop(t *testing.T) *simulator.Snapshot {
 	return s
 }
 
-// TestWhoCan: in a namespace, and over all of them, who is bound and of which tenants that may be; nobody whom the boundary
-// holds back.
+// TestWhoCan: in a namespace, and over all of them, who is bound and of which tenants that may be;
+// nobody whom the boundary holds back.
 func TestWhoCan(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -137,8 +137,8 @@ func TestWhoCan(t *testing.T) {
 	}
 }
 
-// TestNobodysAccounts: a service account without a namespace, and those of a namespace that is nobody's or unknown, are of
-// no tenant, and not of any either.
+// TestNobodysAccounts: a service account without a namespace, and those of a namespace that is
+// nobody's or unknown, are of no tenant, and not of any either.
 func TestNobodysAccounts(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -163,8 +163,9 @@ func TestNobodysAccounts(t *testing.T) {
 	}
 }
 
-// TestWhoCanByLimits: a binding that is limited to the spaces of some tenants lets their callers in there, and one that has
-// ended nobody; where the server leaves RBAC to its own evaluator, neither is known.
+// TestWhoCanByLimits: a binding that is limited to the spaces of some tenants lets their
+// callers in there, and one that has ended nobody; where the server leaves RBAC to its own
+// evaluator, neither is known.
 func TestWhoCanByLimits(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -264,8 +265,8 @@ func TestWhoCanByLimits(t *testing.T) {
 	}
 }
 
-// TestWhoCanByTenants: a right that follows from a Tenant applies to that tenant only, and names the Tenant. A server
-// that uses upstream's evaluator, or does not confine callers, derives none.
+// TestWhoCanByTenants: a right that follows from a Tenant applies to that tenant only, and names
+// the Tenant. A server that uses upstream's evaluator, or does not confine callers, derives none.
 func TestWhoCanByTenants(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

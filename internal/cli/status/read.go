@@ -23,16 +23,18 @@ import (
 )
 
 const (
-	// identityLeases selects the leases that kube-apiservers keep (k8s.io/kubernetes pkg/controlplane, v1.37.1).
+	// identityLeases selects the leases that kube-apiservers keep (k8s.io/kubernetes
+	// pkg/controlplane, v1.37.1).
 	identityLeases = "apiserver.kubernetes.io/identity=kube-apiserver"
 	// webhookPods selects the Pods of the webhook service, as the chart labels them.
 	webhookPods = "app.kubernetes.io/name=kubetenant-webhook"
-	// liveFor is the maximum time since a live server renewed its lease. Servers renew it every 10 seconds.
+	// liveFor is the maximum time since a live server renewed its lease. Servers
+	// renew it every 10 seconds.
 	liveFor = 2 * time.Minute
 )
 
-// liveReplicas returns the names of the servers that run now: the hosts of kube-apiservers, or the ready Pods of the
-// webhook service. It returns none if they are not known.
+// liveReplicas returns the names of the servers that run now: the hosts of kube-apiservers, or the
+// ready Pods of the webhook service. It returns none if they are not known.
 func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation.Mode) (names []string, err error) {
 	if mode == installation.CompiledIn {
 		leases, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).List(ctx,
@@ -82,7 +84,8 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 	}
 }
 
-// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it checks the caller's own.
+// addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it
+// checks the caller's own.
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
 	objects := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
 	each := func(selector string) error {
@@ -113,7 +116,8 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 	}
 }
 
-// addTenant adds a Tenant that is not ready. A suspended Tenant is no problem: the admin wants it so.
+// addTenant adds a Tenant that is not ready. A suspended Tenant is no
+// problem: the admin wants it so.
 func (r *Report) addTenant(u *unstructured.Unstructured) {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}

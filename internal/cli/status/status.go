@@ -22,7 +22,8 @@ import (
 // mostTenants is the maximum number of Tenants that a report names as not ready.
 const mostTenants = 20
 
-// Report is the status of one server. A field that the caller may not read is empty, and Unknown names it.
+// Report is the status of one server. A field that the caller may not read is
+// empty, and Unknown names it.
 type Report struct {
 	Server string `json:"server"`
 	// Installed is nil if this could not be determined. Undetermined then says why.
@@ -34,14 +35,16 @@ type Report struct {
 	Versions      Versions      `json:"versions"`
 	Configuration Configuration `json:"configuration"`
 	Replicas      []Replica     `json:"replicas,omitempty"`
-	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server lacks or that cannot be used.
+	// MissingDefinitions are the CustomResourceDefinitions of kubetenant that the server
+	// lacks or that cannot be used.
 	MissingDefinitions []string `json:"missingDefinitions,omitempty"`
 	// NotReady names the first Tenants that are not ready. NotReadyTotal counts all of them.
 	NotReady      []Tenant `json:"tenantsNotReady,omitempty"`
 	NotReadyTotal int      `json:"tenantsNotReadyTotal"`
 	// Problems are the problems that were found, each in one sentence.
 	Problems []string `json:"problems,omitempty"`
-	// Unknown are the parts of the report that the caller may not read or that the server does not say.
+	// Unknown are the parts of the report that the caller may not read or that
+	// the server does not say.
 	Unknown []string `json:"unknown,omitempty"`
 }
 
@@ -83,8 +86,9 @@ const (
 	PartTenants       = "the Tenants"
 )
 
-// Collect returns the status of a cluster. It reports what it cannot read instead of failing. It returns an error, and
-// a report too, if kubetenant is not installed or this could not be determined.
+// Collect returns the status of a cluster. It reports what it cannot read instead of
+// failing. It returns an error, and a report too, if kubetenant is not installed or this
+// could not be determined.
 func Collect(ctx context.Context, c *client.Cluster) (*Report, error) {
 	r := &Report{Server: c.Config.Host, Versions: Versions{Client: cmp.Or(cluster.Version(), "unknown")}}
 	found, missing := c.Installation(ctx)
@@ -159,7 +163,8 @@ func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, f
 	}
 }
 
-// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have published a configuration.
+// addReplicas adds the replicas in live. If live is empty, it adds the replicas that have
+// published a configuration.
 func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
 	hashes := map[string][]string{}
 	published := map[string]bool{}

@@ -22,7 +22,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// answers are the objects of a server by their paths. A nil one is forbidden, a missing one is not found.
+// answers are the objects of a server by their paths. A nil one is forbidden, a
+// missing one is not found.
 type answers map[string]any
 
 func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
@@ -263,7 +264,8 @@ func TestCollectWebhook(t *testing.T) {
 	}
 }
 
-// TestCollectAsATenant requires that a tenant's caller gets no error and no statement about what it may not read.
+// TestCollectAsATenant requires that a tenant's caller gets no error and no statement
+// about what it may not read.
 func TestCollectAsATenant(t *testing.T) {
 	a := answers{
 		"/version": object{"gitVersion": "v1.37.1"},
@@ -305,8 +307,8 @@ func TestCollectManyTenants(t *testing.T) {
 	}
 }
 
-// TestCollectNotInstalled requires a report and an error for servers without kubetenant and for servers whose answers
-// do not show it.
+// TestCollectNotInstalled requires a report and an error for servers without kubetenant and for
+// servers whose answers do not show it.
 func TestCollectNotInstalled(t *testing.T) {
 	upstream := answers{
 		"/version": object{"gitVersion": "v1.37.1"},

@@ -44,8 +44,8 @@ type Adoption struct {
 	Say, Warn func(format string, args ...any)
 }
 
-// Check reports whether the namespace can be adopted: it exists and is no other tenant's. The error wraps
-// [ErrRefused].
+// Check reports whether the namespace can be adopted: it exists and is no other tenant's. The
+// error wraps [ErrRefused].
 func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, error) {
 	ns, err := a.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -70,8 +70,9 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 	return ns, nil
 }
 
-// Adopt labels the namespace and its objects, and tells of each object that the tenant could not have made: as
-// it is it stays, a change to it may be refused. It returns how many of those there are.
+// Adopt labels the namespace and its objects, and tells of each object that the tenant
+// could not have made: as it is it stays, a change to it may be refused. It returns how
+// many of those there are.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
 		a.Warn("namespace %s has no label %s, which namespaces that tenants make get: set it once its pods meet it",
@@ -156,8 +157,8 @@ func (a *Adoption) give(ctx context.Context, ns *corev1.Namespace) error {
 	return refusal(err)
 }
 
-// CheckTenant refuses a tenant without a Tenant, since its name is probably mistyped. The error wraps [ErrNoTenant] if
-// nothing has the name, else [ErrRefused].
+// CheckTenant refuses a tenant without a Tenant, since its name is probably mistyped. The error
+// wraps [ErrNoTenant] if nothing has the name, else [ErrRefused].
 func (a *Adoption) CheckTenant(ctx context.Context) error {
 	_, err := a.Objects.Resource(tenantObjects).Get(ctx, a.Tenant.ObjectName(), metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -170,7 +171,8 @@ func (a *Adoption) CheckTenant(ctx context.Context) error {
 		ErrRefused, a.Tenant)
 }
 
-// label labels an object that is still there. A server that has not seen yet whose the namespace is, or has not counted its tenant's quota, refuses it.
+// label labels an object that is still there. A server that has not seen yet whose the namespace
+// is, or has not counted its tenant's quota, refuses it.
 func (a *Adoption) label(
 	ctx context.Context, r schema.GroupVersionResource, obj *unstructured.Unstructured, patch []byte,
 ) error {
@@ -185,7 +187,8 @@ func (a *Adoption) label(
 	return err
 }
 
-// retryNotSeen retries a request that a server refuses because it does not know the owner of the namespace yet.
+// retryNotSeen retries a request that a server refuses because it does not know the
+// owner of the namespace yet.
 func retryNotSeen(do func() error) error {
 	passing := func(err error) bool {
 		return apierrors.IsForbidden(err) || apierrors.IsTooManyRequests(err) || errors.Is(err, ErrRefused)
@@ -198,8 +201,8 @@ func notYetSeen() wait.Backoff {
 	return wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Steps: 8}
 }
 
-// warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the boundary
-// confines what they give to the tenant's namespaces.
+// warnOfBindings tells of ClusterRoleBindings to the namespace's service accounts: from now on the
+// boundary confines what they give to the tenant's namespaces.
 func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	all, err := a.Kube.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -217,8 +220,8 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// judge returns a function that says why an object would be refused to the tenant's callers once the namespace
-// is theirs; "" if it would not. It runs the server's own admission plugins.
+// judge returns a function that says why an object would be refused to the tenant's callers once
+// the namespace is theirs; "" if it would not. It runs the server's own admission plugins.
 func (a *Adoption) judge(
 	ctx context.Context, ns *corev1.Namespace,
 ) (func(schema.GroupVersionResource, *unstructured.Unstructured) string, error) {
@@ -273,7 +276,8 @@ func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return out
 }
 
-// withoutOurs takes away the annotations that these plugins set, of the object and of templates in it.
+// withoutOurs takes away the annotations that these plugins set, of the
+// object and of templates in it.
 func withoutOurs(object map[string]any) {
 	for key, value := range object {
 		below, ok := value.(map[string]any)

@@ -25,8 +25,9 @@ type ObjectAdoption struct {
 	Only []tenant.ID
 	// Nothing makes none, and just returns them.
 	Nothing bool
-	// Admins makes those admins of a tenant to whom grant-privileges gave the ClusterRole admin in all of its namespaces, for
-	// good, and takes those bindings away as soon as the server has given them what admins have.
+	// Admins makes those admins of a tenant to whom grant-privileges gave the ClusterRole admin in
+	// all of its namespaces, for good, and takes those bindings away as soon as the server has
+	// given them what admins have.
 	Admins bool
 	// System are the system namespaces. No tenant owns them, whatever their labels say.
 	System []string
@@ -39,8 +40,8 @@ type owned struct {
 	bindings   []rbacv1.RoleBinding // by which they are
 }
 
-// AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them. The error wraps [ErrRefused] or
-// [ErrNotPrepared].
+// AdoptTenants makes Tenants of the tenants that own namespaces and have none, and returns them.
+// The error wraps [ErrRefused] or [ErrNotPrepared].
 func AdoptTenants(
 	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, a *ObjectAdoption, w Writing,
 ) ([]runtime.Object, error) {
@@ -120,7 +121,8 @@ func withoutObjects(
 	return owners, nil
 }
 
-// findAdmins finds who has the ClusterRole admin in all namespaces of a tenant by bindings of ours that do not end.
+// findAdmins finds who has the ClusterRole admin in all namespaces of a tenant by bindings
+// of ours that do not end.
 func findAdmins(ctx context.Context, k kubernetes.Interface, owners map[tenant.ID]*owned) error {
 	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx,
 		metav1.ListOptions{LabelSelector: privileges.MadeBy + "=" + maker})
@@ -176,7 +178,8 @@ func setAdmins(u *unstructured.Unstructured, admins []rbacv1.Subject) error {
 	return unstructured.SetNestedSlice(u.Object, list, "spec", "admins")
 }
 
-// takeOver takes the bindings away by which admins were such, when the server has given them theirs.
+// takeOver takes the bindings away by which admins were such, when the
+// server has given them theirs.
 func (of *owned) takeOver(
 	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, w Writing,
 ) error {

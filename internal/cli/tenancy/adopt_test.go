@@ -87,7 +87,8 @@ func adoption(t *testing.T, warned *[]string) *tenancy.Adoption {
 	}
 }
 
-// TestAdopt: all is labelled, and what the tenant could not have made is told of, but for what a controller made of it.
+// TestAdopt: all is labelled, and what the tenant could not have made is told of, but for what
+// a controller made of it.
 func TestAdopt(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -119,7 +120,8 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptTriesAgain: what a server refuses that has not seen the label yet, or has not counted the quota, is tried again; nothing else is.
+// TestAdoptTriesAgain: what a server refuses that has not seen the label yet, or has not counted
+// the quota, is tried again; nothing else is.
 func TestAdoptTriesAgain(t *testing.T) {
 	for name, c := range map[string]struct {
 		refusal error

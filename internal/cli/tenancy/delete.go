@@ -32,10 +32,11 @@ type Deletion struct {
 	Everything, Nothing bool
 	// System are the system namespaces. None of them is deleted, whatever its label says.
 	System []string
-	// Confirm is asked before the first thing is deleted, where something will be; its error ends it. Nil is asked nothing.
+	// Confirm is asked before the first thing is deleted, where something will be; its error ends
+	// it. Nil is asked nothing.
 	Confirm func(namespaces []string) error
-	// Wait is how long it is waited for the end of a tenant that has a Tenant; with zero not at all. Left is told what it waits
-	// for.
+	// Wait is how long it is waited for the end of a tenant that has a Tenant; with zero not at all.
+	// Left is told what it waits for.
 	Wait time.Duration
 	Left func(what string)
 }
@@ -58,9 +59,10 @@ type parts struct {
 	object   *unstructured.Unstructured // nil where there is none
 }
 
-// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The server ends one that has a Tenant;
-// what is of another is deleted here. The error wraps [ErrNotEmpty], [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of
-// [Deletion.Confirm]. With [Deletion.Nothing] nothing is deleted, and said is what would be.
+// Delete deletes a tenant that is empty; with [Deletion.Everything], whatever is in it. The server
+// ends one that has a Tenant; what is of another is deleted here. The error wraps [ErrNotEmpty],
+// [ErrEnding], [ErrRefused] or [ErrNoTenant], or is that of [Deletion.Confirm]. With
+// [Deletion.Nothing] nothing is deleted, and said is what would be.
 func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, how Deletion) error {
 	is, err := partsOf(ctx, k, d, id)
 	if err != nil {
@@ -96,7 +98,8 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 	return deleteParts(ctx, k, d, is, &how)
 }
 
-// refuseSystem returns an error that wraps [ErrRefused] if a system namespace has the label of the tenant.
+// refuseSystem returns an error that wraps [ErrRefused] if a system namespace has
+// the label of the tenant.
 func refuseSystem(spaces []corev1.Namespace, system []string) error {
 	for _, name := range namesOf(spaces) {
 		if slices.Contains(system, name) {
@@ -169,8 +172,8 @@ func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Dele
 	return nil
 }
 
-// dryDelete asks for the first of the two writes that a deletion is: without it, which is not stored, the server would refuse the
-// second.
+// dryDelete asks for the first of the two writes that a deletion is: without it, which is not
+// stored, the server would refuse the second.
 func dryDelete(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
 	if how.Nothing {
 		return nil
@@ -325,7 +328,8 @@ func contents(
 	return found, nil
 }
 
-// isEverywhere reports whether an object is what controllers and these commands put into every namespace.
+// isEverywhere reports whether an object is what controllers and these commands
+// put into every namespace.
 func isEverywhere(r schema.GroupVersionResource, name string, has map[string]string) bool {
 	if _, given := has[tenant.ManagedLabel]; given { // by the Tenant, which nobody else writes
 		return true

@@ -132,8 +132,8 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 	return all
 }
 
-// TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a dry run by requests that
-// say so, or by none. One that has a Tenant is ended by the server.
+// TestDelete: an empty tenant's namespaces, bindings and quota are deleted and nobody else's, in a
+// dry run by requests that say so, or by none. One that has a Tenant is ended by the server.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
 	said := []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}
@@ -203,7 +203,8 @@ func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
 	}
 }
 
-// TestDeleteIsConfirmed: whoever says no has deleted nothing, and nobody is asked where nothing would be stored.
+// TestDeleteIsConfirmed: whoever says no has deleted nothing, and nobody is asked where
+// nothing would be stored.
 func TestDeleteIsConfirmed(t *testing.T) {
 	no := errors.New("no")
 	for name, c := range map[string]struct {
@@ -229,7 +230,8 @@ func TestDeleteIsConfirmed(t *testing.T) {
 	}
 }
 
-// TestDeleteWaits: it waits until the Tenant has gone, or another stands in its place, and says meanwhile what the server says.
+// TestDeleteWaits: it waits until the Tenant has gone, or another stands in its place, and says
+// meanwhile what the server says.
 func TestDeleteWaits(t *testing.T) {
 	for name, c := range map[string]struct {
 		conditions []any
@@ -302,8 +304,8 @@ func TestDeleteWaits(t *testing.T) {
 	}
 }
 
-// TestDeleteNotEmpty: what somebody put into a namespace is said and nothing is deleted, unless everything shall be; what
-// every namespace has does not count, but under another name it does.
+// TestDeleteNotEmpty: what somebody put into a namespace is said and nothing is deleted, unless
+// everything shall be; what every namespace has does not count, but under another name it does.
 func TestDeleteNotEmpty(t *testing.T) {
 	for want, obj := range map[string]runtime.Object{
 		"1 configmaps in acme--web":      object("v1", "ConfigMap", "acme--web", "settings", ""),
@@ -328,8 +330,8 @@ func TestDeleteNotEmpty(t *testing.T) {
 	}
 }
 
-// TestDeleteRefusesASystemNamespace requires that no namespace of the system tenant is deleted with a tenant, whatever its label
-// says, and that the command to release it is named.
+// TestDeleteRefusesASystemNamespace requires that no namespace of the system tenant is deleted with
+// a tenant, whatever its label says, and that the command to release it is named.
 func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, *dynamicfake.FakeDynamicClient){
 		"without a Tenant": func(*testing.T, *dynamicfake.FakeDynamicClient) {},
@@ -353,7 +355,8 @@ func TestDeleteRefusesASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestDeleteFails: a tenant of nothing is none; what may not be read or deleted ends it, and what is gone already does not.
+// TestDeleteFails: a tenant of nothing is none; what may not be read or deleted ends it, and what
+// is gone already does not.
 func TestDeleteFails(t *testing.T) {
 	gone := func(resource string) error {
 		return apierrors.NewNotFound(schema.GroupResource{Resource: resource}, "x")
@@ -402,8 +405,8 @@ func TestDeleteFails(t *testing.T) {
 	}
 }
 
-// TestList: a tenant is whoever owns a namespace, was made, has a quota or is bound as such; its admins are those of its own
-// namespaces and its own group.
+// TestList: a tenant is whoever owns a namespace, was made, has a quota or is bound as such; its
+// admins are those of its own namespaces and its own group.
 func TestList(t *testing.T) {
 	role := func(name string) rbacv1.RoleRef { return rbacv1.RoleRef{Kind: "ClusterRole", Name: name} }
 	group := func(name string) rbacv1.Subject { return rbacv1.Subject{Kind: rbacv1.GroupKind, Name: name} }
@@ -483,7 +486,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestUsage: the first of some quantities that is limited is told, and of one without a limit nothing.
+// TestUsage: the first of some quantities that is limited is told, and of one
+// without a limit nothing.
 func TestUsage(t *testing.T) {
 	all, _, err := tenancy.List(t.Context(), simulator.NewSnapshot(), objects(quota("acme", "acme")), tenant.ID{})
 	if err != nil {

@@ -17,9 +17,9 @@ import (
 // suggestFrom is the maximum number of objects of each kind that are read to suggest a name.
 const suggestFrom = 1000
 
-// CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and suggests the
-// nearest existing name. It returns nil if the caller may not see whether the tenant exists. The error wraps
-// [ErrNoTenant], or is the client's.
+// CheckExists refuses a tenant that has neither a Tenant, nor a namespace, nor a RetiredTenant, and
+// suggests the nearest existing name. It returns nil if the caller may not see whether the tenant
+// exists. The error wraps [ErrNoTenant], or is the client's.
 func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) error {
 	if id.IsZero() || id.IsSystem() {
 		return nil
@@ -47,8 +47,8 @@ func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 }
 
-// CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may not see whether it does.
-// The error wraps [ErrMissing], or is the client's.
+// CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may
+// not see whether it does. The error wraps [ErrMissing], or is the client's.
 func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name string) error {
 	_, err := k.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	switch {
@@ -60,8 +60,8 @@ func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name stri
 	return err
 }
 
-// absentObject reports whether no object of a kind is about a tenant. It returns true if the server does not define the
-// kind.
+// absentObject reports whether no object of a kind is about a tenant. It returns true if the server
+// does not define the kind.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
 	objects := d.Resource(v1alpha1.Resource(resource))
 	if resource == v1alpha1.ResourceTenants {

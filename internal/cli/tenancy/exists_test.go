@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestCheckExists requires that a mistyped tenant is refused with the nearest name, and that nothing is refused if the
-// caller cannot see whether the tenant exists.
+// TestCheckExists requires that a mistyped tenant is refused with the nearest name, and that
+// nothing is refused if the caller cannot see whether the tenant exists.
 func TestCheckExists(t *testing.T) {
 	retired := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": "hooli", "uid": "1"}}}
 	retired.SetGroupVersionKind(v1alpha1.Resource("").GroupVersion().WithKind(v1alpha1.KindRetiredTenant))

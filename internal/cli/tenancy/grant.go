@@ -1,5 +1,5 @@
-// Package tenancy makes and takes away what a tenant is made of: its namespaces, the bindings of its people
-// and the label of its objects.
+// Package tenancy makes and takes away what a tenant is made of: its namespaces, the bindings of
+// its people and the label of its objects.
 package tenancy
 
 import (
@@ -49,8 +49,8 @@ var (
 type Grant struct {
 	Subject   rbacv1.Subject
 	Namespace string
-	// Role is the name of a Role of the namespace or of a ClusterRole; with ClusterRole only of that: whoever
-	// makes roles in the namespace must not choose what a well-known name means.
+	// Role is the name of a Role of the namespace or of a ClusterRole; with ClusterRole only of that:
+	// whoever makes roles in the namespace must not choose what a well-known name means.
 	Role        string
 	ClusterRole bool
 	// Expires is when it ends; zero for never.
@@ -59,8 +59,8 @@ type Grant struct {
 	DryRun []string
 }
 
-// Binding returns the binding of a grant: one for each subject and role, so that taking it away touches
-// nobody else.
+// Binding returns the binding of a grant: one for each subject and role, so that taking it
+// away touches nobody else.
 func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	b := &rbacv1.RoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
@@ -78,7 +78,8 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 	return b
 }
 
-// shortHash is how much of a hash a binding's name holds: two of one name are told apart by the label.
+// shortHash is how much of a hash a binding's name holds: two of one name are
+// told apart by the label.
 const shortHash = 10
 
 // bindingName says who has what, and is another for each subject and role.
@@ -109,7 +110,8 @@ func hash(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Apply makes the binding, unless it is there. The error wraps [ErrRefused], [ErrNoNamespace] or [ErrNoRole].
+// Apply makes the binding, unless it is there. The error wraps [ErrRefused],
+// [ErrNoNamespace] or [ErrNoRole].
 func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.RoleBinding, made bool, err error) {
 	ref, err := g.role(ctx, k)
 	if err != nil {
@@ -148,7 +150,8 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 		return nil, false,
 			fmt.Errorf("%w: RoleBinding %s/%s is there and is somebody else's: remove it", ErrRefused, g.Namespace, want.Name)
 	}
-	// Somebody changed it, or it is to end at another time: it is this command's, and says what it is for again.
+	// Somebody changed it, or it is to end at another time: it is this command's, and
+	// says what it is for again.
 	got.Subjects = want.Subjects
 	if got.Labels == nil {
 		got.Labels = map[string]string{}
@@ -161,8 +164,8 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	return got, err == nil, refusal(err)
 }
 
-// isAboutRole reports whether it is the role that was not found: a lister, which the server asks, says clusterrole, and its check
-// of what may be given rolebindings by the role's name.
+// isAboutRole reports whether it is the role that was not found: a lister, which the server asks,
+// says clusterrole, and its check of what may be given rolebindings by the role's name.
 func (g *Grant) isAboutRole(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) || status.Status().Details == nil {
@@ -173,8 +176,8 @@ func (g *Grant) isAboutRole(err error) bool {
 		strings.HasPrefix(missing.Kind, "rolebinding") && missing.Name == g.Role
 }
 
-// role returns the role that is meant: the namespace's before the cluster's. One that may not be read is
-// taken for the cluster's, which the server judges.
+// role returns the role that is meant: the namespace's before the cluster's. One that may not be
+// read is taken for the cluster's, which the server judges.
 func (g *Grant) role(ctx context.Context, k kubernetes.Interface) (rbacv1.RoleRef, error) {
 	if g.ClusterRole {
 		return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
@@ -196,8 +199,8 @@ func (g *Grant) role(ctx context.Context, k kubernetes.Interface) (rbacv1.RoleRe
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
 }
 
-// Revoke takes away the bindings that [Grant.Apply] made for the subject in the namespace; with a role, only
-// that one. What others bound stays, and is returned as left.
+// Revoke takes away the bindings that [Grant.Apply] made for the subject in the namespace; with a
+// role, only that one. What others bound stays, and is returned as left.
 func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, left []string, err error) {
 	bindings := k.RbacV1().RoleBindings(g.Namespace)
 	list, err := bindings.List(ctx, metav1.ListOptions{})
@@ -259,8 +262,8 @@ func newNamespace(name string, owner tenant.ID) *corev1.Namespace {
 	return ns
 }
 
-// CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the server
-// whose it is. The error wraps [ErrRefused].
+// CreateNamespace makes a namespace of a tenant, unless it is there; the zero ID leaves it to the
+// server whose it is. The error wraps [ErrRefused].
 func CreateNamespace(
 	ctx context.Context, k kubernetes.Interface, name string, owner tenant.ID, dryRun []string,
 ) (made bool, err error) {

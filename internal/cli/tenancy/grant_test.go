@@ -28,8 +28,8 @@ func aliceMayEdit() *tenancy.Grant {
 	return &tenancy.Grant{Subject: alice, Namespace: "acme--web", Role: "edit"}
 }
 
-// TestApplyAndRevoke: a binding is made once, says again what it is for where somebody changed it, and is taken away
-// with nobody else's.
+// TestApplyAndRevoke: a binding is made once, says again what it is for where somebody changed it,
+// and is taken away with nobody else's.
 func TestApplyAndRevoke(t *testing.T) {
 	others := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "others"},
@@ -90,7 +90,8 @@ func TestApplyUntil(t *testing.T) {
 	}
 }
 
-// TestRevokeKeepsWhoWasAdded: a binding of this command to which somebody added others loses the one subject.
+// TestRevokeKeepsWhoWasAdded: a binding of this command to which somebody added
+// others loses the one subject.
 func TestRevokeKeepsWhoWasAdded(t *testing.T) {
 	made := aliceMayEdit().Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"})
 	made.Subjects = append(made.Subjects, bob)
@@ -104,7 +105,8 @@ func TestRevokeKeepsWhoWasAdded(t *testing.T) {
 	}
 }
 
-// TestApplyRefuses: no role is made up, and a binding of another role under the same name is left alone.
+// TestApplyRefuses: no role is made up, and a binding of another role under the
+// same name is left alone.
 func TestApplyRefuses(t *testing.T) {
 	if _, _, err := aliceMayEdit().Apply(t.Context(), fake.NewClientset()); !errors.Is(err, tenancy.ErrNoRole) {
 		t.Errorf("no role: %v", err)
@@ -117,7 +119,8 @@ func TestApplyRefuses(t *testing.T) {
 	}
 }
 
-// TestNotFound: what the server does not find, role or namespace, is what is said to be missing; who binds may read neither.
+// TestNotFound: what the server does not find, role or namespace, is what is said to be missing;
+// who binds may read neither.
 func TestNotFound(t *testing.T) {
 	forbid := func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
@@ -151,7 +154,8 @@ func TestTheNamespacesRoleComesFirst(t *testing.T) {
 	}
 }
 
-// TestCreateNamespace: a namespace that is there already is taken only where it is the same tenant's.
+// TestCreateNamespace: a namespace that is there already is taken only where
+// it is the same tenant's.
 func TestCreateNamespace(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	k := fake.NewClientset(

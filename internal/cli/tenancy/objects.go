@@ -27,8 +27,9 @@ import (
 
 var tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
 
-// suspensionManager is the field manager of suspensions: Flux takes fields of managers that begin with kubectl for its own
-// (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and would take a suspension back.
+// suspensionManager is the field manager of suspensions: Flux takes fields of managers
+// that begin with kubectl for its own (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and
+// would take a suspension back.
 const suspensionManager = "kubetenant-suspend"
 
 // ErrNoObject says that a tenant has no Tenant.
@@ -43,8 +44,8 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 	return u
 }
 
-// createObject creates a Tenant. If it exists, createObject adds the admins and bindings that it lacks. It returns the
-// new admins, and the subjects to which the role admin is newly bound.
+// createObject creates a Tenant. If it exists, createObject adds the admins and bindings that it
+// lacks. It returns the new admins, and the subjects to which the role admin is newly bound.
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
 ) (created bool, added []rbacv1.Subject, err error) {
@@ -110,8 +111,8 @@ func addSubjects(
 	return added, nil
 }
 
-// addBindings returns bindings that also have all wanted ones, and the subjects that are new. A Tenant has at most one
-// binding of a ClusterRole.
+// addBindings returns bindings that also have all wanted ones, and the subjects that are new. A
+// Tenant has at most one binding of a ClusterRole.
 func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []rbacv1.Subject) {
 	with = slices.Clone(all)
 	for _, w := range wanted {
@@ -126,7 +127,8 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 	return with, added
 }
 
-// missing returns the wanted subjects that are not among others. The API group of a subject is not compared.
+// missing returns the wanted subjects that are not among others. The API group of a
+// subject is not compared.
 func missing(among, wanted []rbacv1.Subject) (lacking []rbacv1.Subject) {
 	for _, s := range wanted {
 		if !slices.ContainsFunc(among, func(is rbacv1.Subject) bool {
@@ -145,8 +147,8 @@ const preparedWithin = 10 * time.Second
 var ErrNotPrepared = errors.New("the server has not given the admins their role yet: " +
 	"kubectl get tenant -o yaml says why")
 
-// AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds. The error wraps
-// [ErrNotPrepared] or [ErrRefused].
+// AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds.
+// The error wraps [ErrNotPrepared] or [ErrRefused].
 func AwaitPrepared(
 	ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID, namespaces []string,
 ) error {
@@ -178,8 +180,8 @@ func AwaitPrepared(
 	return nil
 }
 
-// Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts then. The error wraps
-// [ErrNoObject] or [ErrRefused].
+// Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts
+// then. The error wraps [ErrNoObject] or [ErrRefused].
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
 ) (v1alpha1.TenantAccess, error) {

@@ -67,8 +67,8 @@ func TestSuspend(t *testing.T) {
 	}
 }
 
-// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels, the system's and those of system
-// namespaces get none.
+// TestAdoptTenants: who owns a namespace and has no Tenant gets one, once; nobody's labels, the
+// system's and those of system namespaces get none.
 func TestAdoptTenants(t *testing.T) {
 	spaces := func() *fake.Clientset {
 		return fake.NewClientset(namespace("acme--web", "acme"), namespace("acme--db", "acme"),
@@ -135,8 +135,9 @@ func TestAdoptTenants(t *testing.T) {
 	}
 }
 
-// TestAdoptAdmins: who has the ClusterRole admin in all namespaces, for good and by grant-privileges, becomes an admin, and those bindings go;
-// nobody else, and nobody's other bindings.
+// TestAdoptAdmins: who has the ClusterRole admin in all namespaces, for good and by
+// grant-privileges, becomes an admin, and those bindings go; nobody else, and
+// nobody's other bindings.
 func TestAdoptAdmins(t *testing.T) {
 	binding := func(namespace, role, user string, change func(*rbacv1.RoleBinding)) *rbacv1.RoleBinding {
 		g := tenancy.Grant{
@@ -210,7 +211,8 @@ func TestAdoptAdmins(t *testing.T) {
 	}
 }
 
-// TestAwaitPrepared: it is waited until the Tenant says so of its last change, and each namespace that was asked for.
+// TestAwaitPrepared: it is waited until the Tenant says so of its last change, and each
+// namespace that was asked for.
 func TestAwaitPrepared(t *testing.T) {
 	acme := tenanttest.ID(t, "acme")
 	for name, c := range map[string]struct {

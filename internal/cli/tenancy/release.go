@@ -24,17 +24,18 @@ import (
 )
 
 const (
-	// releaseLooks is the number of checks of the contents after the label was removed, and releaseLookEvery the pause
-	// between two checks. Servers see the change after a moment, and may store requests that they admitted before.
+	// releaseLooks is the number of checks of the contents after the label was removed, and
+	// releaseLookEvery the pause between two checks. Servers see the change after a moment, and may
+	// store requests that they admitted before.
 	releaseLooks     = 4
 	releaseLookEvery = 500 * time.Millisecond
 	// releaseWithin is the maximum wait until deleted objects are gone.
 	releaseWithin = 2 * time.Minute
 )
 
-// Release takes a namespace from its tenant. It may be repeated after an interruption at any step. The Namespace has
-// the annotation [tenant.ReleasingAnnotation] until every step is complete. Until then, admission refuses to give it to
-// another tenant.
+// Release takes a namespace from its tenant. It may be repeated after an interruption at any step.
+// The Namespace has the annotation [tenant.ReleasingAnnotation] until every step is complete. Until
+// then, admission refuses to give it to another tenant.
 type Release struct {
 	Writing
 	// Kube and Objects are clients of the caller. Manager writes as [tenant.ManagerUser].
@@ -45,10 +46,11 @@ type Release struct {
 	System []string
 	// Force deletes the objects that block the release. If Nothing is set, no write request is sent.
 	Force, Nothing bool
-	// KeepsWatches reports whether the server keeps the watches open of callers who lose access to a namespace.
+	// KeepsWatches reports whether the server keeps the watches open of callers who
+	// lose access to a namespace.
 	KeepsWatches bool
-	// Confirm is called before the first write with the value of the tenant label. Its error ends the release. If nil,
-	// the release is not confirmed.
+	// Confirm is called before the first write with the value of the tenant label. Its error ends the
+	// release. If nil, the release is not confirmed.
 	Confirm func(namespace, tenant string) error
 	// Warn reports what the caller must check.
 	Warn func(format string, args ...any)
@@ -60,7 +62,8 @@ type Release struct {
 // ErrHolds means that a namespace holds objects through which its former tenant could keep access.
 var ErrHolds = errors.New("the namespace is not empty")
 
-// Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is that of [Release.Confirm].
+// Run releases a namespace. The error wraps [ErrHolds] or [ErrRefused], or is
+// that of [Release.Confirm].
 func (r *Release) Run(ctx context.Context, name string) error {
 	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -112,8 +115,8 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	return nil
 }
 
-// check refuses to release a namespace that holds anything that blocks it, or whose watches stay open. With Force it
-// warns of the watches. It lists the objects that will remain.
+// check refuses to release a namespace that holds anything that blocks it, or whose watches stay
+// open. With Force it warns of the watches. It lists the objects that will remain.
 func (r *Release) check(ctx context.Context, name string) (err error) {
 	if r.custom, err = customResources(r.Kube.Discovery()); err != nil {
 		return err
@@ -152,7 +155,8 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 	return nil
 }
 
-// preview prints what a release would do. In a dry run by the server, it sends the removal of the label.
+// preview prints what a release would do. In a dry run by the server, it sends
+// the removal of the label.
 func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if _, labelled := ns.Labels[tenant.Label]; labelled && !r.Nothing {
 		if err := r.removeLabel(ctx, ns, former); err != nil {
@@ -163,7 +167,8 @@ func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former stri
 	return nil
 }
 
-// refuseContents returns an error that wraps [ErrHolds] if a namespace holds anything that blocks its release.
+// refuseContents returns an error that wraps [ErrHolds] if a namespace holds anything
+// that blocks its release.
 func (r *Release) refuseContents(ctx context.Context, name string) error {
 	found, err := r.contents(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -172,8 +177,8 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: namespace %s holds %s (--force deletes them)", ErrHolds, name, summary(found))
 }
 
-// release takes a namespace from its tenant. The label is removed first: from then on the tenant's callers are denied,
-// and only requests that were admitted before may still be stored.
+// release takes a namespace from its tenant. The label is removed first: from then on the tenant's
+// callers are denied, and only requests that were admitted before may still be stored.
 func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former string) error {
 	_, labelled := ns.Labels[tenant.Label]
 	if r.Force {
@@ -222,8 +227,9 @@ func (r *Release) settle(ctx context.Context, name string) error {
 	return r.refuseContents(ctx, name)
 }
 
-// removeLabel begins the release. It removes the tenant label, and the labels and annotations that the Tenant and the
-// server wrote. The Namespace must be the one that was read, with the same tenant.
+// removeLabel begins the release. It removes the tenant label, and the labels and
+// annotations that the Tenant and the server wrote. The Namespace must be the one that was
+// read, with the same tenant.
 func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former string) error {
 	given, err := r.labelsOf(ctx, former)
 	if err != nil {
@@ -304,8 +310,8 @@ func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, anno
 	})
 }
 
-// patch writes labels and annotations of a Namespace as the manager, if the Namespace has not changed since it was
-// read.
+// patch writes labels and annotations of a Namespace as the manager, if the Namespace has not
+// changed since it was read.
 func (r *Release) patch(
 	ctx context.Context, ns *corev1.Namespace, labels, annotations map[string]any, dryRun []string,
 ) error {

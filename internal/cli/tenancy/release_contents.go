@@ -28,9 +28,9 @@ const podGrace = 30
 // defaultAccount is the ServiceAccount that kube-controller-manager creates in every namespace.
 const defaultAccount = "default"
 
-// blocking returns the resources through which a former tenant could keep access to a namespace, in the order of their
-// deletion. The kinds that create Pods come first. Otherwise, controllers would create their Pods again as the system
-// tenant.
+// blocking returns the resources through which a former tenant could keep access to a namespace, in
+// the order of their deletion. The kinds that create Pods come first. Otherwise, controllers would
+// create their Pods again as the system tenant.
 func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
@@ -45,8 +45,8 @@ func blocking() []schema.GroupVersionResource {
 	}
 }
 
-// customResources returns the namespaced resources of a server that are not Kubernetes' own. Controllers may create Pods
-// for them, so they block a release too.
+// customResources returns the namespaced resources of a server that are not Kubernetes' own.
+// Controllers may create Pods for them, so they block a release too.
 func customResources(d discovery.DiscoveryInterface) ([]schema.GroupVersionResource, error) {
 	all, err := Resources(d, "list", "delete")
 	if err != nil {
@@ -73,8 +73,8 @@ func (h held) String() string {
 	return fmt.Sprintf("%s/%s in namespace %s", h.resource.GroupResource(), h.name, h.namespace)
 }
 
-// contents returns the objects that block the release of a namespace. It leaves out the ServiceAccount default, which
-// is recreated, and the RoleBindings that the server itself created.
+// contents returns the objects that block the release of a namespace. It leaves out the
+// ServiceAccount default, which is recreated, and the RoleBindings that the server itself created.
 func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	var found []held
 	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources first: they may create the others
@@ -127,7 +127,8 @@ func isDefaultAccount(resource schema.GroupVersionResource, name string) bool {
 	return resource.Group == "" && resource.Resource == "serviceaccounts" && name == defaultAccount
 }
 
-// list returns the objects of a resource in a namespace; none of one that the server does not serve.
+// list returns the objects of a resource in a namespace; none of one that
+// the server does not serve.
 func list(
 	ctx context.Context, d dynamic.Interface, resource schema.GroupVersionResource, namespace string, o metav1.ListOptions,
 ) ([]unstructured.Unstructured, error) {
@@ -156,8 +157,8 @@ func (r *Release) clear(ctx context.Context, name string) error {
 	return nil
 }
 
-// clearAll deletes the objects that block the release of a namespace until none is left. It removes finalizers, since
-// the tenant may have set them.
+// clearAll deletes the objects that block the release of a namespace until none is left. It removes
+// finalizers, since the tenant may have set them.
 func (r *Release) clearAll(ctx context.Context, name string) error {
 	said := map[types.UID]bool{}
 	for begun := time.Now(); ; {
@@ -215,7 +216,8 @@ func (r *Release) free(ctx context.Context, h *held) error {
 	return refusal(err)
 }
 
-// recreateAccount recreates the ServiceAccount default, so that tokens of the old one become invalid.
+// recreateAccount recreates the ServiceAccount default, so that tokens of
+// the old one become invalid.
 func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	accounts := r.Kube.CoreV1().ServiceAccounts(name)
 	old, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
@@ -253,7 +255,8 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	}
 }
 
-// managedResources are the resources of the objects that the server creates in namespaces of tenants.
+// managedResources are the resources of the objects that the server creates
+// in namespaces of tenants.
 func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
@@ -265,8 +268,8 @@ func managedResources() []schema.GroupVersionResource {
 	}
 }
 
-// deleteManaged deletes the objects that the server created. It uses the server's own identity, since no other user may
-// delete them.
+// deleteManaged deletes the objects that the server created. It uses the server's own identity,
+// since no other user may delete them.
 func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	for _, resource := range managedResources() {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})

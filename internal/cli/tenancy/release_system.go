@@ -16,8 +16,9 @@ import (
 // mostMade is how many objects of a tenant's callers a refusal names.
 const mostMade = 20
 
-// checkSystem refuses to release a system namespace that holds objects of a tenant's callers. With Force it warns. The
-// command deletes none of them, because the namespace holds the control plane's objects too.
+// checkSystem refuses to release a system namespace that holds objects of a tenant's callers.
+// With Force it warns. The command deletes none of them, because the namespace holds the
+// control plane's objects too.
 func (r *Release) checkSystem(ctx context.Context, name string) error {
 	found, err := r.madeByTenants(ctx, name)
 	if err != nil || len(found) == 0 {
@@ -40,7 +41,8 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	return fmt.Errorf("%w: %s: check and delete them first (--force keeps them)", ErrHolds, what)
 }
 
-// madeByTenants returns the objects of a namespace that callers of a tenant created and that give access.
+// madeByTenants returns the objects of a namespace that callers of a tenant
+// created and that give access.
 func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error) {
 	var found []held
 	for _, resource := range blocking() {
@@ -59,8 +61,8 @@ func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error
 	return found, nil
 }
 
-// isMadeByTenant reports whether the server recorded a creator of an object that is not the system tenant's, or a
-// controller acted for one. A record that cannot be read counts.
+// isMadeByTenant reports whether the server recorded a creator of an object that is not the system
+// tenant's, or a controller acted for one. A record that cannot be read counts.
 func isMadeByTenant(annotations map[string]string) bool {
 	for _, key := range []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation} {
 		record, has := annotations[key]
@@ -72,8 +74,8 @@ func isMadeByTenant(annotations map[string]string) bool {
 	return false
 }
 
-// releaseSystem removes the label of a namespace that the system tenant owns in any case. Its objects and credentials
-// are the control plane's.
+// releaseSystem removes the label of a namespace that the system tenant owns in any case. Its
+// objects and credentials are the control plane's.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
 		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, "+

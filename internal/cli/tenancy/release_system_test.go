@@ -19,8 +19,8 @@ func annotated(u *unstructured.Unstructured, key, value string) *unstructured.Un
 	return u
 }
 
-// TestReleaseOfASystemNamespaceRefuses requires that a system namespace keeps its label while it holds an object of a
-// tenant's caller. With Force the release warns, and deletes no such object.
+// TestReleaseOfASystemNamespaceRefuses requires that a system namespace keeps its label while it
+// holds an object of a tenant's caller. With Force the release warns, and deletes no such object.
 func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 	const acme, system = `{"user":"alice","tenant":"acme"}`, `{"user":"system:admin","tenant":"system"}`
 	of := func(apiVersion, kind, name, creator string) *unstructured.Unstructured {
@@ -71,7 +71,8 @@ func TestReleaseOfASystemNamespaceRefuses(t *testing.T) {
 	}
 }
 
-// TestReleaseOfASystemNamespaceNamesSome requires that a refusal counts all objects and names at most 20.
+// TestReleaseOfASystemNamespaceNamesSome requires that a refusal counts all
+// objects and names at most 20.
 func TestReleaseOfASystemNamespaceNamesSome(t *testing.T) {
 	var all []runtime.Object
 	for i := range 25 {

@@ -169,7 +169,8 @@ func (w *releasing) namespace(t *testing.T) *corev1.Namespace {
 	return ns
 }
 
-// TestReleaseAfterAnyInterruption: a release that ends at any of its writes is completed by the next, and its namespace is marked meanwhile.
+// TestReleaseAfterAnyInterruption: a release that ends at any of its writes is completed by the
+// next, and its namespace is marked meanwhile.
 func TestReleaseAfterAnyInterruption(t *testing.T) {
 	synctest.Test(t, interruptions)
 }
@@ -233,7 +234,8 @@ func (w *releasing) check(t *testing.T, at int) {
 	}
 }
 
-// TestReleaseRefuses: each kind through which a tenant could keep access blocks a release, and nothing is written.
+// TestReleaseRefuses: each kind through which a tenant could keep access blocks a
+// release, and nothing is written.
 func TestReleaseRefuses(t *testing.T) {
 	synctest.Test(t, refusals)
 }
@@ -268,8 +270,8 @@ func refusals(t *testing.T) {
 	}
 }
 
-// TestReleaseAndARace: an object that is created between the check and the removal gives the namespace back to its tenant, and
-// the namespace is held as before.
+// TestReleaseAndARace: an object that is created between the check and the removal gives the
+// namespace back to its tenant, and the namespace is held as before.
 func TestReleaseAndARace(t *testing.T) {
 	w := newReleasing()
 	held := w.namespace(t)
@@ -289,7 +291,8 @@ func TestReleaseAndARace(t *testing.T) {
 	}
 }
 
-// TestReleaseWithoutWrites: a dry run, an unconfirmed release and a namespace without a tenant write nothing.
+// TestReleaseWithoutWrites: a dry run, an unconfirmed release and a namespace
+// without a tenant write nothing.
 func TestReleaseWithoutWrites(t *testing.T) {
 	no := errors.New("no")
 	for name, change := range map[string]func(*releasing, *tenancy.Release) string{
@@ -338,7 +341,8 @@ func TestReleaseOfASystemNamespace(t *testing.T) {
 	}
 }
 
-// TestReleaseListsWhatRemains requires that the caller is told of the tenant's objects that stay in the namespace.
+// TestReleaseListsWhatRemains requires that the caller is told of the tenant's objects
+// that stay in the namespace.
 func TestReleaseListsWhatRemains(t *testing.T) {
 	w := newReleasing(inWeb("v1", "ConfigMap", "kept", nil), inWeb("v1", "ConfigMap", "kube-root-ca.crt", nil),
 		inWeb("v1", "ConfigMap", "given", map[string]any{tenant.ManagedLabel: "tenant"}))
@@ -350,7 +354,8 @@ func TestReleaseListsWhatRemains(t *testing.T) {
 	}
 }
 
-// TestReleaseAndOpenWatches requires that a release is refused if the server ends no watches, and that Force warns instead.
+// TestReleaseAndOpenWatches requires that a release is refused if the server ends no watches, and
+// that Force warns instead.
 func TestReleaseAndOpenWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newReleasing()

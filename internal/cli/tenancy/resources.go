@@ -8,8 +8,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// Resources returns the namespaced resources of a server that have all the verbs, each in the version that the
-// server prefers, and without the second of two groups that hold the same objects.
+// Resources returns the namespaced resources of a server that have all the verbs, each in the
+// version that the server prefers, and without the second of two groups that hold the same objects.
 func Resources(d discovery.DiscoveryInterface, verbs ...string) ([]schema.GroupVersionResource, error) {
 	lists, err := d.ServerPreferredNamespacedResources()
 	if err != nil {

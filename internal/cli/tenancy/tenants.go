@@ -35,8 +35,8 @@ var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 type Tenant struct {
 	Name       string   `json:"name"`
 	Namespaces []string `json:"namespaces"`
-	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is bound everywhere
-	// and that are the tenant's. It is nil if the caller may not read bindings.
+	// Admins are those to whom the role admin is bound in a namespace of it, and groups to which it is
+	// bound everywhere and that are the tenant's. It is nil if the caller may not read bindings.
 	Admins []string `json:"admins"`
 	// Access is that of its Tenant; empty where it has none.
 	Access v1alpha1.TenantAccess `json:"access,omitempty"`
@@ -45,9 +45,9 @@ type Tenant struct {
 	Used  *v1alpha1.TenantQuotaStatus `json:"-"`
 }
 
-// List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by [Create]. Without the right to
-// read Tenants, quotas or bindings those are left out, and admins are nil; unread names them. The lists are limited to the
-// tenant own, unless that is the zero ID.
+// List returns the tenants of a cluster: whoever owns a namespace, has a Tenant or was made by
+// [Create]. Without the right to read Tenants, quotas or bindings those are left out, and admins
+// are nil; unread names them. The lists are limited to the tenant own, unless that is the zero ID.
 func List(
 	ctx context.Context, p *simulator.Snapshot, d dynamic.Interface, own tenant.ID,
 ) (all []*Tenant, unread []string, err error) {
@@ -108,7 +108,8 @@ func List(
 	}), unread, nil
 }
 
-// addBound adds those to whom bindings give all of a tenant's namespace, and tenants that have bindings alone.
+// addBound adds those to whom bindings give all of a tenant's namespace, and tenants
+// that have bindings alone.
 func addBound(p *simulator.Snapshot, of func(name string) *Tenant) {
 	for _, b := range p.Bindings {
 		if owner := b.Labels[tenant.OfTenantLabel]; b.Namespace == "" && owner != "" {
@@ -146,8 +147,8 @@ type New struct {
 	NetworkPolicy bool
 	// MembersAdmin binds the role admin to every caller of the tenant, in each of its namespaces.
 	MembersAdmin bool
-	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so that they can list
-	// its namespaces. A server that derives this role needs no binding.
+	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so
+	// that they can list its namespaces. A server that derives this role needs no binding.
 	BindMembers bool
 }
 
@@ -159,7 +160,8 @@ type Writing struct {
 	Say func(format string, args ...any)
 }
 
-// Objects returns the objects of a tenant: its Tenant, the binding of its members, and its namespaces.
+// Objects returns the objects of a tenant: its Tenant, the binding of its
+// members, and its namespaces.
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
@@ -179,7 +181,8 @@ func (t *New) Objects() []runtime.Object {
 // ownPolicy is the name of the NetworkPolicy.
 const ownPolicy = "kubetenant-own-tenant"
 
-// networkPolicy goes by the label of namespaces, which says whose they are and which nobody but the server sets.
+// networkPolicy goes by the label of namespaces, which says whose they are and which
+// nobody but the server sets.
 func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	own := &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: t.ID.String()}}
 	return &networkingv1.NetworkPolicy{
@@ -198,8 +201,8 @@ func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 	}
 }
 
-// membersBinding binds a ClusterRole to the callers of the tenant. On a server without kubetenant it applies to
-// every namespace, so the role MUST allow no more than [v1alpha1.MemberRole].
+// membersBinding binds a ClusterRole to the callers of the tenant. On a server without kubetenant
+// it applies to every namespace, so the role MUST allow no more than [v1alpha1.MemberRole].
 func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
 	return &rbacv1.ClusterRoleBinding{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},

@@ -75,8 +75,8 @@ func newAcme(t *testing.T) *tenancy.New {
 	}
 }
 
-// TestObjects: a tenant is its Tenant and its namespaces. Only the role of members is bound in the whole cluster, and
-// only on demand.
+// TestObjects: a tenant is its Tenant and its namespaces. Only the role of members is bound in the
+// whole cluster, and only on demand.
 func TestObjects(t *testing.T) {
 	for name, c := range map[string]struct {
 		of   func(*tenancy.New)
@@ -164,7 +164,8 @@ func describe(obj runtime.Object) string {
 	return fmt.Sprintf("%T", obj)
 }
 
-// TestCreate: each thing that is made is told of, what is there stays and is not, and the second time there is nothing to do.
+// TestCreate: each thing that is made is told of, what is there stays and is not, and the second
+// time there is nothing to do.
 func TestCreate(t *testing.T) {
 	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
 	var said []string
@@ -232,7 +233,8 @@ func TestCreateMembersAdmin(t *testing.T) {
 	same(t, "created", nil, made(k))
 }
 
-// TestCreateDryRun: every request says that it is one, and nothing is tried in a namespace that will not be there.
+// TestCreateDryRun: every request says that it is one, and nothing is tried in a
+// namespace that will not be there.
 func TestCreateDryRun(t *testing.T) {
 	k := fake.NewClientset(namespace("acme--old", "acme"))
 	if err := tenancy.Create(t.Context(), k, objects(), newAcme(t),
@@ -245,7 +247,8 @@ func TestCreateDryRun(t *testing.T) {
 	}, made(k))
 }
 
-// TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused before anything is made.
+// TestCreateRefuses: a namespace that is not or cannot be the tenant's is refused
+// before anything is made.
 func TestCreateRefuses(t *testing.T) {
 	for name, want := range map[string]string{
 		"globex--shop": "is there already and not tenant acme's",
@@ -262,8 +265,8 @@ func TestCreateRefuses(t *testing.T) {
 	}
 }
 
-// TestCreateFails: the first request that the server refuses ends it, with what is lacking on one line; nothing is said to
-// be as it was asked for.
+// TestCreateFails: the first request that the server refuses ends it, with what is lacking on one
+// line; nothing is said to be as it was asked for.
 func TestCreateFails(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "x"}, "y",
 		errors.New("user is attempting to grant RBAC permissions not currently held:\n{APIGroups:[*]}"))

@@ -25,8 +25,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// apiServer is a server in memory: enough of one for lists in pages, patches, preconditions, finalizers and
-// definitions. While it is compiledIn it protects what is managed, and denies tenants' requests.
+// apiServer is a server in memory: enough of one for lists in pages, patches,
+// preconditions, finalizers and definitions. While it is compiledIn it protects what is
+// managed, and denies tenants' requests.
 type apiServer struct {
 	*httptest.Server
 	t *testing.T

@@ -20,7 +20,8 @@ func with(objects ...string) string {
 	return installed() + "\n---\n" + strings.Join(objects, "\n---\n")
 }
 
-// TestSystemNamespaces: a system namespace with a tenant's label is no tenant's. The control plane keeps its bindings.
+// TestSystemNamespaces: a system namespace with a tenant's label is no tenant's. The control
+// plane keeps its bindings.
 func TestSystemNamespaces(t *testing.T) {
 	controller := fmt.Sprintf(crb, "'system:controller:job', labels: {kubernetes.io/bootstrapping: rbac-defaults}",
 		"{kind: ServiceAccount, name: job-controller, namespace: kube-system}")
@@ -48,13 +49,15 @@ func TestSystemNamespaces(t *testing.T) {
 	if !out.has("namespace kube-system has the label of tenant acme") {
 		t.Errorf("no warning\n%s", strings.Join(out.lines, "\n"))
 	}
-	// A configuration in a tenant's namespace is a tenant's. It must not make a namespace of it the system's.
+	// A configuration in a tenant's namespace is a tenant's. It must not make a
+	// namespace of it the system's.
 	if s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /prometheus"] != nil {
 		t.Error("the configuration in a namespace with a tenant's label is believed")
 	}
 }
 
-// TestPublishedSystemNamespaces: those of the configuration are the system's, whatever their labels.
+// TestPublishedSystemNamespaces: those of the configuration are the
+// system's, whatever their labels.
 func TestPublishedSystemNamespaces(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
@@ -66,8 +69,8 @@ func TestPublishedSystemNamespaces(t *testing.T) {
 	}
 }
 
-// TestUpstreamBindings: a binding of upstream's is never changed. If tenants' callers have rights by it, the command
-// ends before the servers change.
+// TestUpstreamBindings: a binding of upstream's is never changed. If tenants' callers have rights
+// by it, the command ends before the servers change.
 func TestUpstreamBindings(t *testing.T) {
 	for name, c := range map[string]struct{ metadata, subjects string }{
 		"a tenant's group": {"", "{kind: Group, name: 'system:masters'}, {kind: Group, name: 'tenant:acme'}"},
@@ -92,7 +95,8 @@ func TestUpstreamBindings(t *testing.T) {
 	}
 }
 
-// TestForeignDefinitions: definitions of another project are not deleted with all their objects, also not with --force.
+// TestForeignDefinitions: definitions of another project are not deleted with all their
+// objects, also not with --force.
 func TestForeignDefinitions(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
 		s := newServer(t, installed())
@@ -118,8 +122,8 @@ func TestForeignDefinitions(t *testing.T) {
 // foreignFinalizer is one that a tenant's caller may set on an object.
 const foreignFinalizer = "[acme.example.com/hold]"
 
-// TestForeignFinalizers: a finalizer that a tenant's caller sets on an object of kubetenant does not block the command.
-// Objects of other kinds keep theirs.
+// TestForeignFinalizers: a finalizer that a tenant's caller sets on an object of kubetenant does
+// not block the command. Objects of other kinds keep theirs.
 func TestForeignFinalizers(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: held, namespace: acme--web, finalizers: "+
@@ -154,7 +158,8 @@ func TestBlockingObjects(t *testing.T) {
 	}
 }
 
-// TestOwnersAfterTheWait: a namespace that a tenant gets while the command waits is a tenant's in the steps after that.
+// TestOwnersAfterTheWait: a namespace that a tenant gets while the command waits is a tenant's
+// in the steps after that.
 func TestOwnersAfterTheWait(t *testing.T) {
 	s := newServer(t, with(fmt.Sprintf(crb, "late", "{kind: ServiceAccount, name: default, namespace: late}")))
 	o, out := options(t, s)
@@ -174,7 +179,8 @@ func TestOwnersAfterTheWait(t *testing.T) {
 	}
 }
 
-// TestTenantsServiceNamespace: nothing is read or deleted as the service's in a namespace of a tenant.
+// TestTenantsServiceNamespace: nothing is read or deleted as the service's in
+// a namespace of a tenant.
 func TestTenantsServiceNamespace(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: kubetenant-system, labels: {kubetenant.dev/tenant: acme}}}",

@@ -13,16 +13,16 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 )
 
-// lastLooks is the number of checks in a row that must find no server with kubetenant. A load balancer may choose
-// another server each time.
+// lastLooks is the number of checks in a row that must find no server with kubetenant. A load
+// balancer may choose another server each time.
 const lastLooks = 3
 
-// unreachableLooks is how many looks wait for a server that could not be asked. The address of a server that has
-// stopped stays in the EndpointSlices for 15s.
+// unreachableLooks is how many looks wait for a server that could not be asked. The address of a
+// server that has stopped stays in the EndpointSlices for 15s.
 const unreachableLooks = 30
 
-// changeServers waits until no server runs kubetenant, and repeats what a controller may have written since. It
-// returns false if it did not wait.
+// changeServers waits until no server runs kubetenant, and repeats what a controller may have
+// written since. It returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
 	r.Say("  if a gateway is in front of this cluster, point its clients at the cluster and stop it")
@@ -51,8 +51,9 @@ func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	return true, r.disarm(ctx)
 }
 
-// isHidden reports whether kube-apiserver may still call the webhook service although no answer tells it: in mode
-// Shadow, the service denies nothing. Without its admission webhooks and its Deployment, nothing is there to be called.
+// isHidden reports whether kube-apiserver may still call the webhook service although no answer
+// tells it: in mode Shadow, the service denies nothing. Without its admission webhooks and its
+// Deployment, nothing is there to be called.
 func (r *run) isHidden(ctx context.Context) (bool, error) {
 	if r.servers.Running() {
 		return false, nil
@@ -93,8 +94,8 @@ func (r *run) confirmNone(ctx context.Context) error {
 	return r.awaitServers(ctx)
 }
 
-// awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the owners again. A
-// server that restarts does not answer meanwhile.
+// awaitServers waits until some looks in a row find no server that runs kubetenant, and reads the
+// owners again. A server that restarts does not answer meanwhile.
 func (r *run) awaitServers(ctx context.Context) error {
 	said, unreachable := "", 0
 	for clean := 0; clean < lastLooks; {

@@ -17,7 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// adminsPrefix begins the names of the bindings that earlier releases created for the admins of a tenant.
+// adminsPrefix begins the names of the bindings that earlier releases created
+// for the admins of a tenant.
 const adminsPrefix = managed.NamePrefix + "admins:"
 
 // wide is a ClusterRoleBinding that allows more without kubetenant.
@@ -50,13 +51,14 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
 }
 
-// isUpstream reports whether a binding is one of kube-apiserver's own, without which the cluster does not work.
+// isUpstream reports whether a binding is one of kube-apiserver's own, without which
+// the cluster does not work.
 func isUpstream(b *rbacv1.ClusterRoleBinding) bool {
 	return b.Labels["kubernetes.io/bootstrapping"] != ""
 }
 
-// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have others of the same
-// name.
+// isDoubtful reports whether subjects of a binding are users and groups of which a tenant may have
+// others of the same name.
 func isDoubtful(b *rbacv1.ClusterRoleBinding, stay []rbacv1.Subject) bool {
 	return !isUpstream(b) && slices.ContainsFunc(stay, func(s rbacv1.Subject) bool {
 		return isPlain(&s) ||
@@ -95,7 +97,8 @@ func (r *run) wideBindings(ctx context.Context) (*wideFound, error) {
 	return found, nil
 }
 
-// checkUpstream refuses to continue while a binding of kube-apiserver's allows more without kubetenant.
+// checkUpstream refuses to continue while a binding of kube-apiserver's allows
+// more without kubetenant.
 func (r *run) checkUpstream(found []string) error {
 	if len(found) == 0 {
 		return nil
@@ -105,8 +108,8 @@ func (r *run) checkUpstream(found []string) error {
 		strings.Join(found, ", ")))
 }
 
-// clusterRoleBindings deletes the bindings that allow more without kubetenant, until two lists in a row show none. A
-// controller of an earlier release may create its own bindings again.
+// clusterRoleBindings deletes the bindings that allow more without kubetenant, until two lists in a
+// row show none. A controller of an earlier release may create its own bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
 	r.step(2, "delete the ClusterRoleBindings that allow tenants' callers more on a server without kubetenant")
 	found, err := r.wideBindings(ctx)
@@ -167,9 +170,9 @@ func (r *run) confirmWide(found []*wide) error {
 	return err
 }
 
-// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins of tenants. Its
-// controller creates the bindings again when another server begins to lead, for example while the servers change. They
-// then allow nothing.
+// emptyAdminsRole removes the rules of the ClusterRole that an earlier release binds to the admins
+// of tenants. Its controller creates the bindings again when another server begins to lead, for
+// example while the servers change. They then allow nothing.
 func (r *run) emptyAdminsRole(ctx context.Context) {
 	roles := r.Admin.Kube.RbacV1().ClusterRoles()
 	role, err := roles.Get(ctx, v1alpha1.NamespacesRole, metav1.GetOptions{})
@@ -202,7 +205,8 @@ func (r *run) narrow(ctx context.Context, w *wide) {
 	}, "delete ClusterRoleBinding %s: %s", w.Name, w.why)
 }
 
-// clientsFor returns the clients that may write an object with these labels. A running server protects managed objects.
+// clientsFor returns the clients that may write an object with these labels. A running server
+// protects managed objects.
 func (r *run) clientsFor(labels map[string]string) Clients {
 	if _, is := labels[tenant.ManagedLabel]; is {
 		return r.Manager

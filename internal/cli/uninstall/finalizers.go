@@ -90,8 +90,8 @@ func (r *run) removeFinalizers(ctx context.Context, goes func(finalizer string) 
 	return nil
 }
 
-// allFinalizers removes all finalizers of the objects of kubetenant, which are about to be deleted. A tenant's caller
-// can set one on an object of its tenant, and no controller would remove it.
+// allFinalizers removes all finalizers of the objects of kubetenant, which are about to be deleted.
+// A tenant's caller can set one on an object of its tenant, and no controller would remove it.
 func (r *run) allFinalizers(ctx context.Context) error {
 	if r.DryRun {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// kinds deletes the definitions of kubetenant's kinds, and waits until they are gone with all their objects.
+// kinds deletes the definitions of kubetenant's kinds, and waits until they are
+// gone with all their objects.
 func (r *run) kinds(ctx context.Context) error {
 	ours := map[string]bool{}
 	for _, resource := range kinds() {

@@ -31,8 +31,8 @@ const (
 	settles = 10 * time.Second
 )
 
-// labels removes the project's labels and annotations from all objects. It removes those of the namespaces last, since
-// they show which tenant owns each namespace.
+// labels removes the project's labels and annotations from all objects. It removes those of the
+// namespaces last, since they show which tenant owns each namespace.
 func (r *run) labels(ctx context.Context) error {
 	resources, err := r.labelled()
 	unread := err != nil
@@ -60,9 +60,9 @@ func (r *run) labels(ctx context.Context) error {
 	return r.unlabel(ctx, core("namespaces"))
 }
 
-// labelled returns the resources whose objects may have such labels and annotations, except namespaces, and except
-// events, which expire. Cluster-scoped objects have annotations that name their creator. It may return some resources
-// together with an error.
+// labelled returns the resources whose objects may have such labels and annotations, except
+// namespaces, and except events, which expire. Cluster-scoped objects have annotations that name
+// their creator. It may return some resources together with an error.
 func (r *run) labelled() ([]schema.GroupVersionResource, error) {
 	lists, err := r.Admin.Kube.Discovery().ServerPreferredResources()
 	lists = discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "patch"}}, lists)
@@ -125,8 +125,8 @@ func (r *run) unlabel(ctx context.Context, resource schema.GroupVersionResource)
 	return g.Wait()
 }
 
-// unlabelOne removes the project's labels and annotations from one object. It retries while a server still enforces a
-// policy that was deleted.
+// unlabelOne removes the project's labels and annotations from one object. It retries while a
+// server still enforces a policy that was deleted.
 func (r *run) unlabelOne(ctx context.Context, resource schema.GroupVersionResource,
 	m *metav1.PartialObjectMetadata,
 ) error {

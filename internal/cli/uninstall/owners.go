@@ -34,7 +34,8 @@ type owners struct {
 	retired map[string]bool   // by the tenant's ID
 }
 
-// readOwners reads the labels of the namespaces and the RetiredTenants. Servers ignore the label of a system namespace.
+// readOwners reads the labels of the namespaces and the RetiredTenants. Servers ignore the
+// label of a system namespace.
 func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	o := &owners{of: map[string]string{}, retired: map[string]bool{}}
 	err := each(ctx, func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
@@ -66,8 +67,8 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	return o, err
 }
 
-// systemNamespaces returns the default system namespaces and those of the published configuration. A configuration in
-// a namespace with a tenant's label may be the tenant's, and is ignored.
+// systemNamespaces returns the default system namespaces and those of the published configuration.
+// A configuration in a namespace with a tenant's label may be the tenant's, and is ignored.
 func (r *run) systemNamespaces(ctx context.Context, o *owners) ([]string, error) {
 	var defaults configv1alpha1.Settings
 	configv1alpha1.Default(&defaults)

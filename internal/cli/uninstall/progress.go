@@ -17,15 +17,16 @@ import (
 )
 
 const (
-	// progress is the annotation of the published configuration in kube-system that records the progress of the
-	// command. While the labels of namespaces are being removed, the cluster itself does not show it: a RoleBinding to
-	// a tenant's group then looks like a binding in another tenant's namespace.
+	// progress is the annotation of the published configuration in kube-system that records the
+	// progress of the command. While the labels of namespaces are being removed, the cluster
+	// itself does not show it: a RoleBinding to a tenant's group then looks like a binding in
+	// another tenant's namespace.
 	progress       = tenant.Domain + "/uninstall"
 	onlyNamespaces = "namespaces"
 )
 
-// installed reports whether a kind of kubetenant is defined. It also returns the published configuration, or nil if
-// there is none.
+// installed reports whether a kind of kubetenant is defined. It also returns the published
+// configuration, or nil if there is none.
 func (r *run) installed(ctx context.Context) (defined bool, published *unstructured.Unstructured, err error) {
 	for _, resource := range kinds() {
 		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
@@ -48,8 +49,8 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	return defined, nil, nil
 }
 
-// checkForeign refuses to continue if a definition with one of our names is another project's. Its deletion would
-// delete all objects of that project.
+// checkForeign refuses to continue if a definition with one of our names is another project's. Its
+// deletion would delete all objects of that project.
 func (r *run) checkForeign(ctx context.Context) error {
 	problems, err := cluster.Definitions(ctx, r.Admin.Objects)
 	if err != nil {

@@ -17,10 +17,11 @@ import (
 )
 
 const (
-	// leaseName is the name of the Lease of whichever process leads, in kube-system or in the namespace of the service.
+	// leaseName is the name of the Lease of whichever process leads, in kube-system or in the
+	// namespace of the service.
 	leaseName = "kubetenant-controller"
-	// product is the name of the webhook configurations, the FlowSchema and the PriorityLevelConfiguration, and the
-	// prefix of other names.
+	// product is the name of the webhook configurations, the FlowSchema and the
+	// PriorityLevelConfiguration, and the prefix of other names.
 	product = "kubetenant"
 )
 
@@ -42,7 +43,8 @@ func core(resource string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Version: "v1", Resource: resource}
 }
 
-// remove deletes what kubetenant installed, then its kinds with all their objects, then its labels and annotations.
+// remove deletes what kubetenant installed, then its kinds with all their objects, then
+// its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
 	yes, err := r.confirm("Delete all Tenants, quotas, grants and templates, and the labels that say which tenant owns " +
@@ -123,14 +125,16 @@ func (r *run) delete(ctx context.Context, objects dynamic.ResourceInterface, u *
 		"delete %s %s", u.GetKind(), name)
 }
 
-// deleteInBackground limits a deletion to the object with a UID, and also deletes the objects that it owns.
+// deleteInBackground limits a deletion to the object with a UID, and also deletes
+// the objects that it owns.
 func deleteInBackground(u *unstructured.Unstructured) metav1.DeleteOptions {
 	opts := deleteOnly(u.GetUID())
 	opts.PropagationPolicy = new(metav1.DeletePropagationBackground)
 	return opts
 }
 
-// deleteNamed deletes objects of a namespace by their names. It ignores a resource that the server does not serve.
+// deleteNamed deletes objects of a namespace by their names. It ignores a resource that
+// the server does not serve.
 func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) error {
 	for _, name := range objects.names {
 		u, err := r.Admin.Objects.Resource(objects.resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
@@ -145,12 +149,14 @@ func (r *run) deleteNamed(ctx context.Context, namespace string, objects named) 
 	return nil
 }
 
-// clusterNames are the names of ClusterRoles and ClusterRoleBindings that are installed or that servers create.
+// clusterNames are the names of ClusterRoles and ClusterRoleBindings that are
+// installed or that servers create.
 func clusterNames() []string {
 	return append(accounts(), "kubetenant-tenants", v1alpha1.NamespacesRole, v1alpha1.MemberRole)
 }
 
-// clusterObjects deletes the cluster-scoped objects that give kubetenant its own rights or limit its requests.
+// clusterObjects deletes the cluster-scoped objects that give kubetenant its own
+// rights or limit its requests.
 func (r *run) clusterObjects(ctx context.Context) error {
 	ours := func(u *unstructured.Unstructured) bool {
 		labels := u.GetLabels()

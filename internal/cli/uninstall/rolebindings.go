@@ -55,8 +55,8 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 	return found, nil
 }
 
-// roleBindings deletes RoleBindings that have ended, and deletes or keeps those to names that callers of several
-// tenants share.
+// roleBindings deletes RoleBindings that have ended, and deletes or keeps those to names that
+// callers of several tenants share.
 func (r *run) roleBindings(ctx context.Context) error {
 	r.step(3, "look at the RoleBindings whose names callers of several tenants share")
 	found, err := r.findShared(ctx)

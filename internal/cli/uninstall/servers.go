@@ -20,8 +20,8 @@ import (
 
 // Servers is the result of one check of the servers of a cluster.
 type Servers struct {
-	// Mode is the deployment mode. It is "" if no server runs kubetenant, and [installation.Gateway] if the address is
-	// that of a gateway.
+	// Mode is the deployment mode. It is "" if no server runs kubetenant, and [installation.Gateway]
+	// if the address is that of a gateway.
 	Mode installation.Mode
 	// With and Without are the addresses of the servers that run kubetenant, and of those that do not.
 	With, Without []string
@@ -34,7 +34,8 @@ type Servers struct {
 // Running reports whether a server runs kubetenant.
 func (s *Servers) Running() bool { return len(s.With) > 0 || s.Leader != "" }
 
-// leaseRenewed is the time in which a leader renews its Lease or stops leading (internal/serving/leader, renewDeadline).
+// leaseRenewed is the time in which a leader renews its Lease or stops leading
+// (internal/serving/leader, renewDeadline).
 const leaseRenewed = 10 * time.Second
 
 // Looker checks the servers of a cluster by their answers.
@@ -47,9 +48,9 @@ type Looker struct {
 // NewLooker returns a Looker. The configuration is the admin's.
 func NewLooker(config *rest.Config) *Looker { return &Looker{config: config} }
 
-// Look checks the server at the address of the configuration, and each server of the EndpointSlices of the Service
-// kubernetes. Each check opens new connections, which a load balancer may send to another server. It returns an error
-// if the address does not answer.
+// Look checks the server at the address of the configuration, and each server of the EndpointSlices
+// of the Service kubernetes. Each check opens new connections, which a load balancer may send to
+// another server. It returns an error if the address does not answer.
 func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	s := &Servers{}
 	if err := s.ask(ctx, l.config); err != nil || s.Mode == installation.Gateway {
@@ -85,7 +86,8 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 	return s, nil
 }
 
-// leader returns the holder of a Lease that was renewed recently by its own timestamp, or since the last check.
+// leader returns the holder of a Lease that was renewed recently by its own timestamp,
+// or since the last check.
 func (l *Looker) leader(lease *coordinationv1.LeaseSpec, now time.Time) string {
 	if lease.HolderIdentity == nil || *lease.HolderIdentity == "" || lease.RenewTime == nil {
 		return ""
@@ -144,8 +146,8 @@ func hostOf(config *rest.Config) string {
 	return u.Host
 }
 
-// at returns the configuration for another server of the cluster. Its certificate must be valid for the name of the
-// first server.
+// at returns the configuration for another server of the cluster. Its certificate must be valid for
+// the name of the first server.
 func at(config *rest.Config, address string) *rest.Config {
 	config = rest.CopyConfig(config)
 	if config.ServerName == "" && !config.Insecure {

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/uninstall"
 )
 
-// TestReplicas: the published configuration is that of one server. The command refuses while another one has another
-// configuration, which may accept credentials of tenants.
+// TestReplicas: the published configuration is that of one server. The command refuses while
+// another one has another configuration, which may accept credentials of tenants.
 func TestReplicas(t *testing.T) {
 	const pod = "{apiVersion: v1, kind: Pod, metadata: {name: b, namespace: kubetenant-system}}"
 	const hosted = "{apiVersion: v1, kind: Pod, metadata: {name: x, namespace: kubetenant-system}, spec: {nodeName: b}}"
@@ -47,7 +47,8 @@ func TestReplicas(t *testing.T) {
 	}
 }
 
-// TestShadowWithoutWebhooks: a service in mode Shadow without admission webhooks may still be called.
+// TestShadowWithoutWebhooks: a service in mode Shadow without admission
+// webhooks may still be called.
 func TestShadowWithoutWebhooks(t *testing.T) {
 	s := newServer(t, installed())
 	s.compiledIn = false
@@ -60,7 +61,8 @@ func TestShadowWithoutWebhooks(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a server that could not be asked may run kubetenant. The command ends before step 6.
+// TestUnreachable: a server that could not be asked may run kubetenant. The
+// command ends before step 6.
 func TestUnreachable(t *testing.T) {
 	s := newServer(t, installed())
 	s.compiledIn = false
@@ -96,8 +98,8 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// TestUnreadableEnd: a RoleBinding whose end cannot be read is deleted after a question alone. It has no rights while
-// kubetenant runs.
+// TestUnreadableEnd: a RoleBinding whose end cannot be read is deleted after a question alone. It
+// has no rights while kubetenant runs.
 func TestUnreadableEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		keep bool

@@ -12,7 +12,8 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// accounts are the service accounts that are installed, whose names their roles and bindings have too.
+// accounts are the service accounts that are installed, whose names their
+// roles and bindings have too.
 func accounts() []string {
 	return []string{
 		"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates", "kubetenant-gateway-reader",
@@ -25,7 +26,8 @@ func programs() []string {
 	return []string{"kubetenant-webhook", "kubetenant-controller", "kubetenant-certificates"}
 }
 
-// service are the objects of the webhook service, in the order in which they are deleted: what runs first.
+// service are the objects of the webhook service, in the order in which they are
+// deleted: what runs first.
 func service() []named {
 	apps := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	monitoring := func(resource string) schema.GroupVersionResource {
@@ -53,7 +55,8 @@ func service() []named {
 	}
 }
 
-// serviceNamespaces are those in which something of kubetenant may be. A namespace of a tenant is none.
+// serviceNamespaces are those in which something of kubetenant may be. A
+// namespace of a tenant is none.
 func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	list, err := r.Admin.Objects.Resource(core("configmaps")).List(ctx,
 		metav1.ListOptions{FieldSelector: "metadata.name=" + configv1alpha1.PublishedName})
@@ -72,8 +75,8 @@ func (r *run) serviceNamespaces(ctx context.Context) ([]string, error) {
 	return append(all, metav1.NamespaceSystem), nil // last: the progress is written down there
 }
 
-// service deletes the objects of the webhook service, and waits until its Pods have ended: its controller would write
-// again.
+// service deletes the objects of the webhook service, and waits until its Pods have ended: its
+// controller would write again.
 func (r *run) service(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		for i, objects := range service() {

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// sources refuses to continue while a running server accepts credentials of tenants, unless Force is set.
+// sources refuses to continue while a running server accepts credentials of
+// tenants, unless Force is set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
 	r.Say("  this command does not see who else issues certificates with O=tenant:<id>, and those that were issued are " +
@@ -45,8 +46,9 @@ func (r *run) sources(ctx context.Context) error {
 		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
-// checkReplicas refuses to continue while a replica has another configuration than the published one, which may accept
-// credentials of tenants. Replicas of Pods that are gone stay in the published configuration, and are ignored.
+// checkReplicas refuses to continue while a replica has another configuration than the published
+// one, which may accept credentials of tenants. Replicas of Pods that are gone stay in the
+// published configuration, and are ignored.
 func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) error {
 	var others []string
 	for _, replica := range p.Replicas {
@@ -68,8 +70,8 @@ func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) er
 		"they have loaded it, or continue if they have stopped: %s", ErrRefused, inShort(others)))
 }
 
-// serviceHosts are the names under which Pods in the namespaces of the service may publish: that of the Pod, its host
-// name, or that of its node if it uses the network of the node.
+// serviceHosts are the names under which Pods in the namespaces of the service may publish: that of
+// the Pod, its host name, or that of its node if it uses the network of the node.
 func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	hosts := map[string]bool{}
 	for _, namespace := range r.ServiceNamespaces {
@@ -85,8 +87,8 @@ func (r *run) serviceHosts(ctx context.Context) (map[string]bool, error) {
 	return hosts, nil
 }
 
-// publishersOf returns the namespaces in which the servers publish their configuration. In others there may be one that
-// is out of date.
+// publishersOf returns the namespaces in which the servers publish their configuration. In others
+// there may be one that is out of date.
 func (r *run) publishersOf(servers *Servers) []string {
 	switch {
 	case servers.Mode == installation.CompiledIn:
@@ -110,8 +112,8 @@ func (r *run) unlessForced(problem error) error {
 	return nil
 }
 
-// sourcesOfTenants returns the sources that accept credentials of tenants. It leaves out service accounts, since their
-// names are unique in the cluster and their Pods continue to run.
+// sourcesOfTenants returns the sources that accept credentials of tenants. It leaves out service
+// accounts, since their names are unique in the cluster and their Pods continue to run.
 func sourcesOfTenants(s *configv1alpha1.Settings) (all []string) {
 	for i := range s.Authentication.Sources {
 		source := &s.Authentication.Sources[i]

@@ -1,6 +1,7 @@
-// Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the boundary and the
-// limits of bindings, so the bindings that would allow more there are deleted before the servers change. Each step
-// finds out from the cluster what is left to do, so the command can be stopped after any step and run again.
+// Package uninstall removes kubetenant from a cluster. A server without kubetenant ignores the
+// boundary and the limits of bindings, so the bindings that would allow more there are deleted
+// before the servers change. Each step finds out from the cluster what is left to do, so the
+// command can be stopped after any step and run again.
 package uninstall
 
 import (
@@ -39,8 +40,8 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 
 // Options configures [Run]. Admin, Manager, Look and Say are required.
 type Options struct {
-	// Admin are the clients of the cluster's admin. Manager are those of [tenant.ManagerUser]: only this user may write
-	// managed objects while a server of kubetenant runs.
+	// Admin are the clients of the cluster's admin. Manager are those of [tenant.ManagerUser]: only
+	// this user may write managed objects while a server of kubetenant runs.
 	Admin, Manager Clients
 	// Look reports which servers run kubetenant.
 	Look func(context.Context) (*Servers, error)
@@ -49,19 +50,21 @@ type Options struct {
 
 	// DryRun reports what would happen and changes nothing.
 	DryRun bool
-	// Force continues while sources of credentials are configured or replicas have different configurations, while
-	// Tenants are being deleted, while a binding of kube-apiserver's allows tenants' callers more, while a server cannot
-	// be reached, and if no answer tells whether a server calls the webhook service.
+	// Force continues while sources of credentials are configured or replicas have different
+	// configurations, while Tenants are being deleted, while a binding of kube-apiserver's allows
+	// tenants' callers more, while a server cannot be reached, and if no answer tells whether a server
+	// calls the webhook service.
 	Force bool
-	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants share or whose end
-	// cannot be read.
+	// Yes answers every question, and KeepBindings keeps RoleBindings that callers of several tenants
+	// share or whose end cannot be read.
 	Yes, KeepBindings bool
 	// Wait waits until no server runs kubetenant. If false, Run returns before that.
 	Wait bool
 	// Pace is the time between two checks of the cluster. Defaults to 1s.
 	Pace time.Duration
 
-	// Ask asks a question. If nil, there is no terminal, and a question that Yes does not answer is an error.
+	// Ask asks a question. If nil, there is no terminal, and a question that Yes
+	// does not answer is an error.
 	Ask func(question string) (bool, error)
 	// Say prints a line.
 	Say func(format string, args ...any)
@@ -85,12 +88,14 @@ type run struct {
 	owners     *owners
 	// hidden is set if kube-apiserver may still call the webhook service although no answer tells it.
 	hidden bool
-	// finishing reports whether only labels of namespaces remain. Owners are then unknown, and steps 1 to 4 are done.
+	// finishing reports whether only labels of namespaces remain. Owners are then unknown,
+	// and steps 1 to 4 are done.
 	finishing bool
 	failed    []string
 }
 
-// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or names what could not be read.
+// Run removes kubetenant. Its error wraps [ErrRefused], [ErrFailed] or [ErrUnread], or
+// names what could not be read.
 func Run(ctx context.Context, o *Options) error {
 	if o.Pace == 0 {
 		o.Pace = time.Second
@@ -180,8 +185,8 @@ func (r *run) begin(ctx context.Context) error {
 	return r.checkEnding(ctx)
 }
 
-// disarm deletes the bindings that allow more without kubetenant, and removes the finalizers that otherwise only a
-// server of kubetenant removes.
+// disarm deletes the bindings that allow more without kubetenant, and removes the finalizers that
+// otherwise only a server of kubetenant removes.
 func (r *run) disarm(ctx context.Context) error {
 	return r.inOrder(ctx, r.clusterRoleBindings, r.roleBindings, r.finalizers)
 }
@@ -210,7 +215,8 @@ func (r *run) confirm(question string) (bool, error) {
 	return r.Ask(question)
 }
 
-// do prints a change and makes it, unless this is a dry run. It ignores an object that does not exist.
+// do prints a change and makes it, unless this is a dry run. It ignores an
+// object that does not exist.
 func (r *run) do(ctx context.Context, change func(context.Context) error, format string, args ...any) {
 	r.Say("  "+format, args...)
 	if r.DryRun {

@@ -220,8 +220,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestStoppedAfterEachWrite: stopped after any write, before or after the servers have changed, and run again, the
-// command ends as if it had not been stopped.
+// TestStoppedAfterEachWrite: stopped after any write, before or after the servers have changed, and
+// run again, the command ends as if it had not been stopped.
 func TestStoppedAfterEachWrite(t *testing.T) {
 	whole := newServer(t, installed())
 	complete(t, whole)
@@ -253,7 +253,8 @@ func TestStoppedAfterEachWrite(t *testing.T) {
 	}
 }
 
-// TestDryRun: nothing is written, whether or not the servers have changed, and every step is printed.
+// TestDryRun: nothing is written, whether or not the servers have changed,
+// and every step is printed.
 func TestDryRun(t *testing.T) {
 	for _, compiledIn := range []bool{true, false} {
 		s := newServer(t, installed())
@@ -327,7 +328,8 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestSourcesThatStay: sources of the system tenant and of service accounts do not stop the command.
+// TestSourcesThatStay: sources of the system tenant and of service accounts
+// do not stop the command.
 func TestSourcesThatStay(t *testing.T) {
 	s := newServer(t, installed())
 	text := `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [
@@ -340,7 +342,8 @@ func TestSourcesThatStay(t *testing.T) {
 	}
 }
 
-// TestQuestions: a foreign binding is deleted only if the answer is yes. Without a terminal, the command ends.
+// TestQuestions: a foreign binding is deleted only if the answer is yes. Without a
+// terminal, the command ends.
 func TestQuestions(t *testing.T) {
 	never := func(string) (bool, error) { return false, nil }
 	for name, c := range map[string]struct {
@@ -471,7 +474,8 @@ func TestRoleBindings(t *testing.T) {
 	}
 }
 
-// TestComesBack: a binding that a controller creates again is deleted again. If it always reappears, the command ends.
+// TestComesBack: a binding that a controller creates again is deleted again. If it always
+// reappears, the command ends.
 func TestComesBack(t *testing.T) {
 	for _, times := range []int{3, 1 << 20} {
 		s := newServer(t, installed())
@@ -499,8 +503,8 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestForbidden: a failed change ends the command before the servers change. If some objects cannot be read, the labels
-// that name the owners remain.
+// TestForbidden: a failed change ends the command before the servers change. If some objects cannot
+// be read, the labels that name the owners remain.
 func TestForbidden(t *testing.T) {
 	s := newServer(t, installed())
 	s.refuse = func(method, path string) bool {
@@ -535,8 +539,8 @@ func TestForbidden(t *testing.T) {
 	}
 }
 
-// TestServersChange: the command waits while a server runs kubetenant, says that a mixture is dangerous, and then
-// repeats the first steps.
+// TestServersChange: the command waits while a server runs kubetenant, says that a mixture is
+// dangerous, and then repeats the first steps.
 func TestServersChange(t *testing.T) {
 	s := newServer(t, installed())
 	o, out := options(t, s)
@@ -581,8 +585,9 @@ func TestServersChange(t *testing.T) {
 	}
 }
 
-// TestShadow: the webhook service denies nothing in mode Shadow, so no answer shows whether kube-apiserver still calls
-// it. Its sources are checked, and no object that it needs is deleted, unless the command is forced.
+// TestShadow: the webhook service denies nothing in mode Shadow, so no answer shows whether
+// kube-apiserver still calls it. Its sources are checked, and no object that it needs is deleted,
+// unless the command is forced.
 func TestShadow(t *testing.T) {
 	for mode, hidden := range map[string]bool{"Shadow": true, "Enforce": false, "": true} {
 		s := newServer(t, installed())
@@ -609,7 +614,8 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestNothingInstalled: a server that never had kubetenant is not changed, even if bindings name similar groups.
+// TestNothingInstalled: a server that never had kubetenant is not changed, even if
+// bindings name similar groups.
 func TestNothingInstalled(t *testing.T) {
 	s := newServer(t, fmt.Sprintf(crb, "theirs", "{kind: Group, name: 'tenant:x'}"))
 	s.compiledIn = false
@@ -620,7 +626,8 @@ func TestNothingInstalled(t *testing.T) {
 	}
 }
 
-// TestLook: each server of the cluster is checked. A renewed Lease reveals a server that cannot be reached.
+// TestLook: each server of the cluster is checked. A renewed Lease reveals a
+// server that cannot be reached.
 func TestLook(t *testing.T) {
 	other := newServer(t, installed())
 	host, port, _ := strings.Cut(strings.TrimPrefix(other.URL, "http://"), ":")
@@ -666,8 +673,8 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestControllersWriteLater: the command finds a binding that is created after a check found none, and a finalizer that
-// the controller of the service adds before it ends.
+// TestControllersWriteLater: the command finds a binding that is created after a check found none,
+// and a finalizer that the controller of the service adds before it ends.
 func TestControllersWriteLater(t *testing.T) {
 	s := newServer(t, installed())
 	lists := 0

@@ -1,5 +1,6 @@
-// Package views is what a gateway shows of its clusters, clusters.gateway.kubetenant.dev: built from the configuration, kept nowhere, under a
-// root of its own with its own discovery, so that kubectl reads it like any API.
+// Package views is what a gateway shows of its clusters, clusters.gateway.kubetenant.dev: built
+// from the configuration, kept nowhere, under a root of its own with its own discovery, so that
+// kubectl reads it like any API.
 package views
 
 import (
@@ -14,8 +15,8 @@ const Path = "/gateway"
 // ClustersPath is the prefix of the paths of a gateway that name one of its clusters.
 const ClustersPath = "/clusters/"
 
-// MalformedClusterPath is the message of the 400 response to every malformed cluster part of a path. It repeats nothing of
-// the path. "kubectl tenant" recognizes a gateway by it.
+// MalformedClusterPath is the message of the 400 response to every malformed cluster part of a
+// path. It repeats nothing of the path. "kubectl tenant" recognizes a gateway by it.
 const MalformedClusterPath = "malformed cluster part in the path"
 
 // Resource and Kind name the view of clusters.
@@ -36,7 +37,8 @@ type Cluster struct {
 
 // ClusterStatus is what the gateway that answers sees of a cluster.
 type ClusterStatus struct {
-	// Reachable says that what is followed of the cluster is known as it is now: else its tenants' callers are denied.
+	// Reachable says that what is followed of the cluster is known as it is now: else its
+	// tenants' callers are denied.
 	Reachable bool `json:"reachable"`
 	// Version of its kube-apiserver, as it last said; empty until it did.
 	Version string `json:"version,omitempty"`

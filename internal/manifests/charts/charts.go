@@ -1,4 +1,5 @@
-// Package charts renders Helm charts of this project without Helm, for commands that write what they install.
+// Package charts renders Helm charts of this project without Helm, for commands that
+// write what they install.
 package charts
 
 import (
@@ -26,7 +27,8 @@ func Defaults(files fs.FS, chart string) (map[string]any, error) {
 	return v, yaml.Unmarshal(text, &v)
 }
 
-// Data returns what the templates of a chart know: its values, itself, and the namespace that it is installed in.
+// Data returns what the templates of a chart know: its values, itself, and the namespace
+// that it is installed in.
 func Data(files fs.FS, chart, namespace string, values map[string]any) (map[string]any, error) {
 	text, err := fs.ReadFile(files, chart+"/Chart.yaml")
 	if err != nil {

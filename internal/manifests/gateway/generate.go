@@ -24,8 +24,8 @@ type Options struct {
 	Image, Namespace string
 	// Accounts lets callers impersonate service accounts, where their clusters' roles let them.
 	Accounts bool
-	// Contexts name, by cluster, contexts of the operator's Kubeconfig that lead there: kubeconfigs are written for those. An empty Kubeconfig is
-	// where kubectl looks.
+	// Contexts name, by cluster, contexts of the operator's Kubeconfig that lead there: kubeconfigs
+	// are written for those. An empty Kubeconfig is where kubectl looks.
 	Contexts   map[string]string
 	Kubeconfig string
 }
@@ -35,8 +35,8 @@ var (
 	errNoImage   = errors.New("the image is required")
 )
 
-// Generate returns the files, by their path: gateway.yaml to apply where the gateway runs, clusters/<name>.yaml in each cluster, and kubeconfigs/* for
-// the Secret of the configuration.
+// Generate returns the files, by their path: gateway.yaml to apply where the gateway runs,
+// clusters/<name>.yaml in each cluster, and kubeconfigs/* for the Secret of the configuration.
 func Generate(o Options) (map[string][]byte, error) {
 	config, err := configv1alpha1.Load(o.Config)
 	switch {
@@ -78,7 +78,8 @@ func (o *Options) render() ([]byte, error) {
 	return charts.RenderOne(templates, "gateway.yaml", data)
 }
 
-// Check returns what is wrong with a set that was generated in a directory, for the configuration as it is now, and what to know of it.
+// Check returns what is wrong with a set that was generated in a directory, for the configuration
+// as it is now, and what to know of it.
 func Check(dir string, o Options) (wrong, notes []string, err error) {
 	files, err := Generate(o)
 	if err != nil {

@@ -17,8 +17,9 @@ import (
 // tokensDirectory is where the chart puts the Secret of the accounts' tokens.
 const tokensDirectory = "/etc/kubetenant/tokens/" // #nosec G101 -- a directory
 
-// addKubeconfigs adds those of the two accounts of each cluster that the operator has a context for, by the names that the configuration gives
-// them. They hold where a cluster is and no credential: of its tokens they name the files.
+// addKubeconfigs adds those of the two accounts of each cluster that the operator has a context
+// for, by the names that the configuration gives them. They hold where a cluster is and no
+// credential: of its tokens they name the files.
 func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out map[string][]byte) error {
 	if len(o.Contexts) == 0 {
 		return nil

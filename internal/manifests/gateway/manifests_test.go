@@ -52,7 +52,8 @@ func rules(t *testing.T, file []byte, name string) []rbacv1.PolicyRule {
 	return nil
 }
 
-// TestRights: the reader changes nothing, and the impersonator may do nothing but act for those that the configuration lets through.
+// TestRights: the reader changes nothing, and the impersonator may do nothing but act for those
+// that the configuration lets through.
 func TestRights(t *testing.T) {
 	for what, c := range map[string]struct {
 		more     string
@@ -167,7 +168,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// TestCheck: a set that is not what the configuration needs is told of, and what an impersonator is worth.
+// TestCheck: a set that is not what the configuration needs is told of, and what
+// an impersonator is worth.
 func TestCheck(t *testing.T) {
 	dir, o, files := generate(t, cluster+` }, tenants: ["*"], admission: Unchecked }`, false)
 	for name, text := range files {
@@ -210,7 +212,8 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestWorthAnAdmin: it is told wherever the impersonator may be somebody, or in some group, that the configuration does not name.
+// TestWorthAnAdmin: it is told wherever the impersonator may be somebody, or in some group, that
+// the configuration does not name.
 func TestWorthAnAdmin(t *testing.T) {
 	for what, c := range map[string]struct {
 		more string
@@ -241,7 +244,8 @@ func TestWorthAnAdmin(t *testing.T) {
 	}
 }
 
-// TestKubeconfigs: of clusters that the operator has contexts for, kubeconfigs of both accounts are written that lead there and hold no credential.
+// TestKubeconfigs: of clusters that the operator has contexts for, kubeconfigs of both accounts are
+// written that lead there and hold no credential.
 func TestKubeconfigs(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

@@ -25,15 +25,18 @@ const (
 	ImpersonatorAccount = "kubetenant-gateway-impersonator"
 )
 
-// verbs are those of requests for resources, methods of those for other paths: RBAC knows no prefix of impersonate-on:user-info.
+// verbs are those of requests for resources, methods of those for other paths: RBAC knows no prefix
+// of impersonate-on:user-info.
 var (
 	verbs   = []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
 	methods = []string{"get", "head", "post", "put", "patch", "delete", "options"}
 )
 
-// Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook service. They are two service accounts and what they may do. The reader reads what the boundary has to
-// know, the impersonator may do nothing but act for the callers that the configuration lets through. That is worth an admin where users are not
-// named: whoever holds its credential is whom he likes, but for groups and extras that a role names.
+// Roles returns the objects of one cluster, YAML, in a namespace that is there: that of the webhook
+// service. They are two service accounts and what they may do. The reader reads what the boundary
+// has to know, the impersonator may do nothing but act for the callers that the configuration lets
+// through. That is worth an admin where users are not named: whoever holds its credential is whom
+// he likes, but for groups and extras that a role names.
 func (o *Options) Roles(c *configv1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
 		account(c.Namespace, ReaderAccount),
@@ -95,7 +98,8 @@ func readerRules() []rbacv1.PolicyRule {
 	}
 }
 
-// impersonatorRules let the impersonator be the callers of a cluster, of whom the configuration names what it can.
+// impersonatorRules let the impersonator be the callers of a cluster, of whom the
+// configuration names what it can.
 func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.PolicyRule {
 	verb := []string{"impersonate"}
 	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
@@ -144,7 +148,8 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 	return rules
 }
 
-// impersonateOn returns the verbs that are asked for beside those of who is impersonated (KEP-5284).
+// impersonateOn returns the verbs that are asked for beside those of who is
+// impersonated (KEP-5284).
 func impersonateOn(verbs []string) []string {
 	out := make([]string, len(verbs))
 	for i, v := range verbs {

@@ -43,8 +43,9 @@ func (c *collection) add(object runtime.Object) {
 	}
 }
 
-// findings returns all findings in the order of their objects, each once. Those about the RoleBindings in a namespace
-// of a tenant are summarized, since the tenant's callers decide how many there are.
+// findings returns all findings in the order of their objects, each once. Those about the
+// RoleBindings in a namespace of a tenant are summarized, since the tenant's callers
+// decide how many there are.
 func (c *collection) findings() []Finding {
 	for namespace, found := range c.bindings {
 		if c.owned[namespace] {

@@ -23,8 +23,8 @@ const bufferSize = 4096
 // errNothing means that a file holds no object of a kind that is checked.
 var errNothing = errors.New("no ClusterRoleBinding, RoleBinding or Namespace to check")
 
-// IsExport reports whether a file holds objects that "kubectl get" wrote: a list, or a kind that is checked. A file
-// that also holds a configuration of kubetenant is not an export.
+// IsExport reports whether a file holds objects that "kubectl get" wrote: a list, or a kind that is
+// checked. A file that also holds a configuration of kubetenant is not an export.
 func IsExport(data []byte) bool {
 	exported, configures := false, false
 	err := each(data, func(meta metav1.TypeMeta, _ json.RawMessage) error {
@@ -36,8 +36,8 @@ func IsExport(data []byte) bool {
 	return exported && !configures && err == nil
 }
 
-// Exported returns the findings about the objects of a file. Objects of other kinds are skipped. It returns an error if
-// the file cannot be read or holds no object to check.
+// Exported returns the findings about the objects of a file. Objects of other kinds are skipped. It
+// returns an error if the file cannot be read or holds no object to check.
 func Exported(data []byte, systemNamespaces []string) ([]Finding, error) {
 	all := newCollection(systemNamespaces)
 	checked := 0

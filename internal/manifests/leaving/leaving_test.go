@@ -277,8 +277,8 @@ func TestExports(t *testing.T) {
 	}
 }
 
-// TestManyInATenantsNamespace: a tenant creates as many RoleBindings with an end as it likes in its own namespaces. They
-// are one finding a namespace, and those of other namespaces stay one each.
+// TestManyInATenantsNamespace: a tenant creates as many RoleBindings with an end as it likes in its
+// own namespaces. They are one finding a namespace, and those of other namespaces stay one each.
 func TestManyInATenantsNamespace(t *testing.T) {
 	ends := map[string]string{"kubetenant.dev/expires": "x"}
 	objects := []runtime.Object{

@@ -28,14 +28,14 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 )
 
-// A Finding is something in an installed set that fails open, locks the cluster up, or denies somebody by
-// mistake.
+// A Finding is something in an installed set that fails open, locks the cluster up, or
+// denies somebody by mistake.
 type Finding struct{ File, Problem string }
 
 func (f Finding) String() string { return f.File + ": " + f.Problem }
 
-// authorizerName is the service's in an AuthorizationConfiguration; ownSuffix ends the names of policies, in
-// static manifests staticSuffix.
+// authorizerName is the service's in an AuthorizationConfiguration; ownSuffix ends the names of
+// policies, in static manifests staticSuffix.
 const (
 	authorizerName = "kubetenant"
 	ownSuffix      = ".kubetenant.dev"
@@ -78,9 +78,9 @@ func (c *checker) reportAll(found []leaving.Finding) {
 	}
 }
 
-// Check looks at every file below dir: what [Generate] wrote and an operator changed, and whatever else of
-// the cluster is put there, such as its AuthenticationConfiguration, its Namespaces and its bindings. It is
-// held against the configuration.
+// Check looks at every file below dir: what [Generate] wrote and an operator changed, and whatever
+// else of the cluster is put there, such as its AuthenticationConfiguration, its Namespaces and its
+// bindings. It is held against the configuration.
 func Check(dir, config, namespace string) ([]Finding, error) {
 	loaded, err := configv1alpha1.Load(config)
 	if err != nil {
@@ -147,7 +147,8 @@ func readSet(dir string) (set []setFile, err error) {
 	return set, err
 }
 
-// isSelfManaged reports whether an installed set makes the service's certificates itself: it has the account for that.
+// isSelfManaged reports whether an installed set makes the service's certificates itself: it
+// has the account for that.
 func isSelfManaged(set []setFile) bool {
 	return slices.ContainsFunc(set, func(f setFile) bool {
 		return slices.ContainsFunc(f.items, func(doc item) bool {
@@ -157,7 +158,8 @@ func isSelfManaged(set []setFile) bool {
 	})
 }
 
-// servingCA returns a file for the authorities of the service's certificate, where it does not make them itself. Any does: they are not looked at.
+// servingCA returns a file for the authorities of the service's certificate, where it does not make
+// them itself. Any does: they are not looked at.
 func (c *checker) servingCA(file string) string {
 	if c.selfManaged {
 		return ""
@@ -165,8 +167,8 @@ func (c *checker) servingCA(file string) string {
 	return file
 }
 
-// generated returns what the chart makes of the configuration, by kind and name, and the match conditions
-// of the authorizer.
+// generated returns what the chart makes of the configuration, by kind and name, and the match
+// conditions of the authorizer.
 func generated(config, namespace, servingCA string) (map[string]map[string]any, []any, error) {
 	made, err := Generate(Options{
 		Config:      config,

@@ -111,7 +111,8 @@ func (c *checker) checkAuthorization(doc []byte) error {
 	return c.checkExempt(context.Background(), w.MatchConditions)
 }
 
-// checkExempt asks the match conditions about those who must, and those who must not, pass by the service.
+// checkExempt asks the match conditions about those who must, and those who must
+// not, pass by the service.
 func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.WebhookMatchCondition) error {
 	matcher, errs := validation.ValidateAndCompileMatchConditions(authorizationcel.NewDefaultCompiler(), conditions)
 	if len(errs) > 0 {

@@ -26,8 +26,8 @@ func addDefinitions(made map[string]map[string]any) error {
 	return nil
 }
 
-// checkDefinition compares a CustomResourceDefinition with that of this release. It also reports one in another folder,
-// since that would be applied after the folder with all definitions.
+// checkDefinition compares a CustomResourceDefinition with that of this release. It also reports
+// one in another folder, since that would be applied after the folder with all definitions.
 func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) error {
 	var is map[string]any
 	if err := json.Unmarshal(doc, &is); err != nil {
@@ -43,7 +43,8 @@ func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) 
 	return nil
 }
 
-// definitionSpec returns the spec of a CustomResourceDefinition without the defaults that a server writes into it.
+// definitionSpec returns the spec of a CustomResourceDefinition without the defaults that
+// a server writes into it.
 func definitionSpec(definition map[string]any) any {
 	spec, _ := withoutEmpty(definition["spec"]).(map[string]any)
 	if conversion, _ := spec["conversion"].(map[string]any); conversion["strategy"] == "None" {

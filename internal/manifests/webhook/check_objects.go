@@ -32,7 +32,8 @@ type hook struct {
 	client            *admissionregistrationv1.WebhookClientConfig
 }
 
-// addsToOthers reports whether a webhook is one of those that hold some more callers to a few resources.
+// addsToOthers reports whether a webhook is one of those that hold some more
+// callers to a few resources.
 func (h *hook) addsToOthers() bool {
 	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.")
 }
@@ -75,7 +76,8 @@ func (c *checker) checkHook(h *hook) {
 	}
 }
 
-// addSubjects notes who is bound. The service's own accounts are by what generate writes, and by nothing else.
+// addSubjects notes who is bound. The service's own accounts are by what generate
+// writes, and by nothing else.
 func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
 		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
@@ -92,8 +94,8 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	}
 }
 
-// checkSame compares an object of ours with what generate writes: all of a policy, and of webhooks all but
-// how they are reached.
+// checkSame compares an object of ours with what generate writes: all of a policy, and of webhooks
+// all but how they are reached.
 func (c *checker) checkSame(kind, name string, doc []byte) error {
 	want, known := c.made[kind+"/"+strings.Replace(name, staticSuffix, ownSuffix, 1)]
 	if !known {
@@ -168,8 +170,8 @@ func withoutEmpty(v any) any {
 	return v
 }
 
-// sweepsMore reports whether rules are those that generate writes, and some for groups of custom resources
-// (--sweep-groups) besides.
+// sweepsMore reports whether rules are those that generate writes, and some for groups of custom
+// resources (--sweep-groups) besides.
 func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 	rules, ok := is[field].([]any)
 	if kind != "ClusterRole" || field != "rules" || !ok {
@@ -188,7 +190,8 @@ func (c *checker) sweepsMore(kind, field string, is, want map[string]any) bool {
 // endsSoon is how long before its end a certificate is found.
 const endsSoon = 30 * 24 * time.Hour
 
-// checkCertificates looks at when certificates end, and notes the authorities that kube-apiserver has.
+// checkCertificates looks at when certificates end, and notes the authorities
+// that kube-apiserver has.
 func (c *checker) checkCertificates(data []byte) {
 	found, err := cert.ParseCertsPEM(data)
 	if err != nil {

@@ -57,7 +57,8 @@ func names(files []string) (resources []string) {
 	return resources
 }
 
-// TestEveryDefinition: each kind of the API has its definition in the library, the chart and the folder that generate writes.
+// TestEveryDefinition: each kind of the API has its definition in the library, the chart and the
+// folder that generate writes.
 func TestEveryDefinition(t *testing.T) {
 	want := registered(t)
 	if len(want) < 6 {
@@ -101,7 +102,8 @@ func TestEveryDefinition(t *testing.T) {
 	}
 }
 
-// TestEveryKindIsReadable: the accounts of the service and of the controller may follow each kind of the API.
+// TestEveryKindIsReadable: the accounts of the service and of the controller may
+// follow each kind of the API.
 func TestEveryKindIsReadable(t *testing.T) {
 	files, err := webhook.Generate(options(t))
 	if err != nil {
@@ -185,7 +187,8 @@ func TestPagesNameTheFolder(t *testing.T) {
 	}
 }
 
-// TestCheckDefinitions: a missing, outdated or misplaced file of a definition is found, and what a server returns is not.
+// TestCheckDefinitions: a missing, outdated or misplaced file of a definition is found, and what
+// a server returns is not.
 func TestCheckDefinitions(t *testing.T) {
 	for _, resource := range registered(t) {
 		path, name := "crds/"+resource+".yaml", "CustomResourceDefinition "+resource+".kubetenant.dev"

@@ -27,7 +27,8 @@ func from(networks ...string) func(*webhook.Options) {
 	}
 }
 
-// TestGenerateOptions: what the configuration does not say reaches the files that it is about, and only those.
+// TestGenerateOptions: what the configuration does not say reaches the files that it
+// is about, and only those.
 func TestGenerateOptions(t *testing.T) {
 	ca := func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA }
 	for name, c := range map[string]struct {
@@ -120,8 +121,9 @@ func TestGenerateOptions(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles: each file is there for whom it is about: none of what runs in a cluster from outside of it, and
-// neither monitoring, static policies nor authorities where they were not asked for.
+// TestGeneratedFiles: each file is there for whom it is about: none of what runs in a
+// cluster from outside of it, and neither monitoring, static policies nor authorities where
+// they were not asked for.
 func TestGeneratedFiles(t *testing.T) {
 	all := func(change func(*webhook.Options)) []string {
 		o := options(t)
@@ -166,7 +168,8 @@ func TestGeneratedFiles(t *testing.T) {
 	}
 }
 
-// TestWrite: of the folder that is asked for all files are written below dir, for nobody else to read, and no others.
+// TestWrite: of the folder that is asked for all files are written below dir, for nobody
+// else to read, and no others.
 func TestWrite(t *testing.T) {
 	files := map[string][]byte{
 		"values.yaml":         []byte("v"),
@@ -206,7 +209,8 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// TestNoCredentialsOfTheGateway: of a configuration that a gateway has too, its kubeconfigs are not installed in a cluster: they are of others as well.
+// TestNoCredentialsOfTheGateway: of a configuration that a gateway has too, its kubeconfigs are not
+// installed in a cluster: they are of others as well.
 func TestNoCredentialsOfTheGateway(t *testing.T) {
 	o := options(t)
 	write(t, filepath.Join(filepath.Dir(o.Config), "eu1-imp"), "s3cret")

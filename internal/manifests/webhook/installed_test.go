@@ -46,7 +46,8 @@ func judge(t *testing.T, name string, found []string, want string) {
 	}
 }
 
-// TestCheckFlags: flags that let a claim say a reserved name, remember tokens or refuse nothing are found, and no others.
+// TestCheckFlags: flags that let a claim say a reserved name, remember tokens or refuse nothing
+// are found, and no others.
 func TestCheckFlags(t *testing.T) {
 	const issuer = "--oidc-issuer-url=https://i\n"
 	for name, c := range map[string]struct{ flags, want string }{
@@ -87,8 +88,8 @@ func TestCheckFlags(t *testing.T) {
 		"ClusterRole/kubetenant-webhook is missing: a part of the service has no right")
 }
 
-// TestCheckBesides: what else of a cluster is put there is judged by what it gives, to whom: what is not the service's own
-// business is passed over.
+// TestCheckBesides: what else of a cluster is put there is judged by what it gives, to whom: what
+// is not the service's own business is passed over.
 func TestCheckBesides(t *testing.T) {
 	const sa = "kubetenant-system"
 	other := func(kind, name, rest string) string {
@@ -160,7 +161,8 @@ func TestCheckBesides(t *testing.T) {
 	}
 }
 
-// TestCheckCopies: an authority of the cluster must be among those that kube-apiserver has, of which the end is not its matter.
+// TestCheckCopies: an authority of the cluster must be among those that kube-apiserver has, of
+// which the end is not its matter.
 func TestCheckCopies(t *testing.T) {
 	one, two := certificate(t, "one", time.Hour), certificate(t, "two", time.Hour)
 	for copied, want := range map[string]string{
@@ -214,7 +216,8 @@ func TestCheckSelectors(t *testing.T) {
 	}
 }
 
-// TestCheckStatic: policies that are served as manifests are held to the same, by names of their own.
+// TestCheckStatic: policies that are served as manifests are held to the
+// same, by names of their own.
 func TestCheckStatic(t *testing.T) {
 	o := options(t)
 	o.StaticPolicies = true
@@ -236,8 +239,8 @@ func TestCheckStatic(t *testing.T) {
 	}
 }
 
-// TestCheckHoldsToTheConfiguration: a set is held against the configuration that it was made from: one that was made from
-// another is found wherever what is installed hangs on it.
+// TestCheckHoldsToTheConfiguration: a set is held against the configuration that it was made from:
+// one that was made from another is found wherever what is installed hangs on it.
 func TestCheckHoldsToTheConfiguration(t *testing.T) {
 	plain := options(t)
 	for name, settings := range map[string]string{

@@ -1,6 +1,7 @@
-// Package webhook writes what an operator installs for kubetenant-webhook, from one TenancyConfiguration:
-// the objects of the cluster, by the templates of the Helm chart, and the files of kube-apiserver. [Check]
-// says what in an installed set would fail open or lock the cluster up.
+// Package webhook writes what an operator installs for kubetenant-webhook, from one
+// TenancyConfiguration: the objects of the cluster, by the templates of the Helm chart,
+// and the files of kube-apiserver. [Check] says what in an installed set would fail
+// open or lock the cluster up.
 package webhook
 
 import (
@@ -48,13 +49,14 @@ type Options struct {
 	// External says that the service runs outside of the cluster: it is not deployed, and admission
 	// reaches it by URL too.
 	External bool
-	// AdmissionOnly installs what is asked about writes alone, for clusters whose kube-apiserver nobody configures: it shows no
-	// certificate, and has no files.
+	// AdmissionOnly installs what is asked about writes alone, for clusters whose kube-apiserver
+	// nobody configures: it shows no certificate, and has no files.
 	AdmissionOnly bool
-	// AdmissionClients are the networks that kube-apiserver's requests come from then, where that is known: others are not answered.
+	// AdmissionClients are the networks that kube-apiserver's requests come from then, where that is
+	// known: others are not answered.
 	AdmissionClients []net.IPNet
-	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required unless AdmissionOnly);
-	// ServingCA that of the service's, empty where it makes them itself.
+	// ClientCA is the file of the authorities of kube-apiserver's client certificate (required unless
+	// AdmissionOnly); ServingCA that of the service's, empty where it makes them itself.
 	ClientCA, ServingCA string
 	// SelfManaged installs what makes and renews the certificates.
 	SelfManaged bool
@@ -64,7 +66,8 @@ type Options struct {
 	SweepGroups []string
 	// Directory on the control plane's machines in which its files will stand.
 	Directory string
-	// ClientCertificate and ClientKey are the files, there, of the certificate that kube-apiserver shows.
+	// ClientCertificate and ClientKey are the files, there, of the certificate
+	// that kube-apiserver shows.
 	ClientCertificate, ClientKey string
 	// Authorizers stand behind the service: [Node, RBAC].
 	Authorizers []string
@@ -73,11 +76,12 @@ type Options struct {
 	StaticPolicies bool
 }
 
-// definitionsFolder is the folder of the CustomResourceDefinitions, which are applied before everything else.
+// definitionsFolder is the folder of the CustomResourceDefinitions, which are
+// applied before everything else.
 const definitionsFolder = "crds"
 
-// Generate returns the files to install, by their path: crds/*.yaml and cluster/*.yaml to apply, control-plane/* to put on
-// the control plane's machines.
+// Generate returns the files to install, by their path: crds/*.yaml and cluster/*.yaml to apply,
+// control-plane/* to put on the control plane's machines.
 func Generate(o Options) (map[string][]byte, error) {
 	v, err := valuesOf(&o)
 	if err != nil {
@@ -168,7 +172,8 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 // deployed are the templates of what runs in the cluster.
 func deployed() []string { return []string{"deployment.yaml", "config.yaml", "monitoring.yaml"} }
 
-// accountsOf returns the user names of the service accounts in the chart, and the one that its controller impersonates.
+// accountsOf returns the user names of the service accounts in the chart, and the one that its
+// controller impersonates.
 func accountsOf(o *Options) []string {
 	out := []string{
 		tenant.ManagerUser, serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"),
@@ -180,8 +185,8 @@ func accountsOf(o *Options) []string {
 	return out
 }
 
-// bound is CEL that says whether the caller of a review names a tenant, or has a service account's name in a
-// certificate, which no service account has.
+// bound is CEL that says whether the caller of a review names a tenant, or has a service account's
+// name in a certificate, which no service account has.
 const bound = `has(request.extra) && "` + tenant.ExtraKey +
 	`" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix +
 	`")) || ` +
@@ -290,9 +295,9 @@ func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguratio
 	v["exempt"] = exemptOf(&config.Authorization)
 }
 
-// exemptOf returns the identities that are not held up: those that the configuration takes for the system
-// tenant's by their names, whom the service would leave to the others anyway. Of the system namespaces
-// default is none of them: anybody may find that label on it.
+// exemptOf returns the identities that are not held up: those that the configuration takes for the
+// system tenant's by their names, whom the service would leave to the others anyway. Of the system
+// namespaces default is none of them: anybody may find that label on it.
 func exemptOf(a *configv1alpha1.Authorization) map[string]any {
 	prefixes := slices.Clone(a.SystemSubjects.UserPrefixes)
 	for _, namespace := range a.SystemNamespaces {
@@ -303,7 +308,8 @@ func exemptOf(a *configv1alpha1.Authorization) map[string]any {
 	return map[string]any{"users": a.SystemSubjects.Users, "groups": a.SystemSubjects.Groups, "userPrefixes": prefixes}
 }
 
-// configFiles returns the configuration as tenancy.yaml and the files that it names, by their path below it.
+// configFiles returns the configuration as tenancy.yaml and the files that it
+// names, by their path below it.
 func configFiles(config string) (map[string]string, error) {
 	data, err := os.ReadFile(config) // #nosec G304 -- the operator's configuration
 	if err != nil {

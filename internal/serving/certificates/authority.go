@@ -75,8 +75,8 @@ func newAuthority(now time.Time, lifetime time.Duration) (*pair, error) {
 	}, nil)
 }
 
-// newLeaf makes a serving certificate for names, which are DNS names or IP addresses. It ends before its
-// authority.
+// newLeaf makes a serving certificate for names, which are DNS names or IP addresses. It
+// ends before its authority.
 func (p *pair) newLeaf(now time.Time, names []string) (*pair, error) {
 	end := now.Add(leafLifetime)
 	if p.cert.NotAfter.Before(end) {
@@ -125,7 +125,8 @@ func (p *pair) endsWithin(now time.Time, d time.Duration) bool {
 	return !now.Add(d).Before(p.cert.NotAfter)
 }
 
-// serves reports whether a serving certificate is good for all names and signed by one of the authorities.
+// serves reports whether a serving certificate is good for all names and signed
+// by one of the authorities.
 func (p *pair) serves(now time.Time, names []string, authorities []*x509.Certificate) bool {
 	if p.endsWithin(now, leafReplace) {
 		return false

@@ -1,8 +1,8 @@
 // Package certificates makes and renews the certificates of the webhooks, in the cluster itself.
 //
-// Two authorities overlap: one is replaced while the other is in the middle of its life, so that at any time
-// everybody has known one of them for months. What signs is the older one. An authority that was
-// replaced stays trusted until it ends, so that no certificate in use is ever refused.
+// Two authorities overlap: one is replaced while the other is in the middle of its life, so that at
+// any time everybody has known one of them for months. What signs is the older one. An authority
+// that was replaced stays trusted until it ends, so that no certificate in use is ever refused.
 package certificates
 
 import (
@@ -29,9 +29,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// Names of what is kept in the cluster. The authorities' keys are in a Secret of their own, which only this
-// package and the controller read; the service mounts the other. The ConfigMap is for the files of
-// kube-apiserver, which only its operator can write.
+// Names of what is kept in the cluster. The authorities' keys are in a Secret of their own, which
+// only this package and the controller read; the service mounts the other. The ConfigMap is for the
+// files of kube-apiserver, which only its operator can write.
 const (
 	AuthoritiesName   = "kubetenant-webhook-ca"
 	ServingName       = "kubetenant-webhook-tls"
@@ -58,14 +58,15 @@ type Rotation struct {
 	Now   func() time.Time
 	// Settle waits until kube-apiserver follows.
 	Settle func(context.Context)
-	// Due is when kube-apiserver's own copy of the authorities must be there that are trusted now, since something may
-	// be signed by an authority that an earlier copy lacks: in seconds since 1970. Infinite where the ConfigMap says, in
-	// [CopiedAnnotation], that they were copied.
+	// Due is when kube-apiserver's own copy of the authorities must be there that are trusted now,
+	// since something may be signed by an authority that an earlier copy lacks: in seconds since 1970.
+	// Infinite where the ConfigMap says, in [CopiedAnnotation], that they were copied.
 	Due *metrics.Gauge
 }
 
-// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was copied to kube-apiserver last;
-// dueAnnotation until when that must be done, which never moves away while it is not.
+// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was
+// copied to kube-apiserver last; dueAnnotation until when that must be done, which never
+// moves away while it is not.
 const (
 	CopiedAnnotation = "kubetenant.dev/copied"
 	dueAnnotation    = "kubetenant.dev/copy-due"
@@ -110,8 +111,8 @@ func (r *Rotation) Run(ctx context.Context) error {
 	}
 }
 
-// Look brings everything in order once: the authorities, then who trusts them, then what they sign. Each
-// step leaves the cluster working if the next one is never taken.
+// Look brings everything in order once: the authorities, then who trusts them, then what they sign.
+// Each step leaves the cluster working if the next one is never taken.
 func (r *Rotation) Look(ctx context.Context) error {
 	authorities, err := r.authorities(ctx)
 	if err != nil {
@@ -158,8 +159,8 @@ func (r *Rotation) write(ctx context.Context, s *corev1.Secret) error {
 // slots are the keys of the two authorities in their Secret.
 func slots() [2]string { return [2]string{"1", "2"} }
 
-// authorities returns both authorities, after it has made those that are missing, damaged or near their
-// end; of two near their end one at a time.
+// authorities returns both authorities, after it has made those that are missing, damaged or near
+// their end; of two near their end one at a time.
 func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 	var found [2]*pair
 	s, err := r.secret(ctx, AuthoritiesName)
@@ -195,8 +196,8 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 	return found, r.write(ctx, s)
 }
 
-// replaceable returns which authorities are due, with their lifetimes: those that are missing, or else the
-// one that is nearest to its end.
+// replaceable returns which authorities are due, with their lifetimes: those that are missing, or
+// else the one that is nearest to its end.
 func replaceable(found [2]*pair, now time.Time) map[int]time.Duration {
 	switch a, b := found[0], found[1]; {
 	case a == nil && b == nil:
@@ -235,7 +236,8 @@ func (r *Rotation) bundle(authorities [2]*pair, serving *corev1.Secret) []byte {
 	return out.Bytes()
 }
 
-// publish writes the authorities down for kube-apiserver's operator, and until when he must have them.
+// publish writes the authorities down for kube-apiserver's operator, and
+// until when he must have them.
 func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) error {
 	configs := r.Client.CoreV1().ConfigMaps(r.Namespace)
 	before, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
@@ -294,8 +296,8 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	return changed, nil
 }
 
-// bundlePatch returns the patch of the caBundles that differ, nil where none does. It fails where the
-// configuration is another by then.
+// bundlePatch returns the patch of the caBundles that differ, nil where none does. It fails where
+// the configuration is another by then.
 func bundlePatch(version string, clients []*admissionregistrationv1.WebhookClientConfig, bundle []byte) []byte {
 	type operation struct {
 		Op    string `json:"op"`

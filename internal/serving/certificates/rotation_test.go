@@ -118,8 +118,8 @@ func accepted(bundle, certificate []byte, now time.Time) error {
 	return err
 }
 
-// TestThreeYears looks every day, and holds what clients see that are behind: a replica that serves an
-// older certificate, a kube-apiserver whose files name authorities of months ago.
+// TestThreeYears looks every day, and holds what clients see that are behind: a replica that serves
+// an older certificate, a kube-apiserver whose files name authorities of months ago.
 func TestThreeYears(t *testing.T) {
 	w := newWorld()
 	type day struct{ bundle, certificate []byte }
@@ -289,8 +289,9 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestCopyDue: of an operator who copies the authorities once and never again, the alert is on for weeks before the service is
-// signed by one that he lacks, and stays on; who says each time that he has copied them has none.
+// TestCopyDue: of an operator who copies the authorities once and never again, the alert is on for
+// weeks before the service is signed by one that he lacks, and stays on; who says each time that he
+// has copied them has none.
 func TestCopyDue(t *testing.T) {
 	for name, diligent := range map[string]bool{"copied once": false, "copied each time": true} {
 		w := newWorld()

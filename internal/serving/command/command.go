@@ -1,4 +1,5 @@
-// Package command is what the commands that run beside clusters have in common: how they log, reach a cluster, and tell of themselves.
+// Package command is what the commands that run beside clusters have in common: how they log, reach
+// a cluster, and tell of themselves.
 package command
 
 import (
@@ -60,9 +61,9 @@ func setLog(w io.Writer, format, verbosity string) error {
 	return fmt.Errorf("--log-format %s: want text or json", format)
 }
 
-// setEnvironment says how this process reaches a cluster, where its environment does not: a connection that is dead is noticed
-// in seconds, and a list is there before its watch is, which would otherwise look established while what was known
-// before still counts.
+// setEnvironment says how this process reaches a cluster, where its environment does not: a
+// connection that is dead is noticed in seconds, and a list is there before its watch is, which
+// would otherwise look established while what was known before still counts.
 func setEnvironment() error {
 	environment := state.HTTP2Timeouts()
 	environment["KUBE_FEATURE_WatchListClient"] = "false"

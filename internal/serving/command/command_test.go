@@ -9,7 +9,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// TestLogJSON: every line is an object, whatever a caller's words hold, and no more is said than -v asks for.
+// TestLogJSON: every line is an object, whatever a caller's words hold, and no more
+// is said than -v asks for.
 func TestLogJSON(t *testing.T) {
 	t.Cleanup(klog.ClearLogger)
 	var b bytes.Buffer

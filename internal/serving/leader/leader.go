@@ -1,5 +1,6 @@
-// Package leader does what one process at a time must do: counting quotas, labelling objects that were there
-// before the webhooks, giving what Tenants say, keeping certificates. A Lease says who does it.
+// Package leader does what one process at a time must do: counting quotas, labelling
+// objects that were there before the webhooks, giving what Tenants say, keeping
+// certificates. A Lease says who does it.
 package leader
 
 import (
@@ -17,7 +18,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// The times of the Lease, those of kube-controller-manager (k8s.io/component-base config/v1alpha1, v0.37.1).
+// The times of the Lease, those of kube-controller-manager (k8s.io/component-base
+// config/v1alpha1, v0.37.1).
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second

@@ -89,7 +89,8 @@ func until(t *testing.T, told <-chan struct{}) {
 	}
 }
 
-// TestOneLeads: while one does the tasks, another waits; when the first ends, it gives the Lease back and the other goes on.
+// TestOneLeads: while one does the tasks, another waits; when the first ends, it gives the Lease
+// back and the other goes on.
 func TestOneLeads(t *testing.T) {
 	t.Parallel()
 	l, config := start(t)

@@ -1,5 +1,6 @@
-// Package quickjson writes by hand the bytes that encoding/json would, for what is written in each request: without reflection and with few allocations
-// (docs/performance.md). Who writes a type with it compares it with encoding/json in a test.
+// Package quickjson writes by hand the bytes that encoding/json would, for what is written in each
+// request: without reflection and with few allocations (docs/performance.md). Who writes a type
+// with it compares it with encoding/json in a test.
 package quickjson
 
 import (
@@ -11,8 +12,10 @@ import (
 	"unicode/utf8"
 )
 
-// Writer appends to Text. It does not check that what it is told makes a document, which begins with Begin: a member before it panics. String, Strings,
-// Int and Map leave out what is empty, as omitempty does; Bool, Any and User do not. The zero value is ready for use, by one goroutine at a time.
+// Writer appends to Text. It does not check that what it is told makes a document, which
+// begins with Begin: a member before it panics. String, Strings, Int and Map leave out what
+// is empty, as omitempty does; Bool, Any and User do not. The zero value is ready for use, by
+// one goroutine at a time.
 type Writer struct{ Text []byte }
 
 // Begin begins an object: the document, or the value of a Name.
@@ -109,7 +112,8 @@ func (w *Writer) Any(name string, value any) error {
 	return err
 }
 
-// Map writes a member that is an object, its keys in order and each value by a function, unless it is empty.
+// Map writes a member that is an object, its keys in order and each value by a
+// function, unless it is empty.
 func Map[V any](w *Writer, name string, members map[string]V, value func(*Writer, V)) {
 	if len(members) == 0 {
 		return

@@ -26,7 +26,8 @@ var (
 	errNarrowed   = errors.New("a webhook is not asked about all that it is generated for")
 )
 
-// Webhooks follows the webhook configurations of the service, which runs in a namespace. Safe for concurrent use.
+// Webhooks follows the webhook configurations of the service, which runs in a namespace.
+// Safe for concurrent use.
 type Webhooks struct {
 	namespace            string
 	mutating, validating cache.SharedIndexInformer
@@ -60,7 +61,8 @@ func (w *Webhooks) Run(ctx context.Context) {
 	w.validating.RunWithContext(ctx)
 }
 
-// Check returns why labels are not to be believed; nil where they are, as far as the configurations say.
+// Check returns why labels are not to be believed; nil where they are, as far
+// as the configurations say.
 func (w *Webhooks) Check() error {
 	mutating, validating, err := w.both()
 	if err != nil {
@@ -93,8 +95,8 @@ func (w *Webhooks) Version() (WebhooksVersion, bool) {
 	return VersionOf(mutating, validating), true
 }
 
-// WebhooksVersion tells webhook configurations apart from others, before and later: what they say, but for authorities, and how often
-// they were changed. The zero value is that of none.
+// WebhooksVersion tells webhook configurations apart from others, before and later: what they say,
+// but for authorities, and how often they were changed. The zero value is that of none.
 type WebhooksVersion struct {
 	sum                  string
 	mutating, validating int64
@@ -117,7 +119,8 @@ func VersionOf(
 	return WebhooksVersion{hex.EncodeToString(sum[:]), m.Generation, v.Generation}
 }
 
-// ParseVersion reads what [WebhooksVersion.String] writes; the zero value where that is not understood.
+// ParseVersion reads what [WebhooksVersion.String] writes; the zero value
+// where that is not understood.
 func ParseVersion(text string) (v WebhooksVersion) {
 	if n, err := fmt.Sscanf(text, "%64s %d %d", &v.sum, &v.mutating, &v.validating); n != 3 || err != nil {
 		return WebhooksVersion{}
@@ -130,16 +133,17 @@ func (v WebhooksVersion) String() string {
 	return fmt.Sprintf("%s %d %d", v.sum, v.mutating, v.validating)
 }
 
-// Follows reports whether nothing but an authority can have changed since a version before: configurations that were narrowed in between
-// and are as before were changed twice.
+// Follows reports whether nothing but an authority can have changed since a version before:
+// configurations that were narrowed in between and are as before were changed twice.
 func (v WebhooksVersion) Follows(before WebhooksVersion) bool {
 	changes := func(now, before int64) bool { return now == before || now == before+1 }
 	return v.sum != "" && v.sum == before.sum && changes(v.mutating, before.mutating) &&
 		changes(v.validating, before.validating)
 }
 
-// CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an object in a cluster that has these
-// configurations, or may be passed by; nil where neither is so. Of match conditions the names alone are looked at.
+// CheckWebhooks returns why a service that runs in a namespace is not asked about every write of an
+// object in a cluster that has these configurations, or may be passed by; nil where neither is so.
+// Of match conditions the names alone are looked at.
 func CheckWebhooks(
 	namespace string,
 	mutating *admissionv1.MutatingWebhookConfiguration,
@@ -177,7 +181,8 @@ func expectations() map[string]expected {
 	}
 }
 
-// complete reports whether webhooks whose names end so are asked about every write, and let none pass when they do not answer.
+// complete reports whether webhooks whose names end so are asked about every write, and let none
+// pass when they do not answer.
 func complete(namespace string, hooks []hook, ending string) error {
 	for where, want := range expectations() {
 		i := slices.IndexFunc(hooks, func(h hook) bool { return h.name == where+ending })
@@ -201,7 +206,8 @@ func isEmpty(s *metav1.LabelSelector) bool {
 	return s == nil || len(s.MatchLabels)+len(s.MatchExpressions) == 0
 }
 
-// selects reports whether a selector chooses by the tenant label as it should, and leaves out no namespace but the service's own.
+// selects reports whether a selector chooses by the tenant label as it should, and leaves out no
+// namespace but the service's own.
 func selects(s *metav1.LabelSelector, want metav1.LabelSelectorOperator, own string) bool {
 	if want == "" {
 		return isEmpty(s)

@@ -56,7 +56,8 @@ func generated(
 	return mutating, validating
 }
 
-// TestCheckWebhooks: what is generated is asked about every write, and whatever narrows it, or lets writes pass, is told.
+// TestCheckWebhooks: what is generated is asked about every write, and whatever narrows it, or
+// lets writes pass, is told.
 func TestCheckWebhooks(t *testing.T) {
 	for what, c := range map[string]struct{ old, with string }{
 		"failures pass":              {"failurePolicy: Fail", "failurePolicy: Ignore"},
@@ -96,7 +97,8 @@ func TestCheckWebhooks(t *testing.T) {
 	}
 }
 
-// TestLabelsHold: labels are believed where admission is in place now, and was when the controller swept.
+// TestLabelsHold: labels are believed where admission is in place now, and was
+// when the controller swept.
 func TestLabelsHold(t *testing.T) {
 	mutating, validating := generated(t, "", "")
 	narrowed, _ := generated(t, "failurePolicy: Fail", "failurePolicy: Ignore")

@@ -31,7 +31,8 @@ func kindURL(resource string) string {
 	return "https://server" + kinds + resource + "?watch=true&resourceVersion=1"
 }
 
-// TestNotServed: the watch of a kind that is not served counts unless the kind is spared, and counts no longer once it is served.
+// TestNotServed: the watch of a kind that is not served counts unless the kind is spared, and
+// counts no longer once it is served.
 func TestNotServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := follow()
@@ -113,7 +114,8 @@ func (s *store) remove(resource string) {
 	}
 }
 
-// want fails the test unless tenants are served, and the replica is ready, as given. The check of the definitions must say what is wrong.
+// want fails the test unless tenants are served, and the replica is ready, as given. The check of
+// the definitions must say what is wrong.
 func (s *store) want(when string, current, ready bool, says string) {
 	s.t.Helper()
 	waittest.Until(s.t, func() error {
@@ -138,8 +140,9 @@ func (s *store) want(when string, current, ready bool, says string) {
 	}
 }
 
-// TestDefinitionsDecide: a replica is not ready before the kinds that decide are complete. Later one of them that is missing denies
-// tenants and leaves the replica ready for the system tenant. Other kinds change neither.
+// TestDefinitionsDecide: a replica is not ready before the kinds that decide are complete. Later
+// one of them that is missing denies tenants and leaves the replica ready for the system tenant.
+// Other kinds change neither.
 func TestDefinitionsDecide(t *testing.T) {
 	s := newStore(t)
 	s.install("tenants")

@@ -10,7 +10,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or ends, or Pods wait in a namespace.
+// TestSlimKeepsLimits: what is dropped to save memory is nothing by which a binding is limited or
+// ends, or Pods wait in a namespace.
 func TestSlimKeepsLimits(t *testing.T) {
 	of := metav1.ObjectMeta{
 		Name: "b",

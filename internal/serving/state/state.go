@@ -1,5 +1,5 @@
-// Package state is what a process outside of kube-apiserver knows of a cluster, and whether that is what the cluster is now: for the
-// webhook service, and for each cluster behind the gateway.
+// Package state is what a process outside of kube-apiserver knows of a cluster, and whether that is
+// what the cluster is now: for the webhook service, and for each cluster behind the gateway.
 package state
 
 import (
@@ -33,7 +33,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// State is what is known of a cluster: its namespaces, definitions, and, where they count, its RBAC and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
+// State is what is known of a cluster: its namespaces, definitions, and, where they count, its RBAC
+// and grants. Tenants' callers are denied until it is complete, and while nothing is heard of it.
 type State struct {
 	// Server is what a stack is lent.
 	Server stack.Server
@@ -67,15 +68,17 @@ const (
 // dialTimeout bounds how long a connection takes to come about.
 const dialTimeout = 3 * time.Second
 
-// HTTP2Timeouts are the variables of the environment by which a client of Kubernetes, kube-apiserver too, notices a
-// connection that is dead: it pings one that says nothing for so many seconds, and gives it up where no answer
-// comes in so many (k8s.io/apimachinery pkg/util/net/http.go, v0.37.1; by default 30 and 15).
+// HTTP2Timeouts are the variables of the environment by which a client of Kubernetes,
+// kube-apiserver too, notices a connection that is dead: it pings one that says nothing for so many
+// seconds, and gives it up where no answer comes in so many (k8s.io/apimachinery
+// pkg/util/net/http.go, v0.37.1; by default 30 and 15).
 func HTTP2Timeouts() map[string]string {
 	return map[string]string{"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "3", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
 }
 
-// New returns what the boundary has to know of the cluster that config reaches, for a process whose namespace there is given: that
-// of the ConfigMap in which the controller tells what is swept. Nothing is asked before [State.Run].
+// New returns what the boundary has to know of the cluster that config reaches, for a process whose
+// namespace there is given: that of the ConfigMap in which the controller tells what is swept.
+// Nothing is asked before [State.Run].
 func New(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s := &State{watches: newWatches(time.Now), namespace: namespace, staleAfter: settings.Service.StaleAfter.Duration}
 	config = rest.CopyConfig(config)
@@ -124,7 +127,8 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 	return s, nil
 }
 
-// NewForGateway is [New] for who must know whether the cluster asks the webhook service: see [State.AdmissionInPlace].
+// NewForGateway is [New] for who must know whether the cluster asks the webhook service: see
+// [State.AdmissionInPlace].
 func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, namespace string) (*State, error) {
 	s, err := New(config, settings, namespace)
 	if err != nil {
@@ -143,8 +147,9 @@ func NewForGateway(config *rest.Config, settings *configv1alpha1.Settings, names
 	return s, nil
 }
 
-// AdmissionInPlace returns why objects that are written now may bear labels that are not theirs, nil where they may not: every write is shown
-// to the webhook service, and none passes that it does not answer.
+// AdmissionInPlace returns why objects that are written now may bear labels that are not
+// theirs, nil where they may not: every write is shown to the webhook service, and none passes
+// that it does not answer.
 func (s *State) AdmissionInPlace() error {
 	if s.webhooks == nil {
 		return errNotSynced
@@ -152,8 +157,8 @@ func (s *State) AdmissionInPlace() error {
 	return s.webhooks.Check()
 }
 
-// LabelsHold reports whether labels of the cluster are to be believed: admission is in place, and was when what the controller says was
-// swept.
+// LabelsHold reports whether labels of the cluster are to be believed: admission is in place, and
+// was when what the controller says was swept.
 func (s *State) LabelsHold() bool {
 	if s.AdmissionInPlace() != nil {
 		return false
@@ -163,7 +168,8 @@ func (s *State) LabelsHold() bool {
 	return now.Follows(swept) || swept.Follows(now) // of two caches one may be ahead
 }
 
-// NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and registers the metrics of what it follows.
+// NewForWebhooks is [New] for a service that answers a server's webhooks, admission's too, and
+// registers the metrics of what it follows.
 func NewForWebhooks(
 	config *rest.Config, settings *configv1alpha1.Settings, namespace string, register func(metrics.Registerable) error,
 ) (*State, error) {
@@ -220,8 +226,9 @@ func NewForWebhooks(
 	return s, nil
 }
 
-// WithoutReservations lets admission look at quotas and charge nothing: where whoever reaches the service may ask it, what was asked must
-// leave nothing behind. What is there is counted as it is observed, so that requests at the same time may exceed a quota together. Before a
+// WithoutReservations lets admission look at quotas and charge nothing: where whoever reaches
+// the service may ask it, what was asked must leave nothing behind. What is there is counted
+// as it is observed, so that requests at the same time may exceed a quota together. Before a
 // stack is built of the state.
 func (s *State) WithoutReservations() {
 	if s.Server.Cluster.Quotas != nil {
@@ -259,8 +266,8 @@ func noOpinion() authorizer.Authorizer {
 	})
 }
 
-// grantors asks kube-apiserver, who knows all its authorizers, the service among them. What it says is not
-// remembered: who lost a right cannot give it.
+// grantors asks kube-apiserver, who knows all its authorizers, the service among them. What it says
+// is not remembered: who lost a right cannot give it.
 func grantors(client authorizationclient.AuthorizationV1Interface) (authorizer.Authorizer, error) {
 	return authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: client,
@@ -296,8 +303,8 @@ func slim(obj any) (any, error) {
 	return obj, nil
 }
 
-// Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called before
-// the stack is asked anything.
+// Run follows the cluster until ctx ends, for the stack that was built of it. It MUST be called
+// before the stack is asked anything.
 func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	if err := s.known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
 		return err

@@ -13,15 +13,16 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// SweptName is the name of the ConfigMap in which the controller says which resources are swept, in the
-// namespace of the service.
+// SweptName is the name of the ConfigMap in which the controller says which resources are swept, in
+// the namespace of the service.
 const SweptName = "kubetenant-swept"
 
-// SweptKey holds, as JSON, the resources (resource.group) that are swept and the tenants of each that
-// still lack labels.
+// SweptKey holds, as JSON, the resources (resource.group) that are swept and the tenants of
+// each that still lack labels.
 const SweptKey = "swept.json"
 
-// WebhooksAnnotation of the ConfigMap says with which webhooks the resources were swept, as [WebhooksVersion.String] writes it.
+// WebhooksAnnotation of the ConfigMap says with which webhooks the resources were swept, as
+// [WebhooksVersion.String] writes it.
 const WebhooksAnnotation = "kubetenant.dev/webhooks"
 
 // sweptFile is what that ConfigMap says. Nothing is swept where it says nothing.

@@ -19,17 +19,18 @@ import (
 )
 
 const (
-	// probeEvery is how often kube-apiserver is asked whether it still answers, and probeTimeout bounds one
-	// such request: an answer tells of the time at which it was asked for.
+	// probeEvery is how often kube-apiserver is asked whether it still answers, and probeTimeout
+	// bounds one such request: an answer tells of the time at which it was asked for.
 	probeEvery   = 2 * time.Second
 	probeTimeout = 10 * time.Second
-	// lossNoticedWithin is how long a connection that says nothing is taken for a good one: the times of
-	// [HTTP2Timeouts] together.
+	// lossNoticedWithin is how long a connection that says nothing is taken for a good one: the times
+	// of [HTTP2Timeouts] together.
 	lossNoticedWithin = 5 * time.Second
 )
 
-// againAfter is how long a list or watch that failed waits before it is tried again. client-go's reflectors
-// wait for up to a minute (tools/cache/reflector.go, v0.37.1), which is too long to know nothing.
+// againAfter is how long a list or watch that failed waits before it is tried again.
+// client-go's reflectors wait for up to a minute (tools/cache/reflector.go, v0.37.1), which is
+// too long to know nothing.
 func againAfter() wait.Backoff {
 	return wait.Backoff{
 		Duration: 100 * time.Millisecond,
@@ -48,9 +49,10 @@ var (
 	errNotServed = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
 )
 
-// watches notes whether what is followed of the cluster is what it is now: whether kube-apiserver answers on the
-// connection of the watches, and whether each of them stands. An event proves nothing here: a quiet cluster
-// sends none, and bookmarks come once a minute. Safe for concurrent use.
+// watches notes whether what is followed of the cluster is what it is now: whether
+// kube-apiserver answers on the connection of the watches, and whether each of them stands. An
+// event proves nothing here: a quiet cluster sends none, and bookmarks come once a minute.
+// Safe for concurrent use.
 type watches struct {
 	now func() time.Time
 
@@ -74,7 +76,8 @@ func newWatches(now func() time.Time) *watches {
 // kinds is the path prefix of the project's kinds.
 const kinds = "/apis/" + v1alpha1.GroupVersion + "/"
 
-// ownKind returns the resource of the project that a watch of a key follows, or "" for another resource.
+// ownKind returns the resource of the project that a watch of a key follows, or
+// "" for another resource.
 func ownKind(key string) string {
 	path, _, _ := strings.Cut(key, "?")
 	resource, is := strings.CutPrefix(path, kinds)
@@ -84,8 +87,8 @@ func ownKind(key string) string {
 	return resource
 }
 
-// check returns why what is known may be older than a time; nil where it is not. It ignores the watches of kinds that are
-// not served if spare returns true for their resource.
+// check returns why what is known may be older than a time; nil where it is not. It ignores the
+// watches of kinds that are not served if spare returns true for their resource.
 func (w *watches) check(after time.Duration, spare func(resource string) bool) error {
 	now := w.now()
 	w.mu.Lock()
@@ -104,8 +107,8 @@ func (w *watches) check(after time.Duration, spare func(resource string) bool) e
 	return nil
 }
 
-// probe asks kube-apiserver by ask, again and again until ctx ends, and notes when it answered. ask MUST use the
-// connection of the watches.
+// probe asks kube-apiserver by ask, again and again until ctx ends, and notes when it answered. ask
+// MUST use the connection of the watches.
 func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
 	one := func() {
 		limited, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -160,8 +163,8 @@ func (w *watches) failed(key string, err error) bool {
 	return news
 }
 
-// wrap is a client's transport that notes its watches, and tries lists and watches of reflectors again that
-// fail: those alone name a resource version.
+// wrap is a client's transport that notes its watches, and tries lists and watches of reflectors
+// again that fail: those alone name a resource version.
 func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		query := r.URL.Query()
@@ -196,7 +199,8 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// noteAnswer notes a watch that is established. The error says why the request is to be tried again.
+// noteAnswer notes a watch that is established. The error says why the
+// request is to be tried again.
 func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Response, err error) error {
 	switch {
 	case err != nil:
@@ -205,8 +209,8 @@ func (w *watches) noteAnswer(key string, watch, streamed bool, resp *http.Respon
 		resp.StatusCode >= http.StatusInternalServerError && resp.StatusCode != http.StatusGatewayTimeout:
 		err = errors.New(resp.Status)
 	case resp.StatusCode != http.StatusOK:
-		// The reflector begins anew, with another token, or without the resource version that is gone (410)
-		// or yet to come (504).
+		// The reflector begins anew, with another token, or without the resource version that is gone
+		// (410) or yet to come (504).
 		w.failed(key, errors.New(resp.Status))
 		return nil
 	case !watch:

@@ -56,8 +56,8 @@ func (f *following) get(ctx context.Context, t *testing.T, url string) (*http.Re
 
 const watchURL = "https://server/api/v1/namespaces?watch=true&resourceVersion=1"
 
-// TestWatches: what is known is as old as the last answer to a probe, and as the end of a watch that does not stand
-// again.
+// TestWatches: what is known is as old as the last answer to a probe, and as the end of a watch
+// that does not stand again.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := follow()
@@ -122,8 +122,8 @@ func TestWatches(t *testing.T) {
 	})
 }
 
-// TestTryAgain: lists and watches that fail are tried again every few seconds at most, for as long as it takes;
-// everything else is the caller's.
+// TestTryAgain: lists and watches that fail are tried again every few seconds at most, for as long
+// as it takes; everything else is the caller's.
 func TestTryAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, c := range map[string]struct {

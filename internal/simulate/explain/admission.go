@@ -52,7 +52,8 @@ type Write struct {
 	DryRun      bool
 }
 
-// admitted is the result of admission for one write. The zero value means that admission is not called.
+// admitted is the result of admission for one write. The zero value means that
+// admission is not called.
 type admitted struct {
 	verdict Admission
 	// said is the text of the step. For a refusal, it is the reason.
@@ -165,8 +166,8 @@ func (q *Query) record(write *Write, operation admission.Operation) admission.At
 		q.resourceVersion(write.Kind.Version), q.Request.Subresource, operation, nil, write.DryRun, q.User)
 }
 
-// namespaceRefuses returns why the server creates nothing in the namespace of the request, or "" if it does
-// (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
+// namespaceRefuses returns why the server creates nothing in the namespace of the request, or "" if
+// it does (k8s.io/apiserver pkg/admission/plugin/namespace/lifecycle, v0.37.1).
 func (q *Query) namespaceRefuses(operation admission.Operation) string {
 	r := &q.Request
 	if operation != admission.Create || r.Namespace == "" || r.Resource == "namespaces" ||
@@ -235,7 +236,8 @@ func (q *Query) resourceVersion(version string) schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: q.Request.APIGroup, Version: version, Resource: q.Request.Resource}
 }
 
-// Written returns what the request writes: what is given, and of a new namespace just its name; nil where it is not known.
+// Written returns what the request writes: what is given, and of a new namespace just its name;
+// nil where it is not known.
 func (q *Query) Written() *Write {
 	if q.Write != nil {
 		return q.Write

@@ -1,5 +1,5 @@
-// Package explain says how a decision came about: it asks the server's own code, over the objects of a
-// cluster or a scenario, and tells what each part of it said.
+// Package explain says how a decision came about: it asks the server's own code, over the objects
+// of a cluster or a scenario, and tells what each part of it said.
 package explain
 
 import (
@@ -37,8 +37,8 @@ type Query struct {
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.
 	Delegate authorizer.Authorizer
 
-	// Limited reports whether the snapshot may lack namespaces of other tenants. A missing namespace is then not
-	// reported.
+	// Limited reports whether the snapshot may lack namespaces of other tenants. A missing
+	// namespace is then not reported.
 	Limited bool
 
 	asked *asked // of Config, Snapshot and Delegate, once it was asked
@@ -86,7 +86,8 @@ func (a *answer) allows() bool {
 	return a.decision == authorizer.DecisionAllow && a.admission.verdict != Refused
 }
 
-// ask returns the stack's answer to the query. The first call builds the stack, which runs until ctx ends.
+// ask returns the stack's answer to the query. The first call builds the stack,
+// which runs until ctx ends.
 func (q *Query) ask(ctx context.Context) (*answer, error) {
 	if q.asked == nil {
 		s := &asked{}
@@ -125,8 +126,8 @@ func (q *Query) with(config *configv1alpha1.Settings, more ...runtime.Object) (*
 	return &changed, err
 }
 
-// Explain asks the stack and says what each of its parts said. Asked again, with another user, request or write, the question
-// keeps its stack: until the ctx of the first time ends.
+// Explain asks the stack and says what each of its parts said. Asked again, with another user,
+// request or write, the question keeps its stack: until the ctx of the first time ends.
 func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	a, err := q.ask(ctx)
 	if err != nil {
@@ -233,8 +234,8 @@ func (q *Query) ownerSaid(a *answer) string {
 	return "not looked up: it does not matter for this caller"
 }
 
-// namespaceName returns the name of the namespace that the request is in or about. It returns "" for a request that
-// creates the namespace.
+// namespaceName returns the name of the namespace that the request is in or about. It returns ""
+// for a request that creates the namespace.
 func (q *Query) namespaceName() string {
 	r := &q.Request
 	switch {

@@ -18,7 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
-// TestScenarios: an explanation ends as every case of the corpus does, and what it proposes is tried.
+// TestScenarios: an explanation ends as every case of the corpus does, and
+// what it proposes is tried.
 func TestScenarios(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -111,7 +112,8 @@ func question(t *testing.T, s *scenario.Scenario, config *configv1alpha1.Setting
 	return q
 }
 
-// hangsOnOthers reports whether what is expected of a case hangs on objects that a snapshot does not hold.
+// hangsOnOthers reports whether what is expected of a case hangs on objects that
+// a snapshot does not hold.
 func hangsOnOthers(file, name string) bool {
 	switch filepath.Base(file) {
 	case "admission-quota.yaml":
@@ -124,7 +126,8 @@ func hangsOnOthers(file, name string) bool {
 	return false
 }
 
-// explainWrite explains a case that writes: with the object what the case expects, and without it never the contrary.
+// explainWrite explains a case that writes: with the object what the case expects, and
+// without it never the contrary.
 func explainWrite(
 	ctx context.Context,
 	t *testing.T,

@@ -5,8 +5,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns what a caller can do about a denial of which only the reason is known. It returns nil for a text that
-// is not a reason of the boundary.
+// Advice returns what a caller can do about a denial of which only the reason is known. It returns
+// nil for a text that is not a reason of the boundary.
 func Advice(reason string, caller tenant.ID) *Remedy {
 	text := adviceFor(authz.Reason(reason), caller)
 	if text == "" {
@@ -15,8 +15,8 @@ func Advice(reason string, caller tenant.ID) *Remedy {
 	return &Remedy{Text: text}
 }
 
-// adviceFor returns the advice for a reason, or "" for a reason that denies nothing. It names only objects that the
-// caller knows.
+// adviceFor returns the advice for a reason, or "" for a reason that denies nothing. It names only
+// objects that the caller knows.
 func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	switch reason {
 	case authz.ReasonNoTenant:

@@ -77,8 +77,8 @@ func grant(t *testing.T) runtime.Object {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// explained explains a request in a cluster of acme and globex, in which everybody of acme may get and create pods and
-// daemonsets, under the default configuration and what changes it.
+// explained explains a request in a cluster of acme and globex, in which everybody of acme may get
+// and create pods and daemonsets, under the default configuration and what changes it.
 func explained(
 	t *testing.T, u user.Info, r authorizer.AttributesRecord, change func(*explain.Query),
 ) *explain.Explanation {
@@ -148,7 +148,8 @@ func policy(t *testing.T, spec string) func(*explain.Query) {
 	return func(q *explain.Query) { q.Config.Authorization.ABAC = &configv1alpha1.ABAC{Path: path} }
 }
 
-// TestSteps: each part of the stack says in its own step why it let the request through, or held it back.
+// TestSteps: each part of the stack says in its own step why it let the request
+// through, or held it back.
 func TestSteps(t *testing.T) {
 	alice, carol := somebody("alice", "acme", "dev"), somebody("carol", "acme")
 	own, foreign := ask("get", "pods", "acme--web"), ask("get", "secrets", "globex--shop")
@@ -319,8 +320,8 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// TestRemedies: the first change of a remedy is the smallest one, for the caller and the object of the request alone. If there is
-// none, the text says why.
+// TestRemedies: the first change of a remedy is the smallest one, for the caller and the object of
+// the request alone. If there is none, the text says why.
 func TestRemedies(t *testing.T) {
 	carol, robot := somebody("carol", "acme"), somebody("system:serviceaccount:acme--web:robot", "acme",
 		"system:serviceaccounts", "system:serviceaccounts:acme--web")
@@ -445,8 +446,8 @@ func TestRemedies(t *testing.T) {
 	}
 }
 
-// TestAdmission: what becomes of a write hangs on its object; without one only what is refused in any case is said, and of
-// a write that is denied what admission would say.
+// TestAdmission: what becomes of a write hangs on its object; without one only what is refused in
+// any case is said, and of a write that is denied what admission would say.
 func TestAdmission(t *testing.T) {
 	alice := somebody("alice", "acme", "dev")
 	writes := func(obj runtime.Object, kind string) func(*explain.Query) {
@@ -538,7 +539,8 @@ func TestRequestText(t *testing.T) {
 	}
 }
 
-// TestIsWrite: admission is asked about what changes something and about connections, whatever their verb.
+// TestIsWrite: admission is asked about what changes something and about
+// connections, whatever their verb.
 func TestIsWrite(t *testing.T) {
 	paths := askPath("/metrics")
 	paths.Verb = "create"

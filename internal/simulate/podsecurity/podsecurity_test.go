@@ -217,7 +217,8 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// TestWrites requires that updates, subresources and ephemeral containers are evaluated as the server does.
+// TestWrites requires that updates, subresources and ephemeral containers are
+// evaluated as the server does.
 func TestWrites(t *testing.T) {
 	bad, good := restricted(violations()["privileged"]), restricted(nil)
 	image := restricted(func(p *corev1.Pod) { violations()["privileged"](p); first(p).Image = "another" })

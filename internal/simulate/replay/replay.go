@@ -1,5 +1,5 @@
-// Package replay decides recorded audit events again, under another configuration: what would change, before
-// it does.
+// Package replay decides recorded audit events again, under another configuration: what
+// would change, before it does.
 package replay
 
 import (
@@ -31,7 +31,8 @@ import (
 )
 
 const (
-	// maxLine is the longest event, in bytes: kube-apiserver truncates at 10 MiB by default at the most.
+	// maxLine is the longest event, in bytes: kube-apiserver truncates at 10
+	// MiB by default at the most.
 	maxLine = 16 << 20
 	// batch is how many events one worker takes at a time.
 	batch = 256
@@ -84,8 +85,8 @@ type Change struct {
 // Report is what came of the logs.
 type Report struct {
 	Events int `json:"events"`
-	// Decided are the events whose decision was made again; Skipped are of other stages, without a user, or
-	// about what the configuration does not decide (nodes).
+	// Decided are the events whose decision was made again; Skipped are of other stages, without a
+	// user, or about what the configuration does not decide (nodes).
 	Decided int `json:"decided"`
 	Skipped int `json:"skipped"`
 	// Unread are lines that hold no event.
@@ -115,8 +116,8 @@ type outcome struct {
 	change          *Change
 }
 
-// Play reads a log, one event a line, on all processors, and adds to the report. Where ctx ends it returns why, even
-// while it waits for more of the log.
+// Play reads a log, one event a line, on all processors, and adds to the report. Where ctx ends it
+// returns why, even while it waits for more of the log.
 func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) error {
 	type work struct {
 		lines [][]byte
@@ -169,7 +170,8 @@ func (p *Replayer) Play(ctx context.Context, log io.Reader, report *Report) erro
 	}
 }
 
-// batches hands the lines of a log on. Of one that is longer than any event only the beginning is, which is none.
+// batches hands the lines of a log on. Of one that is longer than any event only the
+// beginning is, which is none.
 func batches(log io.Reader, next func([][]byte) error) error {
 	lines := bufio.NewReaderSize(log, 1<<20)
 	var some [][]byte
@@ -307,12 +309,14 @@ func (e *event) decision() (allowed, known bool) {
 	return e.ResponseStatus.Code != http.StatusForbidden, !e.wasNotImpersonated()
 }
 
-// refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users "bob" is forbidden:
-// User "alice" cannot impersonate ... (k8s.io/apiserver pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
+// refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users
+// "bob" is forbidden: User "alice" cannot impersonate ... (k8s.io/apiserver
+// pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
 var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: User "[^"]*" cannot ` +
 	`impersonate(-on)?[ :]`)
 
-// wasNotImpersonated reports whether the caller was not allowed to be somebody whom the event does not name.
+// wasNotImpersonated reports whether the caller was not allowed to be somebody whom
+// the event does not name.
 func (e *event) wasNotImpersonated() bool {
 	return e.ImpersonatedUser == nil && e.ResponseStatus != nil && e.ResponseStatus.Code == http.StatusForbidden &&
 		refusedImpersonation.MatchString(e.ResponseStatus.Message)
@@ -341,8 +345,8 @@ func (e *event) request() string {
 	return text
 }
 
-// ask asks the stack as the server's filters do: with the request's own path and query, and with who really
-// called, whom the impersonated user may be.
+// ask asks the stack as the server's filters do: with the request's own path and query, and with
+// who really called, whom the impersonated user may be.
 func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI
 	if path := e.Annotations["authorization.kubetenant.dev/path-tenant"]; path != "" {

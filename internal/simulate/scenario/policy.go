@@ -13,8 +13,8 @@ import (
 )
 
 // bootstrapPolicy are the roles and bindings that every kube-apiserver makes (k8s.io/kubernetes
-// plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1) but for the controllers', aggregated roles
-// filled; one JSON object a line. A test of the nested module holds it against upstream's.
+// plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1) but for the controllers', aggregated
+// roles filled; one JSON object a line. A test of the nested module holds it against upstream's.
 //
 //go:embed bootstrap.jsonl
 var bootstrapPolicy []byte
@@ -32,8 +32,9 @@ func Bootstrap() ([]runtime.Object, error) {
 	return all, nil
 }
 
-// Snapshot returns what decisions of a scenario hang on, with the roles and bindings that every cluster holds,
-// and what is asked where its RBAC has no opinion. A scenario whose delegate is not RBAC has no roles.
+// Snapshot returns what decisions of a scenario hang on, with the roles and bindings that
+// every cluster holds, and what is asked where its RBAC has no opinion. A scenario whose
+// delegate is not RBAC has no roles.
 func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	snapshot := simulator.NewSnapshot()
 	all, err := Bootstrap()

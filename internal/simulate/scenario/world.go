@@ -62,8 +62,8 @@ type ca struct {
 	key  *ecdsa.PrivateKey
 }
 
-// Keys are those that a server reads at its start only, so that all worlds that it sees must share them: of
-// the front proxies' authority, and of the tokens of service accounts.
+// Keys are those that a server reads at its start only, so that all worlds that it sees must share
+// them: of the front proxies' authority, and of the tokens of service accounts.
 type Keys struct {
 	frontProxies    *ca
 	serviceAccounts *authntest.Key
@@ -100,7 +100,8 @@ func (k *Keys) Write(dir string) error {
 // serviceAccountKey is where the local server keeps the key that it signs with.
 const serviceAccountKey = "pki/service-account.key"
 
-// NewWorld makes the files and authorities of a scenario in a new directory. With nil it has keys of its own.
+// NewWorld makes the files and authorities of a scenario in a new directory. With
+// nil it has keys of its own.
 func NewWorld(s *Scenario, keys *Keys) (_ *World, err error) {
 	dir, err := os.MkdirTemp("", "scenario-")
 	if err != nil {
@@ -349,8 +350,8 @@ func (w *World) template(c *X509Credential) (*x509.Certificate, error) {
 	return t, nil
 }
 
-// Headers returns the HTTP headers that a credential is sent with, impersonation included. Tokens are
-// made anew with each call.
+// Headers returns the HTTP headers that a credential is sent with, impersonation included. Tokens
+// are made anew with each call.
 func (w *World) Headers(ctx context.Context, c *Credential) (http.Header, error) {
 	h := http.Header{}
 	for name, values := range c.Headers {

@@ -56,7 +56,8 @@ const objects = `
 {apiVersion: other.io/v1, kind: Namespace, metadata: {name: impostor}}
 `
 
-// TestLoad: a file's documents and Lists are taken in, each kind where decisions look for it, and what matters to none is not.
+// TestLoad: a file's documents and Lists are taken in, each kind where decisions look for it, and
+// what matters to none is not.
 func TestLoad(t *testing.T) {
 	s, err := load(t, objects)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// quotaTenants knows of quotas only whom they are about, which decisions hang on: nothing is limited here. It
-// implements kubetenant.QuotaStore.
+// quotaTenants knows of quotas only whom they are about, which decisions hang on: nothing is
+// limited here. It implements kubetenant.QuotaStore.
 type quotaTenants map[string]tenant.ID
 
 func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { return nil, nil }

@@ -7,7 +7,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestNameOfQuota: the quota that is about a tenant is told by its name; none is "", and which of two is not told.
+// TestNameOfQuota: the quota that is about a tenant is told by its name; none is "", and
+// which of two is not told.
 func TestNameOfQuota(t *testing.T) {
 	of := func(name string) tenant.ID { return tenanttest.ID(t, name) }
 	quotas := quotaTenants{

@@ -90,8 +90,8 @@ func (s *Snapshot) SelectedLabels(key string) bool { return s.selected[key] }
 // CustomScope returns the scope of a custom resource.
 func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }
 
-// New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked where RBAC has
-// no opinion; nil has none.
+// New returns the stack of a configuration over a snapshot, until ctx ends. The delegate is asked
+// where RBAC has no opinion; nil has none.
 func New(
 	ctx context.Context,
 	config *configv1alpha1.Settings,
@@ -145,8 +145,8 @@ func server(delegate authorizer.Authorizer) authorizer.Authorizer {
 	})
 }
 
-// Asked returns the context in which a question is answered as a SelfSubjectAccessReview's is: a list over
-// all namespaces as the one that a tenant's would be limited to.
+// Asked returns the context in which a question is answered as a SelfSubjectAccessReview's is: a
+// list over all namespaces as the one that a tenant's would be limited to.
 func Asked(ctx context.Context) context.Context {
 	return request.WithRequestInfo(ctx, &request.RequestInfo{
 		IsResourceRequest: true,

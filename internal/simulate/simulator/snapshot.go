@@ -31,10 +31,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add and read by
-// many at once afterwards. Create one with NewSnapshot or Load.
+// Snapshot is what decisions hang on, as a cluster held it when it was read. It is filled by Add
+// and read by many at once afterwards. Create one with NewSnapshot or Load.
 type Snapshot struct {
-	// Namespaces are the namespaces of the cluster by name, with only the labels of the tenant and of PodSecurity.
+	// Namespaces are the namespaces of the cluster by name, with only the labels of the
+	// tenant and of PodSecurity.
 	Namespaces map[string]*corev1.Namespace
 	// Roles are Roles, and with an empty namespace ClusterRoles.
 	Roles map[Key]*Role
@@ -54,8 +55,8 @@ type Snapshot struct {
 	selected map[string]bool
 	// dropped are bindings that nobody is asked by, see DropRBAC.
 	dropped []*Binding
-	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since kube-apiserver
-	// evaluates RBAC itself.
+	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since
+	// kube-apiserver evaluates RBAC itself.
 	RightsElsewhere bool
 	// Unread are the kinds that the caller may not list.
 	Unread []string
@@ -71,15 +72,15 @@ type Role struct {
 	Aggregates []metav1.LabelSelector
 }
 
-// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding. If Derived is set, it is a right that
-// follows from a tenant, and no object represents it.
+// Binding is a RoleBinding, or with an empty namespace a ClusterRoleBinding. If Derived is set, it
+// is a right that follows from a tenant, and no object represents it.
 type Binding struct {
 	Namespace, Name string
 	// Derived is the tenant whose callers have the right. Name is the name of its Tenant.
 	Derived tenant.ID
 	Labels  map[string]string
-	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants, where it is
-	// Limited; with an empty one to no space.
+	// Scope is the annotation by which a ClusterRoleBinding is limited to the spaces of some tenants,
+	// where it is Limited; with an empty one to no space.
 	Scope   string
 	Limited bool
 	// Expires is the annotation by which a binding ends, where it Ends; what cannot be read is over.
@@ -89,8 +90,9 @@ type Binding struct {
 	Subjects []rbacv1.Subject
 }
 
-// Under returns the snapshot as a configuration's evaluator of RBAC sees it. The server's own evaluator ignores the
-// annotations that limit or end a binding, and derives no right from a Tenant.
+// Under returns the snapshot as a configuration's evaluator of RBAC sees it. The
+// server's own evaluator ignores the annotations that limit or end a binding, and
+// derives no right from a Tenant.
 func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
 	plain := *s
 	if config.Authorization.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed {
@@ -106,8 +108,8 @@ func (s *Snapshot) Under(config *configv1alpha1.Settings) *Snapshot {
 	return &plain
 }
 
-// Rights returns a function that returns the rights that a tenant's callers have without a binding. It is nil if a
-// server with the configuration derives none.
+// Rights returns a function that returns the rights that a tenant's callers have without a binding.
+// It is nil if a server with the configuration derives none.
 func (s *Snapshot) Rights(config *configv1alpha1.Settings) func(tenant.ID) []rbac.Derived {
 	a := config.Authorization
 	if a.RBAC.Evaluator != configv1alpha1.EvaluatorIndexed || a.Mode == configv1alpha1.ModeShadow || s.RightsElsewhere {
@@ -156,8 +158,8 @@ func (b *Binding) Ended(now time.Time) bool {
 	return rbac.Ended(b.meta(), now)
 }
 
-// Holds reports whether the annotations of the binding, and the tenant from which it is derived, let it apply to a
-// caller of a tenant in a tenant's namespaces.
+// Holds reports whether the annotations of the binding, and the tenant from which it is derived,
+// let it apply to a caller of a tenant in a tenant's namespaces.
 func (b *Binding) Holds(caller, space tenant.ID, now time.Time) bool {
 	if !b.Derived.IsZero() {
 		return b.Derived == caller
@@ -240,7 +242,8 @@ func NewSnapshot() *Snapshot {
 	}
 }
 
-// Load reads a snapshot from a file: YAML or JSON, several documents, Lists as kubectl get prints them.
+// Load reads a snapshot from a file: YAML or JSON, several documents, Lists as
+// kubectl get prints them.
 func Load(path string) (*Snapshot, error) {
 	f, err := os.Open(path) // #nosec G304 -- the caller names it
 	if err != nil {
@@ -295,7 +298,8 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 	return nil
 }
 
-// DropRBAC takes away the roles and bindings, for a cluster that is not asked for them. They still name whom they name.
+// DropRBAC takes away the roles and bindings, for a cluster that is not asked for them. They
+// still name whom they name.
 func (s *Snapshot) DropRBAC() {
 	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestEmptyIsNotAbsent: an empty tenant label makes a namespace nobody's, and an empty scope limits a binding to no
-// space, as in a server.
+// TestEmptyIsNotAbsent: an empty tenant label makes a namespace nobody's, and an empty scope limits
+// a binding to no space, as in a server.
 func TestEmptyIsNotAbsent(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())

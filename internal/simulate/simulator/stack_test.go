@@ -24,8 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestServersOwn: masters may do everything, the delegate is asked where RBAC has no opinion and behind the boundary only,
-// and each outcome is observed.
+// TestServersOwn: masters may do everything, the delegate is asked where RBAC has no opinion and
+// behind the boundary only, and each outcome is observed.
 func TestServersOwn(t *testing.T) {
 	klog.SetLogger(logr.Discard())
 	ctx := klog.NewContext(t.Context(), logr.Discard())
@@ -123,8 +123,8 @@ func (p validating) Validate(context.Context, admission.Attributes, admission.Ob
 	return p.err
 }
 
-// TestAdmitOrder: plugins are asked as a server asks them: all that mutate before any validates, none that does not handle
-// the operation, and none behind the first that refuses.
+// TestAdmitOrder: plugins are asked as a server asks them: all that mutate before any validates,
+// none that does not handle the operation, and none behind the first that refuses.
 func TestAdmitOrder(t *testing.T) {
 	refused := errors.New("no")
 	for name, c := range map[string]struct {

@@ -131,7 +131,8 @@ func (t tenantObjects) TenantOf(name string) tenant.ID {
 	return tenant.ID{}
 }
 
-// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The system tenant always exists.
+// HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The
+// system tenant always exists.
 func (s *Snapshot) HasTenant(id tenant.ID) bool {
 	if _, exists := s.Tenants[id]; exists || id.IsSystem() || len(s.Retired[id]) > 0 {
 		return true
@@ -151,7 +152,8 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	return names, nil
 }
 
-// References returns which bindings name a tenant in the system tenant's space, as [tenants.References] does.
+// References returns which bindings name a tenant in the system tenant's space, as
+// [tenants.References] does.
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
 	names := tenants.Named(id, namespaces)
 	for _, b := range slices.Concat(s.Bindings, s.dropped) {

@@ -48,7 +48,8 @@ func known(t *testing.T, client *fake.Clientset) *cluster.Cluster {
 	return c
 }
 
-// published calls f when the ConfigMap is written, with what it would say, and answers with f's error.
+// published calls f when the ConfigMap is written, with what it would say,
+// and answers with f's error.
 func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) error) {
 	t.Helper()
 	client.PrependReactor("patch", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -60,7 +61,8 @@ func published(t *testing.T, client *fake.Clientset, f func(*corev1.ConfigMap) e
 	})
 }
 
-// TestSweptText: what is swept is told with the tenants that still lack labels, once each and in order, as the service reads it.
+// TestSweptText: what is swept is told with the tenants that still lack labels, once each and in
+// order, as the service reads it.
 func TestSweptText(t *testing.T) {
 	a, b := tenanttest.ID(t, "a"), tenanttest.ID(t, "b")
 	pods, jobs := schema.GroupResource{Resource: "pods"}, schema.GroupResource{Group: "batch", Resource: "jobs"}
@@ -83,7 +85,8 @@ func TestSweptText(t *testing.T) {
 	}
 }
 
-// TestPublishAgain: what could not be told is told again, with the webhooks that it is about, until the end.
+// TestPublishAgain: what could not be told is told again, with the webhooks that it
+// is about, until the end.
 func TestPublishAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
 	defer cancel()
@@ -114,7 +117,8 @@ func TestPublishAgain(t *testing.T) {
 	}
 }
 
-// TestSweepResumes: what the leader before said holds for the same webhooks, and for no others; what nobody said holds nothing.
+// TestSweepResumes: what the leader before said holds for the same webhooks, and for no others;
+// what nobody said holds nothing.
 func TestSweepResumes(t *testing.T) {
 	mutating, validating := webhooks("1", "ca", admissionregistrationv1.Fail)
 	same := state.VersionOf(mutating, validating).String()
@@ -151,7 +155,8 @@ func TestSweepResumes(t *testing.T) {
 	}
 }
 
-// TestNothingBeforeTheWebhooks: a sweep whose webhooks do not come ends without an error, and neither reads nor tells what is swept.
+// TestNothingBeforeTheWebhooks: a sweep whose webhooks do not come ends without an error, and
+// neither reads nor tells what is swept.
 func TestNothingBeforeTheWebhooks(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -171,7 +176,8 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 	}
 }
 
-// TestTasksAskNothing: a process that does not lead has asked the server nothing, and lacks nothing that it knows of.
+// TestTasksAskNothing: a process that does not lead has asked the server nothing, and lacks
+// nothing that it knows of.
 func TestTasksAskNothing(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		t.Errorf("%s %s", r.Method, r.URL)
@@ -189,7 +195,8 @@ func TestTasksAskNothing(t *testing.T) {
 	}
 }
 
-// TestSweptAnew: where something may have been stored that the webhooks did not see, nothing that was swept counts any more.
+// TestSweptAnew: where something may have been stored that the webhooks did not see, nothing that
+// was swept counts any more.
 func TestSweptAnew(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	version := func(generation int64, ca string, kind admissionregistrationv1.FailurePolicyType) state.WebhooksVersion {

@@ -31,15 +31,16 @@ const publishEvery = time.Second
 
 const fieldManager = "kubetenant-controller"
 
-// Tasks are what the leader of a service in a namespace does with the cluster that config reaches: Sweep labels
-// what was stored without the webhooks and tells the service in its ConfigMap which resources are done, as soon as
-// the webhooks are in place; Quotas counts what the objects of tenants use; Provision gives tenants' namespaces what their
-// Tenants say, while Sweep runs, and Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
+// Tasks are what the leader of a service in a namespace does with the cluster that config reaches:
+// Sweep labels what was stored without the webhooks and tells the service in its ConfigMap which
+// resources are done, as soon as the webhooks are in place; Quotas counts what the objects of
+// tenants use; Provision gives tenants' namespaces what their Tenants say, while Sweep runs, and
+// Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
 // CustomResourceDefinitions of the project that cannot be used, while Sweep runs.
 type Tasks struct {
 	Sweep, Quotas, Provision, Retire, Report leader.Task
-	// Definitions is a readiness check. It returns an error that names the definitions that the leader cannot use. It
-	// returns nil if this process does not lead.
+	// Definitions is a readiness check. It returns an error that names the definitions that the leader
+	// cannot use. It returns nil if this process does not lead.
 	Definitions func() error
 	// Metrics are those of Report.
 	Metrics []metrics.Registerable
@@ -47,7 +48,8 @@ type Tasks struct {
 	Lacking func() int
 }
 
-// NewTasks returns the tasks. No tenant owns a namespace of system. Nothing is asked before one of them runs.
+// NewTasks returns the tasks. No tenant owns a namespace of system. Nothing is asked
+// before one of them runs.
 func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, error) {
 	clients, err := cluster.NewClients(config)
 	if err != nil {
@@ -91,8 +93,8 @@ func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, e
 	}, nil
 }
 
-// definitionsError returns an error that names the definitions that cannot be used. It returns nil while the
-// definitions are not followed.
+// definitionsError returns an error that names the definitions that cannot be used. It returns nil
+// while the definitions are not followed.
 func definitionsError(definitions *cluster.CRDScopes) error {
 	problems, _ := definitions.Problems()
 	if len(problems) == 0 {
@@ -138,7 +140,8 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 	return both.Wait()
 }
 
-// publisher tells what is swept, and has all swept anew once something may have been stored that the webhooks did not see.
+// publisher tells what is swept, and has all swept anew once something may have been stored that
+// the webhooks did not see.
 type publisher struct {
 	client    kubernetes.Interface
 	namespace string
@@ -149,7 +152,8 @@ type publisher struct {
 	settled time.Time
 }
 
-// inFlight is longer than a write takes from admission until it is stored: webhooks may hold it for half a minute each.
+// inFlight is longer than a write takes from admission until it is stored: webhooks may hold
+// it for half a minute each.
 const inFlight = 90 * time.Second
 
 // run tells until ctx ends, at first what the leader before said, if that holds.
@@ -179,7 +183,8 @@ func (p *publisher) run(ctx context.Context) error {
 	}
 }
 
-// text returns what the service is to be told now. What is swept while the webhooks are not there counts for nothing.
+// text returns what the service is to be told now. What is swept while the webhooks are not
+// there counts for nothing.
 func (p *publisher) text() (string, error) {
 	now, there := p.webhooks()
 	switch changed := there && !now.Follows(p.with) || !there && p.with != (state.WebhooksVersion{}); {

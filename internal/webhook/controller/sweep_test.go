@@ -30,8 +30,9 @@ func webhooks(
 		}
 }
 
-// TestVersionOfWebhooks: what a leader before swept holds for the same webhooks, whose authority may be renewed; not for
-// others of the same name, nor for ones that let through what they do not see, or may have in between.
+// TestVersionOfWebhooks: what a leader before swept holds for the same webhooks, whose authority
+// may be renewed; not for others of the same name, nor for ones that let through what they do not
+// see, or may have in between.
 func TestVersionOfWebhooks(t *testing.T) {
 	fail, ignore := admissionregistrationv1.Fail, admissionregistrationv1.Ignore
 	version := func(

@@ -21,7 +21,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/stack"
 )
 
-// admissionReview is an AdmissionReview as it comes, of which the objects are not read yet; v1 and v1beta1 look the same.
+// admissionReview is an AdmissionReview as it comes, of which the objects are not read yet; v1
+// and v1beta1 look the same.
 type admissionReview struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *admissionRequest `json:"request"`
@@ -57,7 +58,8 @@ func operations() []admission.Operation {
 	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 }
 
-// readAdmission decodes an AdmissionReview. done is called when its objects are not needed any more.
+// readAdmission decodes an AdmissionReview. done is called when its objects
+// are not needed any more.
 func readAdmission(
 	ctx context.Context, body []byte, objects *objects,
 ) (in *admissionReview, a admission.Attributes, done func(), err error) {
@@ -88,8 +90,8 @@ func readAdmission(
 		schema.GroupVersionResource(r.Resource), r.SubResource, r.Operation, optionsOf(r), dryRun, u), done, nil
 }
 
-// optionsOf returns the options of an update, by which plugins know who shows warnings to people; of the rest they ask
-// nothing.
+// optionsOf returns the options of an update, by which plugins know who shows warnings to people;
+// of the rest they ask nothing.
 func optionsOf(r *admissionRequest) runtime.Object {
 	if r.Operation != admission.Update {
 		return nil
@@ -97,7 +99,8 @@ func optionsOf(r *admissionRequest) runtime.Object {
 	return &r.Options
 }
 
-// conversions returns what plugins convert objects with: nothing, since they get them in the version that was written.
+// conversions returns what plugins convert objects with: nothing, since they get them in the
+// version that was written.
 func conversions() admission.ObjectInterfaces {
 	return admission.NewObjectInterfacesFromScheme(runtime.NewScheme())
 }

@@ -13,10 +13,12 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Anonymous says who may ask a service that authenticates nobody: kube-apiservers that show no certificate. It answers reviews of admission
-// alone (see [state.State.WithoutReservations]), and keeps room for nobody who has not sent a whole review.
+// Anonymous says who may ask a service that authenticates nobody: kube-apiservers that show no
+// certificate. It answers reviews of admission alone (see [state.State.WithoutReservations]), and
+// keeps room for nobody who has not sent a whole review.
 type Anonymous struct {
-	// From are the addresses that reviews come from: others are answered as if nothing were there. Empty for all.
+	// From are the addresses that reviews come from: others are answered as if nothing
+	// were there. Empty for all.
 	From []net.IPNet
 }
 
@@ -37,9 +39,10 @@ func addressOf(r *http.Request) netip.Addr {
 	return from.Addr().Unmap().WithZone("")
 }
 
-// arrivals bound the bodies that have not been let in yet: all together, and those of one address to half of that, in which tenants come by turns.
-// Who sends slowly, or nothing, keeps none of the others out; several addresses together make them wait, for arrivalTime at a time. Safe for
-// concurrent use.
+// arrivals bound the bodies that have not been let in yet: all together, and those of one
+// address to half of that, in which tenants come by turns. Who sends slowly, or nothing, keeps
+// none of the others out; several addresses together make them wait, for arrivalTime at a time.
+// Safe for concurrent use.
 type arrivals struct {
 	queued int
 	most   int64

@@ -47,7 +47,8 @@ func postFrom(t *testing.T, address string, server *httptest.Server, path, body 
 	return resp.StatusCode
 }
 
-// TestAnonymousSenders: where nobody shows who he is, reviews of admission alone are answered, to the networks that they come from.
+// TestAnonymousSenders: where nobody shows who he is, reviews of admission alone are answered, to
+// the networks that they come from.
 func TestAnonymousSenders(t *testing.T) {
 	w := newWorld(t)
 	_, network, err := net.ParseCIDR(kubeAPIServer + "/32")

@@ -70,8 +70,8 @@ func authenticate(a authenticator.Request) answerer {
 		if len(asked) > 0 {
 			ctx = authenticator.WithAudiences(ctx, asked)
 		}
-		// As the server's own TokenReview does (k8s.io/kubernetes pkg/registry/authentication/tokenreview,
-		// v1.37.1): a request that holds nothing but the token.
+		// As the server's own TokenReview does (k8s.io/kubernetes
+		// pkg/registry/authentication/tokenreview, v1.37.1): a request that holds nothing but the token.
 		synthetic := (&http.Request{}).WithContext(ctx)
 		synthetic.Header = http.Header{"Authorization": {"Bearer " + in.Spec.Token}}
 		resp, ok, err := a.AuthenticateRequest(synthetic)

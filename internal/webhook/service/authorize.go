@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/serving/quickjson"
 )
 
-// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions: v1beta1 says group where v1 says groups.
+// accessSpec is [authorizationv1.SubjectAccessReviewSpec] of both versions: v1beta1 says
+// group where v1 says groups.
 type accessSpec struct {
 	Resource    *authorizationv1.ResourceAttributes    `json:"resourceAttributes"`
 	NonResource *authorizationv1.NonResourceAttributes `json:"nonResourceAttributes"`
@@ -100,8 +101,8 @@ func (a *accessAnswer) encode() ([]byte, error) {
 // errNoDecision stands in an answer for what went wrong, which is in the log.
 const errNoDecision = "an authorizer could not decide"
 
-// authorize answers a SubjectAccessReview: denied is final, no opinion leaves it to kube-apiserver's next
-// authorizer.
+// authorize answers a SubjectAccessReview: denied is final, no opinion leaves it to
+// kube-apiserver's next authorizer.
 func authorize(a authorizer.Authorizer) answerer {
 	form := accessForm()
 	return func(ctx context.Context, body []byte) (answer, error) {
@@ -164,9 +165,9 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 	return a, nil
 }
 
-// labelsOf returns the requirements that are understood. One that is not is left out, which asks for
-// more, as the API says (k8s.io/api authorization/v1, LabelSelectorAttributes, v0.37.1). rawSelector is
-// not looked at: kube-apiserver has parsed it.
+// labelsOf returns the requirements that are understood. One that is not is left out, which asks
+// for more, as the API says (k8s.io/api authorization/v1, LabelSelectorAttributes, v0.37.1).
+// rawSelector is not looked at: kube-apiserver has parsed it.
 func labelsOf(list []metav1.LabelSelectorRequirement) labels.Requirements {
 	operators := map[metav1.LabelSelectorOperator]selection.Operator{
 		metav1.LabelSelectorOpIn:           selection.In,

@@ -17,24 +17,26 @@ import (
 )
 
 const (
-	// headBytes of a body are read before the request waits: they tell whose it is. kube-apiserver writes the user
-	// before the object.
+	// headBytes of a body are read before the request waits: they tell whose it is. kube-apiserver
+	// writes the user before the object.
 	headBytes = 16 << 10
-	// expansion is how many times its body's size a request takes of memory: the body, its objects in Go's form and
-	// their copies (TestWebhookMemory).
+	// expansion is how many times its body's size a request takes of memory: the body, its objects in
+	// Go's form and their copies (TestWebhookMemory).
 	expansion = 24
 )
 
 // Limits bound the requests of one kind.
 type Limits struct {
-	// Concurrent requests, and Queued ones that wait for them, by turns of their tenants. More are answered 429.
+	// Concurrent requests, and Queued ones that wait for them, by turns of their
+	// tenants. More are answered 429.
 	Concurrent, Queued int
 	// Timeout of a request, its time in the queue included.
 	Timeout time.Duration
 	// BodyBytes bounds a body.
 	BodyBytes int64
-	// Memory bounds, in bytes, what all requests may take together. Each kind has a share; a request that may take more
-	// than that has the share alone, and one that may take more than all is refused.
+	// Memory bounds, in bytes, what all requests may take together. Each kind has a share;
+	// a request that may take more than that has the share alone, and one that may take
+	// more than all is refused.
 	Memory int64
 }
 
@@ -44,8 +46,9 @@ func busy(w http.ResponseWriter) {
 	http.Error(w, errBusy.Error(), http.StatusTooManyRequests)
 }
 
-// limited lets through what the limits and a queue allow. Each kind of requests has its own queue, so that those that wait
-// for a slow identity provider take no room from decisions. Where bodies are bounded until they are let in, nil for not, they are read before.
+// limited lets through what the limits and a queue allow. Each kind of requests has its own queue,
+// so that those that wait for a slow identity provider take no room from decisions. Where bodies
+// are bounded until they are let in, nil for not, they are read before.
 func limited(
 	l Limits, queue *queue, bodies *arrivals, ownerOf func(namespace string) string, answer answerer,
 ) http.Handler {
@@ -91,8 +94,8 @@ func limited(
 	})
 }
 
-// flowOf names whose request a body is, by what is there of it: of the tenant that the user names or that owns its
-// service account's namespace, or of the user. It decides about nothing but turns.
+// flowOf names whose request a body is, by what is there of it: of the tenant that the user names
+// or that owns its service account's namespace, or of the user. It decides about nothing but turns.
 func flowOf(body []byte, ownerOf func(namespace string) string) string {
 	user := userOf(body)
 	if user.tenant != "" {
@@ -107,7 +110,8 @@ func flowOf(body []byte, ownerOf func(namespace string) string) string {
 // reviewed is the user of a review.
 type reviewed struct{ name, tenant string }
 
-// userOf returns the user of an AdmissionReview or a SubjectAccessReview, of which the end may be missing.
+// userOf returns the user of an AdmissionReview or a SubjectAccessReview, of
+// which the end may be missing.
 func userOf(body []byte) (u reviewed) {
 	extra := "/extra/" + strings.ReplaceAll(tenant.ExtraKey, "/", "~1") + "/0"
 	d := jsontext.NewDecoder(bytes.NewReader(body))

@@ -19,8 +19,9 @@ import (
 // treeExpansion is how many times its text a tree of small maps takes of memory.
 const treeExpansion = 48
 
-// objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one as a [customObject],
-// but for those whose content is looked at. It bounds the memory of the last, which are trees of maps.
+// objects reads the objects of reviews for plugins: a kind of Kubernetes as its type, another one
+// as a [customObject], but for those whose content is looked at. It bounds the memory of the last,
+// which are trees of maps.
 type objects struct {
 	content func(schema.GroupKind) bool
 	share   int64 // of the memory, for trees
@@ -32,8 +33,8 @@ func newObjects(content func(schema.GroupKind) bool, share, most int64) *objects
 	return &objects{content, share, most, semaphore.NewWeighted(share)}
 }
 
-// read returns the objects of a review, nil for one that is not there, and what is called when they are not needed any
-// more.
+// read returns the objects of a review, nil for one that is not there, and what is called when they
+// are not needed any more.
 func (o *objects) read(
 	ctx context.Context, kind schema.GroupVersionKind, raw ...[]byte,
 ) (out []runtime.Object, done func(), err error) {
@@ -105,13 +106,14 @@ func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error)
 // errObject says that an object is not of the kind that its review names.
 var errObject = errors.New("its object cannot be read")
 
-// customObject is an object of a kind that this program has no type for: its metadata, and the rest as it came. Plugins
-// may ask for that as they may of any unstructured object; most do not, which saves a tree of maps.
+// customObject is an object of a kind that this program has no type for: its metadata, and the
+// rest as it came. Plugins may ask for that as they may of any unstructured object; most do not,
+// which saves a tree of maps.
 type customObject struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
-	// Rest is everything else. That it is compared as it was written says of two objects that differ never that they are
-	// the same.
+	// Rest is everything else. That it is compared as it was written says of two objects that differ
+	// never that they are the same.
 	Rest jsontext.Value `json:",embed"`
 	// Content is what Rest says, once somebody has asked.
 	Content map[string]any `json:"-"`
@@ -127,8 +129,8 @@ func (o *customObject) DeepCopyObject() runtime.Object {
 	return &customObject{o.TypeMeta, *o.DeepCopy(), o.Rest, runtime.DeepCopyJSON(o.Content)}
 }
 
-// UnstructuredContent implements [runtime.Unstructured]. It panics where the rest cannot be read, which no plugin must
-// take for an empty one.
+// UnstructuredContent implements [runtime.Unstructured]. It panics where the rest cannot be read,
+// which no plugin must take for an empty one.
 func (o *customObject) UnstructuredContent() map[string]any {
 	if o.Content == nil {
 		o.Content = map[string]any{}

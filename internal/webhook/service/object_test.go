@@ -25,8 +25,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// TestEveryKind: what is read of an object of any of Kubernetes' kinds is what was written, as kube-apiserver writes it,
-// and no change of it is a patch of nothing.
+// TestEveryKind: what is read of an object of any of Kubernetes' kinds is what was written, as
+// kube-apiserver writes it, and no change of it is a patch of nothing.
 func TestEveryKind(t *testing.T) {
 	filler := fuzzer.FuzzerFor(metafuzzer.Funcs, rand.NewSource(1), serializer.NewCodecFactory(scheme.Scheme))
 	kinds := 0
@@ -72,7 +72,8 @@ func TestEveryKind(t *testing.T) {
 	}
 }
 
-// checkPatch changes what plugins change, and looks whether the patch makes of the text what was changed.
+// checkPatch changes what plugins change, and looks whether the patch makes of
+// the text what was changed.
 func checkPatch(t *testing.T, kind schema.GroupVersionKind, text []byte, object runtime.Object) {
 	t.Helper()
 	was := object.DeepCopyObject()
@@ -176,7 +177,8 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-// TestUnstructured: of other kinds the metadata is read, of those whose content is looked at all of it.
+// TestUnstructured: of other kinds the metadata is read, of those whose
+// content is looked at all of it.
 func TestUnstructured(t *testing.T) {
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Job"}
 	text := `{"apiVersion":"example.com/v1","kind":"Job","metadata":{"name":"j","labels":{"a":"b"}},` +

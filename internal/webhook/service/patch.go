@@ -22,8 +22,9 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// differ finds how an object differs from what it was. It looks at the objects as Go has them: what they do not hold, of a
-// newer version of the kind perhaps, stays as it is, but in a list whose length changes.
+// differ finds how an object differs from what it was. It looks at the objects as Go has
+// them: what they do not hold, of a newer version of the kind perhaps, stays as it is, but in
+// a list whose length changes.
 type differ struct {
 	shapes *shapes
 	text   []byte // the object that came
@@ -68,8 +69,8 @@ func (s *shapes) of(t reflect.Type) *shape {
 // errPatch says that a change cannot be told.
 var errPatch = errors.New("a change of the object cannot be written as a patch")
 
-// patchOf returns the patch from one object to another of its type, nil for none. text is the first as it came: a patch
-// may add to an object only what its parent is there for.
+// patchOf returns the patch from one object to another of its type, nil for none. text is the first
+// as it came: a patch may add to an object only what its parent is there for.
 func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 	d := &differ{shapes: s, text: text}
 	if reflect.TypeOf(was) != reflect.TypeOf(is) {

@@ -10,8 +10,9 @@ import (
 // errBusy says that a request found no room in time.
 var errBusy = errors.New("too many requests")
 
-// queue lets requests in while there is room for them: a number of them at once, and of the memory that they may
-// take. Those that wait come by turns, one of each flow, in a flow in their order. Safe for concurrent use.
+// queue lets requests in while there is room for them: a number of them at once, and of the memory
+// that they may take. Those that wait come by turns, one of each flow, in a flow in their order.
+// Safe for concurrent use.
 type queue struct {
 	queued int
 	memory int64 // all of it
@@ -43,8 +44,8 @@ func newQueue(concurrent, queued int, memory int64) *queue {
 	}
 }
 
-// enter waits for room for a request that may take some memory, and returns what gives it back. whose names the flow
-// of the request; it is asked only where the request must wait.
+// enter waits for room for a request that may take some memory, and returns what gives it back.
+// whose names the flow of the request; it is asked only where the request must wait.
 func (q *queue) enter(ctx context.Context, memory int64, whose func() string) (leave func(), err error) {
 	memory = min(memory, q.memory) // one alone always fits
 	leave = func() { q.leave(memory) }
@@ -98,8 +99,8 @@ func (q *queue) leave(memory int64) {
 	q.dispatch()
 }
 
-// dispatch lets in as many as there is room for. One for which there is too little keeps its turn, or it would
-// never come.
+// dispatch lets in as many as there is room for. One for which there is too little keeps its
+// turn, or it would never come.
 func (q *queue) dispatch() {
 	for len(q.flows) > 0 {
 		next := q.flows[0]
@@ -117,8 +118,8 @@ func (q *queue) dispatch() {
 	}
 }
 
-// add lets a request wait. Where too many do, the last of the flow that has most of them goes, this one's own
-// perhaps.
+// add lets a request wait. Where too many do, the last of the flow that has most of them
+// goes, this one's own perhaps.
 func (q *queue) add(name string, w *waiter) bool {
 	var own, longest *flow
 	for _, f := range q.flows {

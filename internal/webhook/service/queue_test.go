@@ -13,7 +13,8 @@ import (
 
 func of(name string) func() string { return func() string { return name } }
 
-// TestTurns: a tenant that sends very many waits for itself; another's come in by turns, and find room in the queue.
+// TestTurns: a tenant that sends very many waits for itself; another's come in by turns,
+// and find room in the queue.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(1, 10, 100)
@@ -55,7 +56,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestWeight: what the requests may take of memory together has an end; one that may take more has all of it.
+// TestWeight: what the requests may take of memory together has an end; one that may
+// take more has all of it.
 func TestWeight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(100, 100, 100)
@@ -85,7 +87,8 @@ func TestWeight(t *testing.T) {
 	})
 }
 
-// TestLargeOnesTurn: one that needs all the memory comes in, however many small ones come all the time.
+// TestLargeOnesTurn: one that needs all the memory comes in, however many
+// small ones come all the time.
 func TestLargeOnesTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(100, 1000, 100)

@@ -6,9 +6,10 @@ import (
 	"unicode/utf8"
 )
 
-// quick reads the JSON that kube-apiserver writes of the two reviews that come with each request to it: no member is
-// unknown or stands twice, and texts are ASCII without escapes. It judges nothing: whatever else there is, wrong or not, it
-// does not recognise, and leaves to the decoder, which it agrees with where it does (FuzzQuick).
+// quick reads the JSON that kube-apiserver writes of the two reviews that come with each request to
+// it: no member is unknown or stands twice, and texts are ASCII without escapes. It judges nothing:
+// whatever else there is, wrong or not, it does not recognise, and leaves to the decoder, which it
+// agrees with where it does (FuzzQuick).
 //
 // Its methods report whether they have recognised what they read.
 type quick struct{ rest []byte }

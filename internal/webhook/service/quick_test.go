@@ -48,7 +48,8 @@ func written(t testing.TB) (access, token []byte) {
 		})
 }
 
-// TestQuick: what kube-apiserver writes is recognised, so that the benchmark does not measure something else.
+// TestQuick: what kube-apiserver writes is recognised, so that the benchmark does
+// not measure something else.
 func TestQuick(t *testing.T) {
 	access, token := written(t)
 	if !accessForm().recognise(access, &review[accessSpec]{}) {

@@ -77,7 +77,8 @@ func tooLarge(w http.ResponseWriter) {
 	http.Error(w, errTooLarge.Error(), http.StatusRequestEntityTooLarge)
 }
 
-// review is a TokenReview or SubjectAccessReview as it comes; v1 and v1beta1 look the same but for what their specs say.
+// review is a TokenReview or SubjectAccessReview as it comes; v1 and v1beta1 look the same but
+// for what their specs say.
 type review[S any] struct {
 	metav1.TypeMeta `json:",inline"`
 	Spec            S `json:"spec"`
@@ -120,9 +121,9 @@ func (f *reviewForm[S]) recognise(body []byte, in *review[S]) bool {
 	}) && q.end()
 }
 
-// decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names are
-// case-sensitive and stand once (the rules of encoding/json/v2, of which this is the module); fields of a
-// newer kube-apiserver are passed over.
+// decodeReview decodes a review of a kind in group, v1 or v1beta1, of which is is the type. Names
+// are case-sensitive and stand once (the rules of encoding/json/v2, of which this is the module);
+// fields of a newer kube-apiserver are passed over.
 func decodeReview(body []byte, v any, is *metav1.TypeMeta, group, kind string) error {
 	if err := json.Unmarshal(body, v); err != nil {
 		return errReview

@@ -28,8 +28,8 @@ const (
 type Options struct {
 	Stack  *stack.Stack
 	Limits Limits
-	// OwnerOf names the tenant of a namespace as far as that is known at once. It decides whose turn it is in a queue,
-	// and nothing else.
+	// OwnerOf names the tenant of a namespace as far as that is known at once. It decides whose turn
+	// it is in a queue, and nothing else.
 	OwnerOf func(namespace string) string
 	// Live and Ready are the checks of /livez and /readyz.
 	Live, Ready []healthz.HealthChecker
@@ -37,12 +37,14 @@ type Options struct {
 	Register func(metrics.Registerable) error
 	// Tracer records spans; nil for none.
 	Tracer oteltrace.TracerProvider
-	// Anonymous is of a service that authenticates nobody, which answers reviews of admission alone; nil of one that does.
+	// Anonymous is of a service that authenticates nobody, which answers reviews of admission
+	// alone; nil of one that does.
 	Anonymous *Anonymous
 }
 
-// New returns the handler. Whoever reaches it may ask who a token is and what anybody may do, so its
-// callers MUST be authenticated before, as [serving.Server] does, unless they are to be Anonymous.
+// New returns the handler. Whoever reaches it may ask who a token is and what anybody
+// may do, so its callers MUST be authenticated before, as [serving.Server] does, unless
+// they are to be Anonymous.
 func New(o Options) (http.Handler, error) {
 	m := newServiceMetrics()
 	for _, r := range m.registerables() {

@@ -303,8 +303,8 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-// TestNoReview: what is no review of a path is answered with an error, which kube-apiserver takes for a
-// denial, and never with an allowance.
+// TestNoReview: what is no review of a path is answered with an error, which kube-apiserver takes
+// for a denial, and never with an allowance.
 func TestNoReview(t *testing.T) {
 	h := newWorld(t).handler(t)
 	good := map[string]string{
@@ -418,8 +418,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestQueueTimeout: who waits longer than the timeout is turned away.
-// TestMemoryLimit: what may take more memory than there is is refused, by its size alone, or where its content is looked at.
+// TestQueueTimeout: who waits longer than the timeout is turned away. TestMemoryLimit: what may
+// take more memory than there is is refused, by its size alone, or where its content is looked at.
 func TestMemoryLimit(t *testing.T) {
 	w := newWorldWith(t, "\nadmission: {binding: {kinds: [{group: argoproj.io, kind: Application}]}}")
 	w.Limits.Memory = 1 << 20
@@ -519,8 +519,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// FuzzReview: whatever is sent, nothing panics, nobody is allowed anything and nobody is somebody who does
-// not know a token; and what is recognised quickly is answered as what is not, for a member that nobody knows.
+// FuzzReview: whatever is sent, nothing panics, nobody is allowed anything and nobody is somebody
+// who does not know a token; and what is recognised quickly is answered as what is not, for a
+// member that nobody knows.
 func FuzzReview(f *testing.F) {
 	w := newWorld(f)
 	h := w.handler(f)

@@ -53,8 +53,9 @@ func (h *host) look() {
 	}
 }
 
-// stop returns which share of the machine others had and which nobody had, and a function: whether others had any of it in the moment of a time, in the
-// one before, whose queues last on, or in the one after, however long what began then took.
+// stop returns which share of the machine others had and which nobody had, and a function: whether
+// others had any of it in the moment of a time, in the one before, whose queues last on, or in the
+// one after, however long what began then took.
 func (h *host) stop() (stolen, unused float64, disturbed func(at time.Time) bool, err error) {
 	close(h.done)
 	<-h.ceased

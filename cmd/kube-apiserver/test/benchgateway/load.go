@@ -20,8 +20,9 @@ import (
 const (
 	// rounds are run, one target after the other in each; the medians count.
 	rounds = 9
-	// duration is how long a target is loaded as far as it goes, and steadily how long at a rate: one in a hundred of that is what p99 is read from:
-	// of 12 to 18 requests at a quarter of what saturates the gateway before kube-apiserver.
+	// duration is how long a target is loaded as far as it goes, and steadily how long at a rate: one
+	// in a hundred of that is what p99 is read from: of 12 to 18 requests at a quarter of what
+	// saturates the gateway before kube-apiserver.
 	duration = 3 * time.Second
 	steadily = 5 * time.Second
 	// callers load a target until it has no more to give.
@@ -30,7 +31,8 @@ const (
 	short = 10_000
 )
 
-// client returns a client that verifies servers, over at most so many connections of HTTP/2 as its streams need.
+// client returns a client that verifies servers, over at most so many connections of
+// HTTP/2 as its streams need.
 func (b *bench) client() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2:   true,
@@ -217,7 +219,8 @@ func (m measured) summarize() (s summary) {
 	return s
 }
 
-// tell prints what was measured of each, and how it differs from the first. The second is the same program: what it differs by is noise.
+// tell prints what was measured of each, and how it differs from the first. The second is the same
+// program: what it differs by is noise.
 func tell(all []measured) {
 	plain := all[0].summarize()
 	of, _ := undisturbed(all[0].rounds)
@@ -259,7 +262,8 @@ func later(than, rounds []sample) string {
 
 func ms(d time.Duration) string { return strconv.FormatFloat(d.Seconds()*1e3, 'f', 2, 64) }
 
-// undisturbed returns the times of all rounds' requests that the host did not disturb, in order, and their share.
+// undisturbed returns the times of all rounds' requests that the host did not disturb,
+// in order, and their share.
 func undisturbed(rounds []sample) (times []time.Duration, share float64) {
 	n := 0
 	for _, s := range rounds {
@@ -276,7 +280,8 @@ var shares = []float64{0.5, 0.25}
 // orders are all that three can be loaded in, taken in turn.
 var orders = [][3]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}, {1, 0, 2}}
 
-// compare loads all three at the shares of what the gateway can do, one after the other, and prints what was measured.
+// compare loads all three at the shares of what the gateway can do, one after the other, and
+// prints what was measured.
 func (b *bench) compare(ctx context.Context, what string, of targets) error {
 	all := []*target{of.plain, of.twin, of.gateway}
 	most := make([]float64, len(all))

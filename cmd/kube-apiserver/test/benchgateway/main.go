@@ -1,5 +1,6 @@
-// Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same transports, before a server that does nothing and
-// before a bare kube-apiserver, and prints the tables of docs/performance.md.
+// Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same
+// transports, before a server that does nothing and before a bare kube-apiserver, and prints the
+// tables of docs/performance.md.
 package main
 
 import (
@@ -28,7 +29,8 @@ import (
 // token is the caller's, of tenant acme.
 const token = "bench-token"
 
-// seldom is how much garbage, in percent of what is in use, waits until it is collected: some 100 MB in place of 4 in the small processes here.
+// seldom is how much garbage, in percent of what is in use, waits until it is collected: some 100
+// MB in place of 4 in the small processes here.
 const seldom = 2500
 
 func main() {
@@ -132,10 +134,12 @@ const (
 	oneStage   = "bench-audit-one.yaml"
 )
 
-// targets are what is compared before one server. The plain proxy and its twin do not differ: what lies between them, the measurement does not tell apart.
+// targets are what is compared before one server. The plain proxy and its twin do not differ: what
+// lies between them, the measurement does not tell apart.
 type targets struct{ plain, twin, gateway *target }
 
-// beside starts two plain proxies and a gateway with an audit policy before a server, and measures them.
+// beside starts two plain proxies and a gateway with an audit policy before a
+// server, and measures them.
 func (b *bench) beside(
 	ctx context.Context, upstream, policy string, measure func(context.Context, targets) error,
 ) (err error) {
@@ -168,7 +172,8 @@ func (b *bench) beside(
 	return measure(ctx, of)
 }
 
-// tenancy is the gateway's configuration: a token file, audit at Metadata, and room for 20,000 streams of one tenant.
+// tenancy is the gateway's configuration: a token file, audit at Metadata, and room for
+// 20,000 streams of one tenant.
 const tenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
@@ -181,7 +186,8 @@ gateway:
 
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"
 
-// prepare makes a tenant's namespace with an object in it, and the files that the configuration names.
+// prepare makes a tenant's namespace with an object in it, and the files that
+// the configuration names.
 func (b *bench) prepare(ctx context.Context) error {
 	for name, text := range map[string]string{
 		"bench-tokens.csv": token + ",alice,u1,dev,,acme\n",

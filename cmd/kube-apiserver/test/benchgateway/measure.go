@@ -70,7 +70,8 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 	return b.idle(ctx, of.gateway)
 }
 
-// measureServer measures a GET that a kube-apiserver answers: through the plain proxy it is impersonated by fixed headers.
+// measureServer measures a GET that a kube-apiserver answers: through the plain proxy it is
+// impersonated by fixed headers.
 func (b *bench) measureServer(ctx context.Context, of targets) error {
 	return b.compare(ctx, "GET of a ConfigMap", of)
 }

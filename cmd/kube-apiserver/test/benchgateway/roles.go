@@ -34,11 +34,13 @@ const (
 const (
 	largeBytes = 10 << 20
 	tickEvery  = 5 * time.Millisecond
-	// streams that a connection bears, as with kube-apiserver (k8s.io/apiserver pkg/server/secure_serving.go, v0.37.1: 100 to 1,000).
+	// streams that a connection bears, as with kube-apiserver (k8s.io/apiserver
+	// pkg/server/secure_serving.go, v0.37.1: 100 to 1,000).
 	streams = 1000
 )
 
-// serveStub answers as a kube-apiserver that has nothing to do: small and large answers, watches without events and with many, and an echo.
+// serveStub answers as a kube-apiserver that has nothing to do: small and large answers, watches
+// without events and with many, and an echo.
 func serveStub(ctx context.Context, address, pki string) error {
 	listener, err := listen(ctx, address)
 	if err != nil {
@@ -97,7 +99,8 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
-// serveProxy passes requests on as they come, but for who asks, over the gateway's transports: what a reverse proxy costs anyway.
+// serveProxy passes requests on as they come, but for who asks, over the gateway's transports: what
+// a reverse proxy costs anyway.
 func serveProxy(ctx context.Context, address, pki, upstream string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", upstream)
 	if err != nil {

@@ -20,7 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// outcome is what became of one test: passed, failed, skipped, pending, crashed with its process or absent.
+// outcome is what became of one test: passed, failed, skipped, pending, crashed
+// with its process or absent.
 type outcome string
 
 const (
@@ -72,8 +73,8 @@ type compared struct {
 
 func (c *compared) asDesigned() bool { return len(c.unlisted)+len(c.untrue) == 0 }
 
-// compare runs the tests of a suite on both servers. Tests that differ and are not on the list are run once more on both,
-// alone: many depend on how busy the machine is.
+// compare runs the tests of a suite on both servers. Tests that differ and are not on the list are
+// run once more on both, alone: many depend on how busy the machine is.
 func (w *workplace) compare(ctx context.Context, s suite, byDesign []difference) (*compared, error) {
 	c := &compared{suite: s}
 	begun := time.Now()
@@ -145,7 +146,8 @@ func (c *compared) judge(byDesign []difference) {
 	}
 }
 
-// differsAbove reports whether a test that this one is in goes another way: those in it may not have been reached.
+// differsAbove reports whether a test that this one is in goes another way: those in it
+// may not have been reached.
 func (c *compared) differsAbove(name string) bool {
 	for i := strings.LastIndexByte(name, '/'); i > 0; i = strings.LastIndexByte(name[:i], '/') {
 		if c.vanilla[name[:i]] != c.tenancy[name[:i]] {
@@ -155,8 +157,8 @@ func (c *compared) differsAbove(name string) bool {
 	return false
 }
 
-// runTests runs the tests of a suite on one server; names, where given, are the only ones. Where one takes the process with
-// it twice, it has crashed, and those behind it are run in another.
+// runTests runs the tests of a suite on one server; names, where given, are the only ones. Where
+// one takes the process with it twice, it has crashed, and those behind it are run in another.
 func (w *workplace) runTests(ctx context.Context, s suite, server string, names []string) (map[string]outcome, error) {
 	all, before := map[string]outcome{}, ""
 	for round := 0; ; round++ {
@@ -192,7 +194,8 @@ func topLevel(of map[string]outcome) []string {
 	return names
 }
 
-// runOnce runs one process of tests, and returns the test that it ended in, if it did not come to its end.
+// runOnce runs one process of tests, and returns the test that it ended in, if it
+// did not come to its end.
 func (w *workplace) runOnce(
 	ctx context.Context, s suite, server string, args []string,
 ) (found map[string]outcome, lost string, err error) {

@@ -1,6 +1,7 @@
-// Command conformance runs test suites that nobody here wrote, upstream's integration tests and controller-runtime's
-// envtest packages, against upstream's kube-apiserver and against the composed one, and compares test by test. What
-// differs must stand on a list, each with its reason, and what stands there must differ.
+// Command conformance runs test suites that nobody here wrote, upstream's integration tests and
+// controller-runtime's envtest packages, against upstream's kube-apiserver and against the composed
+// one, and compares test by test. What differs must stand on a list, each with its reason, and what
+// stands there must differ.
 package main
 
 import (

@@ -31,7 +31,8 @@ func (w *workplace) keep(c *compared) error {
 	return os.WriteFile(w.binary(c.suite)+".json", text, 0o600)
 }
 
-// writePage writes the table of all results into a page: those of this run, and what is left of earlier ones.
+// writePage writes the table of all results into a page: those of this run, and what
+// is left of earlier ones.
 func (w *workplace) writePage(path string) error {
 	page, err := os.ReadFile(path) // #nosec G304 -- the caller's
 	if err != nil {

@@ -23,18 +23,22 @@ type workplace struct {
 	out      io.Writer
 }
 
-// tenancyConfig names the variable by which a test's server is told to have tenancy: one binary serves both.
+// tenancyConfig names the variable by which a test's server is told to have
+// tenancy: one binary serves both.
 const tenancyConfig = "KUBETENANT_CONFIG"
 
-// versionOfControllerRuntime is the one whose tests are run; Kubernetes' is the one that is composed.
+// versionOfControllerRuntime is the one whose tests are run; Kubernetes' is
+// the one that is composed.
 const versionOfControllerRuntime = "v0.25.2"
 
-// hook is a place in upstream's test servers where a server's configuration is made, or where they wait for what will not come.
+// hook is a place in upstream's test servers where a server's configuration is made, or where they
+// wait for what will not come.
 type hook struct{ file, old, new string }
 
 const importOfApp = "\t\"k8s.io/kubernetes/cmd/kube-apiserver/app\"\n"
 
-// hooks are all such places. What is not found is an error: the tests would run against nothing but upstream's.
+// hooks are all such places. What is not found is an error: the tests would run
+// against nothing but upstream's.
 func hooks() []hook {
 	ours := importOfApp + "\tkubetenant \"github.com/kubetenant/kubetenant/cmd/kube-apiserver/app\"\n"
 	one, other := "cmd/kube-apiserver/app/testing/testserver.go", "test/integration/framework/test_server.go"
@@ -115,14 +119,15 @@ func (w *workplace) assets(server string) string { return filepath.Join(w.dir, s
 func (w *workplace) config() string              { return filepath.Join(w.dir, "tenancy.yaml") }
 func (w *workplace) modFile() string             { return filepath.Join(w.dir, "upstream.mod") }
 
-// namespaces are those whose service accounts upstream's tests use (test/integration/{auth,serviceaccount}, v1.37.1).
+// namespaces are those whose service accounts upstream's tests use
+// (test/integration/{auth,serviceaccount}, v1.37.1).
 var namespaces = []string{
 	"myns", "dra-authz-test", "auth-ns", "other-ns", "ns-1", "auto-mount-ns", "test-service-account-creation",
 	"clean-ns-1", "clean-ns-2", "clean-ns-3", "clean-ns-4",
 }
 
-// tenancy is a configuration with every default, but that all people in the suites, and their service accounts, are the system
-// tenant's: they bring no tenants.
+// tenancy is a configuration with every default, but that all people in the suites, and their
+// service accounts, are the system tenant's: they bring no tenants.
 func tenancy() string {
 	var prefixes []string
 	for c := '0'; c <= 'z'; c++ {
@@ -140,7 +145,8 @@ func tenancy() string {
 		"  systemSubjects: { userPrefixes: [\"system:bootstrap:\", \"" + strings.Join(prefixes, `", "`) + "\"] }\n"
 }
 
-// prepareAssets puts what envtest starts into a folder for each server: the composed one is started with tenancy.
+// prepareAssets puts what envtest starts into a folder for each server: the composed one
+// is started with tenancy.
 func (w *workplace) prepareAssets(ctx context.Context) error {
 	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
@@ -202,7 +208,8 @@ func (w *workplace) endLeft() error {
 	return errors.Join(err, os.Remove(w.started()))
 }
 
-// copyModule copies a module whole, as its tests write beside themselves, and puts the hooks into it.
+// copyModule copies a module whole, as its tests write beside themselves,
+// and puts the hooks into it.
 func (w *workplace) copyModule(ctx context.Context, module string) (string, error) {
 	query := []string{"list", "-m", "-json", module}
 	if module == controllerRuntime {

@@ -92,8 +92,9 @@ func randomLine(r *rand.Rand) map[string]any {
 	return line
 }
 
-// TestABACDecidesLikeUpstream: for lines about any tenant and any space the decisions are upstream's,
-// but for what is never allowed here: impersonation, connecting by a readonly line, and nothing.
+// TestABACDecidesLikeUpstream: for lines about any tenant and any space the decisions
+// are upstream's, but for what is never allowed here: impersonation, connecting by a
+// readonly line, and nothing.
 func TestABACDecidesLikeUpstream(t *testing.T) {
 	id, err := tenant.Parse("a")
 	if err != nil {

@@ -65,9 +65,9 @@ func benchedPod() *corev1.Pod {
 	return pod
 }
 
-// BenchmarkAdmission runs a Pod's create and a ConfigMap's update through all plugins, as they stand in a
-// server that knows no client: nothing they ask for takes the network. Beside it is upstream's
-// conversion of the Pod, the least that any webhook or policy costs.
+// BenchmarkAdmission runs a Pod's create and a ConfigMap's update through all plugins, as they
+// stand in a server that knows no client: nothing they ask for takes the network. Beside it is
+// upstream's conversion of the Pod, the least that any webhook or policy costs.
 func BenchmarkAdmission(b *testing.B) {
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
 	for name, owner := range map[string]string{"acme--web": "acme", "kube-system": "system"} {

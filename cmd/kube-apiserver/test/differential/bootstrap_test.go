@@ -14,8 +14,8 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
-// TestBootstrapPolicy holds the roles that "kubectl tenant test" puts behind a scenario against those
-// that this release's server makes. "make golden" writes them anew.
+// TestBootstrapPolicy holds the roles that "kubectl tenant test" puts behind a scenario against
+// those that this release's server makes. "make golden" writes them anew.
 func TestBootstrapPolicy(t *testing.T) {
 	const path = "../../../../internal/simulate/scenario/bootstrap.jsonl"
 	var want bytes.Buffer

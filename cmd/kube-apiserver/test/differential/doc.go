@@ -1,3 +1,3 @@
-// Package differential holds the project's own evaluators against upstream's, decision by decision, and
-// measures both in one run.
+// Package differential holds the project's own evaluators against upstream's, decision by decision,
+// and measures both in one run.
 package differential

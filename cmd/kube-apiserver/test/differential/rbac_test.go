@@ -238,7 +238,8 @@ func (w *world) aimed(r *rand.Rand) authorizer.AttributesRecord {
 	return a
 }
 
-// allowedForm is the form of upstream's reasons: which of several bindings it names depends on its luck.
+// allowedForm is the form of upstream's reasons: which of several bindings it
+// names depends on its luck.
 var allowedForm = regexp.MustCompile(`^RBAC: allowed by (Cluster)?RoleBinding "[^"]*" of (Cluster)?Role "[^"]*" to ` +
 	`(User|Group|ServiceAccount) "[^"]*"$`)
 

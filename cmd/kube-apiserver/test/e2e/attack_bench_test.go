@@ -158,7 +158,8 @@ func serverIssuer(b *testing.B, s *localserver.Server) pkix.Name {
 	return pair.Leaf.Issuer
 }
 
-// BenchmarkLargeIdentities: what 400 tokens whose service answers with 120,000 groups leave in the server's memory.
+// BenchmarkLargeIdentities: what 400 tokens whose service answers with 120,000 groups
+// leave in the server's memory.
 func BenchmarkLargeIdentities(b *testing.B) {
 	answer := []byte(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview",` +
 		`"status":{"authenticated":true,"user":{"username":"alice","groups":[` +

@@ -37,8 +37,8 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// TestWorkloadsNameTheirHuman: what controllers make from a tenant's objects is theirs, on behalf of who
-// made those, and its pods run for that user; and nobody makes it anew for ever.
+// TestWorkloadsNameTheirHuman: what controllers make from a tenant's objects is theirs, on behalf
+// of who made those, and its pods run for that user; and nobody makes it anew for ever.
 func TestWorkloadsNameTheirHuman(t *testing.T) { testWorkloadsNameTheirHuman(t) }
 
 func TestWebhookWorkloadsNameTheirHuman(t *testing.T) { testWorkloadsNameTheirHuman(t, "--webhook") }
@@ -110,7 +110,8 @@ func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
 	if len(first.Items) != 1 {
 		t.Fatalf("%d ReplicaSets", len(first.Items))
 	}
-	// The controller copies a Deployment's annotations: it would never be done if this were its own name.
+	// The controller copies a Deployment's annotations: it would never be done
+	// if this were its own name.
 	if err := check("ReplicaSet", &first.Items[0], human); err != nil {
 		t.Error(err)
 	}

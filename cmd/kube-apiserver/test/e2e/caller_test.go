@@ -29,8 +29,8 @@ func (a answer) message() string {
 	return string(a.body)
 }
 
-// caller sends requests to a server: as its admin and without a certificate on connections that are kept, with
-// any other certificate on one of its own.
+// caller sends requests to a server: as its admin and without a certificate on connections that are
+// kept, with any other certificate on one of its own.
 type caller struct {
 	url    string
 	admin  *tls.Certificate

@@ -16,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// stories are the pages with sessions: those of one story run one after the other, on a server of their own.
+// stories are the pages with sessions: those of one story run one after the other,
+// on a server of their own.
 func stories() map[string][]string {
 	return map[string][]string{
 		"README":         {"README.md"},
@@ -29,8 +30,8 @@ func stories() map[string][]string {
 	}
 }
 
-// TestCommandLinePages: the sessions of the pages are what a server and the commands say. With UPDATE_GOLDEN the pages are
-// written.
+// TestCommandLinePages: the sessions of the pages are what a server and the commands say. With
+// UPDATE_GOLDEN the pages are written.
 func TestCommandLinePages(t *testing.T) {
 	t.Parallel()
 	root, err := filepath.Abs("../../../..")

@@ -41,8 +41,8 @@ func TestWebhookCommandLine(t *testing.T) {
 	commandLine(t, s, "testdata/cliwebhook")
 }
 
-// commandLine runs scripts. $KUBECONFIG has the contexts admin, acme and globex; down, a server that is none;
-// and expired, whose certificate is.
+// commandLine runs scripts. $KUBECONFIG has the contexts admin, acme and globex; down, a server
+// that is none; and expired, whose certificate is.
 func commandLine(t *testing.T, s *localserver.Server, dir string) {
 	t.Helper()
 	kubeconfig := kubeconfigOf(t, s)
@@ -115,7 +115,8 @@ func expired(t *testing.T, s *localserver.Server) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key
 }
 
-// TestReplayOfAServer: what a real server recorded is decided the same again under the same configuration.
+// TestReplayOfAServer: what a real server recorded is decided the same again
+// under the same configuration.
 func TestReplayOfAServer(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -42,8 +42,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// Clients that nobody here wrote, as a tenant's admin, on a server with tenancy and on upstream's with the same rights. What
-// becomes of each step must be the same on both; what differs by design stands in testdata/clients/differences.yaml.
+// Clients that nobody here wrote, as a tenant's admin, on a server with tenancy and on upstream's
+// with the same rights. What becomes of each step must be the same on both; what differs by design
+// stands in testdata/clients/differences.yaml.
 const clientFiles = "testdata/clients"
 
 // both are the two servers.
@@ -138,7 +139,8 @@ func (b *both) judge(t *testing.T, part string) {
 
 var serverError = regexp.MustCompile(`Error from server(?: \((\w+)\))?`)
 
-// outcome is what a command line came to: ok, or the reason that the server gave. Warnings count, and what can-i says.
+// outcome is what a command line came to: ok, or the reason that the server gave. Warnings
+// count, and what can-i says.
 func outcome(stdout, stderr string, err error) string {
 	said := "ok"
 	if err != nil {
@@ -286,8 +288,8 @@ func status(err error) string {
 	return fmt.Sprintf("%d %s", known.Status().Code, known.Status().Reason)
 }
 
-// TestClientsSweep asks for every resource and every verb that discovery tells of, in the own namespace, over all namespaces
-// and in one that does not exist.
+// TestClientsSweep asks for every resource and every verb that discovery tells of, in the own
+// namespace, over all namespaces and in one that does not exist.
 func TestClientsSweep(t *testing.T) {
 	t.Parallel()
 	sweepAll(t, startBoth(t))
@@ -389,7 +391,8 @@ func sweep(
 	return err
 }
 
-// TestClientsInformers: informers over all namespaces of every resource, and lists and watches that go on from where others ended.
+// TestClientsInformers: informers over all namespaces of every resource, and lists and watches that
+// go on from where others ended.
 func TestClientsInformers(t *testing.T) {
 	t.Parallel()
 	informAll(t, startBoth(t))
@@ -575,8 +578,9 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
-// TestClientsOperator: an operator with leader election and caches over all namespaces, which writes whole templates again and
-// again, comes to rest after as many requests as on upstream's server, and loses no update.
+// TestClientsOperator: an operator with leader election and caches over all namespaces, which
+// writes whole templates again and again, comes to rest after as many requests as on upstream's
+// server, and loses no update.
 func TestClientsOperator(t *testing.T) {
 	t.Parallel()
 	operateBoth(t, startBoth(t))
@@ -750,7 +754,8 @@ func updateTogether(t *testing.T, s *localserver.Server) string {
 	return fmt.Sprintf("%d updates, generation %d", len(is.Annotations["n"]), is.Generation)
 }
 
-// TestClientsExamples: the accounts of examples/manifests may do what their comments say, and nothing of another tenant's.
+// TestClientsExamples: the accounts of examples/manifests may do what their comments say, and
+// nothing of another tenant's.
 func TestClientsExamples(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())

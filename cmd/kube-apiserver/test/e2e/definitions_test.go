@@ -35,8 +35,9 @@ func removeDefinitions(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// definitionsComeBack: while definitions are missing, Tenants and events say so, a deletion waits, and behind the webhook service
-// tenants are denied and the system tenant is not. Installing the folder heals everything without a restart.
+// definitionsComeBack: while definitions are missing, Tenants and events say so, a deletion waits,
+// and behind the webhook service tenants are denied and the system tenant is not. Installing the
+// folder heals everything without a restart.
 func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 	do := func(args ...string) string {
 		t.Helper()

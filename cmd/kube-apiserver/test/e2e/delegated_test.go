@@ -37,8 +37,9 @@ func delegateReviews(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// reviewsAreDelegated: a server of a tenant's that leaves authentication and authorization to the cluster, as those that are built upon
-// k8s.io/apiserver do, knows its own tenant's callers and no others.
+// reviewsAreDelegated: a server of a tenant's that leaves authentication and
+// authorization to the cluster, as those that are built upon k8s.io/apiserver do, knows
+// its own tenant's callers and no others.
 func reviewsAreDelegated(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	for _, namespace := range []string{"acme--web", "globex--shop"} {

@@ -204,8 +204,8 @@ spec:
 `, plural, strings.ToLower(kind), kind)
 }
 
-// TestForgery tries every way to write every protected key of every kind that is governed, as a tenant
-// and as the system tenant: what is stored stays true.
+// TestForgery tries every way to write every protected key of every kind that is governed, as a
+// tenant and as the system tenant: what is stored stays true.
 func TestForgery(t *testing.T) {
 	t.Parallel()
 	testForgery(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")

@@ -12,7 +12,8 @@ import (
 
 const gatewayChart = "../../../../deploy/gateway"
 
-// TestGatewayChart: Helm makes the same of the chart as generate does, a server takes it, and what is set is what counts.
+// TestGatewayChart: Helm makes the same of the chart as generate does, a server takes it, and
+// what is set is what counts.
 func TestGatewayChart(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

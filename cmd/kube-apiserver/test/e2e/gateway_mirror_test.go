@@ -23,7 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// mirrorTenancy is a configuration of two clusters, in which who writes a Mirror is recorded and the example's controller is the system tenant's.
+// mirrorTenancy is a configuration of two clusters, in which who writes a Mirror is recorded and
+// the example's controller is the system tenant's.
 const mirrorTenancy = `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -37,7 +38,8 @@ gateway:
   - { name: local-2, tenants: ["*", system], reader: { kubeConfigFile: local-2/kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: local-2/kubetenant-gateway-impersonator.kubeconfig } }
 `
 
-// TestGatewayMirror runs the example of a controller that acts for the owner of each object on two clusters (examples/mirror).
+// TestGatewayMirror runs the example of a controller that acts for the owner of each object on two
+// clusters (examples/mirror).
 func TestGatewayMirror(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -24,7 +24,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// moreRoles let callers of globex, and not those of acme, read what the role admin does not know, and acme's ask with HEAD.
+// moreRoles let callers of globex, and not those of acme, read what the role admin does not know,
+// and acme's ask with HEAD.
 const moreRoles = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -49,7 +50,8 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: heads }
 subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:acme" } ]
 `
 
-// grantsOpen: an AccessGrant opens the boundary to what the cluster's roles let its callers do, and what was open by it ends with it.
+// grantsOpen: an AccessGrant opens the boundary to what the cluster's roles let its callers do, and
+// what was open by it ends with it.
 func grantsOpen(t *testing.T, s *localserver.Server) {
 	apply(t, s, grantRights)
 	apply(t, s, moreRoles)
@@ -101,8 +103,9 @@ func grantsOpen(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, closed)
 }
 
-// constrained: with the roles of constrained impersonation alone (KEP-5284) tenants do at an unmodified server what they did before, and the
-// impersonator is nobody by the verb that has no bounds.
+// constrained: with the roles of constrained impersonation alone (KEP-5284) tenants do
+// at an unmodified server what they did before, and the impersonator is nobody by the
+// verb that has no bounds.
 func constrained(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	tenancy := strings.Replace(gatewayTenancy, "gateway-impersonator.kubeconfig }",
 		"gateway-impersonator.kubeconfig, mode: Constrained }\n    identity: { withUID: true }", 1)

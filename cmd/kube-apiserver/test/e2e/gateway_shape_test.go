@@ -28,7 +28,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// behindGateway runs scenarios through the gateway, before unmodified kube-apiservers that nobody configures.
+// behindGateway runs scenarios through the gateway, before unmodified
+// kube-apiservers that nobody configures.
 type behindGateway struct{ behindWebhook }
 
 // TestGatewayScenarios: the same answers through the gateway.
@@ -95,12 +96,14 @@ func (s *behindGateway) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 	return ""
 }
 
-// isOverAll reports whether a request may be one over all namespaces: asked about by its own caller it would be limited, and is allowed.
+// isOverAll reports whether a request may be one over all namespaces: asked about by its own caller
+// it would be limited, and is allowed.
 func isOverAll(r *scenario.Request) bool {
 	return slices.Contains([]string{"list", "watch", "deletecollection", "create"}, r.Verb)
 }
 
-// limitsBindings reports whether a scenario has bindings that annotations limit, which the cluster's own evaluator does not know.
+// limitsBindings reports whether a scenario has bindings that annotations limit, which the
+// cluster's own evaluator does not know.
 func limitsBindings(sc *scenario.Scenario) bool {
 	return slices.ContainsFunc(sc.Objects, func(o runtime.RawExtension) bool {
 		return strings.Contains(string(o.Raw), tenant.ExpiresAnnotation) ||
@@ -115,7 +118,8 @@ func hasRetired(sc *scenario.Scenario) bool {
 	})
 }
 
-// recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user, uid, groups, tenant; nil where none can.
+// recordOf returns who a user is that is taken verbatim, as a line of a token file says it: user,
+// uid, groups, tenant; nil where none can.
 func recordOf(u *scenario.UserCredential) []string {
 	id, err := tenant.Of(&user.DefaultInfo{Name: u.Name, Extra: u.Extra})
 	groups := slices.DeleteFunc(slices.Clone(u.Groups), func(g string) bool {
@@ -151,7 +155,8 @@ func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, 
 // tokenOf is the token of a user that is taken verbatim.
 func tokenOf(c *scenario.Case) string { return fmt.Sprintf("verbatim-%x", c.Name) }
 
-// prepareGateway puts a gateway into the configuration, before the server whose directory is given, and a source of those that are taken verbatim.
+// prepareGateway puts a gateway into the configuration, before the server whose directory is given,
+// and a source of those that are taken verbatim.
 func prepareGateway(w *scenario.World, dir string) error {
 	if err := prepareService(w); err != nil {
 		return err
@@ -260,7 +265,8 @@ func (s *gatewaySession) presented(c *scenario.Credential) *scenario.Credential 
 	return c
 }
 
-// Authenticate implements [scenario.Session]: the library's identity, once a SelfSubjectReview has shown that it is what was carried to the cluster.
+// Authenticate implements [scenario.Session]: the library's identity, once a SelfSubjectReview has
+// shown that it is what was carried to the cluster.
 func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credential) (scenario.Authentication, error) {
 	identity, err := s.library.Authenticate(ctx, c)
 	if err != nil {

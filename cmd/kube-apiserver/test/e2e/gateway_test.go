@@ -45,7 +45,8 @@ gateway:
     serviceAccounts: { tokens: Pass, issuers: ["https://kubernetes.default.svc"] }
 `
 
-// startGateway runs upstream's kube-apiserver without a flag for tenants, and the gateway before it.
+// startGateway runs upstream's kube-apiserver without a flag for tenants,
+// and the gateway before it.
 func startGateway(t *testing.T) (s *localserver.Server, write func(name, text string)) {
 	t.Helper()
 	dir := t.TempDir()
@@ -115,7 +116,8 @@ func serviceAccountsPass(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// asIsDecidedByBoth: whom a tenant's caller asks to be RBAC of the cluster has to allow, and the boundary.
+// asIsDecidedByBoth: whom a tenant's caller asks to be RBAC of the cluster has to
+// allow, and the boundary.
 func asIsDecidedByBoth(t *testing.T, s *localserver.Server) {
 	as := func(name string) error {
 		c := config(t, s, "acme")
@@ -209,7 +211,8 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// gateHolds: who goes around the gateway writes, deletes and connects to nothing across, whatever its roles say.
+// gateHolds: who goes around the gateway writes, deletes and connects to nothing
+// across, whatever its roles say.
 func gateHolds(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	binding := &rbacv1.ClusterRoleBinding{
@@ -292,7 +295,8 @@ func gateHolds(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// labelsAreNotBelieved: while nobody at the cluster looks at what is written, tenants neither write namespaces nor list by a label.
+// labelsAreNotBelieved: while nobody at the cluster looks at what is written, tenants neither write
+// namespaces nor list by a label.
 func labelsAreNotBelieved(t *testing.T, s *localserver.Server) {
 	admin := client(t, config(t, s, "admin"))
 	hooks := admin.AdmissionregistrationV1().ValidatingWebhookConfigurations()
@@ -360,7 +364,8 @@ func gatewayAudits(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestGatewayIsolation tries everything that a server serves across the line between tenants, through the gateway.
+// TestGatewayIsolation tries everything that a server serves across the line between
+// tenants, through the gateway.
 func TestGatewayIsolation(t *testing.T) {
 	t.Parallel()
 	s, write := startGateway(t)
@@ -390,7 +395,8 @@ func TestGatewayIsolation(t *testing.T) {
 	}
 }
 
-// TestGatewayPage: the session of docs/gateway.md is what a server and the gateway say, and its configuration one that is taken.
+// TestGatewayPage: the session of docs/gateway.md is what a server and the gateway say, and its
+// configuration one that is taken.
 func TestGatewayPage(t *testing.T) {
 	t.Parallel()
 	const page = "../../../../docs/gateway.md"

@@ -25,8 +25,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// platformManifest is what a platform team has in Git. The tools are Flux's kustomize-controller, and
-// an agent of our own with Argo CD's engine (hack/gitops).
+// platformManifest is what a platform team has in Git. The tools are Flux's kustomize-controller,
+// and an agent of our own with Argo CD's engine (hack/gitops).
 const platformManifest = "../../../../examples/manifests/platform.yaml"
 
 // gitopsTool returns what make test-gitops has built.
@@ -39,7 +39,8 @@ func gitopsTool(t *testing.T, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// runTool runs a tool until the test ends, which shows what it said where it failed, and returns that.
+// runTool runs a tool until the test ends, which shows what it said where it
+// failed, and returns that.
 func runTool(t *testing.T, kubeconfig string, command ...string) *lockedText {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -88,7 +89,8 @@ type gitops struct {
 	refused func() error
 }
 
-// keeps has a tool apply what a platform team holds in Git, again and again, while others write what is theirs.
+// keeps has a tool apply what a platform team holds in Git, again and again, while
+// others write what is theirs.
 func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	manifest, err := os.ReadFile(platformManifest)
 	if err != nil {
@@ -163,8 +165,8 @@ func (g *gitops) keeps(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// TestGitOpsFlux: Flux' kustomize-controller applies a platform's Tenants, waits until they are Ready, fights with nobody over a field, and is told what it may not
-// prune.
+// TestGitOpsFlux: Flux' kustomize-controller applies a platform's Tenants, waits until they are
+// Ready, fights with nobody over a field, and is told what it may not prune.
 func TestGitOpsFlux(t *testing.T) {
 	t.Parallel()
 	controller := gitopsTool(t, "kustomize-controller")

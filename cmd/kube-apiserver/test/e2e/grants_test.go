@@ -54,8 +54,8 @@ func (w *grantsWorld) grants() dynamic.ResourceInterface {
 	return w.globex.Resource(accessGrants).Namespace("globex--shop")
 }
 
-// may reports whether acme may read ConfigMaps of globex. A request that was under way when the grant ended
-// is cut off, which is neither.
+// may reports whether acme may read ConfigMaps of globex. A request that was under way when the
+// grant ended is cut off, which is neither.
 func (w *grantsWorld) may(t *testing.T) (bool, error) {
 	_, err := w.acme.CoreV1().ConfigMaps("globex--shop").List(t.Context(), metav1.ListOptions{})
 	if apierrors.IsForbidden(err) {
@@ -92,7 +92,8 @@ metadata: { name: granter, labels: { rbac.authorization.k8s.io/aggregate-to-admi
 rules: [ { apiGroups: [kubetenant.dev], resources: [accessgrants, accessgrants/status], verbs: ["*"] } ]
 `
 
-// TestGrants is the life of a grant: it counts at once, ends at once, and never exceeds its grantor.
+// TestGrants is the life of a grant: it counts at once, ends at once, and
+// never exceeds its grantor.
 func TestGrants(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -250,7 +251,8 @@ func theSchemaRefuses(t *testing.T, w *grantsWorld) {
 	}
 }
 
-// grantorLosesRight: the grant stops counting within the slow cycle, which a look at the grant starts.
+// grantorLosesRight: the grant stops counting within the slow cycle, which a
+// look at the grant starts.
 func grantorLosesRight(
 	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {
@@ -313,7 +315,8 @@ func grantsEndWithTheOwner(
 	}
 }
 
-// testAnnounced: what is announced to a tenant its callers list and watch, whole, and nothing else by any of the forms of that.
+// testAnnounced: what is announced to a tenant its callers list and watch, whole, and nothing else
+// by any of the forms of that.
 func testAnnounced(
 	t *testing.T, w *grantsWorld, create func(*testing.T, *unstructured.Unstructured) (*unstructured.Unstructured, error),
 ) {

@@ -170,7 +170,8 @@ var impersonations = []struct {
 	{"a malformed service account", http.Header{"Impersonate-User": {"system:serviceaccount:acme--web"}}, false, nil},
 }
 
-// impersonationRights are the rules by which each mode lets a holder impersonate, as far as RBAC goes.
+// impersonationRights are the rules by which each mode lets a holder
+// impersonate, as far as RBAC goes.
 var impersonationRights = map[string][]rbacv1.PolicyRule{
 	"legacy": {{Verbs: []string{"impersonate"}, APIGroups: []string{"*"}, Resources: []string{"*"}}},
 	"constrained": {
@@ -193,8 +194,8 @@ func onEach(modes ...string) []string {
 	return verbs
 }
 
-// TestImpersonation: in every mode of the server a tenant's caller becomes nobody outside its tenant,
-// and takes nothing of its own along.
+// TestImpersonation: in every mode of the server a tenant's caller becomes nobody outside its
+// tenant, and takes nothing of its own along.
 func TestImpersonation(t *testing.T) {
 	t.Parallel()
 	for mode, rights := range impersonationRights {

@@ -59,8 +59,8 @@ func apply(t *testing.T, s *localserver.Server, text string) {
 	}
 }
 
-// aggregated is an API server that gives everything to everybody, as one does that trusts whoever comes
-// through kube-apiserver.
+// aggregated is an API server that gives everything to everybody, as one does that trusts whoever
+// comes through kube-apiserver.
 func aggregated(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
@@ -115,8 +115,9 @@ spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, v
 	}
 }
 
-// TestIsolation tries everything that the server serves, custom and aggregated resources included,
-// across the line between tenants; and some groups of it as an operator would, by the command and impersonation.
+// TestIsolation tries everything that the server serves, custom and aggregated resources
+// included, across the line between tenants; and some groups of it as an operator would, by the
+// command and impersonation.
 func TestIsolation(t *testing.T) { testIsolation(t, installation.CompiledIn) }
 
 // TestWebhookIsolation tries the same behind the webhook service.
@@ -184,7 +185,8 @@ func nothingIsLeft(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// interrupted holds that a run that is interrupted removes what it created, and that --clean-up does after one that was killed.
+// interrupted holds that a run that is interrupted removes what it created, and that --clean-up
+// does after one that was killed.
 func interrupted(t *testing.T, s *localserver.Server) {
 	t.Helper()
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
@@ -219,8 +221,8 @@ func interrupted(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// verifyAtTheGateway runs the command as an operator of the gateway, and as the admin of the cluster, which does not keep
-// tenants apart by itself.
+// verifyAtTheGateway runs the command as an operator of the gateway, and as the admin of the
+// cluster, which does not keep tenants apart by itself.
 func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	t.Helper()
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// kubelet is one as far as kubectl needs it for a pod that runs: the container runtimes' own streaming code, SPDY and websocket, and commands
-// that run in a directory, as the container.
+// kubelet is one as far as kubectl needs it for a pod that runs: the container runtimes' own
+// streaming code, SPDY and websocket, and commands that run in a directory, as the container.
 type kubelet struct {
 	root string // of the container
 	port int    // what all ports of the pod lead to
@@ -36,7 +36,8 @@ type kubelet struct {
 	more chan string
 }
 
-// ServeHTTP serves the paths of k8s.io/kubernetes pkg/kubelet/server/server.go, v1.37.1, for requests that kube-apiserver sends.
+// ServeHTTP serves the paths of k8s.io/kubernetes pkg/kubelet/server/server.go, v1.37.1, for
+// requests that kube-apiserver sends.
 func (k *kubelet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const idle, creation = time.Minute, 30 * time.Second
 	what, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -163,11 +164,13 @@ func nodeAt(t *testing.T, admin *kubernetes.Clientset, name string, kubelet *htt
 	}
 }
 
-// fallback is in what kubectl says at -v=4 when it takes SPDY, since websockets do not get through (k8s.io/client-go tools/remotecommand/fallback.go and
+// fallback is in what kubectl says at -v=4 when it takes SPDY, since websockets do not get
+// through (k8s.io/client-go tools/remotecommand/fallback.go and
 // tools/portforward/fallback_dialer.go, v0.37.1).
 const fallback = "fallback"
 
-// kubectlConnects: exec, attach, cp, port-forward and logs of kubectl as a tenant's admin, by websocket and by SPDY.
+// kubectlConnects: exec, attach, cp, port-forward and logs of kubectl as a tenant's admin,
+// by websocket and by SPDY.
 func kubectlConnects(t *testing.T, s *localserver.Server) {
 	k := runKubelet(t, s)
 	for _, websocket := range []string{"true", "false"} {
@@ -228,7 +231,8 @@ func kubectlConnects(t *testing.T, s *localserver.Server) {
 	logsFollow(t, s, k)
 }
 
-// piped starts kubectl as a tenant's admin, and returns the lines that it says until the test is over.
+// piped starts kubectl as a tenant's admin, and returns the lines that it
+// says until the test is over.
 func piped(t *testing.T, s *localserver.Server, env string, args ...string) *bufio.Scanner {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

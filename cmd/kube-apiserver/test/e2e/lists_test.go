@@ -52,8 +52,8 @@ func widget(namespace, name string, labels map[string]any) *unstructured.Unstruc
 	}}
 }
 
-// TestOlderObjects: what was stored before there were tenants, with labels that lie, is brought in line,
-// and lists over all namespaces then hold a tenant's own objects, all of them.
+// TestOlderObjects: what was stored before there were tenants, with labels that lie, is brought in
+// line, and lists over all namespaces then hold a tenant's own objects, all of them.
 func TestOlderObjects(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -172,8 +172,8 @@ func seedOlder(t *testing.T, s *localserver.Server, n int) {
 	}
 }
 
-// TestListsOfClients: what users have works over all namespaces and shows just what is theirs: informers,
-// kubectl get all, tables, watches.
+// TestListsOfClients: what users have works over all namespaces and shows just what is theirs:
+// informers, kubectl get all, tables, watches.
 func TestListsOfClients(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())

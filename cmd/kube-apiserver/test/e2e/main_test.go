@@ -11,7 +11,8 @@ import (
 // binDir is the variable through which the built commands are found.
 const binDir = "KUBETENANT_BIN"
 
-// TestMain says at once what is missing, and ends with whoever started it: the servers end with this process.
+// TestMain says at once what is missing, and ends with whoever started it: the
+// servers end with this process.
 func TestMain(m *testing.M) {
 	if dir := os.Getenv(binDir); dir != "" {
 		for _, name := range []string{

@@ -9,7 +9,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// membersAreGiven: an admin of a tenant says who its members are, of the roles that its Tenant names, of no other tenant, and with no other role.
+// membersAreGiven: an admin of a tenant says who its members are, of the roles that its Tenant
+// names, of no other tenant, and with no other role.
 func membersAreGiven(t *testing.T, s *localserver.Server) {
 	if out, err := kubectl(t, s, "admin", "patch", "tenant", "acme", "--type=merge", "-p",
 		`{"spec":{"memberRoles":["view"]}}`); err != nil {

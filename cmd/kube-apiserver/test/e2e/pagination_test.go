@@ -34,11 +34,12 @@ func searches() []string {
 		"/api/v1/namespaces/globex--shop/configmaps?limit=1", "/api/v1/namespaces/nowhere/configmaps?limit=1")
 }
 
-// changing is what differs from answer to answer whatever others have: the server's revision counts all writes.
+// changing is what differs from answer to answer whatever others have: the server's
+// revision counts all writes.
 var changing = regexp.MustCompile(`"resourceVersion":"[0-9]+"`)
 
-// TestContinueTellsNothing: a search for another tenant's object by all that a list says ends with a coin flip. The
-// test sees a list that tells: the system's.
+// TestContinueTellsNothing: a search for another tenant's object by all that a list says ends with
+// a coin flip. The test sees a list that tells: the system's.
 func TestContinueTellsNothing(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir())

@@ -33,9 +33,9 @@ import (
 // patience bounds each thing that is waited for.
 const patience = 3 * time.Minute
 
-// plane is a control plane on which scenarios that it would be started alike for run one after the other. It
-// follows the configuration of the one that runs. What the cluster holds is made by a second server on the
-// same etcd, upstream's without tenancy, and taken away between two scenarios.
+// plane is a control plane on which scenarios that it would be started alike for run one after the
+// other. It follows the configuration of the one that runs. What the cluster holds is made by a
+// second server on the same etcd, upstream's without tenancy, and taken away between two scenarios.
 type plane struct {
 	dir    string
 	server *localserver.Server
@@ -53,8 +53,8 @@ type revisions map[schema.GroupResource]int64
 
 func (r revisions) note(resource schema.GroupResource, at int64) { r[resource] = max(r[resource], at) }
 
-// currentConfig is where a plane in dir reads its configuration: below a link to the folder of the world
-// that it is in.
+// currentConfig is where a plane in dir reads its configuration: below a link to the folder of
+// the world that it is in.
 func currentConfig(dir string) string { return filepath.Join(dir, "current", "scenario.yaml") }
 
 // enter makes a world the current one of dir.
@@ -208,8 +208,8 @@ func (p *plane) keys(ctx context.Context) (map[string]bool, error) {
 	return all, nil
 }
 
-// clear takes away what the last scenario left. Controllers that have not seen it yet may make something
-// once more: it is clear when two looks have found nothing.
+// clear takes away what the last scenario left. Controllers that have not seen it yet may make
+// something once more: it is clear when two looks have found nothing.
 func (p *plane) clear(ctx context.Context) error {
 	clean := 0
 	return poll(ctx, "what the last scenario left", func(ctx context.Context) error {
@@ -253,7 +253,8 @@ func lastDefinitions(a, b string) int {
 	return rank(a) - rank(b)
 }
 
-// seededAt returns the resource of a key whose objects servers have in informers that tell how far they are.
+// seededAt returns the resource of a key whose objects servers have in informers
+// that tell how far they are.
 func seededAt(key string) (schema.GroupResource, bool) {
 	first, _, _ := strings.Cut(strings.TrimPrefix(key, registry), "/")
 	switch first {
@@ -304,8 +305,9 @@ func (p *plane) seed(ctx context.Context, held []runtime.RawExtension, server *c
 	return awaitInformers(ctx, server, made)
 }
 
-// madeByServer reports whether the server under test may make an object of this name: a tenant's default quota when it
-// sees a namespace of the tenant, and the ClusterRoles of derived rights once.
+// madeByServer reports whether the server under test may make an object of this name:
+// a tenant's default quota when it sees a namespace of the tenant, and the
+// ClusterRoles of derived rights once.
 func madeByServer(w scenario.Write) bool {
 	switch w.GVK.Kind {
 	case v1alpha1.KindTenantQuota:
@@ -334,8 +336,8 @@ func awaitDefinition(ctx context.Context, raw []byte, server *caller) error {
 	})
 }
 
-// awaitInformers waits until the informers of a server have seen the revisions, by what it says of them in
-// its metrics. Resources that it has no informer of say nothing.
+// awaitInformers waits until the informers of a server have seen the revisions, by what it says of
+// them in its metrics. Resources that it has no informer of say nothing.
 func awaitInformers(ctx context.Context, server *caller, want revisions) error {
 	return poll(ctx, "the informers", func(ctx context.Context) error {
 		a, err := server.send(ctx, http.MethodGet, "/metrics", nil, http.Header{"Accept": {"text/plain"}}, server.admin)
@@ -382,7 +384,8 @@ func labelOf(series, name string) string {
 	return value
 }
 
-// reload waits until the server has taken over the configuration that act puts in its place, by its log.
+// reload waits until the server has taken over the configuration that act puts
+// in its place, by its log.
 func (p *plane) reload(ctx context.Context, act func() error) error {
 	log, err := os.Open(filepath.Join(p.dir, "kube-apiserver.log"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestProductionServer checks that kube-apiserver authenticates tenants and enforces the boundary. The
-// other tests run kubetenant-local.
+// TestProductionServer checks that kube-apiserver authenticates tenants and enforces the boundary.
+// The other tests run kubetenant-local.
 func TestProductionServer(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--tenancy=false")

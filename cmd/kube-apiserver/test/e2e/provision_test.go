@@ -36,8 +36,8 @@ authentication: { sources: [] }
 authorization: { subject: { fromGroups: true } }
 `
 
-// TestProvision: what a Tenant gives is in its namespaces, theirs to whom it is given, and nobody's to change; it goes when the Tenant
-// takes it back, and with its namespace.
+// TestProvision: what a Tenant gives is in its namespaces, theirs to whom it is given, and nobody's
+// to change; it goes when the Tenant takes it back, and with its namespace.
 func TestProvision(t *testing.T) { testProvision(t, provisionConfig) }
 
 func TestWebhookProvision(t *testing.T) { testProvision(t, webhookProvisionConfig, "--webhook") }
@@ -158,7 +158,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 }
 
-// adminMakesNamespaces: an admin creates namespaces of its tenant and of no other. Other callers create none.
+// adminMakesNamespaces: an admin creates namespaces of its tenant and of no other.
+// Other callers create none.
 func adminMakesNamespaces(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		if out, err := kubectl(t, s, "acme", "create", "ns", "acme--made"); err != nil {
@@ -304,7 +305,8 @@ func namespacesAreBounded(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// spacesAreLike: those that are there get their labels, and new ones have them from the first moment.
+// spacesAreLike: those that are there get their labels, and new ones have
+// them from the first moment.
 func spacesAreLike(t *testing.T, s *localserver.Server) {
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: wayne--old, labels: { kubetenant.dev/tenant: wayne, `+
@@ -355,7 +357,8 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and finalizer: nobody takes anything from the other.
+// appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and
+// finalizer: nobody takes anything from the other.
 func appliedAgain(t *testing.T, s *localserver.Server) {
 	manifest := testFile(t,
 		`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: hooli }, `+
@@ -463,7 +466,8 @@ func nobodyChangesWhatIsGiven(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// writersGiveWhatTheyMay: who may write Tenants binds in them the roles that he may bind, to whom a tenant may bind them.
+// writersGiveWhatTheyMay: who may write Tenants binds in them the roles that he may bind, to
+// whom a tenant may bind them.
 func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: tenant-writer }, rules: [
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },

@@ -58,8 +58,8 @@ func (w *writes) read(ctx context.Context, resource string, events watch.Interfa
 	}
 }
 
-// quiet waits until nothing is written for the time of silence, and returns how often what was written until
-// then. It fails where the writing does not end.
+// quiet waits until nothing is written for the time of silence, and returns how often what was
+// written until then. It fails where the writing does not end.
 func (w *writes) quiet(t *testing.T, silence time.Duration) map[string]int {
 	t.Helper()
 	seen := map[string]int{}

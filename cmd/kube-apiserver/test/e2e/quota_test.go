@@ -48,9 +48,9 @@ metadata: { name: limit }
 spec: { tenant: acme, hard: { count/secrets: "100" } }
 `
 
-// TestQuotaIsExact: of 200 creates at once against a limit of 100, in two namespaces, exactly 100 succeed;
-// what is deleted is free again; and a server that is killed in the middle neither lets more through
-// nor keeps what was not stored.
+// TestQuotaIsExact: of 200 creates at once against a limit of 100, in two namespaces, exactly 100
+// succeed; what is deleted is free again; and a server that is killed in the middle neither lets
+// more through nor keeps what was not stored.
 func TestQuotaIsExact(t *testing.T) { testQuotaIsExact(t, quotaConfig) }
 
 func TestWebhookQuotaIsExact(t *testing.T) {

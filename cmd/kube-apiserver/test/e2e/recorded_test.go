@@ -38,8 +38,8 @@ roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: widget-
 subjects: [ { kind: ServiceAccount, name: widget-controller, namespace: kube-system } ]
 `
 
-// TestRecordedIdentity: a controller that acts by what is recorded on an object reaches what the object's
-// tenant may, and nothing of another's, whatever stands on the object.
+// TestRecordedIdentity: a controller that acts by what is recorded on an object reaches what the
+// object's tenant may, and nothing of another's, whatever stands on the object.
 func TestRecordedIdentity(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -27,7 +27,8 @@ authentication:
   - { name: tokens, tokenFile: { path: tokens.csv } }
 `
 
-// TestRetirement: a tenant that is deleted loses what it had, in the order that is documented, and who gets its name inherits nothing.
+// TestRetirement: a tenant that is deleted loses what it had, in the order that is documented, and
+// who gets its name inherits nothing.
 func TestRetirement(t *testing.T) {
 	// The certificate is from this moment: a token of the file says no time.
 	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {

@@ -45,7 +45,8 @@ func TestScenarios(t *testing.T) {
 	testScenarios(t, func(keys *scenario.Keys, dir string) shape { return &compiledIn{bin: bin, keys: keys, dir: dir} })
 }
 
-// TestWebhookScenarios: the same answers from an unmodified kube-apiserver with the webhook service.
+// TestWebhookScenarios: the same answers from an unmodified kube-apiserver
+// with the webhook service.
 func TestWebhookScenarios(t *testing.T) {
 	bin := binaries(t)
 	testScenarios(t, func(keys *scenario.Keys, dir string) shape {
@@ -59,8 +60,8 @@ type located struct {
 	*scenario.Scenario
 }
 
-// corpus returns the scenarios that run on servers: of the configurations that are wrong, all of which the
-// library refuses in its own test, the first of each file.
+// corpus returns the scenarios that run on servers: of the configurations that are wrong, all of
+// which the library refuses in its own test, the first of each file.
 func corpus(t *testing.T) []located {
 	t.Helper()
 	files, err := scenario.Files([]string{"../../../../testdata/scenarios"})

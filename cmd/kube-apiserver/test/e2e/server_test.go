@@ -235,7 +235,8 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	}
 }
 
-// selfReviewsAgree: can-i says what a request would be answered, and lists nothing that is not so. Of another's namespace it may be an error.
+// selfReviewsAgree: can-i says what a request would be answered, and lists nothing that is not so.
+// Of another's namespace it may be an error.
 func selfReviewsAgree(t *testing.T, s *localserver.Server) {
 	for _, c := range []struct {
 		args string
@@ -361,7 +362,8 @@ func filesAreFollowed(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, works("second", true))
 }
 
-// newVersions says nil where so many new versions of a file have had a result, "success" or "error".
+// newVersions says nil where so many new versions of a file have had a
+// result, "success" or "error".
 func newVersions(t *testing.T, s *localserver.Server, file, result string, want int) error {
 	t.Helper()
 	out, err := kubectl(t, s, "admin", "get", "--raw", "/metrics")

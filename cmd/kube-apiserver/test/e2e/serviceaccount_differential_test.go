@@ -243,8 +243,8 @@ func (p *pair) random(t testing.TB, r *mathrand.Rand) string {
 	return token
 }
 
-// TestServiceAccountsAgreeWithUpstream: the same user.Info on the same token but for the tenant, and
-// no token that one accepts and the other does not.
+// TestServiceAccountsAgreeWithUpstream: the same user.Info on the same token but for the tenant,
+// and no token that one accepts and the other does not.
 func TestServiceAccountsAgreeWithUpstream(t *testing.T) {
 	t.Parallel()
 	p := newPair(t)

@@ -40,8 +40,9 @@ type compiledIn struct {
 	plane *plane
 }
 
-// startedCold are scenarios that begin with a server of their own, which starts with their configuration:
-// together they have every kind of source. The others change the configuration of a server that runs.
+// startedCold are scenarios that begin with a server of their own, which starts with their
+// configuration: together they have every kind of source. The others change the
+// configuration of a server that runs.
 var startedCold = []string{"revocation", "front proxy", "keystone", "webhook"}
 
 // shared reports whether a scenario can run on a server that others have used.
@@ -146,8 +147,8 @@ func (s *compiledIn) start(ctx context.Context, w *scenario.World, args []string
 	return session, err
 }
 
-// enter runs a scenario on the plane that the others of its kind run on. furnish puts its configuration in place of
-// the one before, and what it holds into the cluster.
+// enter runs a scenario on the plane that the others of its kind run on. furnish puts its
+// configuration in place of the one before, and what it holds into the cluster.
 func (s *compiledIn) enter(
 	ctx context.Context,
 	w *scenario.World,
@@ -315,7 +316,8 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 // counted is longer than changes wait to be counted into a quota (cluster/tenantquota, countAfter).
 const counted = 600 * time.Millisecond
 
-// awaitKinds waits until the server has looked at each grant and quota that was seeded, and has counted what else was.
+// awaitKinds waits until the server has looked at each grant and quota that was seeded, and
+// has counted what else was.
 func (s *session) awaitKinds(ctx context.Context, held []runtime.RawExtension) error {
 	if err := awaitTenants(ctx, s.caller, held); err != nil {
 		return err
@@ -358,8 +360,8 @@ func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
 	return count
 }
 
-// awaitTenants waits until a server knows those Tenants and no others, by its metrics. Behind the webhook service, which
-// starts anew for each scenario, a server says nothing of them.
+// awaitTenants waits until a server knows those Tenants and no others, by its metrics. Behind the
+// webhook service, which starts anew for each scenario, a server says nothing of them.
 func awaitTenants(ctx context.Context, server *caller, held []runtime.RawExtension) error {
 	want := tenantsIn(held)
 	return poll(ctx, "the Tenants", func(ctx context.Context) error {

@@ -137,7 +137,8 @@ func (s *stream) ended(within time.Duration) error {
 	return nil
 }
 
-// streamsEnd: what was taken over from HTTP ends with the right to it, and another tenant's goes on.
+// streamsEnd: what was taken over from HTTP ends with the right to it, and
+// another tenant's goes on.
 func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text string)) {
 	kubelet := echoingKubelet(t)
 	admin := client(t, config(t, s, "admin"))

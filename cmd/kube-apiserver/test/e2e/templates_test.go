@@ -34,8 +34,8 @@ spec:
     data: { where: "${namespace}" }
 `
 
-// templatesAreGiven: what a template says is in each namespace before its first Pod, nobody changes it, and the server does not write again what it put
-// in by default itself.
+// templatesAreGiven: what a template says is in each namespace before its first Pod, nobody changes
+// it, and the server does not write again what it put in by default itself.
 func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	given := func(namespace string, want ...string) error {
 		out, err := kubectl(t, s, "admin", "get", "networkpolicies,limitranges,resourcequotas,configmaps", "-n", namespace,

@@ -217,7 +217,8 @@ func legacyTokens(t *testing.T, s *localserver.Server) {
 	})
 }
 
-// legacySecret makes what kube-controller-manager's token controller, which local does not run, makes.
+// legacySecret makes what kube-controller-manager's token controller, which
+// local does not run, makes.
 func legacySecret(t *testing.T, s *localserver.Server, robot *corev1.ServiceAccount) (*corev1.Secret, error) {
 	t.Helper()
 	const prefix = "kubernetes.io/serviceaccount/"
@@ -321,8 +322,8 @@ func aNamespaceMadeAgain(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// aNewClientAuthority: who has a certificate of an authority that is added while the server runs comes in, while others are
-// revoked too; and not any more with its own on the list.
+// aNewClientAuthority: who has a certificate of an authority that is added while the server runs
+// comes in, while others are revoked too; and not any more with its own on the list.
 func aNewClientAuthority(t *testing.T, s *localserver.Server, token string, write func(name, text string)) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

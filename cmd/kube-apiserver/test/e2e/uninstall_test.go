@@ -23,7 +23,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// uninstallWorld is what kubetenant holds: two tenants, one whose Tenant names User peter as its admin.
+// uninstallWorld is what kubetenant holds: two tenants, one whose Tenant names
+// User peter as its admin.
 const uninstallWorld = `
 apiVersion: v1
 kind: Namespace
@@ -52,8 +53,9 @@ kind: ConfigMap
 metadata: { name: prices, namespace: initech--reports }
 `
 
-// uninstallBindings are those that allow more without kubetenant: of an earlier release, of create-tenant and of an
-// operator. Upstream's server stores them, since kubetenant protects what looks like its own.
+// uninstallBindings are those that allow more without kubetenant: of an earlier release, of
+// create-tenant and of an operator. Upstream's server stores them, since kubetenant protects
+// what looks like its own.
 const uninstallBindings = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -112,9 +114,9 @@ subjects:
 - { kind: ServiceAccount, name: default, namespace: acme--web }
 `
 
-// TestUninstall: the commands of docs/tasks/leave.md, typed as they stand, leave nothing with which a caller of a
-// tenant may do more on upstream's server than the RoleBindings allow that were kept. Servers without kubetenant next
-// to one with it, and afterwards, are upstream's on the same etcd.
+// TestUninstall: the commands of docs/tasks/leave.md, typed as they stand, leave nothing with which
+// a caller of a tenant may do more on upstream's server than the RoleBindings allow that were kept.
+// Servers without kubetenant next to one with it, and afterwards, are upstream's on the same etcd.
 func TestUninstall(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -170,8 +172,8 @@ func startUpstream(t *testing.T, s *localserver.Server) (*rest.Config, func()) {
 	return startServer(t, s, "vanilla-kube-apiserver")
 }
 
-// startServer starts a kube-apiserver on the etcd of a local control plane. It returns a configuration
-// of the cluster's admin and a function that stops the server.
+// startServer starts a kube-apiserver on the etcd of a local control plane. It returns a
+// configuration of the cluster's admin and a function that stops the server.
 func startServer(t *testing.T, s *localserver.Server, name string, args ...string) (*rest.Config, func()) {
 	t.Helper()
 	sockets, err := os.ReadFile(filepath.Join(s.Dir, "etcd", "sockets"))
@@ -223,8 +225,8 @@ func applyAt(t *testing.T, s *localserver.Server, at *rest.Config, text string) 
 	}
 }
 
-// callersOfTenants are those who must not gain anything: admins of tenants, another peter of a tenant that was
-// deleted, service accounts.
+// callersOfTenants are those who must not gain anything: admins of tenants, another peter of a
+// tenant that was deleted, service accounts.
 func callersOfTenants() []rest.ImpersonationConfig {
 	as := func(name string, groups ...string) rest.ImpersonationConfig {
 		return rest.ImpersonationConfig{UserName: name, Groups: append(groups, "system:authenticated")}
@@ -238,8 +240,8 @@ func callersOfTenants() []rest.ImpersonationConfig {
 	}
 }
 
-// mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a namespace is given in
-// which tenant acme kept RoleBindings, in every namespace.
+// mayNothing asks upstream's server what each caller may do, in the whole cluster and, if a
+// namespace is given in which tenant acme kept RoleBindings, in every namespace.
 func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationConfig, kept string) {
 	t.Helper()
 	namespaces := []string{""}
@@ -355,7 +357,8 @@ func (p *leavePage) run(t *testing.T, command string) {
 	}
 }
 
-// uninstallRefuses: it refuses tenants' callers, and to continue while credentials are accepted. Nothing is deleted.
+// uninstallRefuses: it refuses tenants' callers, and to continue while credentials are
+// accepted. Nothing is deleted.
 func uninstallRefuses(t *testing.T, p *leavePage) {
 	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
 	if err != nil {

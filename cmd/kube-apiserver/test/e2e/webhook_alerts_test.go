@@ -122,7 +122,8 @@ func alertCases() []alertCase {
 	}
 }
 
-// TestWebhookAlerts: Prometheus' own tool takes the rules, and each alert is raised when it should be and not otherwise.
+// TestWebhookAlerts: Prometheus' own tool takes the rules, and each alert is raised when it
+// should be and not otherwise.
 func TestWebhookAlerts(t *testing.T) {
 	t.Parallel()
 	data, err := os.ReadFile(filepath.Join(generated(t), "cluster", "monitoring.yaml"))

@@ -34,8 +34,8 @@ import (
 
 const serviceNamespace = "kubetenant-system"
 
-// TestWebhookCertificates: the certificates that the service makes itself on a real server, with no more rights than
-// the generated ones and behind the generated policy.
+// TestWebhookCertificates: the certificates that the service makes itself on a real server, with no
+// more rights than the generated ones and behind the generated policy.
 func TestWebhookCertificates(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -97,7 +97,8 @@ func TestWebhookCertificates(t *testing.T) {
 	writesNothingElse(t, account)
 }
 
-// accountKubeconfig writes the kubeconfig of one of the service's accounts, with a token as its pods have.
+// accountKubeconfig writes the kubeconfig of one of the service's accounts, with
+// a token as its pods have.
 func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
 	t.Helper()
 	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name,
@@ -128,7 +129,8 @@ func clientOf(t *testing.T, kubeconfig string) *kubernetes.Clientset {
 	return client(t, c)
 }
 
-// startCertificates starts n processes. The function that it returns ends them and returns what they said.
+// startCertificates starts n processes. The function that it returns ends them
+// and returns what they said.
 func startCertificates(t *testing.T, kubeconfig string, n int) (stop func() string) {
 	t.Helper()
 	var outputs []*bytes.Buffer
@@ -212,8 +214,8 @@ func serves(s *localserver.Server, name string) error {
 	return err
 }
 
-// writesNothingElse: of the webhook configurations the account may change the authorities only, and it may not touch the
-// policy that says so.
+// writesNothingElse: of the webhook configurations the account may change the authorities only, and
+// it may not touch the policy that says so.
 func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	t.Helper()
 	policies := account.AdmissionregistrationV1().ValidatingAdmissionPolicies()
@@ -247,7 +249,8 @@ func writesNothingElse(t *testing.T, account *kubernetes.Clientset) {
 	}
 }
 
-// TestWebhookControllerAccount: whoever has the controller's token labels objects and does nothing else with it.
+// TestWebhookControllerAccount: whoever has the controller's token labels objects and
+// does nothing else with it.
 func TestWebhookControllerAccount(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -326,7 +329,8 @@ template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// What it is for: the namespace is given to a tenant, and what is in it gets its label, whatever it is.
+	// What it is for: the namespace is given to a tenant, and what is in it gets
+	// its label, whatever it is.
 	if _, err := admin.CoreV1().Namespaces().Patch(t.Context(), "shop", types.MergePatchType,
 		[]byte(`{"metadata":{"labels":{"kubetenant.dev/tenant":"acme"}}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

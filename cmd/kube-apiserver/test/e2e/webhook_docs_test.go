@@ -11,8 +11,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 )
 
-// TestWebhookExceptions: what the shape cannot know stands in the page under the heading by which its cases
-// are left out, and each heading leaves some out.
+// TestWebhookExceptions: what the shape cannot know stands in the page under the heading by which
+// its cases are left out, and each heading leaves some out.
 func TestWebhookExceptions(t *testing.T) {
 	t.Parallel()
 	exceptionsAreTold(t, "webhook.md", &behindWebhook{}, exceptCertificates, exceptPasswords, exceptServiceAccounts,
@@ -28,7 +28,8 @@ func TestGatewayExceptions(t *testing.T) {
 		exceptGatewayCluster, exceptGatewayRules)
 }
 
-// exceptionsAreTold holds what a shape leaves out, but for what any server would, to the headings of a page.
+// exceptionsAreTold holds what a shape leaves out, but for what any server would,
+// to the headings of a page.
 func exceptionsAreTold(t *testing.T, name string, shape scenario.Shape, headings ...string) {
 	t.Helper()
 	page, err := os.ReadFile("../../../../docs/" + name)
@@ -70,7 +71,8 @@ func exceptionsAreTold(t *testing.T, name string, shape scenario.Shape, headings
 	}
 }
 
-// TestWebhookInstallPage: the commands of docs/install.md that need no cluster do what the page says.
+// TestWebhookInstallPage: the commands of docs/install.md that need no
+// cluster do what the page says.
 func TestWebhookInstallPage(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../../docs/install.md")

@@ -44,8 +44,8 @@ type faults struct {
 	url         string // of the service, as kube-apiserver reaches it
 }
 
-// TestWebhookFaults breaks, one after the other, what can break around the service. The order matters: in
-// the end nothing of it runs any more.
+// TestWebhookFaults breaks, one after the other, what can break around the service. The order
+// matters: in the end nothing of it runs any more.
 func TestWebhookFaults(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook", "--replicas", "2")
@@ -78,8 +78,8 @@ func TestWebhookFaults(t *testing.T) {
 	})
 }
 
-// idleConnections: 10,000 connections on which nothing is said, and some that begin a handshake and stop,
-// keep nobody from being answered.
+// idleConnections: 10,000 connections on which nothing is said, and some that begin a handshake and
+// stop, keep nobody from being answered.
 func idleConnections(t *testing.T, f *faults) {
 	const idle = 10_000
 	address, _ := f.replica(t, 1)
@@ -141,8 +141,8 @@ func hugeBody(t *testing.T, f *faults) {
 	}
 }
 
-// rotatedUnderLoad: while the serving certificate is replaced again and again, none of 100,000 requests
-// fails, on connections kept and made anew.
+// rotatedUnderLoad: while the serving certificate is replaced again and again, none of 100,000
+// requests fails, on connections kept and made anew.
 func rotatedUnderLoad(t *testing.T, f *faults) {
 	const requests = 100_000
 	ca, err := tls.LoadX509KeyPair(filepath.Join(f.Dir, "pki", "ca.crt"), filepath.Join(f.Dir, "pki", "ca.key"))
@@ -264,9 +264,9 @@ func garbageConfiguration(t *testing.T, f *faults) {
 	}
 }
 
-// oneReplicaKilled: under load no answer is wrong, and none fails but those that the replica had in hand:
-// kube-apiserver does not repeat a review whose connection ended, and a busy one sends another before it notices. On a quiet
-// machine there are none.
+// oneReplicaKilled: under load no answer is wrong, and none fails but those that the replica had in
+// hand: kube-apiserver does not repeat a review whose connection ended, and a busy one sends
+// another before it notices. On a quiet machine there are none.
 func oneReplicaKilled(t *testing.T, f *faults) {
 	const requests = 4_000
 	_, process := f.replica(t, 1)
@@ -294,8 +294,8 @@ func oneReplicaKilled(t *testing.T, f *faults) {
 	}
 }
 
-// bothReplicasKilled: what the service would decide is denied, the control plane works on, and the policies
-// hold what they hold.
+// bothReplicasKilled: what the service would decide is denied, the control plane works on, and the
+// policies hold what they hold.
 func bothReplicasKilled(t *testing.T, f *faults) {
 	_, process := f.replica(t, 2)
 	if err := process.Signal(syscall.SIGKILL); err != nil {
@@ -321,11 +321,12 @@ func bothReplicasKilled(t *testing.T, f *faults) {
 	f.policiesHold(t)
 }
 
-// refused reports whether kube-apiserver let nothing through: it answers 500 where it cannot ask a webhook
-// that decides (failurePolicy Deny).
+// refused reports whether kube-apiserver let nothing through: it answers 500 where it cannot ask a
+// webhook that decides (failurePolicy Deny).
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInternalError(err) }
 
-// named is a client of a control plane's identity, by the admin's impersonation: what is decided is the same.
+// named is a client of a control plane's identity, by the admin's impersonation:
+// what is decided is the same.
 func (f *faults) named(t *testing.T, name string, groups ...string) *kubernetes.Clientset {
 	t.Helper()
 	c := config(t, f.Server, "admin")
@@ -370,7 +371,8 @@ func (f *faults) controlPlaneWorks(t *testing.T) {
 const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
 "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`
 
-// policiesHold: even where somebody takes the webhook configurations away so that the cluster goes on.
+// policiesHold: even where somebody takes the webhook configurations away so
+// that the cluster goes on.
 func (f *faults) policiesHold(t *testing.T) {
 	ctx := t.Context()
 	create := func(c kubernetes.Interface, path, body string) error {

@@ -76,7 +76,8 @@ func TestWebhookManifestsConform(t *testing.T) {
 	}
 }
 
-// writeSchemas makes kubeconform's schemas of the release's OpenAPI document, and returns their folder.
+// writeSchemas makes kubeconform's schemas of the release's OpenAPI document,
+// and returns their folder.
 func writeSchemas(t *testing.T) string {
 	t.Helper()
 	module, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -198,7 +199,8 @@ func objects(t *testing.T, text string) []string {
 	return all
 }
 
-// TestWebhookStaticPolicies: as manifests the policies hold too, where nobody can take them away by the API.
+// TestWebhookStaticPolicies: as manifests the policies hold too, where nobody can
+// take them away by the API.
 func TestWebhookStaticPolicies(t *testing.T) {
 	t.Parallel()
 	out, dir := generated(t, "--static-policies"), t.TempDir()
@@ -274,8 +276,9 @@ func makeRoom(t *testing.T, s *localserver.Server, kinds string) {
 	}
 }
 
-// TestWebhookInstallSteps follows docs/install.md command by command, from the certificates to the webhooks and away again,
-// on a server without nodes: the pod that makes the certificates is a process here, and no rollout is waited for.
+// TestWebhookInstallSteps follows docs/install.md command by command, from the certificates to the
+// webhooks and away again, on a server without nodes: the pod that makes the certificates is a
+// process here, and no rollout is waited for.
 func TestWebhookInstallSteps(t *testing.T) {
 	t.Parallel()
 	s := start(t, t.TempDir(), "--webhook")
@@ -355,8 +358,8 @@ names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage
 	}
 }
 
-// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade, uninstall. What is
-// installed is there each time, and gone in the end, but for the definitions.
+// TestWebhookHelm follows the page with Helm on a server whose nodes run nothing: install, upgrade,
+// uninstall. What is installed is there each time, and gone in the end, but for the definitions.
 func TestWebhookHelm(t *testing.T) {
 	t.Parallel()
 	out := generated(t, "--image=example.com/kubetenant-webhook:1")

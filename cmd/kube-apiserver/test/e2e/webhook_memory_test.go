@@ -28,8 +28,9 @@ const memoryLimit = 1 << 30
 
 // The tests of this file take all of a machine, so they run alone.
 
-// TestWebhookMemory: objects as large as they may be, of what takes most memory in a program, many at a time, of a kind of
-// Kubernetes and of one whose whole content is looked at: the service stays under its limit, and another tenant is served.
+// TestWebhookMemory: objects as large as they may be, of what takes most memory in a program, many
+// at a time, of a kind of Kubernetes and of one whose whole content is looked at: the service stays
+// under its limit, and another tenant is served.
 func TestWebhookMemory(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "tokens.csv"), nil, 0o600); err != nil {
@@ -150,8 +151,8 @@ func highWaterKiB(t *testing.T, pid int) int {
 	return n
 }
 
-// holdMemory puts a process into a cgroup of the limit, and reports whether it could: what it takes is measured in any
-// case.
+// holdMemory puts a process into a cgroup of the limit, and reports whether it could: what it takes
+// is measured in any case.
 func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	t.Helper()
 	pid := r.process.Process.Pid
@@ -174,7 +175,8 @@ func holdMemory(t *testing.T, r *replicaUnderTest) bool {
 	return false
 }
 
-// TestWebhookGrantFlood: 900 connections use one grant, and no other tenant's grants and quotas suffer.
+// TestWebhookGrantFlood: 900 connections use one grant, and no other tenant's
+// grants and quotas suffer.
 func TestWebhookGrantFlood(t *testing.T) {
 	s := start(t, t.TempDir(), "--webhook")
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}

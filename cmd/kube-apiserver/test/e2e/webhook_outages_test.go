@@ -106,15 +106,16 @@ func cut(which func(*replicaUnderTest) *link.Link, how link.Mode) func(*testing.
 	}
 }
 
-// servedAgain bounds how long tenants may be denied when something happens to one of two replicas: ten seconds are
-// promised, and these machines are noisy.
+// servedAgain bounds how long tenants may be denied when something happens to one of two replicas:
+// ten seconds are promised, and these machines are noisy.
 const servedAgain = 15 * time.Second
 
-// lastsFrom is when a denial by the only replica is taken for one that lasts as long as what happened to it.
+// lastsFrom is when a denial by the only replica is taken for one that lasts as
+// long as what happened to it.
 const lastsFrom = 7 * time.Second
 
-// TestWebhookOutages breaks one replica of one, and of two, in every way, under steady requests of two tenants and after
-// a burst of them. It writes the table of docs/webhook.md.
+// TestWebhookOutages breaks one replica of one, and of two, in every way, under steady requests of
+// two tenants and after a burst of them. It writes the table of docs/webhook.md.
 func TestWebhookOutages(t *testing.T) {
 	t.Parallel()
 	for _, replicas := range []int{1, 2} {
@@ -285,9 +286,10 @@ const (
 	slow      = 2 * time.Second // an answer that takes longer is none
 )
 
-// watchCallers lets both tenants ask again and again, for what is their own and what is not, for some time and until they
-// are served, and returns after how long the last of them was denied or waited, and whether that goes on for longer
-// than atMost. What is another's is never given to them.
+// watchCallers lets both tenants ask again and again, for what is their own and what is
+// not, for some time and until they are served, and returns after how long the last of
+// them was denied or waited, and whether that goes on for longer than atMost. What is
+// another's is never given to them.
 func watchCallers(
 	t *testing.T, tenants map[string]*kubernetes.Clientset, atLeast, atMost time.Duration,
 ) (last time.Duration, lasts bool) {

@@ -69,8 +69,8 @@ func authorizersBehind(d scenario.Delegate) []string {
 	return []string{"Node", "RBAC"}
 }
 
-// The exceptions of this shape, each with its heading in docs/webhook.md: what the service cannot know, as
-// kube-apiserver decides it alone.
+// The exceptions of this shape, each with its heading in docs/webhook.md: what the service cannot
+// know, as kube-apiserver decides it alone.
 const (
 	exceptCertificates    = "Certificates"
 	exceptPasswords       = "Passwords"
@@ -83,8 +83,8 @@ const (
 	exceptDerived         = "Rights that follow from a Tenant"
 )
 
-// needsDerivedRights reports whether a case is allowed by a right that follows from a Tenant. kube-apiserver's own
-// evaluator derives none.
+// needsDerivedRights reports whether a case is allowed by a right that follows from a Tenant.
+// kube-apiserver's own evaluator derives none.
 func needsDerivedRights(sc *scenario.Scenario, c *scenario.Case) bool {
 	return c.Expect.Decision == "allow" && strings.HasPrefix(sc.Metadata.Name, "rights that follow from a Tenant")
 }
@@ -175,7 +175,8 @@ func (s *behindWebhook) Open(ctx context.Context, w *scenario.World) (scenario.S
 	return out, nil
 }
 
-// session starts what the scenario runs on, with those flags, or the service anew where it runs already.
+// session starts what the scenario runs on, with those flags, or the service
+// anew where it runs already.
 func (s *behindWebhook) session(
 	ctx context.Context, w *scenario.World, flags func(config, dir string, d scenario.Delegate) ([]string, error),
 ) (*session, error) {
@@ -199,7 +200,8 @@ func (s *behindWebhook) session(
 		if err := s.plane.seed(ctx, held, session.caller); err != nil {
 			return err
 		}
-		// The service, and a gateway before it, read some settings, and know the cluster, from their start.
+		// The service, and a gateway before it, read some settings, and know the
+		// cluster, from their start.
 		return s.plane.restartService(ctx)
 	})
 }
