@@ -35,7 +35,8 @@ func ExampleOpen() {
 			_, _ = fmt.Fprint(w, `{"token":{"expires_at":"2100-01-01T00:00:00Z"}}`)
 		case r.Header.Get("X-Subject-Token") == token:
 			_, _ = fmt.Fprint(w,
-				`{"token":{"expires_at":"2100-01-01T00:00:00.000000Z","audit_ids":["x"],"user":{"id":"u","name":"alice","domain":{"id":"d","name":"acme"}},
+				`{"token":{"expires_at":"2100-01-01T00:00:00.000000Z","audit_ids":["x"],
+				"user":{"id":"u","name":"alice","domain":{"id":"d","name":"acme"}},
 				"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[{"id":"r","name":"member"}]}}`)
 		default:
 			w.WriteHeader(http.StatusNotFound)

@@ -92,7 +92,8 @@ func (s *server) serve(w http.ResponseWriter, r *http.Request) {
 
 func body(user string, expires time.Time) string {
 	return fmt.Sprintf(
-		`{"token":{"expires_at":%q,"audit_ids":["a"],"user":{"id":"id-%[2]s","name":"user-%[2]s","domain":{"id":"d","name":"acme"}},
+		`{"token":{"expires_at":%q,"audit_ids":["a"],
+		"user":{"id":"id-%[2]s","name":"user-%[2]s","domain":{"id":"d","name":"acme"}},
 		"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[{"id":"r","name":"member"}]}}`,
 		expires.UTC().Format("2006-01-02T15:04:05.000000Z"), user,
 	)

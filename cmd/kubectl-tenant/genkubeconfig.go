@@ -58,7 +58,8 @@ Without --out or --merge it goes to standard output.`,
 		Example: `  kubectl tenant gen-kubeconfig --user alice --group dev --tenant acme --out alice.kubeconfig
   kubectl tenant gen-kubeconfig --serviceaccount robot -n acme--web --expires 1h --merge ~/.kube/config
   kubectl tenant gen-kubeconfig --oidc --tenant acme --issuer-url https://login.example.com --client-id kubectl
-  kubectl tenant gen-kubeconfig --user alice --tenant acme --gateway https://gateway.example.com --cluster eu1,us1 --merge ~/.kube/config`,
+  kubectl tenant gen-kubeconfig --user alice --tenant acme --gateway https://gateway.example.com --cluster eu1,us1 ` +
+			`--merge ~/.kube/config`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}

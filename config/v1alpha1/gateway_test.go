@@ -22,7 +22,9 @@ const gatewayCluster = `  clusters:
     impersonator: { kubeConfigFile: imp, mode: Constrained }
     serviceAccounts: { tokens: Pass, issuers: ["https://i"] }
     tenantMap: { acme: acme-eu }
-    identity: { withUser: true, defaultUser: "kubetenant:gateway", groupPattern: "dev-.*", usernamePrefix: "kt:", groupsPrefix: "g:", extras: [example.com/floor], withUID: true, users: [ { tenant: acme, user: alice, as: bob } ], unmapped: Keep }
+    identity: { withUser: true, defaultUser: "kubetenant:gateway", groupPattern: "dev-.*", usernamePrefix: "kt:", ` +
+	`groupsPrefix: "g:", extras: [example.com/floor], withUID: true, users: [ { tenant: acme, user: alice, as: bob } ], ` +
+	`unmapped: Keep }
     admission: Unchecked
     namespace: kubetenant-system
 `

@@ -18,7 +18,8 @@ import (
 func published(t *testing.T) *v1alpha1.Published {
 	t.Helper()
 	config, err := v1alpha1.Decode([]byte(`{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration,
-authentication: {qualifyNames: true, revocation: {path: /etc/revoked.yaml}, sources: [{name: tokens, tokenFile: {path: /etc/tokens.csv}}]},
+authentication: {qualifyNames: true, revocation: {path: /etc/revoked.yaml},
+sources: [{name: tokens, tokenFile: {path: /etc/tokens.csv}}]},
 authorization: {abac: {path: /etc/policy.jsonl}}}`))
 	if err != nil {
 		t.Fatal(err)

@@ -71,7 +71,8 @@ func (d *demo) addSource(text string) error {
 }
 
 const keystoneSource = `  # OpenStack: the domain of the user is the tenant.
-  - { name: openstack, tenants: [acme, globex], groupsPrefix: "keystone:", keystone: { authURL: %q, cloud: kube, cloudsFile: %q } }
+  - { name: openstack, tenants: [acme, globex], groupsPrefix: "keystone:",
+      keystone: { authURL: %q, cloud: kube, cloudsFile: %q } }
 `
 
 // addKeystone starts a real Keystone with the domains acme, globex and initech, each with an alice,

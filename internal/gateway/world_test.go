@@ -184,8 +184,10 @@ func namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 func definitionOf(name string) json.RawMessage {
 	plural, group, _ := strings.Cut(name, ".")
 	return fmt.Appendf(nil,
-		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":%q,"uid":"u","resourceVersion":"1"},
-		"spec":{"group":%q,"scope":"Namespaced","names":{"plural":%q,"kind":"Custom"},"versions":[{"name":"v1","served":true,"storage":true}]},
+		`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
+		"metadata":{"name":%q,"uid":"u","resourceVersion":"1"},
+		"spec":{"group":%q,"scope":"Namespaced","names":{"plural":%q,"kind":"Custom"},
+		"versions":[{"name":"v1","served":true,"storage":true}]},
 		"status":{"acceptedNames":{"plural":%[3]q,"kind":"Custom"},"conditions":[{"type":"Established","status":"True"}]}}`,
 		name, group, plural)
 }

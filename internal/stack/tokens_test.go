@@ -29,7 +29,8 @@ kind: TenancyConfiguration
 authentication:
   revocation: { path: revoked.yaml }
   sources:
-  - { name: partner, tenants: [a], webhook: { kubeConfigFile: kubeconfig, match: { opaque: true }, tenant: { value: a } } }
+  - { name: partner, tenants: [a], webhook: { kubeConfigFile: kubeconfig, match: { opaque: true },
+      tenant: { value: a } } }
   - { name: tokens, tokenFile: { path: tokens.csv } }
   - name: corp
     tenants: [a]
@@ -207,14 +208,17 @@ func TestMetrics(t *testing.T) {
 		_, _, _ = s.Authenticator.AuthenticateRequest(bearer(token).WithContext(t.Context()))
 	}
 	const want = `
-# HELP kubetenant_authentication_requests_total [ALPHA] Requests by the source that claimed their credential (built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.
+# HELP kubetenant_authentication_requests_total [ALPHA] Requests by the source that claimed their credential ` +
+		`(built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source ` +
+		`could not ask its provider.
 # TYPE kubetenant_authentication_requests_total counter
 kubetenant_authentication_requests_total{result="refused",source="corp"} 1
 kubetenant_authentication_requests_total{result="success",source="corp"} 2
 kubetenant_authentication_requests_total{result="success",source="tokens"} 1
 kubetenant_authentication_requests_total{result="unavailable",source="partner"} 1
 kubetenant_authentication_requests_total{result="unclaimed",source="none"} 1
-# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Bearer tokens by whether what came of them was remembered: hit or miss.
+# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Bearer tokens by whether what came of them was ` +
+		`remembered: hit or miss.
 # TYPE kubetenant_authentication_token_cache_requests_total counter
 kubetenant_authentication_token_cache_requests_total{result="hit"} 1
 kubetenant_authentication_token_cache_requests_total{result="miss"} 3

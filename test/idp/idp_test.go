@@ -165,7 +165,8 @@ authentication:
   - name: openstack
     tenants: ["*"]
     groupsPrefix: "keystone:"
-    keystone: { authURL: %q, cloud: kube, cloudsFile: clouds.yaml, tenantMap: { My Domain: my-domain }, legacyExtras: true, cache: { ttl: 1s, negativeTTL: 0s } }
+    keystone: { authURL: %q, cloud: kube, cloudsFile: clouds.yaml, tenantMap: { My Domain: my-domain },
+      legacyExtras: true, cache: { ttl: 1s, negativeTTL: 0s } }
 `, k.URL))
 	get := func(domain string, scope any) string {
 		t.Helper()
@@ -275,7 +276,8 @@ func serviceCredential(t *testing.T, k *idp.Keystone, token string, groups []str
 	s := stack(t, dir, fmt.Sprintf(`
 authentication:
   sources:
-  - { name: openstack, tenants: ["*"], groupsPrefix: "keystone:", keystone: { authURL: %q, cloud: kube, cloudsFile: clouds.yaml } }
+  - { name: openstack, tenants: ["*"], groupsPrefix: "keystone:",
+      keystone: { authURL: %q, cloud: kube, cloudsFile: clouds.yaml } }
 `, k.URL))
 	accepted(t, s, "validated with an application credential", token, "alice", "acme", groups...)
 }

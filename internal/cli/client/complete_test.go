@@ -35,7 +35,8 @@ func clusters(t *testing.T, kubeconfig string, args ...string) (*client.Flags, *
 func two(server string) string {
 	return `{apiVersion: v1, kind: Config, current-context: east, clusters: [{name: e, cluster: {server: "` + server +
 		`"}}, {name: w, cluster: {server: "https://west.example.com"}}],
-contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {name: east, context: {cluster: e, user: u}}], users: [{name: u, user: {token: t}}]}`
+contexts: [{name: west, context: {cluster: w, user: u, namespace: acme--web}}, {name: east, context: {cluster: e, ` +
+		`user: u}}], users: [{name: u, user: {token: t}}]}`
 }
 
 // TestClusters: each context that is named is reached by its own configuration, and one that cannot

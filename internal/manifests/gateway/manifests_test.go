@@ -257,12 +257,16 @@ func TestKubeconfigs(t *testing.T) {
 	}
 	write("ca.crt", "an authority")
 	mine := write("mine", `{apiVersion: v1, kind: Config, current-context: b, users: [{name: me, user: {token: s3cret}}],
-clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt, proxy-url: "socks5://localhost:1080"}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}}, {name: d, cluster: {server: "http://d"}}],
-contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}}, {name: c, context: {cluster: none, user: me}}, {name: d, context: {cluster: d, user: me}}]}`)
+clusters: [{name: a, cluster: {server: "https://a:6443", certificate-authority: ca.crt,
+proxy-url: "socks5://localhost:1080"}}, {name: b, cluster: {server: "https://b", insecure-skip-tls-verify: true}},
+{name: d, cluster: {server: "http://d"}}],
+contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {cluster: b, user: me}},
+{name: c, context: {cluster: none, user: me}}, {name: d, context: {cluster: d, user: me}}]}`)
 	config := write("tenancy.yaml", header+
 		`  - { name: eu1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: eu1-imp } }
   - { name: ap1, tenants: ["*"], reader: { kubeConfigFile: eu1-reader }, impersonator: { kubeConfigFile: ap1-imp } }
-  - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: us/imp/kubeconfig } }
+  - { name: us1, tenants: ["*"], reader: { kubeConfigFile: us/kubeconfig }, impersonator: { kubeConfigFile: `+
+		`us/imp/kubeconfig } }
 `)
 	generate := func(contexts map[string]string) (map[string][]byte, error) {
 		return gateway.Generate(gateway.Options{

@@ -145,7 +145,8 @@ func TestRights(t *testing.T) {
 func TestExempt(t *testing.T) {
 	o := options(t)
 	write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {
-systemSubjects: {users: ["system:kube-scheduler"], userPrefixes: [], groups: ["system:masters"]}, systemNamespaces: [], unboundAllow: {paths: [/livez]}}}`)
+systemSubjects: {users: ["system:kube-scheduler"], userPrefixes: [], groups: ["system:masters"]}, systemNamespaces: [],
+unboundAllow: {paths: [/livez]}}}`)
 	files, err := webhook.Generate(o)
 	if err != nil {
 		t.Fatal(err)

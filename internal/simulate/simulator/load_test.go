@@ -29,17 +29,22 @@ func load(t *testing.T, text string) (*simulator.Snapshot, error) {
 }
 
 const objects = `
-{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: web, labels: {kubetenant.dev/tenant: acme, team: x}}}, {apiVersion: v1, kind: Namespace, metadata: {name: plain}}]}
+{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: web, labels: ` +
+	`{kubetenant.dev/tenant: acme, team: x}}}, {apiVersion: v1, kind: Namespace, metadata: {name: plain}}]}
 ---
 # nothing
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r, labels: {a: b}}, rules: [{verbs: [get], apiGroups: [""], resources: [pods]}], aggregationRule: {clusterRoleSelectors: [{matchLabels: {c: d}}]}}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: r, labels: {a: b}}, rules: [{verbs: ` +
+	`[get], apiGroups: [""], resources: [pods]}], aggregationRule: {clusterRoleSelectors: [{matchLabels: {c: d}}]}}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: web}, rules: [{verbs: [list], apiGroups: [""], resources: [pods]}]}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: r, namespace: web}, rules: [{verbs: [list], ` +
+	`apiGroups: [""], resources: [pods]}]}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b, annotations: {kubetenant.dev/scope: acme}}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: r}}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: b, annotations: ` +
+	`{kubetenant.dev/scope: acme}}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: r}}
 ---
-{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b, namespace: web, annotations: {kubetenant.dev/scope: acme}}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}}
+{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: b, namespace: web, annotations: ` +
+	`{kubetenant.dev/scope: acme}}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: r}}
 ---
 {apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: g, namespace: web}}
 ---
@@ -47,9 +52,11 @@ const objects = `
 ---
 {apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: bad}, spec: {tenant: "NO/"}}
 ---
-{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: w.x.io}, spec: {group: x.io, names: {plural: w}, scope: Namespaced}}
+{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: w.x.io}, spec: {group: x.io, ` +
+	`names: {plural: w}, scope: Namespaced}}
 ---
-{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: h}, webhooks: [{name: h.x.io, namespaceSelector: {matchLabels: {team: x}}}]}
+{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: h}, webhooks: ` +
+	`[{name: h.x.io, namespaceSelector: {matchLabels: {team: x}}}]}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: web}}
 ---

@@ -125,8 +125,10 @@ func post(h http.Handler, path, body string) (int, string) {
 
 func access(version, groupsField, namespace string) string {
 	return fmt.Sprintf(
-		`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev","system:authenticated"],
-"extra":{"kubetenant.dev/tenant":["a"]},"resourceAttributes":{"verb":"get","version":"v1","resource":"pods","namespace":%q,"name":"p"}}}`,
+		`{"apiVersion":"authorization.k8s.io/%s","kind":"SubjectAccessReview","spec":{"user":"alice",%q:["dev",`+
+			`"system:authenticated"],
+"extra":{"kubetenant.dev/tenant":["a"]},"resourceAttributes":{"verb":"get","version":"v1","resource":"pods",`+
+			`"namespace":%q,"name":"p"}}}`,
 		version, groupsField, namespace,
 	)
 }
@@ -141,7 +143,8 @@ func TestAuthorize(t *testing.T) {
 		return authorizer.DecisionNoOpinion, "", nil
 	}
 	pinned := func(selector string) string {
-		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice","extra":{"kubetenant.dev/tenant":["a"]},
+		return `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"alice",` +
+			`"extra":{"kubetenant.dev/tenant":["a"]},
 "resourceAttributes":{"verb":"list","version":"v1","resource":"namespaces"` + selector + `}}}`
 	}
 	for name, c := range map[string]struct{ body, want string }{
@@ -252,7 +255,8 @@ func admissionReview(operation, object, old string) string {
 		old = "null"
 	}
 	return fmt.Sprintf(
-		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"ConfigMap"},
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview",
+"request":{"uid":"u-1","kind":{"group":"","version":"v1","kind":"ConfigMap"},
 "resource":{"group":"","version":"v1","resource":"configmaps"},"namespace":"a--web","name":"c","operation":%q,
 "userInfo":{"username":"alice","extra":{"kubetenant.dev/tenant":["a"]}},"object":%s,"oldObject":%s,"dryRun":false}}`,
 		operation, object, old,

@@ -181,7 +181,8 @@ gateway:
   limits: { perTenantRequests: 10000, perTenantStreams: 100000 }
   audit: { policyFile: %s, logPath: bench-audit.log }
   clusters:
-  - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: %s } }
+  - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig },
+      impersonator: { kubeConfigFile: %s } }
 `
 
 const auditPolicy = "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n"

@@ -200,7 +200,8 @@ spec:
   group: example.com
   scope: Namespaced
   names: { plural: %[1]s, singular: %s, kind: %s, listKind: %[3]sList }
-  versions: [ { name: v1, served: true, storage: true, subresources: { status: {} }, schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
+  versions: [ { name: v1, served: true, storage: true, subresources: { status: {} },
+    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
 `, plural, strings.ToLower(kind), kind)
 }
 

@@ -34,8 +34,10 @@ authentication:
 admission: { binding: { kinds: [ { group: example.com, kind: Mirror } ] } }
 gateway:
   clusters:
-  - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig } }
-  - { name: local-2, tenants: ["*", system], reader: { kubeConfigFile: local-2/kubetenant-gateway-reader.kubeconfig }, impersonator: { kubeConfigFile: local-2/kubetenant-gateway-impersonator.kubeconfig } }
+  - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig },
+      impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig } }
+  - { name: local-2, tenants: ["*", system], reader: { kubeConfigFile: local-2/kubetenant-gateway-reader.kubeconfig },
+      impersonator: { kubeConfigFile: local-2/kubetenant-gateway-impersonator.kubeconfig } }
 `
 
 // TestGatewayMirror runs the example of a controller that acts for the owner of each object on two

@@ -193,8 +193,10 @@ func TestGitOpsFlux(t *testing.T) {
 		`{ apiVersion: source.toolkit.fluxcd.io/v1, kind: GitRepository, metadata: { name: platform, `+
 			`namespace: flux-system }, spec: { interval: 1h, url: "https://example.com/platform" } }`)
 	apply(t, s,
-		`{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization, metadata: { name: platform, namespace: flux-system },
-  spec: { interval: 1h, retryInterval: 2s, timeout: 1m, prune: true, wait: true, path: ./, sourceRef: { kind: GitRepository, name: platform } } }`)
+		`{ apiVersion: kustomize.toolkit.fluxcd.io/v1, kind: Kustomization,
+  metadata: { name: platform, namespace: flux-system },
+  spec: { interval: 1h, retryInterval: 2s, timeout: 1m, prune: true, wait: true, path: ./,
+  sourceRef: { kind: GitRepository, name: platform } } }`)
 	ready := func() (status, revision, message string) {
 		out, _ := kubectl(t, s, "admin", "get", "kustomization", "platform", "-n", "flux-system", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Ready")].status}|{.status.lastAttemptedRevision}|`+

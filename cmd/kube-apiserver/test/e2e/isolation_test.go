@@ -35,7 +35,9 @@ spec:
   group: example.com
   scope: Namespaced
   names: { plural: widgets, kind: Widget }
-  versions: [ { name: v1, served: true, storage: true, subresources: { status: {}, scale: { specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas } }, schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
+  versions: [ { name: v1, served: true, storage: true,
+    subresources: { status: {}, scale: { specReplicasPath: .spec.replicas, statusReplicasPath: .status.replicas } },
+    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
 ---
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -44,7 +46,8 @@ spec:
   group: example.com
   scope: Cluster
   names: { plural: gadgets, kind: Gadget }
-  versions: [ { name: v1, served: true, storage: true, schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
+  versions: [ { name: v1, served: true, storage: true,
+    schema: { openAPIV3Schema: { type: object, x-kubernetes-preserve-unknown-fields: true } } } ]
 `
 
 // apply applies a file as the admin.
@@ -106,7 +109,8 @@ spec: { type: ExternalName, externalName: localhost, ports: [ { port: `+port+` }
 apiVersion: apiregistration.k8s.io/v1
 kind: APIService
 metadata: { name: v1.aggregated.example.com }
-spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, insecureSkipTLSVerify: true, service: { name: aggregated, namespace: kube-system, port: `+
+spec: { group: aggregated.example.com, version: v1, groupPriorityMinimum: 100, versionPriority: 100, `+
+		`insecureSkipTLSVerify: true, service: { name: aggregated, namespace: kube-system, port: `+
 		port+` } }
 `)
 	if out, err := kubectl(t, s, "admin", "wait", "--for=condition=Available", "--timeout=60s",
@@ -240,8 +244,10 @@ func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, te
 	operator := filepath.Join(t.TempDir(), "operator.kubeconfig")
 	if err := os.WriteFile(operator,
 		fmt.Appendf(nil,
-			`{"apiVersion":"v1","kind":"Config","current-context":"o","contexts":[{"name":"o","context":{"cluster":"g","user":"o"}}],
-"clusters":[{"name":"g","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"o","user":{"token":"CANARY-operator"}}]}`,
+			`{"apiVersion":"v1","kind":"Config","current-context":"o",
+"contexts":[{"name":"o","context":{"cluster":"g","user":"o"}}],
+"clusters":[{"name":"g","cluster":{"server":%q,"certificate-authority-data":%q}}],
+"users":[{"name":"o","user":{"token":"CANARY-operator"}}]}`,
 			gateway.Host, base64.StdEncoding.EncodeToString(gateway.CAData)), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,8 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	}
 	s := start(t, dir, args...)
 	apply(t, s,
-		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: ops },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: ops } ] }`)
 	for _, namespace := range []string{"acme--web", "acme--db"} {
 		apply(t, s,
@@ -106,9 +107,11 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	if len(args) > 0 { // kube-apiserver evaluates RBAC, and derives no right: the cluster's admin gives it
 		apply(t, s,
 			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: members-of-acme }, rules: [
-  { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] }, { apiGroups: [kubetenant.dev], resources: [tenantmembers], resourceNames: [acme], verbs: ["*"] } ] }`)
+  { apiGroups: [kubetenant.dev], resources: [tenantmembers], verbs: [create] },
+  { apiGroups: [kubetenant.dev], resources: [tenantmembers], resourceNames: [acme], verbs: ["*"] } ] }`)
 		apply(t, s,
-			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
+			`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: members-of-acme },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: members-of-acme },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+who+`" } ] }`)
 	}
 	t.Run("an admin says who its members are", func(t *testing.T) { membersAreGiven(t, s) })
@@ -473,8 +476,10 @@ func writersGiveWhatTheyMay(t *testing.T, s *localserver.Server) {
   { apiGroups: [kubetenant.dev], resources: [tenants], verbs: ["*"] },
   { apiGroups: [rbac.authorization.k8s.io], resources: [clusterroles], resourceNames: [view], verbs: [bind] } ] }`)
 	apply(t, s,
-		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: tenant-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tenant-writer },
-  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: writer }, { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: tenant-writer },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: tenant-writer },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: writer },
+  { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
 	writers := map[string]rest.ImpersonationConfig{
 		"one of the system tenant": {UserName: "writer", Extra: map[string][]string{tenant.ExtraKey: {"system"}}},
 		"one of the control plane's": {

@@ -68,7 +68,8 @@ func testRetirement(
 apiVersion: kubetenant.dev/v1alpha1
 kind: Tenant
 metadata: { name: acme }
-spec: { id: acme, deletionPolicy: Delete, bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: "tenant:acme" } ] } ] }
+spec: { id: acme, deletionPolicy: Delete, bindings: [ { clusterRole: admin, subjects: [ { kind: Group, name: `+
+		`"tenant:acme" } ] } ] }
 ---
 apiVersion: v1
 kind: Namespace

@@ -18,7 +18,8 @@ spec:
   - apiVersion: networking.k8s.io/v1
     kind: NetworkPolicy
     metadata: { name: own-tenant-only }
-    spec: { podSelector: {}, ingress: [ { from: [ { namespaceSelector: { matchLabels: { kubetenant.dev/tenant: "${tenant}" } } } ], ports: [ { port: 80 } ] } ] }
+    spec: { podSelector: {}, ingress: [ { from: [ { namespaceSelector: { matchLabels: { kubetenant.dev/tenant: ` +
+	`"${tenant}" } } } ], ports: [ { port: 80 } ] } ] }
   - apiVersion: v1
     kind: LimitRange
     metadata: { name: defaults }
@@ -188,9 +189,11 @@ func templatesAreHeld(t *testing.T, s *localserver.Server) {
 		t.Errorf("all are deleted: %s", out)
 	}
 	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: { name: template-writer },
-  rules: [ { apiGroups: [kubetenant.dev], resources: [namespacetemplates], verbs: ["*"] }, { apiGroups: [""], resources: [configmaps], verbs: ["*"] } ] }`)
+  rules: [ { apiGroups: [kubetenant.dev], resources: [namespacetemplates], verbs: ["*"] },
+  { apiGroups: [""], resources: [configmaps], verbs: ["*"] } ] }`)
 	apply(t, s,
-		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: template-writer }, roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: template-writer },
+		`{ apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: { name: template-writer },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: template-writer },
   subjects: [ { kind: ServiceAccount, name: writer, namespace: kube-system } ] }`)
 	asWriter := []string{"--as=system:serviceaccount:kube-system:writer"}
 	for want, object := range map[string]string{

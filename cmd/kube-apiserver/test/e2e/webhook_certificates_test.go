@@ -257,14 +257,17 @@ func TestWebhookControllerAccount(t *testing.T) {
 	admin := client(t, config(t, s, "admin"))
 	apply(t, s, `{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
 ---
-{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop, labels: {app: d}, annotations: {n: "1"}}, spec: {selector: {matchLabels: {a: b}},
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: d, namespace: shop, labels: {app: d}, annotations: {n: "1"}},
+  spec: {selector: {matchLabels: {a: b}},
 template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}
 ---
 {apiVersion: v1, kind: Secret, metadata: {name: s, namespace: shop}, data: {k: dg==}}
 ---
-{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-client-ca, namespace: kubetenant-system}, data: {ca.crt: ""}}
+{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-webhook-client-ca, namespace: kubetenant-system},
+  data: {ca.crt: ""}}
 ---
-{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: kubetenant-certificates, namespace: kubetenant-system}, spec: {holderIdentity: somebody}}`)
+{apiVersion: coordination.k8s.io/v1, kind: Lease,
+  metadata: {name: kubetenant-certificates, namespace: kubetenant-system}, spec: {holderIdentity: somebody}}`)
 	account := clientOf(t, s.Kubeconfig("kubetenant-controller"))
 	patch := func(path, kind, body string) error {
 		return account.CoreV1().RESTClient().Patch(types.PatchType(kind)).AbsPath(path).Body([]byte(body)).

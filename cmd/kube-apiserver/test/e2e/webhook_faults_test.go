@@ -368,7 +368,8 @@ func (f *faults) controlPlaneWorks(t *testing.T) {
 	}
 }
 
-const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet","metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
+const daemonSet = `{"apiVersion":"apps/v1","kind":"DaemonSet",
+"metadata":{"name":"d","labels":{"kubetenant.dev/tenant":"acme"}},"spec":{"selector":{"matchLabels":{"a":"b"}},
 "template":{"metadata":{"labels":{"a":"b"}},"spec":{"containers":[{"name":"c","image":"x"}]}}}}`
 
 // policiesHold: even where somebody takes the webhook configurations away so

@@ -100,8 +100,10 @@ func (f *faults) client(t *testing.T) *http.Client {
 	}
 }
 
-const foreignReview = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"admin","groups":["tenant:acme"],
-"extra":{"kubetenant.dev/tenant":["acme"]},"resourceAttributes":{"verb":"list","version":"v1","resource":"secrets","namespace":"globex--web"}}}`
+const foreignReview = `{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview",
+"spec":{"user":"admin","groups":["tenant:acme"],
+"extra":{"kubetenant.dev/tenant":["acme"]},
+"resourceAttributes":{"verb":"list","version":"v1","resource":"secrets","namespace":"globex--web"}}}`
 
 // denied asks the service for what it must deny.
 func denied(ctx context.Context, c *http.Client, base string) error {

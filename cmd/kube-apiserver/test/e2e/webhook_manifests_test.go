@@ -207,9 +207,12 @@ func TestWebhookStaticPolicies(t *testing.T) {
 	admission := fmt.Sprintf(`apiVersion: apiserver.config.k8s.io/v1
 kind: AdmissionConfiguration
 plugins: [
-{name: ValidatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: %q}},
-{name: MutatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}},
-{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1, kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
+{name: ValidatingAdmissionPolicy, configuration: {apiVersion: apiserver.config.k8s.io/v1,
+kind: ValidatingAdmissionPolicyConfiguration, staticManifestsDir: %q}},
+{name: MutatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1,
+kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}},
+{name: ValidatingAdmissionWebhook, configuration: {apiVersion: apiserver.config.k8s.io/v1,
+kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 		filepath.Join(out, "control-plane", "policies"), filepath.Join(dir, "webhook", "webhook-admit.kubeconfig"))
 	file := filepath.Join(out, "admission.yaml")
 	if err := os.WriteFile(file, []byte(admission), 0o600); err != nil {
@@ -289,8 +292,10 @@ func TestWebhookInstallSteps(t *testing.T) {
 		plural := strings.ToLower(kind) + "s"
 		apply(
 			t, s, fmt.Sprintf(
-				`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com}, spec: {group: monitoring.coreos.com, scope: Namespaced,
-names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
+				`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: %s.monitoring.coreos.com},
+spec: {group: monitoring.coreos.com, scope: Namespaced,
+names: {plural: %[1]s, kind: %[2]s}, versions: [{name: v1, served: true, storage: true,
+schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]}}`,
 				plural, kind,
 			),
 		)

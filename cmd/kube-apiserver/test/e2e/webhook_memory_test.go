@@ -182,11 +182,15 @@ func TestWebhookGrantFlood(t *testing.T) {
 	f := &faults{Server: s, admin: client(t, config(t, s, "admin")), acme: client(t, config(t, s, "acme"))}
 	f.prepare(t)
 	apply(t, s,
-		`{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: flooded, namespace: acme--web}, spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
+		`{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: flooded, namespace: acme--web},
+spec: {from: {tenant: evil, groups: ["tenant:evil"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
 ---
-{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: quiet, namespace: acme--web}, spec: {from: {tenant: globex, groups: ["tenant:globex"]}, to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
+{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: quiet, namespace: acme--web},
+  spec: {from: {tenant: globex, groups: ["tenant:globex"]},
+  to: [{apiGroups: [""], resources: [configmaps], verbs: [list]}]}}
 ---
-{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: globex}, spec: {tenant: globex, hard: {count/configmaps: "100000"}}}`)
+{apiVersion: kubetenant.dev/v1alpha1, kind: TenantQuota, metadata: {name: globex},
+  spec: {tenant: globex, hard: {count/configmaps: "100000"}}}`)
 	evil := config(t, s, "admin")
 	evil.Impersonate = rest.ImpersonationConfig{
 		UserName: "eve",
