@@ -142,11 +142,13 @@ var (
 		"apps/daemonsets":                 "namespaced",
 		"rbac.authorization.k8s.io/roles": "namespaced",
 		"authorization.k8s.io/localsubjectaccessreviews": "namespaced",
+
 		"/nodes":                                 "cluster",
 		"/namespaces":                            "cluster",
 		"/persistentvolumes":                     "cluster",
 		"rbac.authorization.k8s.io/clusterroles": "cluster",
 		"storage.k8s.io/storageclasses":          "cluster",
+
 		"apiextensions.k8s.io/customresourcedefinitions": "cluster",
 		"certificates.k8s.io/certificatesigningrequests": "cluster",
 		"authentication.k8s.io/tokenreviews":             "cluster",

@@ -368,8 +368,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	if isOfPage(r) {
 		rest = ofPage(rest)
 	}
-	if r.ProtoMajor == 2 && rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion &&
-		serving.ConnectionAge(r.Context()) > goawayAfter { // #nosec G404 -- spreads load
+	goaway := rand.N(1_000_000) < *now.settings.Gateway.Limits.GoawayPerMillion // #nosec G404 -- spreads load
+	if r.ProtoMajor == 2 && goaway && serving.ConnectionAge(r.Context()) > goawayAfter {
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	handler.ServeHTTP(answer, rest)
