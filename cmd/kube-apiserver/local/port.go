@@ -48,9 +48,8 @@ func onLoopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.
 // listenFree listens on a port of the loopback address that is free, and reserves it.
 func listenFree() (net.Listener, error) {
 	for range portTries {
-		if l, err := listenReserved(
-			onLoopback(firstPort + rand.IntN(lastPort-firstPort)),
-		); err == nil { // #nosec G404 -- any will do
+		port := firstPort + rand.IntN(lastPort-firstPort) // #nosec G404 -- any will do
+		if l, err := listenReserved(onLoopback(port)); err == nil {
 			return l, nil
 		}
 	}
