@@ -49,8 +49,11 @@ demo: build ## a control plane with two tenants, and a walk through requests
 demo-keystone: build keystone ## the same control plane with callers of a real Keystone
 	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) --keystone
 
-check: $(BIN)/golangci-lint ## formatting, vet, linters, tidy modules
-	@hack/check.sh $(BIN)/golangci-lint $(MODULES)
+GENERATORS := $(addprefix $(BIN)/,controller-gen client-gen lister-gen informer-gen)
+generate: $(GENERATORS) ## deepcopy methods, CustomResourceDefinitions and clients from tenant/v1alpha1
+	@hack/generate.sh $(BIN)
+check: $(BIN)/golangci-lint $(GENERATORS) ## formatting, vet, linters, tidy modules, current generated files
+	@hack/check.sh $(BIN) $(MODULES)
 
 test: build ## all tests, a real kube-apiserver included; the library's with the race detector
 	@$(MAKE) --no-print-directory -j2 test-library test-servers
@@ -104,13 +107,11 @@ bench: build ## benchmarks next to upstream's code
 	go test -run '^$$' -bench . -benchmem ./authz/grant
 	cd $(SERVER) && go test -run '^$$' -bench . -benchtime 0.5s ./test/differential
 	go run ./test/bench --bin $(BIN)
-
 bench-webhook: build ## the webhook service under load, next to an empty TLS server
 	@command -v h2load >/dev/null || hack/install-apt.sh nghttp2-client
 	go build -o $(BIN)/benchwebhook ./test/benchwebhook && $(BIN)/benchwebhook --bin $(BIN)
 bench-gateway: build ## the gateway under load, next to httputil.ReverseProxy and a server without a gateway
 	cd $(SERVER) && go build -o $(BIN)/benchgateway ./test/benchgateway && $(BIN)/benchgateway --bin $(BIN)
-
 bench-cli: build ## kubectl tenant on a large cluster, next to kubectl
 	go test -run '^$$' -bench . -cpu 1,2 ./internal/simulate/replay
 	go run ./test/benchcli --bin $(BIN)
@@ -132,7 +133,7 @@ e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 gitops-tools: $(CACHE)/gitops/built
 keystone:
 	@hack/install-apt.sh python3-keystone uwsgi-core uwsgi-plugin-python3
-$(BIN)/golangci-lint $(BIN)/helm $(BIN)/kubeconform: hack/tools/go.mod
+$(GENERATORS) $(BIN)/golangci-lint $(BIN)/helm $(BIN)/kubeconform: hack/tools/go.mod
 	@echo 'building $(@F) (up to 3 minutes the first time) ...'
 	@cd hack/tools && go build -o $@ "$$(go list tool | grep '/$(@F)$$')" && touch $@
 $(BIN)/promtool:

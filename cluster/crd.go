@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -164,7 +165,7 @@ func LabelledResources(
 
 // InstallCRDs brings the CustomResourceDefinitions of the project's kinds up to date in a cluster.
 func InstallCRDs(ctx context.Context, client dynamic.Interface) error {
-	for _, text := range v1alpha1.Definitions() {
+	for _, text := range deploy.Definitions() {
 		definition := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(text), &definition.Object); err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -49,7 +50,7 @@ type DefinitionProblem struct {
 
 // Name returns the name of the CustomResourceDefinition.
 func (p *DefinitionProblem) Name() string {
-	resource := v1alpha1.Resource(p.Resource).GroupResource()
+	resource := v1alpha1.Resource(p.Resource)
 	return resource.String()
 }
 
@@ -65,7 +66,7 @@ func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionPro
 	var problems []DefinitionProblem
 	var failed error
 	for _, resource := range definedResources() {
-		name := v1alpha1.Resource(resource).GroupResource()
+		name := v1alpha1.Resource(resource)
 		is, err := client.Resource(definitions).Get(ctx, name.String(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -84,7 +85,7 @@ func Definitions(ctx context.Context, client dynamic.Interface) ([]DefinitionPro
 // ownDefinitions returns the definitions of this release by resource.
 var ownDefinitions = sync.OnceValue(func() map[string]*unstructured.Unstructured {
 	all := map[string]*unstructured.Unstructured{}
-	for file, text := range v1alpha1.Definitions() {
+	for file, text := range deploy.Definitions() {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 			panic(file + ": " + err.Error()) // compiled in, and a test reads them
@@ -125,7 +126,7 @@ func checkDefinition(resource string, is *unstructured.Unstructured) *Definition
 	}
 	wanted, version := servedVersion(want), servedVersion(is)
 	if version == nil {
-		return problem(DefinitionOutdated, "does not serve the version %s", v1alpha1.Resource(resource).Version)
+		return problem(DefinitionOutdated, "does not serve the version %s", v1alpha1.SchemeGroupVersion.Version)
 	}
 	if isForeignSchema(wanted, version) {
 		return problem(DefinitionForeign, "belongs to another project: its spec has none of our fields")
@@ -148,7 +149,7 @@ func servedVersion(definition *unstructured.Unstructured) map[string]any {
 	list, _ := versions.([]any)
 	for _, v := range list {
 		version, _ := v.(map[string]any)
-		if version["name"] == v1alpha1.Resource("").Version && version["served"] == true {
+		if version["name"] == v1alpha1.SchemeGroupVersion.Version && version["served"] == true {
 			return version
 		}
 	}
@@ -263,7 +264,7 @@ func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 		return nil, false
 	}
 	for _, resource := range definedResources() {
-		name := v1alpha1.Resource(resource).GroupResource()
+		name := v1alpha1.Resource(resource)
 		obj, _, err := c.informer.GetStore().GetByKey(name.String())
 		if err != nil {
 			return nil, false
@@ -278,6 +279,6 @@ func (c *CRDScopes) Problems() (problems []DefinitionProblem, known bool) {
 
 // isOwnDefinition reports whether a definition has the name of one of the project's.
 func isOwnDefinition(name string) bool {
-	resource, isOurs := strings.CutSuffix(name, "."+v1alpha1.Resource("").Group)
+	resource, isOurs := strings.CutSuffix(name, "."+v1alpha1.SchemeGroupVersion.Group)
 	return isOurs && ownDefinitions()[resource] != nil
 }

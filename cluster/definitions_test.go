@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -46,7 +46,7 @@ func setCondition(u *unstructured.Unstructured, kind, status string) {
 // established returns the definitions of this release as a server stores them.
 func established(t *testing.T) (all []runtime.Object) {
 	t.Helper()
-	for _, text := range v1alpha1.Definitions() {
+	for _, text := range deploy.Definitions() {
 		all = append(all, definition(t, text))
 	}
 	return all
@@ -150,7 +150,7 @@ func TestDefinitions(t *testing.T) {
 		objects := slices.DeleteFunc(established(t), func(o runtime.Object) bool {
 			return o.(*unstructured.Unstructured).GetName() == "tenants.kubetenant.dev"
 		})
-		text := v1alpha1.Definitions()["tenants.yaml"]
+		text := deploy.Definitions()["tenants.yaml"]
 		if c.replace != "" {
 			text = c.replace
 		}
@@ -236,7 +236,7 @@ func TestProblems(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(cluster.DefinitionMissing)
-	again := definition(t, v1alpha1.Definitions()["retiredtenants.yaml"])
+	again := definition(t, deploy.Definitions()["retiredtenants.yaml"])
 	setCondition(again, "Established", "False")
 	if _, err := client.Resource(crds).Create(ctx, again, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/kubetenant/kubetenant/cluster"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/deploy"
 )
 
 // monitored is a monitor of problems that a test sets.
@@ -94,7 +94,7 @@ func TestMonitor(t *testing.T) {
 			return said
 		}
 		time.Sleep(time.Minute)
-		if set, all := values(t, registry); set != "" || all != len(v1alpha1.Definitions()) || changes != 0 || logged() != 0 {
+		if set, all := values(t, registry); set != "" || all != len(deploy.Definitions()) || changes != 0 || logged() != 0 {
 			t.Errorf("without a problem: %q of %d, %d changes", set, all, changes)
 		}
 		missing := cluster.DefinitionProblem{

@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
-# check.sh GOLANGCI_LINT MODULE...: checks the format of all Go files, then go.mod and the code of
-# each module.
+# check.sh BIN MODULE...: checks the format of all Go files and whether the generated ones are
+# current, then go.mod and the code of each module. BIN has golangci-lint and the generators.
 set -euo pipefail
 
-linter=$1
+bin=$1
 shift
 cd "$(dirname "$0")/.."
 git ls-files -z '*.go' | xargs -0 gofmt -d -l | awk '{ print } END { exit NR > 0 }'
+echo 'checking generated files ...'
+hack/generate.sh "$bin" --check
 for module in "$@"; do
   echo "checking module $module ..."
   (
     cd "$module"
     go mod tidy -diff
     packages=$(go list ./... 2>/dev/null)
-    [ -z "$packages" ] || "$linter" run --config "$OLDPWD/.golangci.yml" ./...
+    [ -z "$packages" ] || "$bin/golangci-lint" run --config "$OLDPWD/.golangci.yml" ./...
   )
 done

@@ -68,7 +68,7 @@ func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now f
 }
 
 func accessGrants() schema.GroupVersionResource {
-	return v1alpha1.Resource(v1alpha1.ResourceAccessGrants)
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 }
 
 // Grants are what a boundary asks: those that count, each read again live before it does.

@@ -26,7 +26,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var resource = v1alpha1.Resource(v1alpha1.ResourceAccessGrants)
+var resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 
 // granted is what peter of b gives alice of a in b--web: to get pods. It is accepted.
 func granted() *v1alpha1.AccessGrant {

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -17,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
@@ -29,7 +29,7 @@ type given struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
 	labels    map[string]string    // of the Namespace itself
 	quota     corev1.ResourceList  // of them all
-	templates []template
+	templates []named
 	// uid and generation are of the Tenant that says so, empty where there is none: what templates
 	// gave stays then, so that nobody who has a Tenant no more is open to others.
 	uid        types.UID
@@ -85,7 +85,7 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 		}
 		out.bindings = append(out.bindings, b)
 	}
-	out.labels = maps.Clone(t.Spec.Namespaces.Labels)
+	out.labels = tenants.Labels(t.Spec.Namespaces.Labels)
 	if level := t.Spec.Namespaces.PodSecurity; level != "" {
 		if out.labels == nil {
 			out.labels = map[string]string{}
@@ -112,7 +112,7 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 			Path:        adminsPath,
 			ClusterRole: v1alpha1.AdminRole,
 			Tenantwide:  v1alpha1.NamespacesRole,
-			Subjects:    spec.Admins,
+			Subjects:    tenants.Subjects(spec.Admins),
 		})
 	}
 	out.Roles = append(out.Roles, rolesOf(spec.Bindings)...)
@@ -134,7 +134,7 @@ func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole)
 		roles = append(roles, rolebinding.SpreadRole{
 			Path:        fmt.Sprintf("spec.bindings[%d].subjects", i),
 			ClusterRole: b.ClusterRole,
-			Subjects:    b.Subjects,
+			Subjects:    tenants.Subjects(b.Subjects),
 		})
 	}
 	return roles
@@ -151,7 +151,7 @@ func anyAccount(bindings []v1alpha1.TenantBinding) bool {
 	})
 }
 
-func isAccount(s rbacv1.Subject) bool {
+func isAccount(s v1alpha1.Subject) bool {
 	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 

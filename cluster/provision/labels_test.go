@@ -28,7 +28,10 @@ func TestLabels(t *testing.T) {
 			}
 		}
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Namespaces = v1alpha1.TenantSpaces{Labels: map[string]string{"a": "1", "b": "2"}, PodSecurity: "restricted"}
+			s.Namespaces = v1alpha1.TenantNamespacesSpec{
+				Labels:      map[string]v1alpha1.LabelValue{"a": "1", "b": "2"},
+				PodSecurity: "restricted",
+			}
 		})
 		expect("given", map[string]string{"a": "1", "b": "2", namespace.EnforceLabel: "restricted"})
 		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
@@ -44,11 +47,11 @@ func TestLabels(t *testing.T) {
 			namespace.EnforceLabel: "restricted",
 		})
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Namespaces = v1alpha1.TenantSpaces{Labels: map[string]string{"b": "3"}}
+			s.Namespaces = v1alpha1.TenantNamespacesSpec{Labels: map[string]v1alpha1.LabelValue{"b": "3"}}
 		})
 		expect("others", map[string]string{"b": "3", "x": "y"})
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]string{"b": "3", "c": "4"} })
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]string{"b": "3"} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"b": "3", "c": "4"} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"b": "3"} })
 		expect("one less", map[string]string{"b": "3", "x": "y"})
 		if w.prepared("acme--web") == "" {
 			t.Error("it is not prepared")
@@ -59,7 +62,7 @@ func TestLabels(t *testing.T) {
 		if n := w.writes(); n > 0 {
 			t.Errorf("%d writes at a restart", n)
 		}
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces = v1alpha1.TenantSpaces{} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces = v1alpha1.TenantNamespacesSpec{} })
 		expect("none", map[string]string{"x": "y"})
 		if w.prepared("acme--web") != "" {
 			t.Error("it is prepared for nothing")

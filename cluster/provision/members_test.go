@@ -4,7 +4,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
@@ -16,7 +15,7 @@ import (
 func (w *world) members(spec string) {
 	w.t.Helper()
 	defer w.settle()
-	all := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantMembers))
+	all := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers))
 	_, err := all.Get(w.t.Context(), "acme", metav1.GetOptions{})
 	exists := err == nil
 	if spec == "" {
@@ -47,7 +46,7 @@ func TestMembers(t *testing.T) {
 		w.expect("before there is a Tenant", "acme--web")
 		w.tenant(func(s *v1alpha1.TenantSpec) {
 			s.MemberRoles = []string{"view", "edit"}
-			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []rbacv1.Subject{peter}}}
+			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []v1alpha1.Subject{peter}}}
 		})
 		w.expect("at first", "acme--web", "kubetenant:binding:view view: peter", "kubetenant:members:view view: mary")
 		w.expect("another tenant's", "globex--web")

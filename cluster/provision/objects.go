@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -30,32 +31,32 @@ import (
 // better before that is another.
 var errTemplate = errors.New("spec.namespaces.templates")
 
-// template is a NamespaceTemplate that a Tenant names.
-type template struct {
+// named is a NamespaceTemplate that a Tenant names.
+type named struct {
 	name   string
-	is     *v1alpha1.NamespaceTemplate // nil: there is none
+	is     *template.Template // nil: there is none
 	digest string
 }
 
 // templatesOf returns the templates that a Tenant names, the older before the younger; false
 // where they are not known.
-func (e *Engine) templatesOf(names []string) (out []template, known bool) {
+func (e *Engine) templatesOf(names []string) (out []named, known bool) {
 	for _, name := range names {
 		is, known := e.Tenants.Template(name)
 		if !known {
 			return nil, false
 		}
-		t := template{name: name, is: is}
+		t := named{name: name, is: is}
 		if is != nil {
 			t.digest = is.Digest
 		}
 		out = append(out, t)
 	}
-	slices.SortStableFunc(out, func(a, b template) int {
-		if a.is == nil || b.is == nil || a.is.CreationTimestamp.Equal(&b.is.CreationTimestamp) {
+	slices.SortStableFunc(out, func(a, b named) int {
+		if a.is == nil || b.is == nil || a.is.Created.Equal(b.is.Created) {
 			return strings.Compare(a.name, b.name)
 		}
-		return a.is.CreationTimestamp.Compare(b.is.CreationTimestamp.Time)
+		return a.is.Created.Compare(b.is.Created)
 	})
 	return out, true
 }
@@ -197,7 +198,7 @@ func hasObjects(ns *corev1.Namespace) bool {
 func (e *Engine) objectsThere(
 	ctx context.Context, ns *corev1.Namespace,
 ) (map[object]*unstructured.Unstructured, error) {
-	kinds := slices.Collect(maps.Values(v1alpha1.TemplateKinds()))
+	kinds := slices.Collect(maps.Values(template.Kinds()))
 	lists := make([]*unstructured.UnstructuredList, len(kinds))
 	all, ctx := errgroup.WithContext(ctx)
 	for i, of := range kinds {
@@ -336,7 +337,7 @@ const objectsPage = 50
 func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
 	right := map[string]int{} // how many of a namespace's are as they should be
 	wrong := map[string]bool{}
-	for _, of := range v1alpha1.TemplateKinds() {
+	for _, of := range template.Kinds() {
 		next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: objectsPage}
 		var last string
 		var gives *objects

@@ -25,7 +25,7 @@ import (
 )
 
 var (
-	templateResource = v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)
+	templateResource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates)
 	configMaps       = corev1.SchemeGroupVersion.WithResource("configmaps")
 	policies         = networkingv1.SchemeGroupVersion.WithResource("networkpolicies")
 )
@@ -379,7 +379,7 @@ func TestTemplatesThatAreTaken(t *testing.T) {
 		w.must(err)
 		w.template("std", denyAll)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Namespaces.Templates, s.Namespaces.Labels = []string{"std"}, map[string]string{"cost": "42"}
+			s.Namespaces.Templates, s.Namespaces.Labels = []string{"std"}, map[string]v1alpha1.LabelValue{"cost": "42"}
 		})
 		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.settle()

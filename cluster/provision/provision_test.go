@@ -38,14 +38,14 @@ import (
 )
 
 var (
-	resource    = v1alpha1.Resource(v1alpha1.ResourceTenants)
+	resource    = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	definitions = schema.GroupVersionResource{
 		Group:    "apiextensions.k8s.io",
 		Version:  "v1",
 		Resource: "customresourcedefinitions",
 	}
-	peter = rbacv1.Subject{Kind: "User", Name: "peter"}
-	mary  = rbacv1.Subject{Kind: "User", Name: "mary"}
+	peter = v1alpha1.Subject{Kind: "User", Name: "peter"}
+	mary  = v1alpha1.Subject{Kind: "User", Name: "mary"}
 )
 
 // world is a cluster in virtual time, and an engine that can be started and stopped.
@@ -76,10 +76,10 @@ func newWorld(t *testing.T) *world {
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{
 				resource: "TenantList",
-				v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
-				v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
-				v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
-				v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):       "TenantQuotaList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):       "TenantQuotaList",
 				definitions: "CustomResourceDefinitionList",
 				corev1.SchemeGroupVersion.WithResource("configmaps"):            "ConfigMapList",
 				corev1.SchemeGroupVersion.WithResource("limitranges"):           "LimitRangeList",
@@ -266,11 +266,11 @@ func TestLife(t *testing.T) {
 		w.namespace("globex--web", "globex", nil)
 		w.namespace("kube-system", "", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Admins = []rbacv1.Subject{peter, mary, peter}
+			s.Admins = []v1alpha1.Subject{peter, mary, peter}
 			s.Bindings = []v1alpha1.TenantBinding{
 				{
 					ClusterRole: "view",
-					Subjects: []rbacv1.Subject{
+					Subjects: []v1alpha1.Subject{
 						{Kind: "Group", Name: "dev"}, {Kind: "ServiceAccount", Namespace: "acme--web", Name: "robot"},
 					},
 				},
@@ -290,7 +290,7 @@ func TestLife(t *testing.T) {
 			t.Errorf("the status: %s, want %s", got, want)
 		}
 		w.writes()
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins, s.Bindings = []rbacv1.Subject{mary}, nil })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins, s.Bindings = []v1alpha1.Subject{mary}, nil })
 		w.expect("afterwards", "acme--web", "kubetenant:admins admin: mary")
 		w.expect("afterwards", "acme--db", "kubetenant:admins admin: mary")
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = nil })
@@ -298,7 +298,7 @@ func TestLife(t *testing.T) {
 		if got := w.prepared("acme--web"); got != "" {
 			t.Errorf("prepared with nothing: %s", got)
 		}
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{mary} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{mary} })
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
 		w.settle()
 		w.expect("without a Tenant", "acme--web")
@@ -313,7 +313,7 @@ func TestLeaders(t *testing.T) {
 		for i := range 20 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter, mary} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter, mary} })
 		w.stop()
 		w.writes()
 		w.start()
@@ -321,7 +321,7 @@ func TestLeaders(t *testing.T) {
 			t.Errorf("a new leader writes %d times", n)
 		}
 		w.stop()
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{mary} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{mary} })
 		w.expect("without a leader", "acme--7", "kubetenant:admins admin: peter mary")
 		w.start()
 		w.expect("with the next", "acme--7", "kubetenant:admins admin: mary")
@@ -369,7 +369,7 @@ func TestDrift(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				w.namespace("acme--web", "acme", nil)
-				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 				w.must(change(w))
 				time.Sleep(11 * time.Minute)
 				w.settle()
@@ -435,9 +435,9 @@ func TestAChangeMeanwhile(t *testing.T) {
 		w.stop()
 		w.client = slow{w.kube}
 		w.start()
-		gives := func(role string, to rbacv1.Subject) func(*v1alpha1.TenantSpec) {
+		gives := func(role string, to v1alpha1.Subject) func(*v1alpha1.TenantSpec) {
 			return func(s *v1alpha1.TenantSpec) {
-				s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: role, Subjects: []rbacv1.Subject{to}}}
+				s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: role, Subjects: []v1alpha1.Subject{to}}}
 			}
 		}
 		w.tenant(gives("view", mary))
@@ -453,7 +453,7 @@ func TestForgedAnnotation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		w.namespace("acme--restored", "acme", map[string]string{tenant.PreparedAnnotation: w.prepared("acme--web")})
 		w.settle()
 		w.expect("restored", "acme--restored", "kubetenant:admins admin: peter")
@@ -468,7 +468,7 @@ func TestRefusedSubjects(t *testing.T) {
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Admins = []rbacv1.Subject{
+			s.Admins = []v1alpha1.Subject{
 				{Kind: "Group", Name: "system:masters"},
 				{Kind: "Group", Name: "tenant:globex"},
 				{Kind: "User", Name: "system:kube-scheduler"},
@@ -497,7 +497,7 @@ func TestFailures(t *testing.T) {
 		w.kube.PrependReactor("create", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return broken.Load() && a.GetNamespace() == "acme--db", nil, errors.New("no room")
 		})
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		if got, want := w.says(), "Failed 2/1/1 of generation 1"; got != want || w.prepared("acme--db") != "" {
 			t.Errorf("the status: %s, want %s; prepared %q", got, want, w.prepared("acme--db"))
 		}
@@ -522,7 +522,7 @@ func TestFailures(t *testing.T) {
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
 		w.must(err)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []rbacv1.Subject{mary}}}
+			s.Bindings = []v1alpha1.TenantBinding{{ClusterRole: "view", Subjects: []v1alpha1.Subject{mary}}}
 		})
 		if got := w.says(); !strings.HasPrefix(got, "Failed 2/1/1") {
 			t.Errorf("the status: %s", got)
@@ -535,7 +535,7 @@ func TestDefinitionsThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		w.must(w.dynamic.Resource(definitions).Delete(t.Context(), "tenants.kubetenant.dev", metav1.DeleteOptions{}))
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
 		w.settle()
@@ -563,7 +563,7 @@ func TestFailuresCostLittle(t *testing.T) {
 		for i := range 20 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		time.Sleep(9 * time.Minute)
 		w.settle()
 		if n := tries.Load(); n < 100 || n > 1000 {
@@ -578,7 +578,7 @@ func TestOthersMarks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:admins", metav1.GetOptions{})
 		w.must(err)
 		b.Labels["policy.example/seen"] = "yes"
@@ -601,7 +601,7 @@ func TestNamespacesThatGo(t *testing.T) {
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--ci", "acme", nil)
 		w.tenant(func(s *v1alpha1.TenantSpec) {
-			s.Admins = []rbacv1.Subject{peter, {Kind: "ServiceAccount", Namespace: "acme--ci", Name: "robot"}}
+			s.Admins = []v1alpha1.Subject{peter, {Kind: "ServiceAccount", Namespace: "acme--ci", Name: "robot"}}
 		})
 		w.expect("both", "acme--web", "kubetenant:admins admin: peter robot")
 		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--ci", metav1.GetOptions{})
@@ -633,7 +633,7 @@ func TestReservedNamespaces(t *testing.T) {
 		w.owners.Reserve([]string{"kube-system"})
 		w.namespace("kube-system", "acme", nil)
 		w.namespace("acme--web", "acme", nil)
-		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []rbacv1.Subject{peter} })
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
 		w.expect("a system namespace", "kube-system")
 		w.expect("any other", "acme--web", "kubetenant:admins admin: peter")
 	})

@@ -22,7 +22,7 @@ import (
 var errQuotaTaken = errors.New("spec.quota: a TenantQuota of the tenant is there that is not the Tenant's: delete it")
 
 func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
-	return e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
+	return e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 }
 
 // applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty
@@ -124,7 +124,7 @@ func quotaObject(name string, id tenant.ID, hard corev1.ResourceList) (*unstruct
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(v1alpha1.Resource("").GroupVersion().WithKind(v1alpha1.KindTenantQuota))
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantQuota))
 	u.SetName(name)
 	u.SetLabels(map[string]string{tenant.ManagedLabel: managed.SourceTenant})
 	return u, nil

@@ -35,8 +35,9 @@ func (w *world) quota(name, of, label string) {
 	if label != "" {
 		u.SetLabels(map[string]string{label: "true"})
 	}
-	_, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Create(w.t.Context(),
-		u, metav1.CreateOptions{})
+	_, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+		Create(w.t.Context(),
+			u, metav1.CreateOptions{})
 	w.must(err)
 }
 
@@ -44,8 +45,9 @@ func (w *world) quota(name, of, label string) {
 // one that the Tenant says.
 func (w *world) quotas() string {
 	w.t.Helper()
-	list, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).List(w.t.Context(),
-		metav1.ListOptions{})
+	list, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+		List(w.t.Context(),
+			metav1.ListOptions{})
 	w.must(err)
 	var all []string
 	for _, u := range list.Items {
@@ -54,7 +56,7 @@ func (w *world) quotas() string {
 		all = append(all, fmt.Sprintf("%s of %s %v %v", u.GetName(), of, hard, u.GetLabels()))
 	}
 	slices.Sort(all)
-	u, err := w.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(w.t.Context(),
+	u, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).Get(w.t.Context(),
 		"acme", metav1.GetOptions{})
 	w.must(err)
 	said, _, _ := unstructured.NestedString(u.Object, "status", "quota")
@@ -255,7 +257,7 @@ func TestQuotaFails(t *testing.T) {
 
 // TestQuotaDrift: one that was given and was changed or deleted past admission comes back.
 func TestQuotaDrift(t *testing.T) {
-	quotas := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	quotas := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	for name, change := range map[string]func(*world) error{
 		"deleted": func(w *world) error { return w.dynamic.Tracker().Delete(quotas, "", "acme") },
 		"changed": func(w *world) error {

@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-func admins(all ...rbacv1.Subject) func(*v1alpha1.TenantSpec) {
+func admins(all ...v1alpha1.Subject) func(*v1alpha1.TenantSpec) {
 	return func(s *v1alpha1.TenantSpec) { s.Admins = all }
 }
 

@@ -77,9 +77,10 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx, t.Name, types.MergePatchType,
-		patch,
-		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, "status")
+	_, err = e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
+		Patch(ctx, t.Name, types.MergePatchType,
+			patch,
+			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, "status")
 	switch {
 	case apierrors.IsNotFound(err): // it is told of the next one
 		return nil

@@ -103,7 +103,7 @@ func TestDefinitionMissing(t *testing.T) {
 					"spec":       map[string]any{"objects": []any{}},
 				}}
 				std.SetName("std")
-				templates := v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)
+				templates := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates)
 				_, err := w.dynamic.Resource(templates).Create(t.Context(), std, metav1.CreateOptions{})
 				w.must(err)
 				w.tenant(func(s *v1alpha1.TenantSpec) {
@@ -159,7 +159,7 @@ func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
 		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers,
 			func(clienttesting.Action) (bool, runtime.Object, error) {
 				return refused.Load(), nil,
-					apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers).GroupResource(), "")
+					apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers), "")
 			})
 		w.start()
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.MemberRoles = []string{"view"} })

@@ -265,7 +265,7 @@ func (e *end) bindings(ctx context.Context) error {
 
 // members deletes the TenantMembers: who is one of a tenant is none of whoever gets its name.
 func (e *end) members(ctx context.Context) error {
-	all := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantMembers))
+	all := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers))
 	m, err := all.Get(ctx, e.id.ObjectName(), metav1.GetOptions{})
 	if err != nil {
 		return gone(err)
@@ -279,7 +279,7 @@ func (e *end) members(ctx context.Context) error {
 }
 
 func (e *end) quotas(ctx context.Context) error {
-	quotas := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
+	quotas := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 	all, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: v1alpha1.QuotasOf(e.id)})
 	if err != nil {
 		return gone(err) // where the server knows none
@@ -302,7 +302,7 @@ func (e *end) quotas(ctx context.Context) error {
 
 // keep makes the RetiredTenant, or adds namespaces to it that it does not name yet.
 func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructured.Unstructured, error) {
-	retired := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants))
+	retired := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants))
 	name := v1alpha1.RetiredName(e.t.Name, string(e.t.UID))
 	is, err := retired.Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -367,8 +367,9 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)).Update(ctx, kept,
-		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)).
+		Update(ctx, kept,
+			metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	return err
 }
 

@@ -116,7 +116,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-func resource() schema.GroupVersionResource { return v1alpha1.Resource(v1alpha1.ResourceTenants) }
+func resource() schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
+}
 
 // isFinal reports whether a Tenant bears the finalizer.
 func isFinal(u *unstructured.Unstructured) bool {

@@ -34,10 +34,10 @@ import (
 )
 
 var (
-	tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
-	retiredOnes   = v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
-	quotas        = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
-	memberObjects = v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
+	tenantObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
+	retiredOnes   = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
+	quotas        = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
+	memberObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 	definitions   = tenants.Definitions()
 	namespaces    = corev1.SchemeGroupVersion.WithResource("namespaces")
 	errKilled     = errors.New("killed")
@@ -71,8 +71,8 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{
 				tenantObjects: "TenantList",
-				v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
-				v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
 				retiredOnes: "RetiredTenantList",
 				quotas:      "TenantQuotaList",
 				definitions: "CustomResourceDefinitionList",

@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/plugins/quota"
@@ -18,10 +17,7 @@ import (
 // TestChargesThatFail: what another wrote first is a conflict, after which the newest counts;
 // another error is itself.
 func TestChargesThatFail(t *testing.T) {
-	of := schema.GroupResource{
-		Group:    v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).Group,
-		Resource: v1alpha1.ResourceTenantQuotas,
-	}
+	of := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 	for name, c := range map[string]struct {
 		err      error
 		conflict bool

@@ -139,7 +139,8 @@ func is(
 	t.Helper()
 	time.Sleep(after)
 	synctest.Wait()
-	u, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(), "q", metav1.GetOptions{})
+	u, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+		Get(t.Context(), "q", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(when, err)
 	}
@@ -323,8 +324,9 @@ func TestOneOfItsOwn(t *testing.T) {
 		counting(t, quotas, &mapper{})
 		is(t, client, 10*time.Second, "its own", map[string]string{"pods": "0"}, 0)
 		for name, there := range map[string]bool{"a": false, "b": true} {
-			if _, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(),
-				name, metav1.GetOptions{}); (err == nil) != there {
+			if _, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+				Get(t.Context(),
+					name, metav1.GetOptions{}); (err == nil) != there {
 				t.Errorf("the default of %s: %v", name, err)
 			}
 		}

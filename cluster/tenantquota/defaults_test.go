@@ -104,7 +104,7 @@ func TestDefaults(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				quotas, client := store(t, tc.known...)
 				client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-					return true, nil, apierrors.NewConflict(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource(), "a", nil)
+					return true, nil, apierrors.NewConflict(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "a", nil)
 				})
 				client.ClearActions()
 				ensured(t, quotas, namespaces(t, tc.namespaces), tc.pods)
@@ -121,7 +121,7 @@ var ofA = map[string]string{"a--web": "a"}
 // TestDefaultsGiveWay: a default is never written over what a tenant's admin made meanwhile,
 // which the store has not seen.
 func TestDefaultsGiveWay(t *testing.T) {
-	quotasResource := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	quotasResource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t)
 		client.PrependReactor("create", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -170,7 +170,7 @@ func TestDefaultsConflict(t *testing.T) {
 		tries := 0
 		client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 			tries++
-			return true, nil, apierrors.NewConflict(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource(), "a", nil)
+			return true, nil, apierrors.NewConflict(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "a", nil)
 		})
 		ensured(t, quotas, namespaces(t, ofA), "7")
 		if tries != 3 {

@@ -35,7 +35,7 @@ func TestMetrics(t *testing.T) {
 		},
 		"status": map[string]any{"used": map[string]any{"pods": "4"}},
 	}}
-	of := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	of := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{of: "TenantQuotaList"}, quota)
 	store, err := tenantquota.New(client)

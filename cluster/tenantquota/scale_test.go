@@ -31,8 +31,8 @@ func BenchmarkQuiet(b *testing.B) {
 		}
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
-		{Version: "v1", Resource: "pods"}:                "PodList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		{Version: "v1", Resource: "pods"}:                                       "PodList",
 	}, objects...)
 	quotas, err := tenantquota.New(client)
 	if err != nil {

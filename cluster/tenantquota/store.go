@@ -30,7 +30,7 @@ import (
 const byTenant = "tenant"
 
 func tenantQuotas() schema.GroupVersionResource {
-	return v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 }
 
 // Store holds the TenantQuotas that a client sees. It implements [quota.Store].

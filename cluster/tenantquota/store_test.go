@@ -51,9 +51,9 @@ func object(t testing.TB, name, id string, isDefault bool, used string) *unstruc
 func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.FakeDynamicClient) {
 	t.Helper()
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
-		{Version: "v1", Resource: "pods"}:                "PodList",
-		{Version: "v1", Resource: "secrets"}:             "SecretList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		{Version: "v1", Resource: "pods"}:                                       "PodList",
+		{Version: "v1", Resource: "secrets"}:                                    "SecretList",
 	}, objects...)
 	// as a server does
 	client.PrependReactor("update", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -188,8 +188,9 @@ func TestCharge(t *testing.T) {
 		if err := quotas.Charge(t.Context(), &gone, &is); !errors.Is(err, quota.ErrConflict) {
 			t.Errorf("a quota that is not there: %v", err)
 		}
-		stored, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(t.Context(),
-			"a", metav1.GetOptions{})
+		stored, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+			Get(t.Context(),
+				"a", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

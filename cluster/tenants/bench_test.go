@@ -53,9 +53,9 @@ func BenchmarkBoundary(b *testing.B) {
 	}
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		resource: "TenantList",
-		v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
-		v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
-		v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
 		definitions: "CustomResourceDefinitionList",
 	}, objects...)
 	store, err := tenants.New(client, func(schema.GroupResource) (bool, bool) { return true, true })

@@ -11,16 +11,17 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 func templateResource() schema.GroupVersionResource {
-	return v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates)
 }
 
 func membersResource() schema.GroupVersionResource {
-	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 }
 
 // GivenSynced reports whether the NamespaceTemplates and TenantMembers of the start are known:
@@ -31,7 +32,7 @@ func (s *Store) GivenSynced() bool {
 
 // Template returns a NamespaceTemplate, nil where there is none that is understood; false where
 // that is not known. It must not be changed.
-func (s *Store) Template(name string) (t *v1alpha1.NamespaceTemplate, known bool) {
+func (s *Store) Template(name string) (t *template.Template, known bool) {
 	if !s.knows(templateResource(), s.templates.handled) {
 		return nil, false
 	}
@@ -104,7 +105,7 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	names, _, err := unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	return err != nil || slices.ContainsFunc(names, func(name string) bool {
 		t, known := s.Template(name)
-		return !known || t == nil || t.Spec.Hold
+		return !known || t == nil || t.Hold
 	})
 }
 
@@ -118,8 +119,8 @@ func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, n
 	if is == nil {
 		return false, nil
 	}
-	for _, template := range is.spaces.Templates {
-		switch t, known := s.Template(template); {
+	for _, one := range is.spaces.Templates {
+		switch t, known := s.Template(one); {
 		case !known:
 			return false, errTemplates
 		case t != nil && t.Gives(id, namespace, of, name):

@@ -31,6 +31,25 @@ func slim(obj any) (any, error) {
 	return out, nil
 }
 
+// NamespacesOf returns the labels, the prefix, the level of pod security and the templates of a
+// tenant's namespaces. It ignores a field that it cannot read.
+func NamespacesOf(u *unstructured.Unstructured) (spec v1alpha1.TenantNamespacesSpec) {
+	text := func(field string) string {
+		value, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", field)
+		return value
+	}
+	spec.PodSecurity, spec.Prefix = text("podSecurity"), v1alpha1.NamespacePrefix(text("prefix"))
+	spec.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
+	labels, _, _ := unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
+	for key, value := range labels {
+		if spec.Labels == nil {
+			spec.Labels = make(map[string]v1alpha1.LabelValue, len(labels))
+		}
+		spec.Labels[key] = v1alpha1.LabelValue(value)
+	}
+	return spec
+}
+
 // AccessOf returns the tenant of a Tenant and how far its callers may go; the zero ID for one that
 // counts for nothing: of another name than its tenant's, or of no tenant.
 func AccessOf(u *unstructured.Unstructured) (tenant.ID, authz.Access) {

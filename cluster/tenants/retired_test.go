@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var retiredOnes = v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
+var retiredOnes = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
 
 func retired(id, uid string, at time.Time) *unstructured.Unstructured {
 	spec := map[string]any{"id": id, "uid": uid}

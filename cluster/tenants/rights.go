@@ -53,5 +53,26 @@ func AdminsOf(u *unstructured.Unstructured) []rbacv1.Subject {
 	if err != nil {
 		return nil
 	}
-	return t.Spec.Admins
+	return Subjects(t.Spec.Admins)
+}
+
+// Labels converts the labels of a Tenant's namespaces. They are nil if the Tenant has none.
+func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
+	if of == nil {
+		return nil
+	}
+	out := make(map[string]string, len(of))
+	for key, value := range of {
+		out[key] = string(value)
+	}
+	return out
+}
+
+// Subjects converts the subjects of a Tenant or of TenantMembers to subjects of RBAC.
+func Subjects(all []v1alpha1.Subject) []rbacv1.Subject {
+	var out []rbacv1.Subject
+	for _, s := range all {
+		out = append(out, rbacv1.Subject(s))
+	}
+	return out
 }

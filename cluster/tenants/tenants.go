@@ -23,6 +23,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -37,10 +38,12 @@ const (
 	retryAtLast  = 10 * time.Second
 )
 
-func resource() schema.GroupVersionResource { return v1alpha1.Resource(v1alpha1.ResourceTenants) }
+func resource() schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
+}
 
 func retiredResource() schema.GroupVersionResource {
-	return v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
 }
 
 // Definitions is the resource of the definitions of custom resources.
@@ -64,7 +67,7 @@ type Store struct {
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
 	// These are no matter of identity: nothing waits for them but what is made of them.
-	templates *kept[v1alpha1.NamespaceTemplate]
+	templates *kept[template.Template]
 	members   *kept[v1alpha1.TenantMembers]
 
 	count *metrics.GaugeVec
@@ -82,8 +85,8 @@ type live struct {
 	ending      bool // it is being deleted, and not for its definition's sake
 	goes        bool // it has been deleted, for whatever sake
 	undated     bool
-	replaces    string                // the UID of the one before
-	spaces      v1alpha1.TenantSpaces // not to be changed
+	replaces    string                        // the UID of the one before
+	spaces      v1alpha1.TenantNamespacesSpec // not to be changed
 	memberRoles []string
 	admins      []rbacv1.Subject // not to be changed
 }
@@ -128,7 +131,7 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	if s.retired, err = newRetired(client, s.tell, func(name string) { s.changed.Add(retiredPrefix + name) }); err != nil {
 		return nil, err
 	}
-	if s.templates, err = newKept(client, templateResource(), v1alpha1.TemplateOf); err != nil {
+	if s.templates, err = newKept(client, templateResource(), template.Parse); err != nil {
 		return nil, err
 	}
 	s.members, err = newKept(client, membersResource(), v1alpha1.MembersOf)
@@ -331,11 +334,11 @@ func (s *Store) IDs() []tenant.ID {
 }
 
 // Spaces returns what the Tenant of a tenant says of its namespaces. It must not be changed.
-func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantSpaces {
+func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec {
 	if is := s.of(id); is != nil {
 		return is.spaces
 	}
-	return v1alpha1.TenantSpaces{}
+	return v1alpha1.TenantNamespacesSpec{}
 }
 
 func (s *Store) set(obj any) {
@@ -354,13 +357,9 @@ func (s *Store) set(obj any) {
 	now.goes = u.GetDeletionTimestamp() != nil
 	now.replaces, _, _ = unstructured.NestedString(u.Object, "spec", "replaces")
 	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
-	now.spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
-	now.spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
-	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
-	now.spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
+	now.spaces = NamespacesOf(u)
 	now.memberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
 	now.admins = AdminsOf(u)
-	now.spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if now.replaces != "" {
 		s.replaced.Store(true)
 	}

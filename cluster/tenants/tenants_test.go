@@ -24,7 +24,7 @@ import (
 )
 
 var (
-	resource    = v1alpha1.Resource(v1alpha1.ResourceTenants)
+	resource    = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	definitions = schema.GroupVersionResource{
 		Group:    "apiextensions.k8s.io",
 		Version:  "v1",
@@ -75,9 +75,9 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 		client: fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 			map[schema.GroupVersionResource]string{
 				resource: "TenantList",
-				v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
-				v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
-				v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
 				definitions: "CustomResourceDefinitionList",
 			}, objects...),
 	}

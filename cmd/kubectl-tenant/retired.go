@@ -37,7 +37,8 @@ once nothing names the one before.`,
 			if err != nil {
 				return err
 			}
-			list, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)).List(cmd.Context(), metav1.ListOptions{})
+			list, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)).
+				List(cmd.Context(), metav1.ListOptions{})
 			if err != nil && !apierrors.IsNotFound(err) { // a server of an older release has none
 				return c.Explain(err)
 			}
@@ -52,7 +53,7 @@ once nothing names the one before.`,
 			}
 			for _, name := range args {
 				if !slices.ContainsFunc(rows.Rows, func(r output.Row) bool { return r.Cells[0] == name }) {
-					return apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants).GroupResource(), name)
+					return apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), name)
 				}
 			}
 			return printList(cmd, format, rows)

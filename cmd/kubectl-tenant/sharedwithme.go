@@ -90,7 +90,7 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 	if err != nil {
 		return nil, err
 	}
-	grants, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(),
+	grants, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)).List(cmd.Context(),
 		metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
 	if apierrors.IsBadRequest(err) { // of fields that its definition does not select by
 		return nil,

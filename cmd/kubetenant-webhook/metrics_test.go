@@ -48,7 +48,9 @@ func TestMetricsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	quotas, err := tenantquota.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"}))
+		map[schema.GroupVersionResource]string{
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,10 +60,10 @@ func TestMetricsExist(t *testing.T) {
 	}
 	objects, err := tenants.New(dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{
-			v1alpha1.Resource(v1alpha1.ResourceTenants):            "TenantList",
-			v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
-			v1alpha1.Resource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
-			v1alpha1.Resource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants):            "TenantList",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
 		}), nil)
 	if err != nil {
 		t.Fatal(err)

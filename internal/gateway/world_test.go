@@ -33,11 +33,11 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/gateway"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -195,7 +195,7 @@ func definitionOf(name string) json.RawMessage {
 // ownDefinitions are those of the project's kinds, but for some.
 func ownDefinitions(lacks []string) []any {
 	items := []any{}
-	for file, text := range v1alpha1.Definitions() {
+	for file, text := range deploy.Definitions() {
 		definition := map[string]any{}
 		if err := yaml.Unmarshal([]byte(text), &definition); err != nil {
 			panic(err)

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
+	"github.com/kubetenant/kubetenant/cluster/template"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
@@ -141,7 +142,7 @@ func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
 
 // templateOf reads what a NamespaceTemplate makes.
 func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
-	t, err := v1alpha1.TemplateOf(obj)
+	t, err := template.Parse(obj)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type Tenants interface {
 	// [tenant.Lineage.Accepts].
 	Accepts(id tenant.ID, issued time.Time) bool
 	// Spaces returns what is said of its namespaces.
-	Spaces(id tenant.ID) v1alpha1.TenantSpaces
+	Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec
 	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its
 	// Tenant says; it may ask the server.
 	Holds(ctx context.Context, id tenant.ID) bool
@@ -99,7 +99,7 @@ func (c *Cluster) spaces(id tenant.ID) namespace.Spaces {
 	}
 	of := c.Tenants.Spaces(id)
 	return namespace.Spaces{
-		Labels:         of.Labels,
+		Labels:         tenants.Labels(of.Labels),
 		PodSecurity:    of.PodSecurity,
 		PrefixRequired: of.Prefix == v1alpha1.NamespacePrefixRequired,
 	}
@@ -227,7 +227,7 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 // where there is none; false for several, and for other resources.
 func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string, bool) {
 	switch {
-	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
+	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
 		return c.Quotas.NameOf(id)
 	case c.Tenants == nil || !isOfTenant(resource):
 		return "", false
@@ -245,7 +245,7 @@ func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string,
 // anything else the zero ID.
 func (c *Cluster) tenantOf(resource schema.GroupResource, name string) tenant.ID {
 	switch {
-	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas).GroupResource():
+	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
 		return c.Quotas.TenantOf(name)
 	case c.Tenants != nil && isOfTenant(resource):
 		return c.Tenants.TenantOf(name)
@@ -255,10 +255,10 @@ func (c *Cluster) tenantOf(resource schema.GroupResource, name string) tenant.ID
 
 // membersResource is of what tenants write themselves.
 func membersResource() schema.GroupResource {
-	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers).GroupResource()
+	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
 // isOfTenant reports whether there is one object of a resource for each Tenant, of its name.
 func isOfTenant(resource schema.GroupResource) bool {
-	return resource == v1alpha1.Resource(v1alpha1.ResourceTenants).GroupResource() || resource == membersResource()
+	return resource == v1alpha1.Resource(v1alpha1.ResourceTenants) || resource == membersResource()
 }

@@ -1,7 +1,6 @@
 package v1alpha1
 
 import (
-	_ "embed" // the definition
 	"fmt"
 	"slices"
 	"strings"
@@ -16,9 +15,6 @@ import (
 // maxGrantedActions bounds how many actions (group, resource, name and verb) one grant names: each
 // is asked of the authorizer when the grant is written.
 const maxGrantedActions = 1000
-
-//go:embed accessgrants.yaml
-var accessGrantDefinition string
 
 // AccessGrantOf reads a grant from an object of any form and validates it.
 func AccessGrantOf(obj runtime.Object) (*AccessGrant, error) {

@@ -19,8 +19,8 @@ import (
 // dynamic.NewForConfig makes a live one's.
 func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): "AccessGrantList",
-		v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants): "AccessGrantList",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
 	}, objects...)
 }
 
@@ -48,7 +48,8 @@ func ExampleAccessGrant() {
 		fmt.Println(err)
 		return
 	}
-	made, err := client().Resource(v1alpha1.Resource(v1alpha1.ResourceAccessGrants)).Namespace(grant.Namespace).
+	made, err := client().Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)).
+		Namespace(grant.Namespace).
 		Create(context.Background(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
 	if err != nil {
 		fmt.Println(err)
@@ -80,7 +81,8 @@ func ExampleTenantQuota() {
 		return
 	}
 	stored, err := client(&unstructured.Unstructured{Object: content}).
-		Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).Get(context.Background(), "acme", metav1.GetOptions{})
+		Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+		Get(context.Background(), "acme", metav1.GetOptions{})
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -8,21 +8,54 @@ import (
 // KindTenantMembers is the kind of [TenantMembers].
 const KindTenantMembers = "TenantMembers"
 
-// TenantMembers says to whom a tenant itself gives roles in all its namespaces: of those
-// ClusterRoles that spec.memberRoles of its Tenant names. Cluster-scoped, one a tenant, of the name
-// of its Tenant; the tenant's own callers write it where RBAC lets them.
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,path=tenantmembers,singular=tenantmembers,categories=kubetenant
+// +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
+// +kubebuilder:printcolumn:name="Roles",type=string,JSONPath=`.spec.bindings[*].clusterRole`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="the name must be the tenant's id (of an id that is no DNS label, what kubectl tenant create-tenant names it)",fieldPath=".spec.id"
+
+// TenantMembers specifies the subjects to whom a tenant itself gives roles in all of its
+// namespaces. Its name is the name of the Tenant. The Tenant specifies the allowed ClusterRoles in
+// spec.memberRoles. Callers of the tenant may write TenantMembers if RBAC allows it.
 type TenantMembers struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              TenantMembersSpec `json:"spec"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec specifies which subjects have which roles.
+	// +required
+	Spec TenantMembersSpec `json:"spec"`
 }
 
-// TenantMembersSpec says who has what.
+// +kubebuilder:object:root=true
+
+// TenantMembersList is a list of TenantMembers.
+type TenantMembersList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []TenantMembers `json:"items"`
+}
+
+// TenantMembersSpec specifies which subjects have which roles.
 type TenantMembersSpec struct {
-	// id of the tenant. It never changes.
+	// id specifies the ID of the tenant, as in credentials and in the label of namespaces; immutable.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
 	// +required
 	ID string `json:"id"`
-	// bindings are given in every namespace of the tenant, now and later, as those of a Tenant.
+	// bindings specifies the ClusterRoles that are bound in every existing and future namespace of the
+	// tenant. A ClusterRole that the Tenant does not name in spec.memberRoles is not bound.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="no two bindings may give the same ClusterRole"
+	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
 }

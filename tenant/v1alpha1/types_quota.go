@@ -9,19 +9,53 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// KindTenantQuota is the kind of a tenant's quota.
+// KindTenantQuota is the kind of [TenantQuota].
 const KindTenantQuota = "TenantQuota"
 
-// DefaultQuotaLabel stands, "true", on the quotas that are made from the
-// configuration's default and follow it.
+// DefaultQuotaLabel is "true" on each TenantQuota that the server created from the default of the
+// configuration. The server updates such a TenantQuota when the default changes.
 const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 
-// TenantQuota limits a tenant over all its namespaces. Cluster-scoped.
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=tq,categories=kubetenant
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.tenant`
+// +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.tenant`
+// +kubebuilder:printcolumn:name="CPU used",type=string,JSONPath=`.status.used.requests\.cpu`,description="What containers request."
+// +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.hard.requests\.cpu`
+// +kubebuilder:printcolumn:name="Memory used",type=string,JSONPath=`.status.used.requests\.memory`,description="What containers request."
+// +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.hard.requests\.memory`
+// +kubebuilder:printcolumn:name="Pods used",type=string,JSONPath=`.status.used.pods`
+// +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.hard.pods`
+// +kubebuilder:printcolumn:name="Hard",type=string,JSONPath=`.spec.hard`,priority=1,description="All limits."
+// +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.used`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+
+// TenantQuota limits what a tenant uses in all of its namespaces together.
 type TenantQuota struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              TenantQuotaSpec   `json:"spec"`
-	Status            TenantQuotaStatus `json:"status,omitempty"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec specifies how much the tenant may use.
+	// +required
+	Spec TenantQuotaSpec `json:"spec"`
+	// status reports how much the tenant uses. Only callers of the system tenant may write it.
+	// +optional
+	Status TenantQuotaStatus `json:"status,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// TenantQuotaList is a list of TenantQuotas.
+type TenantQuotaList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []TenantQuota `json:"items"`
 }
 
 // QuotasOf returns the field selector of the TenantQuotas of a tenant.
@@ -29,45 +63,64 @@ func QuotasOf(id tenant.ID) string {
 	return fields.OneTermEqualSelector("spec.tenant", id.String()).String()
 }
 
-// TenantQuotaSpec says how much a tenant may use.
+// TenantQuotaSpec specifies how much a tenant may use.
 type TenantQuotaSpec struct {
-	// tenant that is limited. It never changes, and no two quotas may have one tenant.
+	// tenant specifies the ID of the tenant; immutable. No two TenantQuotas may have the same tenant.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
 	// +required
 	Tenant string `json:"tenant"`
-	// hard are the limits, by the names of a ResourceQuota: pods, requests.cpu,
-	// count/deployments.apps, requests.example.com/gpu, ...
+	// hard specifies the limits by the names of a ResourceQuota, such as pods, requests.cpu,
+	// count/deployments.apps and requests.example.com/gpu.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=256
+	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
 	// +required
 	Hard corev1.ResourceList `json:"hard"`
 }
 
-// TenantQuotaStatus is what is used. Only the system tenant's callers write it.
+// TenantQuotaStatus reports how much a tenant uses.
 type TenantQuotaStatus struct {
-	// used is at least what the tenant's objects use, with those that are about to be stored.
+	// used reports what the objects of the tenant use, including objects that are not stored yet. The
+	// tenant may use less.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
-	// namespaces is what the objects of each namespace use.
+	// namespaces reports what the objects of each namespace use.
 	// +optional
 	Namespaces []NamespaceUsage `json:"namespaces,omitempty"`
-	// reserved are the writes that were let through and are not seen yet.
+	// reserved reports the writes that the server allowed but has not observed yet.
 	// +optional
 	Reserved []QuotaReservation `json:"reserved,omitempty"`
 }
 
-// NamespaceUsage is what the objects of a namespace use.
+// NamespaceUsage reports what the objects of a namespace use.
 type NamespaceUsage struct {
-	Namespace string              `json:"namespace"`
-	Used      corev1.ResourceList `json:"used,omitempty"`
+	// namespace is the name of the namespace.
+	// +required
+	Namespace string `json:"namespace"`
+	// used reports what the objects of the namespace use.
+	// +optional
+	Used corev1.ResourceList `json:"used,omitempty"`
 }
 
-// QuotaReservation is what an object uses that was let through and is not seen yet.
+// QuotaReservation reports what an object uses that the server allowed but has not observed yet.
 type QuotaReservation struct {
+	// uid is the UID of the object.
+	// +required
 	UID types.UID `json:"uid"`
-	// key is the resource, namespace and name of a create.
+	// key is the resource, the namespace and the name of the object that is created.
 	// +optional
-	Key     string              `json:"key,omitempty"`
-	Expires metav1.Time         `json:"expires"`
-	Used    corev1.ResourceList `json:"used,omitempty"`
-	// after is the resourceVersion that an update changed.
+	Key string `json:"key,omitempty"`
+	// expires is the time after which the server ignores the reservation.
+	// +required
+	Expires metav1.Time `json:"expires"`
+	// used reports what the object uses.
+	// +optional
+	Used corev1.ResourceList `json:"used,omitempty"`
+	// after is the resourceVersion that an update replaces.
 	// +optional
 	After string `json:"after,omitempty"`
 }

@@ -10,30 +10,72 @@ import (
 // KindRetiredTenant is the kind of [RetiredTenant].
 const KindRetiredTenant = "RetiredTenant"
 
-// RetiredTenant is what a Tenant that was deleted leaves, so that nobody who gets its ID later
-// inherits anything. Cluster-scoped; who deletes it makes the ID like one that never was.
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=kubetenant
+// +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
+// +kubebuilder:printcolumn:name="UID",type=string,JSONPath=`.spec.uid`,description="The value for spec.replaces of a successor."
+// +kubebuilder:printcolumn:name="Retired",type=date,JSONPath=`.spec.retiredAt`,description="Empty while the tenant is being deleted."
+// +kubebuilder:printcolumn:name="References",type=string,JSONPath=`.spec.references[*]`,priority=1
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.endsWith('-' + self.spec.uid)",message="the name must be the Tenant's, a hyphen and its UID",fieldPath=".spec.uid"
+
+// RetiredTenant records a deleted Tenant, so that a later tenant with the same ID inherits nothing.
+// If the record is deleted, the server treats the ID as if no tenant ever had it.
 type RetiredTenant struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              RetiredTenantSpec `json:"spec"`
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec records the deleted Tenant. The server writes it.
+	// +required
+	Spec RetiredTenantSpec `json:"spec"`
 }
 
-// RetiredTenantSpec says who it was. The server writes it.
+// +kubebuilder:object:root=true
+
+// RetiredTenantList is a list of RetiredTenants.
+type RetiredTenantList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []RetiredTenant `json:"items"`
+}
+
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.retiredAt) || has(self.retiredAt) && self.retiredAt == oldSelf.retiredAt",message="never changes once it is there",fieldPath=".retiredAt"
+
+// RetiredTenantSpec records a deleted Tenant.
 type RetiredTenantSpec struct {
-	// id of the tenant.
+	// id is the ID of the tenant; immutable.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
 	// +required
 	ID string `json:"id"`
-	// uid of the Tenant.
+	// uid is the UID of the deleted Tenant; immutable. A successor names it in spec.replaces.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
 	// +required
 	UID string `json:"uid"`
-	// namespaces that it had: service accounts of such names are not to be
-	// trusted with what theirs were.
+	// namespaces lists the namespaces of the tenant. A service account of a new namespace with the
+	// same name does not inherit the trust in the old one.
+	// +kubebuilder:validation:MaxItems=10000
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
 	// +optional
 	Namespaces []string `json:"namespaces,omitempty"`
-	// retiredAt is when it had ended; left out while it has not.
+	// retiredAt is the time at which the deletion of the tenant was complete; immutable once set. It
+	// is empty while the tenant is being deleted.
 	// +optional
 	RetiredAt *metav1.Time `json:"retiredAt,omitempty"`
-	// references are what named the tenant then in the system tenant's space: at most 20.
+	// references lists the objects in the namespaces of the system tenant that named the tenant at
+	// that time, at most 20.
+	// +kubebuilder:validation:MaxItems=21
+	// +kubebuilder:validation:items:MaxLength=600
 	// +optional
 	References []string `json:"references,omitempty"`
 }

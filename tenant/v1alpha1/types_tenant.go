@@ -4,120 +4,210 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// KindTenant is the kind of a tenant's object.
+// KindTenant is the kind of [Tenant].
 const KindTenant = "Tenant"
 
-// Tenant is a tenant: that there is one, how far its callers may go, and what is given in each of
-// its namespaces. Cluster-scoped, and named by [tenant.ID.ObjectName], so that no two are of one
-// tenant; one of another name counts for nothing. Whose a namespace is says its label alone.
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,categories=kubetenant
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
+// +kubebuilder:printcolumn:name="Access",type=string,JSONPath=`.spec.access`
+// +kubebuilder:printcolumn:name="Suspension",type=string,JSONPath=`.spec.suspension`,description="The stricter of suspension and access applies."
+// +kubebuilder:printcolumn:name="Namespaces",type=integer,JSONPath=`.status.namespaces.total`
+// +kubebuilder:printcolumn:name="Prepared",type=string,JSONPath=`.status.conditions[?(@.type=="Prepared")].status`,description="Whether every namespace has what the Tenant specifies."
+// +kubebuilder:printcolumn:name="Deleting",type=string,JSONPath=`.status.conditions[?(@.type=="Deleting")].reason`,priority=1,description="The current step of the deletion."
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="the name must be the tenant's id (of an id that is no DNS label, what kubectl tenant create-tenant names it)",fieldPath=".spec.id"
+
+// Tenant specifies a tenant of the cluster, the access of its callers, and what the server creates
+// in each of its namespaces. The label kubetenant.dev/tenant of a namespace specifies the owner of
+// the namespace, not the Tenant. The name of a Tenant is derived from its ID, so each ID has at
+// most one Tenant.
 type Tenant struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-	Spec              TenantSpec `json:"spec"`
-	// status is the server's own.
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec specifies the tenant, the access of its callers, and what its namespaces have.
+	// +required
+	Spec TenantSpec `json:"spec"`
+	// status reports the observed state of the tenant. The server writes it.
 	// +optional
 	Status TenantStatus `json:"status,omitempty"`
 }
 
-// TenantSpec says who the tenant is.
+// +kubebuilder:object:root=true
+
+// TenantList is a list of Tenants.
+type TenantList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Tenant `json:"items"`
+}
+
+// +kubebuilder:validation:XValidation:rule="!(has(self.quota) && 'count/namespaces' in self.quota && has(self.namespaces) && has(self.namespaces.max))",message="has the limit count/namespaces that namespaces.max is",fieldPath=".quota"
+// +kubebuilder:validation:XValidation:rule="!has(self.namespaces) || !has(self.namespaces.prefix) || self.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.id.contains('--')",message="no namespace can be named so for an id that is no lower-case DNS label or holds --",fieldPath=".namespaces.prefix"
+// +kubebuilder:validation:XValidation:rule="(has(self.replaces) ? self.replaces : '') == (has(oldSelf.replaces) ? oldSelf.replaces : '')",message="never changes",fieldPath=".replaces"
+
+// TenantSpec specifies a tenant, the access of its callers, and what its namespaces have.
 type TenantSpec struct {
-	// id of the tenant, as credentials and the label of namespaces name it. It never changes.
+	// id specifies the ID of the tenant, as in credentials and in the label of namespaces; immutable.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
 	// +required
 	ID string `json:"id"`
-	// access of the tenant's callers: Open (default), ReadOnly or Closed.
+	// access specifies what the tenant's callers, including its service accounts, may do; defaults to
+	// Open. Open has no restrictions. ReadOnly allows get, list, watch and delete, and reading the
+	// subresources status, scale and log. Closed allows only self reviews, such as kubectl auth
+	// whoami. A stricter value ends active connections that it does not allow.
+	// +kubebuilder:validation:Enum=Open;ReadOnly;Closed
+	// +kubebuilder:default=Open
 	// +optional
 	Access TenantAccess `json:"access,omitempty"`
-	// suspension is ReadOnly or Closed while the tenant is suspended. Of it and access the
-	// stricter counts. Written by kubectl tenant suspend and resume, and left out where
-	// the object is kept in Git.
+	// suspension is ReadOnly or Closed while the tenant is suspended. The stricter of suspension and
+	// access applies. kubectl tenant suspend and kubectl tenant resume write it. If the Tenant is
+	// stored in Git, omit it there.
+	// +kubebuilder:validation:Enum="";ReadOnly;Closed
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
 	// admins specifies the subjects who have the ClusterRole admin in every namespace of the tenant.
 	// If the server evaluates RBAC by kubetenant, they also have the ClusterRole
-	// kubetenant:tenant-admin, which allows creating namespaces of the tenant. A subject is a user, a
-	// group, or a service account of one of the tenant's namespaces. The writer of an admin must be
-	// allowed to bind both roles in the whole cluster. The list is atomic.
+	// kubetenant:tenant-admin, which allows creating namespaces of the tenant. The writer of an admin
+	// must be allowed to bind both roles in the whole cluster. The list is atomic.
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=atomic
 	// +optional
-	Admins []rbacv1.Subject `json:"admins,omitempty"`
-	// bindings are given in every namespace of the tenant, now and later, with the same conditions.
+	Admins []Subject `json:"admins,omitempty"`
+	// bindings specifies the ClusterRoles that are bound in every existing and future namespace of the
+	// tenant. The writer of a binding must be allowed to bind the role in the whole cluster. The list
+	// is atomic.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="no two bindings may give the same ClusterRole"
+	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
-	// memberRoles are the ClusterRoles that the tenant itself may give, by its TenantMembers. Whoever
-	// adds one must be allowed to bind it everywhere.
+	// memberRoles specifies the ClusterRoles that the tenant itself may bind with its TenantMembers.
+	// The writer of a role must be allowed to bind it in the whole cluster. The list is atomic.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +listType=atomic
 	// +optional
 	MemberRoles []string `json:"memberRoles,omitempty"`
-	// namespaces says what the tenant's namespaces are like.
+	// namespaces specifies the labels, names, number and templates of the tenant's namespaces.
 	// +optional
-	Namespaces TenantSpaces `json:"namespaces,omitempty"`
-	// quota is what the tenant may use over all its namespaces, by the names of a TenantQuota, which
-	// it becomes. Left out: another may be made for the tenant, or none.
+	Namespaces TenantNamespacesSpec `json:"namespaces,omitempty"`
+	// quota specifies what the tenant may use in all of its namespaces together. The keys are the
+	// names of a ResourceQuota, such as pods, requests.cpu and count/deployments.apps. The server
+	// creates a TenantQuota from it. If empty, an administrator may create a TenantQuota for the
+	// tenant.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=256
+	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
-	// deletionPolicy says what the deletion of the Tenant does: Protect (default), Delete or Orphan.
+	// deletionPolicy specifies what the deletion of the Tenant does; defaults to Protect. Protect
+	// refuses the deletion. Delete deletes the tenant's namespaces and all objects in them. Orphan
+	// retains the namespaces and their label. Delete and Orphan both delete the tenant's bindings and
+	// quota, and retire its ID.
+	// +kubebuilder:validation:Enum=Protect;Delete;Orphan
+	// +kubebuilder:default=Protect
 	// +optional
 	DeletionPolicy TenantDeletionPolicy `json:"deletionPolicy,omitempty"`
-	// deletionDelay is how long nothing is deleted after the Tenant was, at most a week: meanwhile the
-	// tenant's callers may only read, and the annotation kubetenant.dev/take-back: "true" takes it
-	// back. Left out: it begins at once.
+	// deletionDelay specifies the time between the deletion of the Tenant and the first deletion of an
+	// object, such as 30m or 1h, at most 168h; defaults to 0s. During this time the tenant's callers
+	// may only read. The annotation kubetenant.dev/take-back: "true" cancels the deletion of the
+	// tenant's objects during this time. Then only the Tenant and the bindings from it are deleted.
+	// +kubebuilder:validation:Type=string
+	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
+	// +kubebuilder:validation:MaxLength=32
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('168h')",message="is longer than 168h"
 	// +optional
 	DeletionDelay *metav1.Duration `json:"deletionDelay,omitempty"`
-	// replaces is the UID of the Tenant that had the ID before and was deleted, as kubectl tenant
-	// retired shows it. Without it the ID of a tenant that was deleted is nobody's. It counts
-	// when the Tenant is made.
+	// replaces specifies the UID of the deleted Tenant that had the ID before; immutable. The command
+	// kubectl tenant retired prints the UID. Without it, the ID of a deleted tenant remains retired.
+	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Replaces string `json:"replaces,omitempty"`
-	// acceptUndated lets credentials of a replaced tenant's name count that do not say when they were
-	// issued: lines of token and password files, opaque tokens, front proxies, and in the webhook
-	// shape client certificates.
+	// acceptUndated specifies whether the server accepts credentials without an issue time for a
+	// tenant that replaces another; defaults to false. Such credentials are lines of token and
+	// password files, opaque tokens and front proxies. With an unmodified kube-apiserver, client
+	// certificates have no issue time either.
 	// +optional
 	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
 
-// TenantDeletionPolicy says what the deletion of a Tenant does.
+// TenantDeletionPolicy specifies what the deletion of a Tenant does.
 type TenantDeletionPolicy string
 
-// The policies.
+// The deletion policies.
 const (
-	// TenantDeletionProtect refuses it.
+	// TenantDeletionProtect refuses the deletion.
 	TenantDeletionProtect TenantDeletionPolicy = "Protect"
-	// TenantDeletionDelete deletes the tenant's namespaces with all that is in them.
+	// TenantDeletionDelete deletes the tenant's namespaces and all objects in them.
 	TenantDeletionDelete TenantDeletionPolicy = "Delete"
-	// TenantDeletionOrphan leaves the namespaces with their label to the cluster's admins;
-	// what the Tenant gave goes.
+	// TenantDeletionOrphan retains the namespaces and their label. It deletes the other objects of the
+	// Tenant.
 	TenantDeletionOrphan TenantDeletionPolicy = "Orphan"
 )
 
-// TenantSpaces says what the namespaces of a tenant are like, from the moment they are made.
-type TenantSpaces struct {
-	// labels stand on each of them, whatever its creator says. The tenant cannot change them.
+// TenantNamespacesSpec specifies the labels, names, number and templates of a tenant's namespaces.
+type TenantNamespacesSpec struct {
+	// labels specifies labels of each namespace. The server sets them at creation, whatever the
+	// creator sets. The tenant cannot change them.
+	// +kubebuilder:validation:MaxProperties=32
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$'))",message="holds what is no label key"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('kubetenant.dev/') && k != 'kubernetes.io/metadata.name' && k != 'pod-security.kubernetes.io/enforce')",message="holds a key that is the server's own or has a field of its own"
 	// +optional
-	Labels map[string]string `json:"labels,omitempty"`
-	// podSecurity is the level that PodSecurity admission enforces in them: privileged,
-	// baseline or restricted. Left out: admission.namespace.podSecurity of the configuration,
-	// on those that the tenant makes.
+	Labels map[string]LabelValue `json:"labels,omitempty"`
+	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. Defaults,
+	// in namespaces that the tenant creates, to admission.namespace.podSecurity of the configuration.
+	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// prefix Required demands that they are named "<id>--...", and keeps such names for the
-	// tenant, also where admission.namespace.namespacePrefix of the configuration is None.
-	// Those that are there stay.
+	// prefix specifies whether the names of the namespaces begin with "<id>--". Required refuses other
+	// names for new namespaces and reserves this prefix for the tenant. It applies even if
+	// admission.namespace.namespacePrefix of the configuration is None. Existing namespaces remain.
+	// +kubebuilder:validation:Enum=Required
 	// +optional
 	Prefix NamespacePrefix `json:"prefix,omitempty"`
-	// max is how many there may be, those too that are being deleted; it becomes count/namespaces of
-	// the tenant's TenantQuota. Where there are more already none comes.
+	// max specifies how many namespaces the tenant may have, including those that are being deleted.
+	// It becomes the limit count/namespaces of the tenant's TenantQuota. Existing namespaces above the
+	// limit remain.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=10000
 	// +optional
 	Max *int32 `json:"max,omitempty"`
-	// templates are the names of NamespaceTemplates: what they say is in each of the
-	// namespaces. One that is not there leaves what was made of it before, and no namespace is
-	// prepared while it is not.
+	// templates specifies the names of NamespaceTemplates. The server creates their objects in every
+	// existing and future namespace. While a named template does not exist, the server retains its
+	// objects and reports no namespace as prepared. The list is atomic.
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",message="names one twice"
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
+	// +listType=atomic
 	// +optional
 	Templates []string `json:"templates,omitempty"`
 }
+
+// +kubebuilder:validation:MaxLength=63
+// +kubebuilder:validation:Pattern=`^(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?$`
+
+// LabelValue is the value of a label.
+type LabelValue string
 
 // Hard returns what the TenantQuota of a Tenant limits; empty where it gives none.
 func (s *TenantSpec) Hard() corev1.ResourceList {
@@ -129,42 +219,77 @@ func (s *TenantSpec) Hard() corev1.ResourceList {
 	return out
 }
 
-// TenantBinding gives a ClusterRole in every namespace of a tenant.
+// TenantBinding specifies a ClusterRole that is bound in every namespace of a tenant.
 type TenantBinding struct {
-	// clusterRole that is given. No two bindings of a Tenant give the same.
+	// clusterRole specifies the name of the ClusterRole. No two bindings may have the same
+	// ClusterRole.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..']) && !self.contains('/') && !self.contains('%')",message="is no name of a ClusterRole"
 	// +required
 	ClusterRole string `json:"clusterRole"`
-	// subjects to whom it is given, as in admins.
+	// subjects specifies the subjects who have the ClusterRole. The list is atomic.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=100
+	// +listType=atomic
 	// +required
-	Subjects []rbacv1.Subject `json:"subjects"`
+	Subjects []Subject `json:"subjects"`
+}
+
+// +kubebuilder:validation:XValidation:rule="(self.kind == 'ServiceAccount') == (has(self.__namespace__) && self.__namespace__ != '')",message="a ServiceAccount has a namespace and nobody else has",fieldPath=".namespace"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'ServiceAccount' || self.name.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="is no name of a ServiceAccount",fieldPath=".name"
+// +kubebuilder:validation:XValidation:rule="!has(self.apiGroup) || self.apiGroup == '' || self.kind != 'ServiceAccount'",message="a ServiceAccount is of no apiGroup",fieldPath=".apiGroup"
+
+// Subject specifies a user, a group, or a service account of one of the tenant's namespaces.
+type Subject struct {
+	// kind specifies the kind of the subject: User, Group or ServiceAccount.
+	// +kubebuilder:validation:Enum=User;Group;ServiceAccount
+	// +required
+	Kind string `json:"kind"`
+	// apiGroup specifies the API group of the subject; defaults to rbac.authorization.k8s.io for a
+	// user and a group. It must be empty for a service account.
+	// +kubebuilder:validation:Enum="";rbac.authorization.k8s.io
+	// +optional
+	APIGroup string `json:"apiGroup,omitempty"`
+	// name specifies the name of the subject, as in RBAC. Reserved names are refused.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+	// namespace specifies the namespace of a service account, which the tenant must own. It must be
+	// empty for a user and a group.
+	// +kubebuilder:validation:MaxLength=63
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
 }
 
 const (
 	// AdminRole is the ClusterRole of a tenant's admins in its namespaces.
 	AdminRole = "admin"
-	// NamespacesRole is the ClusterRole by which they create, label and delete namespaces
-	// and write TenantMembers.
+	// NamespacesRole is the ClusterRole that allows a tenant's admins to create, label and delete
+	// namespaces and to write TenantMembers.
 	NamespacesRole = "kubetenant:tenant-admin"
-	// MemberRole is the ClusterRole by which every caller of a tenant reads its
-	// namespaces, Tenant and quota.
+	// MemberRole is the ClusterRole that allows every caller of a tenant to read its namespaces,
+	// Tenant and quota.
 	MemberRole = "kubetenant:tenant-member"
 )
 
-// ConditionPrepared of a Tenant says whether every namespace has what it gives, ConditionReady
-// whether besides there is nothing for anybody to do, and ConditionSuspended whether its
-// callers may do less than all.
+// The conditions of a Tenant.
 const (
-	ConditionPrepared  = "Prepared"
-	ConditionReady     = "Ready"
+	// ConditionPrepared reports whether every namespace has what the Tenant specifies.
+	ConditionPrepared = "Prepared"
+	// ConditionReady reports whether the Tenant is prepared and needs no action of an administrator.
+	ConditionReady = "Ready"
+	// ConditionSuspended reports whether the access of the tenant's callers is restricted.
 	ConditionSuspended = "Suspended"
 )
 
-// The further reasons of [ConditionReady] and [ConditionSuspended]; that of one who is
-// suspended is his access.
+// The reasons of [ConditionReady] and [ConditionSuspended]. The reason of a suspended Tenant is its
+// access.
 const (
 	ReasonReady          = "Ready"
 	ReasonManyNamespaces = "TooManyNamespaces"
-	ReasonOtherNames     = "OtherNames" // namespaces without the prefix that is required
+	ReasonOtherNames     = "OtherNames" // namespaces without the required prefix
 	ReasonOpen           = "Open"
 )
 
@@ -178,57 +303,68 @@ const (
 	ReasonTemplate  = "TemplateRefused"
 )
 
-// The reasons of what waits for a CustomResourceDefinition of the project.
+// The reasons of a condition that needs a CustomResourceDefinition of the project.
 const (
 	ReasonDefinition       = "DefinitionMissing"   // or outdated, or not established
 	ReasonDefinitionUsable = "DefinitionInstalled" // of an event
 )
 
-// ConditionDeleting of a Tenant that is deleted says what is being done, ConditionNamespacesGone
-// that it had no namespace any more, and ConditionDeletionHeld why nothing is done.
+// The conditions of a Tenant that is being deleted.
 const (
-	ConditionDeleting       = "Deleting"
+	// ConditionDeleting reports the current step of the deletion.
+	ConditionDeleting = "Deleting"
+	// ConditionNamespacesGone reports whether the tenant has no namespace left.
 	ConditionNamespacesGone = "NamespacesGone"
-	ConditionDeletionHeld   = "DeletionHeld"
+	// ConditionDeletionHeld reports why the deletion waits.
+	ConditionDeletionHeld = "DeletionHeld"
 )
 
-// The reasons of these.
+// The reasons of these conditions.
 const (
-	ReasonNamespaces = "Namespaces" // are being deleted
-	ReasonStuck      = "Stuck"      // some for long
-	ReasonSettling   = "Settling"   // it is looked once more
-	ReasonRetiring   = "Retiring"   // the rest goes
+	ReasonNamespaces = "Namespaces" // namespaces are being deleted
+	ReasonStuck      = "Stuck"      // some namespaces take long
+	ReasonSettling   = "Settling"   // before the second check
+	ReasonRetiring   = "Retiring"   // the other objects are being deleted
 	ReasonProtected  = "Protected"
 	ReasonTooMany    = "TooMany"
-	ReasonDelayed    = "Delayed"   // spec.deletionDelay is not over
+	ReasonDelayed    = "Delayed"   // spec.deletionDelay has not passed
 	ReasonTakenBack  = "TakenBack" // of an event: nothing was deleted
-	ReasonReleased   = "Released"  // it is not held any more
+	ReasonReleased   = "Released"  // the deletion no longer waits
 )
 
-// TenantStatus says what became of a Tenant.
+// TenantStatus reports the observed state of a tenant.
 type TenantStatus struct {
-	// observedGeneration is the generation that the rest is about.
+	// observedGeneration is the generation of the Tenant to which the rest of the status applies.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// namespaces counts those of the tenant.
+	// namespaces counts the namespaces of the tenant that are not being deleted.
 	// +optional
-	Namespaces TenantNamespaces `json:"namespaces,omitempty"`
-	// quota is the name of the TenantQuota that was made of the Tenant's.
+	Namespaces TenantNamespacesStatus `json:"namespaces,omitempty"`
+	// quota is the name of the TenantQuota that the server created from spec.quota.
 	// +optional
 	Quota string `json:"quota,omitempty"`
-	// conditions: Ready, Prepared, Suspended, and while it is deleted Deleting,
-	// NamespacesGone and DeletionHeld.
+	// conditions has Ready, Prepared and Suspended. Ready reports whether the Tenant needs no action
+	// of an administrator. Prepared reports whether every namespace has what the Tenant specifies.
+	// Suspended reports whether the access of the tenant's callers is restricted. While the Tenant is
+	// being deleted, Deleting reports the current step, NamespacesGone reports whether no namespace is
+	// left, and DeletionHeld reports why the deletion waits.
+	// +listType=map
+	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// TenantNamespaces counts the namespaces of a tenant that are not being deleted.
-type TenantNamespaces struct {
+// TenantNamespacesStatus counts the namespaces of a tenant that are not being deleted.
+type TenantNamespacesStatus struct {
+	// total counts all of them.
+	// +optional
 	Total int32 `json:"total"`
-	// prepared are those that have what the Tenant gives, failed those where the
-	// last try to give it failed.
+	// prepared counts those that have what the Tenant specifies.
+	// +optional
 	Prepared int32 `json:"prepared"`
-	Failed   int32 `json:"failed"`
+	// failed counts those that the server failed to prepare in its last attempt.
+	// +optional
+	Failed int32 `json:"failed"`
 }
 
 // TenantOf decodes a Tenant as a server keeps it.
@@ -241,28 +377,28 @@ func TenantOf(obj runtime.Object) (*Tenant, error) {
 	return t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)
 }
 
-// TenantAccess is how far a tenant's callers may go.
+// TenantAccess specifies what the callers of a tenant may do.
 type TenantAccess string
 
-// The accesses.
+// The values of TenantAccess.
 const (
-	// TenantAccessOpen takes nothing away.
+	// TenantAccessOpen has no restrictions.
 	TenantAccessOpen TenantAccess = "Open"
-	// TenantAccessReadOnly leaves get, list, watch and delete; of subresources,
-	// reading status, scale and log.
+	// TenantAccessReadOnly allows get, list, watch and delete, and reading the subresources status,
+	// scale and log.
 	TenantAccessReadOnly TenantAccess = "ReadOnly"
-	// TenantAccessClosed leaves nothing but reviews of oneself.
+	// TenantAccessClosed allows only self reviews.
 	TenantAccessClosed TenantAccess = "Closed"
 )
 
-// NamespacePrefix says how a tenant's namespaces must be named.
+// NamespacePrefix specifies whether the names of a tenant's namespaces have a prefix.
 type NamespacePrefix string
 
 const (
-	// NamespacePrefixRequired demands "<tenant>--" before the name, and keeps such names for
-	// that tenant, whoever asks.
+	// NamespacePrefixRequired requires the prefix "<tenant>--" and reserves it for the tenant. The
+	// reservation applies to every caller.
 	NamespacePrefixRequired NamespacePrefix = "Required"
-	// NamespacePrefixNone demands nothing. Two tenants then race for a name, and learn from a
-	// conflict that the other has it.
+	// NamespacePrefixNone requires no prefix. Two tenants may then want the same name. The conflict
+	// reveals that another tenant has it.
 	NamespacePrefixNone NamespacePrefix = "None"
 )

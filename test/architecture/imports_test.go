@@ -63,6 +63,7 @@ func layers() []layer {
 	library := append([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, append(kinds, shared...)...)
 	engine := append([]string{"internal/stack"}, library...)
 	return []layer{
+		{"tenant/client", []string{"tenant/v1alpha1"}},
 		{"tenant/v1alpha1", []string{"tenant"}},
 		{"tenant/impersonate", []string{"tenant"}},
 		{"tenant/tenanttest", []string{"tenant"}},
@@ -79,7 +80,8 @@ func layers() []layer {
 		{"plugins", []string{"tenant"}},
 		{
 			"cluster",
-			append([]string{"authn/serviceaccount", "authz", "plugins", "config/v1alpha1"}, append(kinds, shared...)...),
+			append([]string{"authn/serviceaccount", "authz", "plugins", "config/v1alpha1", "deploy"},
+				append(kinds, shared...)...),
 		},
 		{"internal/stack", library},
 		{"deploy", nil},

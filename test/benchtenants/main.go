@@ -161,7 +161,7 @@ func (b *bench) tenant(ctx context.Context, t int) error {
 			},
 		},
 	}}
-	if _, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(ctx,
+	if _, err := b.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).Create(ctx,
 		u, metav1.CreateOptions{}); err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (b *bench) each(ctx context.Context, patch string) error {
 	all.SetLimit(parallel)
 	for i := range b.changed {
 		all.Go(func() error {
-			_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Patch(ctx,
+			_, err := b.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).Patch(ctx,
 				fmt.Sprintf("t%d", b.tenants-1-i), types.JSONPatchType, []byte(patch), metav1.PatchOptions{})
 			return err
 		})
@@ -117,8 +117,9 @@ func (b *bench) template(ctx context.Context, value string) error {
 			},
 		}}},
 	}}
-	_, err := b.dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceNamespaceTemplates)).Apply(ctx, "std", u,
-		metav1.ApplyOptions{FieldManager: "bench", Force: true})
+	_, err := b.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates)).
+		Apply(ctx, "std", u,
+			metav1.ApplyOptions{FieldManager: "bench", Force: true})
 	return err
 }
 

@@ -192,7 +192,7 @@ func heldUp(ns *corev1.Namespace) string {
 
 // removeQuotas removes the default quotas that the server created for the tenants.
 func (w *world) removeQuotas(ctx context.Context) error {
-	quotas := w.objects.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas))
+	quotas := w.objects.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 	list, err := quotas.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DefaultQuotaLabel})
 	if err != nil {
 		return err // NotFound if the server has no such kind

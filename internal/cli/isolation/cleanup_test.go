@@ -29,7 +29,9 @@ import (
 // quotas is a client of TenantQuotas.
 func quotas(objects ...runtime.Object) *dynamicfake.FakeDynamicClient {
 	return dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{v1alpha1.Resource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList"},
+		map[schema.GroupVersionResource]string{
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
+		},
 		objects...)
 }
 
@@ -80,7 +82,8 @@ func TestRemove(t *testing.T) {
 	for _, b := range bindings.Items {
 		left = append(left, b.Name)
 	}
-	list, _ := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)).List(t.Context(), metav1.ListOptions{})
+	list, _ := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)).
+		List(t.Context(), metav1.ListOptions{})
 	for _, q := range list.Items {
 		left = append(left, q.GetName())
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -50,6 +52,8 @@ type capsuleTenant struct {
 	namespaces []string
 	object     *v1alpha1.Tenant
 	template   *v1alpha1.NamespaceTemplate
+	// objects become the objects of template.
+	objects []map[string]any
 }
 
 // capsule converts Tenants of Capsule and the Namespaces that belong to them.
@@ -145,6 +149,10 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 	t.convertSubjects()
 	t.convertObjects()
 	m.convertAdmission(t)
+	for _, o := range t.objects {
+		content := runtime.RawExtension{Object: &unstructured.Unstructured{Object: o}}
+		t.template.Spec.Objects = append(t.template.Spec.Objects, v1alpha1.NamespaceTemplateObject{Content: content})
+	}
 	if len(t.template.Spec.Objects) > 0 {
 		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
 	}

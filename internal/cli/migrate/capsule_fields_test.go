@@ -14,6 +14,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cluster/template"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -172,10 +173,7 @@ func checkFiles(t *testing.T, files map[string]string) {
 		for document := range strings.SplitSeq(text, "---\n") {
 			var err error
 			if strings.Contains(name, "templates") {
-				template := &v1alpha1.NamespaceTemplate{}
-				if err = yaml.UnmarshalStrict([]byte(document), template); err == nil {
-					err = template.Validate()
-				}
+				err = checkTemplate([]byte(document))
 			} else {
 				err = yaml.UnmarshalStrict([]byte(document), &v1alpha1.Tenant{})
 			}
@@ -184,6 +182,19 @@ func checkFiles(t *testing.T, files map[string]string) {
 			}
 		}
 	}
+}
+
+// checkTemplate checks a NamespaceTemplate as the server does.
+func checkTemplate(document []byte) error {
+	stored := &v1alpha1.NamespaceTemplate{}
+	if err := yaml.UnmarshalStrict(document, stored); err != nil {
+		return err
+	}
+	parsed, err := template.Parse(stored)
+	if err != nil {
+		return err
+	}
+	return parsed.Validate()
 }
 
 // FuzzCapsule: each leaf of any Tenant is represented or reported, and the

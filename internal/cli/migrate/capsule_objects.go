@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -106,16 +107,15 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	spec := runtime.DeepCopyJSON(content)
 	translation := &selectors{node: item}
 	translation.translate(spec, item.path)
-	template := *t.template
-	template.Spec.Objects = append(slices.Clip(template.Spec.Objects), map[string]any{
+	objects := append(slices.Clip(t.objects), map[string]any{
 		"apiVersion": version,
 		"kind":       kind,
 		"metadata":   map[string]any{"name": name},
 		"spec":       spec,
 	})
-	err := template.Validate()
+	err := (&template.Template{Objects: objects}).Validate()
 	switch {
-	case len(template.Spec.Objects) > maxTemplateObjects:
+	case len(objects) > maxTemplateObjects:
 		item.left("a NamespaceTemplate holds at most %d objects; write another one", maxTemplateObjects)
 	case hasPlaceholder(content):
 		item.left("${tenant} and ${namespace} would be replaced; write the %s by hand", kind)
@@ -125,7 +125,7 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	case hasNegative(spec["hard"]):
 		item.left("a limit is negative; correct it")
 	default:
-		t.template.Spec.Objects = template.Spec.Objects
+		t.objects = objects
 		for _, note := range slices.Sorted(slices.Values(translation.notes)) {
 			t.result.left(item.where, "%s", note)
 		}

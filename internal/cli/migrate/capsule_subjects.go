@@ -123,7 +123,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 }
 
 // addAdmin adds an admin. It returns the reason if it cannot, or "".
-func (t *capsuleTenant) addAdmin(s rbacv1.Subject) string {
+func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 	admins := &t.object.Spec.Admins
 	if slices.Contains(*admins, s) {
 		return ""
@@ -137,7 +137,7 @@ func (t *capsuleTenant) addAdmin(s rbacv1.Subject) string {
 
 // bind gives a ClusterRole in each namespace of the tenant. It consumes n, or reports why
 // the role cannot be given.
-func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
+func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 	bindings := &t.object.Spec.Bindings
 	i := slices.IndexFunc(*bindings, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == role })
 	switch {
@@ -148,7 +148,7 @@ func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
 		n.left("a Tenant binds at most %d ClusterRoles; aggregate some of them", maxBindings)
 		return false
 	case i < 0:
-		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: []rbacv1.Subject{s}})
+		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: []v1alpha1.Subject{s}})
 	case slices.Contains((*bindings)[i].Subjects, s):
 	case len((*bindings)[i].Subjects) == maxSubjects:
 		n.left("a Tenant binds a ClusterRole to at most %d subjects; name a group", maxSubjects)
@@ -162,7 +162,7 @@ func (t *capsuleTenant) bind(n node, role string, s rbacv1.Subject) bool {
 
 // ownerSubject is like [capsuleTenant.subject], for an owner, which names a service
 // account by its user name.
-func (t *capsuleTenant) ownerSubject(owner node) (s rbacv1.Subject, problem string) {
+func (t *capsuleTenant) ownerSubject(owner node) (s v1alpha1.Subject, problem string) {
 	if owner.get("kind").value != rbacv1.ServiceAccountKind {
 		return t.subject(owner)
 	}
@@ -181,7 +181,7 @@ func accountName(namespace, user string) string {
 
 // subject returns the subject of a role, or why the tenant may not give it one. It
 // does not consume the node.
-func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
+func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 	kind, _ := n.get("kind").value.(string)
 	name, _ := n.get("name").value.(string)
 	namespace, isText := n.get("namespace").value.(string)
@@ -205,16 +205,16 @@ func (t *capsuleTenant) subject(n node) (s rbacv1.Subject, problem string) {
 	} else {
 		problem = t.reservedGroup(name)
 	}
-	return rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}, problem
+	return v1alpha1.Subject{APIGroup: rbacv1.GroupName, Kind: kind, Name: name}, problem
 }
 
 // serviceAccount returns the subject of a service account in one of the tenant's namespaces.
-func (t *capsuleTenant) serviceAccount(namespace, name string) (rbacv1.Subject, string) {
+func (t *capsuleTenant) serviceAccount(namespace, name string) (v1alpha1.Subject, string) {
 	if !slices.Contains(t.namespaces, namespace) {
-		return rbacv1.Subject{}, fmt.Sprintf("namespace %s is not known to be the tenant's, "+
+		return v1alpha1.Subject{}, fmt.Sprintf("namespace %s is not known to be the tenant's, "+
 			"and a tenant gives no role to a service account of another namespace; use an account of the tenant", namespace)
 	}
-	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
+	return v1alpha1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
 }
 
 // systemNames are the names that a server reserves by default.
@@ -249,7 +249,7 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 // beforeAdoption returns the Tenant without service accounts of its namespaces. The server refuses
 // them until the namespaces are adopted. It returns the Tenant itself if there are none.
 func (t *capsuleTenant) beforeAdoption() *v1alpha1.Tenant {
-	isAccount := func(s rbacv1.Subject) bool {
+	isAccount := func(s v1alpha1.Subject) bool {
 		return s.Kind == rbacv1.ServiceAccountKind ||
 			s.Kind == rbacv1.GroupKind && strings.HasPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix)
 	}

@@ -144,7 +144,7 @@ func (t *capsuleTenant) convertLabels(labels node) {
 		case !isText:
 		case key == podSecurityLabel && !slices.Contains([]string{"privileged", "baseline", "restricted"}, value):
 			label.left("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
-		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value, has && current != value:
+		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value, has && string(current) != value:
 			label.left("another setting has another value for this label; keep one of them")
 		case key == podSecurityLabel:
 			spaces.PodSecurity = value
@@ -157,9 +157,9 @@ func (t *capsuleTenant) convertLabels(labels node) {
 			label.left("a Tenant sets at most %d labels; set it on the namespaces", maxLabels)
 		default:
 			if spaces.Labels == nil {
-				spaces.Labels = map[string]string{}
+				spaces.Labels = map[string]v1alpha1.LabelValue{}
 			}
-			spaces.Labels[key] = value
+			spaces.Labels[key] = v1alpha1.LabelValue(value)
 			label.consume()
 		}
 	}

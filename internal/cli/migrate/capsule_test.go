@@ -8,6 +8,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cluster/template"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/migrate"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -305,11 +306,15 @@ func TestCapsuleRoleAnnotations(t *testing.T) {
 // objectsOf returns the objects of the one NamespaceTemplate of a file.
 func objectsOf(t *testing.T, text string) (all []string) {
 	t.Helper()
-	template := &v1alpha1.NamespaceTemplate{}
-	if err := yaml.UnmarshalStrict([]byte(text), template); err != nil {
+	stored := &v1alpha1.NamespaceTemplate{}
+	if err := yaml.UnmarshalStrict([]byte(text), stored); err != nil {
 		t.Fatal(err)
 	}
-	for _, object := range template.Spec.Objects {
+	parsed, err := template.Parse(stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, object := range parsed.Objects {
 		name, _ := object["metadata"].(map[string]any)["name"].(string)
 		all = append(all, name+" "+flow(t, object["spec"]))
 	}

@@ -82,15 +82,15 @@ func Read(
 			kind, of.Group == tenant.Domain, func(o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) },
 		})
 	}
-	custom("Tenants", v1alpha1.Resource(v1alpha1.ResourceTenants), "")
+	custom("Tenants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "")
 	if s.Scopes {
 		custom("CustomResourceDefinitions",
 			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
-		custom("RetiredTenants", v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), "")
-		custom("TenantQuotas", v1alpha1.Resource(v1alpha1.ResourceTenantQuotas), "")
+		custom("RetiredTenants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants), "")
+		custom("TenantQuotas", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas), "")
 	}
 	if s.Grants {
-		custom("AccessGrants", v1alpha1.Resource(v1alpha1.ResourceAccessGrants), s.Namespace)
+		custom("AccessGrants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants), s.Namespace)
 	}
 	for _, list := range lists {
 		if err := r.list(ctx, list, Limit(s.Tenant, list.kind)); err != nil {

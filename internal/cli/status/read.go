@@ -87,7 +87,7 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 // addTenants adds the Tenants that are not ready. If the caller may not list all Tenants, it
 // checks the caller's own.
 func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.Interface) {
-	objects := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
+	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
 	each := func(selector string) error {
 		pages := pager.New(pager.SimplePageFunc(func(o metav1.ListOptions) (runtime.Object, error) {
 			return objects.List(ctx, o)

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/status"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // answers are the objects of a server by their paths. A nil one is forbidden, a
@@ -132,7 +132,7 @@ func healthy() answers {
 			lease("eu-1", 0), lease("eu-2", 10*time.Second), lease("gone", time.Hour)),
 		tenantsPath: list("Tenant", "kubetenant.dev/v1alpha1", aTenant("acme", "True")),
 	}
-	for _, text := range v1alpha1.Definitions() {
+	for _, text := range deploy.Definitions() {
 		definition := object{}
 		if err := yaml.Unmarshal([]byte(text), &definition); err != nil {
 			panic(err)

@@ -198,7 +198,7 @@ func addTenant(t *testing.T, d *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	u := tenancy.Object(tenanttest.ID(t, "acme"))
 	u.SetUID("uid-acme")
-	if err := d.Tracker().Create(v1alpha1.Resource(v1alpha1.ResourceTenants), u, ""); err != nil {
+	if err := d.Tracker().Create(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, ""); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -259,12 +259,12 @@ func TestDeleteWaits(t *testing.T) {
 			tenancy.ErrEnding,
 		},
 		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
-			return d.Tracker().Delete(v1alpha1.Resource(v1alpha1.ResourceTenants), "", "acme")
+			return d.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "", "acme")
 		}, "waiting for the server that ends tenants", nil},
 		"another comes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			u := tenancy.Object(tenanttest.ID(t, "acme"))
 			u.SetUID("another")
-			return d.Tracker().Update(v1alpha1.Resource(v1alpha1.ResourceTenants), u, "")
+			return d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, "")
 		}, "waiting for the server that ends tenants", nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -274,12 +274,13 @@ func TestDeleteWaits(t *testing.T) {
 			d.PrependReactor("delete", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, nil
 			})
-			u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
+			u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
+				Get(t.Context(), "acme", metav1.GetOptions{})
 			if err != nil {
 				t.Fatal(err)
 			}
 			u.Object["status"] = map[string]any{"conditions": c.conditions}
-			if err := d.Tracker().Update(v1alpha1.Resource(v1alpha1.ResourceTenants), u, ""); err != nil {
+			if err := d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, ""); err != nil {
 				t.Fatal(err)
 			}
 			if c.after != nil {

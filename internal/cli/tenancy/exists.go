@@ -63,7 +63,7 @@ func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name stri
 // absentObject reports whether no object of a kind is about a tenant. It returns true if the server
 // does not define the kind.
 func absentObject(ctx context.Context, d dynamic.Interface, resource string, id tenant.ID) (bool, error) {
-	objects := d.Resource(v1alpha1.Resource(resource))
+	objects := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
 	if resource == v1alpha1.ResourceTenants {
 		_, err := objects.Get(ctx, id.ObjectName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {

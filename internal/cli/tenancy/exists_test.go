@@ -21,7 +21,7 @@ import (
 // nothing is refused if the caller cannot see whether the tenant exists.
 func TestCheckExists(t *testing.T) {
 	retired := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": "hooli", "uid": "1"}}}
-	retired.SetGroupVersionKind(v1alpha1.Resource("").GroupVersion().WithKind(v1alpha1.KindRetiredTenant))
+	retired.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindRetiredTenant))
 	retired.SetName(v1alpha1.RetiredName("hooli", "1"))
 	for name, c := range map[string]struct {
 		of, refused, want string // refused is the resource that the caller may not read

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var tenantObjects = v1alpha1.Resource(v1alpha1.ResourceTenants)
+var tenantObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
 // suspensionManager is the field manager of suspensions: Flux takes fields of managers
 // that begin with kubectl for its own (fluxcd/pkg ssa, PatchReplaceFieldsManagers), and
@@ -48,7 +47,7 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 // lacks. It returns the new admins, and the subjects to which the role admin is newly bound.
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
-) (created bool, added []rbacv1.Subject, err error) {
+) (created bool, added []v1alpha1.Subject, err error) {
 	wanted, err := v1alpha1.TenantOf(u)
 	if err != nil {
 		return false, nil, err
@@ -74,7 +73,7 @@ func createObject(
 // addSubjects adds the admins and the subjects of bindings that a Tenant lacks, and returns them.
 func addSubjects(
 	ctx context.Context, d dynamic.Interface, name string, wanted *v1alpha1.TenantSpec, dryRun []string,
-) (added []rbacv1.Subject, err error) {
+) (added []v1alpha1.Subject, err error) {
 	err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
 		u, err := d.Resource(tenantObjects).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -113,7 +112,7 @@ func addSubjects(
 
 // addBindings returns bindings that also have all wanted ones, and the subjects that are new. A
 // Tenant has at most one binding of a ClusterRole.
-func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []rbacv1.Subject) {
+func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBinding, added []v1alpha1.Subject) {
 	with = slices.Clone(all)
 	for _, w := range wanted {
 		at := slices.IndexFunc(with, func(b v1alpha1.TenantBinding) bool { return b.ClusterRole == w.ClusterRole })
@@ -129,9 +128,9 @@ func addBindings(all, wanted []v1alpha1.TenantBinding) (with []v1alpha1.TenantBi
 
 // missing returns the wanted subjects that are not among others. The API group of a
 // subject is not compared.
-func missing(among, wanted []rbacv1.Subject) (lacking []rbacv1.Subject) {
+func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 	for _, s := range wanted {
-		if !slices.ContainsFunc(among, func(is rbacv1.Subject) bool {
+		if !slices.ContainsFunc(among, func(is v1alpha1.Subject) bool {
 			return is.Kind == s.Kind && is.Name == s.Name && is.Namespace == s.Namespace
 		}) {
 			lacking = append(lacking, s)

@@ -22,7 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var tenantsResource = v1alpha1.Resource(v1alpha1.ResourceTenants)
+var tenantsResource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 
 // TestSuspend: a suspension is written and taken away, and what counts then is told; access stays.
 func TestSuspend(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -279,7 +280,7 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	if err != nil {
 		return nil, err
 	}
-	return t.Spec.Namespaces.Labels, nil
+	return tenants.Labels(t.Spec.Namespaces.Labels), nil
 }
 
 // giveBack ends a release that was refused. A namespace that was held before is held again.

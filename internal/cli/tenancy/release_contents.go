@@ -40,7 +40,8 @@ func blocking() []schema.GroupVersionResource {
 		apps.WithResource("daemonsets"), apps.WithResource("replicasets"),
 		corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 		corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
-		v1alpha1.Resource(v1alpha1.ResourceAccessGrants), corev1.SchemeGroupVersion.WithResource("secrets"),
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants),
+		corev1.SchemeGroupVersion.WithResource("secrets"),
 		rbacv1.SchemeGroupVersion.WithResource("rolebindings"), corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
 	}
 }

@@ -29,7 +29,7 @@ import (
 // adminRole is the ClusterRole of a tenant's admins in its namespaces.
 const adminRole = v1alpha1.AdminRole
 
-var quotas = v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
+var quotas = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 
 // Tenant is what there is of a tenant.
 type Tenant struct {
@@ -265,7 +265,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 				tell("made Tenant %s", o.GetName())
 			}
 			for _, s := range added {
-				tell("%s is an admin in all its namespaces (Tenant %s)", subjectName(s, ""), o.GetName())
+				tell("%s is an admin in all its namespaces (Tenant %s)", subjectName(rbacv1.Subject(s), ""), o.GetName())
 			}
 		case *rbacv1.ClusterRole:
 			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {

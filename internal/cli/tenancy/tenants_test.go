@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -154,7 +155,7 @@ func describe(obj runtime.Object) string {
 			text += fmt.Sprintf(" of %v", names)
 		}
 		for _, b := range t.Spec.Bindings {
-			text += fmt.Sprintf(", %s to %v", b.ClusterRole, whom(b.Subjects))
+			text += fmt.Sprintf(", %s to %v", b.ClusterRole, whom(tenants.Subjects(b.Subjects)))
 		}
 		return text
 	case *networkingv1.NetworkPolicy:
@@ -193,7 +194,8 @@ func TestCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "said with one more", []string{"user bob is an admin in all its namespaces (Tenant acme)"}, said)
-	u, err := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(t.Context(), "acme", metav1.GetOptions{})
+	u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
+		Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestCreateMembersAdmin(t *testing.T) {
 		map[string]any{"clusterRole": "admin", "subjects": []any{carol}},
 	}
 	k, d := fake.NewClientset(), objects()
-	resource := d.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants))
+	resource := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
 	if _, err := resource.Create(t.Context(), existing, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}

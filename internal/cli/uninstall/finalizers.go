@@ -25,7 +25,7 @@ func kinds() []schema.GroupVersionResource {
 		v1alpha1.ResourceTenantMembers, v1alpha1.ResourceTenantQuotas,
 		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourceAccessGrants,
 	} {
-		all = append(all, v1alpha1.Resource(name))
+		all = append(all, v1alpha1.SchemeGroupVersion.WithResource(name))
 	}
 	return all
 }
@@ -39,7 +39,7 @@ var definitions = schema.GroupVersionResource{
 // checkEnding refuses to continue while tenants are being deleted, since nothing would finish the
 // deletion.
 func (r *run) checkEnding(ctx context.Context) error {
-	tenants := v1alpha1.Resource(v1alpha1.ResourceTenants)
+	tenants := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
 	definition, err := r.Admin.Objects.Resource(definitions).Get(ctx, tenants.GroupResource().String(),
 		metav1.GetOptions{})
 	switch {

@@ -60,7 +60,8 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 			delete(o.of, name)
 		}
 	}
-	err = r.eachObject(ctx, v1alpha1.Resource(v1alpha1.ResourceRetiredTenants), func(u *unstructured.Unstructured) {
+	retired := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
+	err = r.eachObject(ctx, retired, func(u *unstructured.Unstructured) {
 		id, _ := v1alpha1.RetiredOf(u)
 		o.retired[id.String()] = true
 	})

@@ -79,7 +79,7 @@ func readerRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: follow},
 		{APIGroups: []string{"apiextensions.k8s.io"}, Resources: []string{"customresourcedefinitions"}, Verbs: follow},
 		{
-			APIGroups: []string{v1alpha1.Resource("").Group},
+			APIGroups: []string{v1alpha1.SchemeGroupVersion.Group},
 			Resources: []string{
 				v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceNamespaceTemplates,
 				v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants, v1alpha1.ResourceTenantQuotas,

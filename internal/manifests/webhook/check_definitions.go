@@ -9,14 +9,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/deploy"
 )
 
 const definitionKind = "CustomResourceDefinition"
 
 // addDefinitions adds the CustomResourceDefinitions of this release to the files of generate.
 func addDefinitions(made map[string]map[string]any) error {
-	for _, text := range v1alpha1.Definitions() {
+	for _, text := range deploy.Definitions() {
 		var u unstructured.Unstructured
 		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
 			return err

@@ -20,7 +20,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const repository = "../../.."
@@ -64,10 +63,6 @@ func TestEveryDefinition(t *testing.T) {
 	if len(want) < 6 {
 		t.Fatalf("the API package names %q", want)
 	}
-	stored, err := filepath.Glob(repository + "/tenant/v1alpha1/*.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
 	chart, err := fs.Glob(deploy.Files, "chart/crds/*")
 	if err != nil {
 		t.Fatal(err)
@@ -85,8 +80,7 @@ func TestEveryDefinition(t *testing.T) {
 		}
 	}
 	for where, got := range map[string][]string{
-		"tenant/v1alpha1":           names(stored),
-		"v1alpha1.Definitions":      names(slices.Collect(maps.Keys(v1alpha1.Definitions()))),
+		"deploy.Definitions":        names(slices.Collect(maps.Keys(deploy.Definitions()))),
 		"deploy/chart/crds":         names(chart),
 		"crds, written by generate": names(written),
 	} {
@@ -94,10 +88,10 @@ func TestEveryDefinition(t *testing.T) {
 			t.Errorf("%s has definitions of %q; want %q", where, got, want)
 		}
 	}
-	for name, text := range v1alpha1.Definitions() {
+	for name, text := range deploy.Definitions() {
 		data, err := deploy.Files.ReadFile("chart/crds/" + name)
 		if err != nil || string(data) != text || string(files["crds/"+name]) != text {
-			t.Errorf("%s differs between the library, the chart and what generate writes: %v", name, err)
+			t.Errorf("%s differs between the chart and what generate writes: %v", name, err)
 		}
 	}
 }

@@ -107,7 +107,7 @@ func Generate(o Options) (map[string][]byte, error) {
 		}); err != nil {
 		return nil, err
 	}
-	for name, definition := range v1alpha1.Definitions() {
+	for name, definition := range deploy.Definitions() {
 		out[definitionsFolder+"/"+name] = []byte(definition)
 	}
 	if o.AdmissionOnly {

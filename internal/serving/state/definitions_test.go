@@ -22,6 +22,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/waittest"
@@ -96,7 +97,7 @@ func newStore(t *testing.T) *store {
 func (s *store) install(resource string) {
 	s.t.Helper()
 	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(v1alpha1.Definitions()[resource+".yaml"]), &u.Object); err != nil {
+	if err := yaml.Unmarshal([]byte(deploy.Definitions()[resource+".yaml"]), &u.Object); err != nil {
 		s.t.Fatal(err)
 	}
 	u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
@@ -107,7 +108,7 @@ func (s *store) install(resource string) {
 
 func (s *store) remove(resource string) {
 	s.t.Helper()
-	name := v1alpha1.Resource(resource).GroupResource()
+	name := v1alpha1.Resource(resource)
 	if err := s.client.Resource(tenants.Definitions()).Delete(s.t.Context(),
 		name.String(), metav1.DeleteOptions{}); err != nil {
 		s.t.Fatal(err)

@@ -107,7 +107,7 @@ func objects(t *testing.T, text string) (all []runtime.Object) {
 func aTenant(spec map[string]any) *unstructured.Unstructured {
 	spec["id"] = "acme"
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(v1alpha1.Resource("").GroupVersion().WithKind(v1alpha1.KindTenant))
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant))
 	u.SetName("acme")
 	return u
 }
@@ -126,7 +126,7 @@ func retired(over bool) *unstructured.Unstructured {
 		spec["retiredAt"] = "2026-01-01T00:00:00Z"
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(v1alpha1.Resource("").GroupVersion().WithKind(v1alpha1.KindRetiredTenant))
+	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindRetiredTenant))
 	u.SetName("acme-one")
 	return u
 }
@@ -308,7 +308,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 			{"a write", carol, ask("delete", "nodes", ""), nil, "No policy file is configured", ""},
 			{"a subresource", carol, ask("get", "nodes/proxy", ""), nil, "", none},
 			{"what names other tenants", carol, ask("list", "retiredtenants.kubetenant.dev", ""), func(q *explain.Query) {
-				q.Snapshot.Scopes[v1alpha1.Resource(v1alpha1.ResourceRetiredTenants).GroupResource()] = authz.ScopeCluster
+				q.Snapshot.Scopes[v1alpha1.Resource(v1alpha1.ResourceRetiredTenants)] = authz.ScopeCluster
 			}, "No policy file is configured", ""},
 			{
 				"a list of unknown scope",

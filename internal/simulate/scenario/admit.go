@@ -61,7 +61,7 @@ func WriteOf(a *Admit) (Write, error) {
 // resourceOf returns the resource of a kind, by the rule that all but one follow.
 func resourceOf(kind schema.GroupVersionKind) schema.GroupVersionResource {
 	if kind.Group == tenant.Domain && kind.Kind == v1alpha1.KindTenantMembers {
-		return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
+		return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 	}
 	resource, _ := meta.UnsafeGuessKindToResource(kind)
 	return resource

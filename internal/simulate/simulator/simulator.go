@@ -80,7 +80,7 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 		all[i] = g
 	}
 	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.Resource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List",
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants): v1alpha1.KindAccessGrant + "List",
 	}, all...)
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
@@ -48,7 +49,7 @@ type Snapshot struct {
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
 	// Templates are the NamespaceTemplates that are known, by their names.
-	Templates map[string]*v1alpha1.NamespaceTemplate
+	Templates map[string]*template.Template
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// selected are the labels by which webhooks and policies choose namespaces.
@@ -236,7 +237,7 @@ func NewSnapshot() *Snapshot {
 		Quotas:     map[string]tenant.ID{},
 		Tenants:    map[tenant.ID]TenantObject{},
 		Retired:    map[tenant.ID][]tenant.Retired{},
-		Templates:  map[string]*v1alpha1.NamespaceTemplate{},
+		Templates:  map[string]*template.Template{},
 		Scopes:     map[schema.GroupResource]authz.Scope{},
 		selected:   map[string]bool{},
 	}
@@ -331,7 +332,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindNamespaceTemplate}:
-		if t, err := v1alpha1.TemplateOf(u); err == nil {
+		if t, err := template.Parse(u); err == nil {
 			s.Templates[u.GetName()] = t
 		}
 		return nil

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -24,7 +25,7 @@ func (s *Snapshot) TenantObjects() stack.Tenants {
 type tenantObjects struct {
 	live      map[tenant.ID]TenantObject
 	retired   map[tenant.ID][]tenant.Retired
-	templates map[string]*v1alpha1.NamespaceTemplate
+	templates map[string]*template.Template
 }
 
 // TenantObject is what counts of a Tenant.
@@ -34,7 +35,7 @@ type TenantObject struct {
 	Created       time.Time
 	AcceptUndated bool
 	Ending        bool
-	Spaces        v1alpha1.TenantSpaces
+	Spaces        v1alpha1.TenantNamespacesSpec
 	MemberRoles   []string
 	Admins        []rbacv1.Subject
 	// Object is the Tenant itself. Callers MUST NOT change it.
@@ -51,13 +52,9 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 		Object:  u,
 	}
 	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
-	is.Spaces.PodSecurity, _, _ = unstructured.NestedString(u.Object, "spec", "namespaces", "podSecurity")
-	is.Spaces.Labels, _, _ = unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
-	prefix, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", "prefix")
-	is.Spaces.Prefix = v1alpha1.NamespacePrefix(prefix)
+	is.Spaces = tenants.NamespacesOf(u)
 	is.MemberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
 	is.Admins = tenants.AdminsOf(u)
-	is.Spaces.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
 	}
@@ -85,13 +82,13 @@ func (t tenantObjects) Accepts(id tenant.ID, issued time.Time) bool {
 }
 
 // Spaces implements [stack.Tenants].
-func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantSpaces { return t.live[id].Spaces }
+func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec { return t.live[id].Spaces }
 
 // Holds implements [stack.Tenants].
 func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
 		is := t.templates[name]
-		return is == nil || is.Spec.Hold
+		return is == nil || is.Hold
 	})
 }
 

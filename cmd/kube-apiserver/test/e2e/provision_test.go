@@ -505,7 +505,7 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 			`spec: { id: initech, `+spec+` } }`), &u.Object); err != nil {
 			t.Fatal(err)
 		}
-		_, err := client.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Create(t.Context(), u,
+		_, err := client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).Create(t.Context(), u,
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict})
 		return err
 	}

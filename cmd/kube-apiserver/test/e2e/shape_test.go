@@ -26,6 +26,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/localserver"
@@ -293,7 +294,7 @@ func (s *session) defineKinds(ctx context.Context, held []runtime.RawExtension) 
 		len(tenantsIn(held)) == 0 {
 		return nil
 	}
-	for name, text := range v1alpha1.Definitions() {
+	for name, text := range deploy.Definitions() {
 		definition, err := yaml.YAMLToJSON([]byte(text))
 		if err != nil {
 			return err

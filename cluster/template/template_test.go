@@ -1,4 +1,4 @@
-package v1alpha1_test
+package template_test
 
 import (
 	"encoding/json"
@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // templateOf reads the template of some objects.
-func templateOf(t *testing.T, objects string) *v1alpha1.NamespaceTemplate {
+func templateOf(t *testing.T, objects string) *template.Template {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte("spec: { objects: [ "+objects+" ] }"), &u.Object); err != nil {
 		t.Fatal(err)
 	}
-	out, err := v1alpha1.TemplateOf(u)
+	out, err := template.Parse(u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,12 +101,12 @@ func FuzzRender(f *testing.F) {
 		if err != nil {
 			return
 		}
-		template := &v1alpha1.NamespaceTemplate{Spec: v1alpha1.NamespaceTemplateSpec{Objects: []map[string]any{object}}}
+		parsed := &template.Template{Objects: []map[string]any{object}}
 		id, err := tenant.Parse("acme")
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := template.Render(id, "acme--web")
+		out, err := parsed.Render(id, "acme--web")
 		if after, _ := json.Marshal(object); string(after) != string(before) {
 			t.Fatalf("the template is %s, and was %s", after, before)
 		}

@@ -1,0 +1,254 @@
+// Package template reads NamespaceTemplates and renders their objects for a namespace.
+package template
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Kinds returns the kinds of the objects that a template may have, and their resources. None of
+// them grants rights. A Tenant grants rights, because the server checks its subjects.
+func Kinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
+	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
+	return map[schema.GroupVersionKind]schema.GroupVersionResource{
+		core.WithKind("ConfigMap"):           core.WithResource("configmaps"),
+		core.WithKind("LimitRange"):          core.WithResource("limitranges"),
+		core.WithKind("ResourceQuota"):       core.WithResource("resourcequotas"),
+		networking.WithKind("NetworkPolicy"): networking.WithResource("networkpolicies"),
+	}
+}
+
+// typed returns an empty object of one of [Kinds].
+func typed(kind string) any {
+	switch kind {
+	case "ConfigMap":
+		return &corev1.ConfigMap{}
+	case "LimitRange":
+		return &corev1.LimitRange{}
+	case "ResourceQuota":
+		return &corev1.ResourceQuota{}
+	}
+	return &networkingv1.NetworkPolicy{}
+}
+
+// maxRendered limits the objects of a template in one namespace, in bytes of JSON. It is the
+// largest object that etcd accepts.
+const maxRendered = 1 << 20
+
+// longest is the longest value of ${tenant} and ${namespace}.
+const longest = "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"
+
+// Template is the content of a NamespaceTemplate. Callers MUST NOT change it.
+type Template struct {
+	// Objects are the objects before the replacement of values.
+	Objects []map[string]any
+	// Hold specifies whether Pods in a new namespace wait until it is prepared.
+	Hold bool
+	// Created is the time of creation of the NamespaceTemplate.
+	Created time.Time
+	// Digest is a hash of the objects.
+	Digest string
+}
+
+// Object is an object of a template in a namespace.
+type Object struct {
+	Resource schema.GroupVersionResource
+	Object   *unstructured.Unstructured
+}
+
+// Parse reads a NamespaceTemplate, typed or not.
+func Parse(obj runtime.Object) (*Template, error) {
+	stored, ok := obj.(*v1alpha1.NamespaceTemplate)
+	if !ok {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+		if err != nil {
+			return nil, err
+		}
+		stored = &v1alpha1.NamespaceTemplate{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, stored); err != nil {
+			return nil, err
+		}
+	}
+	t := &Template{
+		Objects: make([]map[string]any, len(stored.Spec.Objects)),
+		Hold:    stored.Spec.Hold,
+		Created: stored.CreationTimestamp.Time,
+	}
+	for i, o := range stored.Spec.Objects {
+		text, err := o.MarshalJSON()
+		if err != nil {
+			return nil, fmt.Errorf("spec.objects[%d]: %w", i, err)
+		}
+		if err := kjson.UnmarshalCaseSensitivePreserveInts(text, &t.Objects[i]); err != nil {
+			return nil, fmt.Errorf("spec.objects[%d]: %w", i, err)
+		}
+	}
+	// The maps have the same JSON in whichever order the object had its fields.
+	text, err := json.Marshal(t.Objects)
+	sum := sha256.Sum256(text)
+	t.Digest = hex.EncodeToString(sum[:16])
+	return t, err
+}
+
+// Gives reports whether the template has an object of a resource and a name in a namespace of a
+// tenant.
+func (t *Template) Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) bool {
+	replace := replacer(id, namespace)
+	return slices.ContainsFunc(t.Objects, func(content map[string]any) bool {
+		u := unstructured.Unstructured{Object: content}
+		return Kinds()[u.GroupVersionKind()].GroupResource() == resource && replace.Replace(u.GetName()) == name
+	})
+}
+
+func replacer(id tenant.ID, namespace string) *strings.Replacer {
+	return strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
+}
+
+// Validate returns the first problem of the objects, with the path of its field. It does not depend
+// on a tenant.
+func (t *Template) Validate() error {
+	id, err := tenant.Parse(longest)
+	if err != nil {
+		return err
+	}
+	_, err = t.Render(id, longest)
+	return err
+}
+
+// Resources returns the resources of the objects, each once and in order. It ignores an object that
+// a template may not have.
+func (t *Template) Resources() []schema.GroupVersionResource {
+	var out []schema.GroupVersionResource
+	for _, content := range t.Objects {
+		u := unstructured.Unstructured{Object: content}
+		if r, known := Kinds()[u.GroupVersionKind()]; known && !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+	return out
+}
+
+// Render returns all objects for a namespace of a tenant. The objects do not name their namespace.
+// An error has the path of its field.
+func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
+	replace := replacer(id, namespace)
+	seen := map[string]bool{}
+	var out []Object
+	for i, content := range t.Objects {
+		of, err := render(content, replace)
+		if err == nil {
+			key := of.Resource.Resource + "/" + of.Object.GetName()
+			if seen[key] {
+				err = errors.New("is of the kind and name of another")
+			}
+			seen[key] = true
+		}
+		if err != nil {
+			return nil, fmt.Errorf("spec.objects[%d]: %w", i, err)
+		}
+		out = append(out, of)
+	}
+	text, err := json.Marshal(out)
+	if err == nil && len(text) > maxRendered {
+		err = fmt.Errorf("spec.objects: they may be %d bytes together with the longest names, and are %d",
+			maxRendered, len(text))
+	}
+	return out, err
+}
+
+// render returns an object of a template in a namespace.
+func render(content map[string]any, replace *strings.Replacer) (out Object, err error) {
+	u := &unstructured.Unstructured{Object: content}
+	resource, known := Kinds()[u.GroupVersionKind()]
+	if !known {
+		return out, fmt.Errorf("%q of %q is none of the kinds that a template may hold: ConfigMap, "+
+			"LimitRange and ResourceQuota of v1, NetworkPolicy of networking.k8s.io/v1",
+			u.GetKind(), u.GetAPIVersion())
+	}
+	if content, _ = replaced(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {
+		return out, errors.New("is no object")
+	}
+	u = &unstructured.Unstructured{Object: content}
+	if err := checkMetadata(content); err != nil {
+		return out, err
+	}
+	if u.GetKind() == "ConfigMap" && u.GetName() == "kube-root-ca.crt" {
+		return out, errors.New("metadata.name: kube-controller-manager makes it")
+	}
+	if _, has := content["status"]; has {
+		return out, errors.New("status may not be set")
+	}
+	text, err := json.Marshal(content)
+	if err != nil {
+		return out, err
+	}
+	if strict, err := kjson.UnmarshalStrict(text, typed(u.GetKind())); err != nil || len(strict) > 0 {
+		return out, errors.Join(append(strict, err)...)
+	}
+	return Object{Resource: resource, Object: u}, nil
+}
+
+// checkMetadata refuses metadata that the author of a template may not set.
+func checkMetadata(content map[string]any) error {
+	metadata, is := content["metadata"].(map[string]any)
+	if !is {
+		return errors.New("metadata.name must be set")
+	}
+	for _, key := range slices.Sorted(maps.Keys(metadata)) {
+		if !slices.Contains([]string{"name", "labels", "annotations"}, key) {
+			return fmt.Errorf("metadata.%s may not be set", key)
+		}
+	}
+	name, _ := metadata["name"].(string)
+	if wrong := apivalidation.NameIsDNSSubdomain(name, false); len(wrong) > 0 {
+		return fmt.Errorf("metadata.name %q: %s", name, wrong[0])
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		keys, _, err := unstructured.NestedStringMap(metadata, field)
+		if err != nil {
+			return fmt.Errorf("metadata.%s must be strings", field)
+		}
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
+			if strings.HasPrefix(key, tenant.Domain+"/") {
+				return fmt.Errorf("metadata.%s: %s is the server's own", field, key)
+			}
+		}
+	}
+	return nil
+}
+
+// replaced replaces placeholders in strings that are values, never in keys.
+func replaced(value any, replace *strings.Replacer) any {
+	switch value := value.(type) {
+	case string:
+		return replace.Replace(value)
+	case []any:
+		for i := range value {
+			value[i] = replaced(value[i], replace)
+		}
+	case map[string]any:
+		for key := range value {
+			value[key] = replaced(value[key], replace)
+		}
+	}
+	return value
+}

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# generate.sh BIN [--check]: writes the deepcopy methods, the CustomResourceDefinitions, and the
+# clients, listers and informers of the kinds in tenant/v1alpha1. BIN has the generators. With
+# --check, it writes into a temporary folder and fails if a file in the repository differs.
+set -euo pipefail
+
+bin=$(realpath "$1")
+cd "$(dirname "$0")/.."
+module=$(go list -m)
+kinds=tenant/v1alpha1 definitions=deploy/chart/crds clients=tenant/client
+generated=("$kinds/zz_generated.deepcopy.go" "$definitions" "$clients")
+
+if [ "${2:-}" = --check ]; then
+  repository=$PWD
+  copy=$(mktemp -d)
+  trap 'rm -rf "$copy"' EXIT
+  cp -r --parents go.mod go.sum tenant "$copy"
+  cd "$copy"
+fi
+
+rm -rf "${generated[@]}"
+"$bin/controller-gen" object crd "paths=./$kinds" "output:crd:dir=$definitions"
+for file in "$definitions"/*; do
+  mv "$file" "$definitions/${file##*_}" # without the prefix kubetenant.dev_
+done
+plural=(--plural-exceptions TenantMembers:TenantMembers)
+"$bin/client-gen" "${plural[@]}" --input-base '' --input "$module/$kinds" --clientset-name versioned \
+  --output-dir "$clients/clientset" --output-pkg "$module/$clients/clientset"
+"$bin/lister-gen" "${plural[@]}" --output-dir "$clients/listers" --output-pkg "$module/$clients/listers" "./$kinds"
+"$bin/informer-gen" "${plural[@]}" --output-dir "$clients/informers" --output-pkg "$module/$clients/informers" \
+  --listers-package "$module/$clients/listers" \
+  --versioned-clientset-package "$module/$clients/clientset/versioned" "./$kinds"
+
+if [ -n "${repository:-}" ]; then
+  for path in "${generated[@]}"; do
+    diff -ru "$repository/$path" "$path" || {
+      echo "$path is not current: run make generate" >&2
+      exit 1
+    }
+  done
+fi

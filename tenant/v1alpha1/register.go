@@ -1,0 +1,41 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// GroupVersion is the group and version of the project's kinds and files, as in an apiVersion.
+	GroupVersion = tenant.Domain + "/" + version
+
+	version = "v1alpha1"
+)
+
+// SchemeGroupVersion is the group and version of the project's kinds. Callers MUST NOT change it.
+// It is a variable because the generated clients, listers and informers read it by this name.
+var SchemeGroupVersion = schema.GroupVersion{Group: tenant.Domain, Version: version}
+
+// Resource returns a resource of the project with its group. See [SchemeGroupVersion] for a
+// resource with its group and version.
+func Resource(name string) schema.GroupResource {
+	return SchemeGroupVersion.WithResource(name).GroupResource()
+}
+
+// AddToScheme adds the project's kinds and their lists to a scheme.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(
+		SchemeGroupVersion,
+		&AccessGrant{}, &AccessGrantList{},
+		&NamespaceTemplate{}, &NamespaceTemplateList{},
+		&RetiredTenant{}, &RetiredTenantList{},
+		&Tenant{}, &TenantList{},
+		&TenantMembers{}, &TenantMembersList{},
+		&TenantQuota{}, &TenantQuotaList{},
+	)
+	metav1.AddToGroupVersion(s, SchemeGroupVersion)
+	return nil
+}

@@ -1,0 +1,202 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// KindAccessGrant is the kind of [AccessGrant].
+const KindAccessGrant = "AccessGrant"
+
+// ConditionAccepted is the condition of an AccessGrant that reports whether its grantor still has
+// the rights that it grants. The server ignores a grant that is not accepted.
+const ConditionAccepted = "Accepted"
+
+// +genclient
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Namespaced,shortName=grant,categories=kubetenant
+// +kubebuilder:subresource:status
+// +kubebuilder:selectablefield:JSONPath=`.spec.from.tenant`
+// +kubebuilder:selectablefield:JSONPath=`.spec.announce`
+// +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.from.tenant`,description="The tenant whose callers may use the grant."
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Expired",type=boolean,JSONPath=`.status.expired`
+// +kubebuilder:printcolumn:name="Expires",type=string,format=date-time,JSONPath=`.spec.expires`
+// +kubebuilder:printcolumn:name="Last used",type=date,JSONPath=`.status.lastUsed`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Grantor",type=string,JSONPath=`.spec.grantor.user`,priority=1
+
+// AccessGrant allows callers of another tenant to access resources in the namespace of the grant.
+type AccessGrant struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec specifies which callers may do what.
+	// +required
+	Spec AccessGrantSpec `json:"spec"`
+	// status reports whether the grant is valid. Only callers of the system tenant may write it.
+	// +optional
+	Status AccessGrantStatus `json:"status,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// AccessGrantList is a list of AccessGrants.
+type AccessGrantList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []AccessGrant `json:"items"`
+}
+
+// AccessGrantSpec specifies which callers may do what.
+type AccessGrantSpec struct {
+	// from specifies the callers who may use the grant. They are callers of one other tenant.
+	// +required
+	From AccessGrantFrom `json:"from"`
+	// to specifies what the callers may do in the namespace of the grant. Wildcards are refused.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +required
+	To []AccessGrantRule `json:"to"`
+	// expires specifies when the grant ends. If empty, the grant does not end.
+	// +optional
+	Expires *metav1.Time `json:"expires,omitempty"`
+	// announce specifies whether all callers of the tenant in spec.from.tenant may list and watch this
+	// grant. They see the whole grant, including its grantor. Defaults to false.
+	// +optional
+	Announce bool `json:"announce,omitempty"`
+	// grantor records the writer of this spec. The server sets it and overwrites the value of a
+	// client.
+	// +optional
+	Grantor *AccessGrantor `json:"grantor,omitempty"`
+}
+
+// +kubebuilder:validation:XValidation:rule="(has(self.users) && size(self.users) > 0) || (has(self.groups) && size(self.groups) > 0) || (has(self.serviceAccounts) && size(self.serviceAccounts) > 0)",message="names nobody; give users, groups or serviceAccounts"
+
+// AccessGrantFrom specifies callers of one tenant. A caller that matches any of the lists may use
+// the grant.
+type AccessGrantFrom struct {
+	// tenant specifies the ID of the callers' tenant. It is neither the owner of the namespace nor the
+	// system tenant.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
+	// +required
+	Tenant string `json:"tenant"`
+	// users specifies users by name.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
+	// +listType=set
+	// +optional
+	Users []string `json:"users,omitempty"`
+	// groups specifies groups by name. The group "tenant:<id>" has all callers of the tenant.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=512
+	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
+	// +listType=set
+	// +optional
+	Groups []string `json:"groups,omitempty"`
+	// serviceAccounts specifies service accounts of the tenant.
+	// +kubebuilder:validation:MaxItems=64
+	// +optional
+	ServiceAccounts []ServiceAccountName `json:"serviceAccounts,omitempty"`
+}
+
+// ServiceAccountName specifies a service account.
+type ServiceAccountName struct {
+	// namespace specifies the namespace of the service account.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Namespace string `json:"namespace"`
+	// name specifies the name of the service account.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+}
+
+// AccessGrantRule specifies verbs on resources in the namespace of the grant.
+type AccessGrantRule struct {
+	// apiGroups specifies the API groups of the resources. The empty string is the core group.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
+	// +required
+	APIGroups []string `json:"apiGroups"`
+	// resources specifies resources by their lower-case plural names, such as pods, and subresources,
+	// such as pods/log.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
+	// +kubebuilder:validation:items:XValidation:rule="self != 'namespaces' && !self.startsWith('namespaces/')",message="a namespace itself is never granted"
+	// +required
+	Resources []string `json:"resources"`
+	// resourceNames specifies the names of the objects to which the rule applies. If empty, the rule
+	// applies to all objects. A rule with names does not apply to list, watch and create, because
+	// these requests name no object.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
+	// +optional
+	ResourceNames []string `json:"resourceNames,omitempty"`
+	// verbs specifies the allowed verbs, as in RBAC. Verbs that begin with "impersonate" are refused.
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=63
+	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
+	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('impersonate')",message="impersonation is never granted"
+	// +required
+	Verbs []string `json:"verbs"`
+}
+
+// AccessGrantor records the writer of a grant and the owner of the namespace at that time.
+type AccessGrantor struct {
+	// owner records the ID of the tenant that owned the namespace. The grant is valid only while this
+	// tenant owns the namespace.
+	// +required
+	Owner string `json:"owner"`
+	// tenant records the ID of the grantor's tenant.
+	// +required
+	Tenant string `json:"tenant"`
+	// user records the user name of the grantor.
+	// +required
+	User string `json:"user"`
+	// uid records the UID of the grantor. It is empty if the grantor has no UID.
+	// +optional
+	UID string `json:"uid,omitempty"`
+	// groups records the groups of the grantor.
+	// +optional
+	Groups []string `json:"groups,omitempty"`
+	// grantee records a digest of the Tenant that spec.from.tenant named. If that Tenant is deleted, a
+	// later tenant of the same name cannot use the grant.
+	// +optional
+	Grantee string `json:"grantee,omitempty"`
+}
+
+// AccessGrantStatus reports whether a grant is valid.
+type AccessGrantStatus struct {
+	// conditions has the condition Accepted. It reports whether the grantor still has the rights that
+	// it grants. A grant without the condition is valid, because the server checked it at admission.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// expired reports whether the grant has expired.
+	// +optional
+	Expired bool `json:"expired,omitempty"`
+	// lastUsed reports when the grant last allowed a request, to about a minute.
+	// +optional
+	LastUsed *metav1.Time `json:"lastUsed,omitempty"`
+}
