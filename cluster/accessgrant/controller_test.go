@@ -219,7 +219,7 @@ func (r *running) read(t *testing.T) *v1alpha1.AccessGrant {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := v1alpha1.AccessGrantOf(u)
+	g, err := accessgrant.Parse(u)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestAcceptance(t *testing.T) {
 		g.Status = v1alpha1.AccessGrantStatus{}
 		r := run(t, clientOf(t, g))
 		later(time.Second)
-		if !r.read(t).Accepted() || !r.allows(t) {
+		if !accessgrant.Accepted(r.read(t)) || !r.allows(t) {
 			t.Errorf("not accepted: %+v", r.read(t).Status)
 		}
 		if want := "b/peter get pods in b--web"; !slices.Contains(r.rights.as, want) {
@@ -298,7 +298,7 @@ func TestABindingThatComesLater(t *testing.T) {
 		later(time.Second)
 		r.rights.set(false, nil)
 		later(5 * time.Minute)
-		if !r.allows(t) || !r.read(t).Accepted() {
+		if !r.allows(t) || !accessgrant.Accepted(r.read(t)) {
 			t.Errorf("taken away: %+v", r.read(t).Status)
 		}
 	})

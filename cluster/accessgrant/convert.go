@@ -9,14 +9,13 @@ import (
 	"github.com/kubetenant/kubetenant/authz/grant"
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // grantOf returns what a grant says, or nil for one that does not count: that nobody recorded, or
 // that is not accepted or being deleted.
 func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
-	g, err := v1alpha1.AccessGrantOf(u)
-	if err != nil || g.Spec.Grantor == nil || !g.Accepted() || g.DeletionTimestamp != nil {
+	g, err := Parse(u)
+	if err != nil || g.Spec.Grantor == nil || !Accepted(g) || g.DeletionTimestamp != nil {
 		return nil, err
 	}
 	out := &grant.Grant{
@@ -55,7 +54,7 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 
 // RequestOf is what the admission plugin is told of a grant.
 func RequestOf(obj runtime.Object) (*grantplugin.Request, error) {
-	g, err := v1alpha1.AccessGrantOf(obj)
+	g, err := Parse(obj)
 	if err != nil {
 		return nil, err
 	}
@@ -66,7 +65,7 @@ func RequestOf(obj runtime.Object) (*grantplugin.Request, error) {
 	if g.Spec.Expires != nil {
 		request.Expires = g.Spec.Expires.Time
 	}
-	for _, a := range g.Actions() {
+	for _, a := range Actions(g) {
 		request.Actions = append(request.Actions, authorizer.AttributesRecord{
 			ResourceRequest: true,
 			Namespace:       g.Namespace,

@@ -121,7 +121,7 @@ func (*Controller) accepted(
 		Status:             metav1.ConditionFalse,
 		ObservedGeneration: u.GetGeneration(),
 	}
-	parsed, err := v1alpha1.AccessGrantOf(u)
+	parsed, err := Parse(u)
 	if err != nil {
 		c.Reason, c.Message = "NotUnderstood", err.Error()
 		return c, nil

@@ -41,7 +41,7 @@ type given struct {
 // reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them; what
 // a configuration adds to these admission alone knows.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
-	out := &given{quota: t.Spec.Hard(), uid: t.UID, generation: t.Generation}
+	out := &given{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
 	if members != nil {
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {

@@ -180,7 +180,7 @@ func (w *world) tenant(change func(*v1alpha1.TenantSpec)) {
 	t.Name, t.UID, t.CreationTimestamp = "acme", "t1", metav1.Now()
 	exists := err == nil
 	if exists {
-		t, err = v1alpha1.TenantOf(u)
+		t, err = tenants.TenantOf(u)
 		w.must(err)
 	}
 	change(&t.Spec)
@@ -232,7 +232,7 @@ func (w *world) says() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
-	t, err := v1alpha1.TenantOf(u)
+	t, err := tenants.TenantOf(u)
 	w.must(err)
 	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared)
 	if c == nil {

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -25,11 +28,23 @@ func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
 	return e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 }
 
+// hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no limits.
+func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
+	if spec.Namespaces.Max == nil {
+		return spec.Quota
+	}
+	hard := corev1.ResourceList{
+		"count/namespaces": *resource.NewQuantity(int64(*spec.Namespaces.Max), resource.DecimalSI),
+	}
+	maps.Copy(hard, spec.Quota)
+	return hard
+}
+
 // applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty
 // for none; where that failed, the name of the one before, which may still be there. The default
 // one that a server makes for whoever has none becomes it.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
-	hard := t.Spec.Hard()
+	hard := hardOf(&t.Spec)
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
 		return "", nil
 	}
@@ -74,7 +89,7 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 // quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and
 // the name of one that cannot.
 func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *unstructured.Unstructured, others string, err error) {
-	all, err := e.quotas().List(ctx, metav1.ListOptions{ResourceVersion: "0", FieldSelector: v1alpha1.QuotasOf(id)})
+	all, err := e.quotas().List(ctx, metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotasOf(id)})
 	if err != nil {
 		return nil, "", err
 	}

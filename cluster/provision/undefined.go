@@ -21,7 +21,7 @@ func (e *Engine) undefinedFor(t *v1alpha1.Tenant) string {
 	if len(t.Spec.MemberRoles) > 0 {
 		needed = append(needed, v1alpha1.ResourceTenantMembers)
 	}
-	if len(t.Spec.Hard()) > 0 {
+	if len(hardOf(&t.Spec)) > 0 {
 		needed = append(needed, v1alpha1.ResourceTenantQuotas)
 	}
 	return e.undefined(needed...)

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -280,7 +281,7 @@ func (e *end) members(ctx context.Context) error {
 
 func (e *end) quotas(ctx context.Context) error {
 	quotas := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
-	all, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: v1alpha1.QuotasOf(e.id)})
+	all, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)})
 	if err != nil {
 		return gone(err) // where the server knows none
 	}
@@ -303,7 +304,7 @@ func (e *end) quotas(ctx context.Context) error {
 // keep makes the RetiredTenant, or adds namespaces to it that it does not name yet.
 func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructured.Unstructured, error) {
 	retired := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants))
-	name := v1alpha1.RetiredName(e.t.Name, string(e.t.UID))
+	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
 	is, err := retired.Get(ctx, name, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, err
@@ -316,7 +317,7 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructure
 		is.SetGroupVersionKind(resource().GroupVersion().WithKind(v1alpha1.KindRetiredTenant))
 		is.SetName(name)
 	}
-	_, known := v1alpha1.RetiredOf(is)
+	_, known := tenants.RetiredOf(is)
 	names := slices.Clone(known.Namespaces)
 	for i := range spaces {
 		names = append(names, spaces[i].Name)
@@ -341,7 +342,7 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructure
 
 // retire says that the tenant has ended, and what names it still.
 func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error {
-	_, known := v1alpha1.RetiredOf(kept)
+	_, known := tenants.RetiredOf(kept)
 	if !known.At.IsZero() {
 		return nil
 	}

@@ -147,7 +147,7 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 	if ends || id.IsZero() { // nobody asked for a tenant's end
 		return 0, e.release(ctx, u)
 	}
-	t, err := v1alpha1.TenantOf(u)
+	t, err := tenants.TenantOf(u)
 	if err != nil {
 		return 0, err
 	}

@@ -220,7 +220,7 @@ func (w *world) has() string {
 		w.t.Fatal(err)
 	}
 	for i := range list.Items {
-		id, was := v1alpha1.RetiredOf(&list.Items[i])
+		id, was := tenants.RetiredOf(&list.Items[i])
 		references, _, _ := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "references")
 		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v",
 			id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, references))
@@ -235,7 +235,7 @@ func (w *world) condition(name, of string) string {
 	if err != nil {
 		return "gone"
 	}
-	t, err := v1alpha1.TenantOf(u)
+	t, err := tenants.TenantOf(u)
 	if err != nil {
 		w.t.Fatal(err)
 	}

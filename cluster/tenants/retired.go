@@ -14,7 +14,6 @@ import (
 
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // retired are the Tenants that were deleted.
@@ -58,7 +57,7 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 
 func (r *retired) set(obj any) {
 	if u, is := obj.(*unstructured.Unstructured); is {
-		id, one := v1alpha1.RetiredOf(u)
+		id, one := RetiredOf(u)
 		r.put(u.GetName(), id, one)
 	}
 }

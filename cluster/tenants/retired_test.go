@@ -29,7 +29,7 @@ func retired(id, uid string, at time.Time) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": v1alpha1.GroupVersion, "kind": v1alpha1.KindRetiredTenant, "spec": spec},
 	}
-	u.SetName(v1alpha1.RetiredName(id, uid))
+	u.SetName(tenants.RetiredName(id, uid))
 	return u
 }
 
@@ -105,11 +105,11 @@ func TestRetired(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := w.client.Resource(retiredOnes).Delete(t.Context(),
-			v1alpha1.RetiredName("gone", "u1"), metav1.DeleteOptions{}); err != nil {
+			tenants.RetiredName("gone", "u1"), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := w.client.Resource(retiredOnes).Delete(t.Context(),
-			v1alpha1.RetiredName("gone", "u2"), metav1.DeleteOptions{}); err != nil {
+			tenants.RetiredName("gone", "u2"), metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		w.settle()

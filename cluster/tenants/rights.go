@@ -49,30 +49,9 @@ func (s *Store) Admins(id tenant.ID) []rbacv1.Subject {
 
 // AdminsOf returns the admins that a Tenant names. A Tenant that cannot be read has none.
 func AdminsOf(u *unstructured.Unstructured) []rbacv1.Subject {
-	t, err := v1alpha1.TenantOf(u)
+	t, err := TenantOf(u)
 	if err != nil {
 		return nil
 	}
 	return Subjects(t.Spec.Admins)
-}
-
-// Labels converts the labels of a Tenant's namespaces. They are nil if the Tenant has none.
-func Labels(of map[string]v1alpha1.LabelValue) map[string]string {
-	if of == nil {
-		return nil
-	}
-	out := make(map[string]string, len(of))
-	for key, value := range of {
-		out[key] = string(value)
-	}
-	return out
-}
-
-// Subjects converts the subjects of a Tenant or of TenantMembers to subjects of RBAC.
-func Subjects(all []v1alpha1.Subject) []rbacv1.Subject {
-	var out []rbacv1.Subject
-	for _, s := range all {
-		out = append(out, rbacv1.Subject(s))
-	}
-	return out
 }

@@ -134,7 +134,7 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	if s.templates, err = newKept(client, templateResource(), template.Parse); err != nil {
 		return nil, err
 	}
-	s.members, err = newKept(client, membersResource(), v1alpha1.MembersOf)
+	s.members, err = newKept(client, membersResource(), MembersOf)
 	return s, err
 }
 
@@ -191,7 +191,7 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	obj, exists, err := s.informer.GetStore().GetByKey(id.ObjectName())
 	if u, is := obj.(*unstructured.Unstructured); err == nil && exists && is {
 		if of, _ := AccessOf(u); of == id {
-			t, err = v1alpha1.TenantOf(u)
+			t, err = TenantOf(u)
 			return t, err == nil
 		}
 	}

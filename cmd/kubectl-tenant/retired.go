@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -65,7 +66,7 @@ once nothing names the one before.`,
 
 // retiredRow shows one.
 func retiredRow(u *unstructured.Unstructured) output.Row {
-	id, was := v1alpha1.RetiredOf(u)
+	id, was := tenants.RetiredOf(u)
 	at := "is being deleted"
 	if !was.At.IsZero() {
 		at = was.At.UTC().Format(time.RFC3339)

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
@@ -118,7 +119,7 @@ func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 		Item:  u,
 		Cells: []string{u.GetNamespace(), u.GetName(), "", "", "no: it is not understood", ""},
 	}
-	g, err := v1alpha1.AccessGrantOf(u)
+	g, err := accessgrant.Parse(u)
 	if err != nil {
 		return row
 	}
@@ -131,7 +132,7 @@ func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	}
 	counts := "yes"
 	switch expires := g.Spec.Expires; {
-	case !g.Accepted():
+	case !accessgrant.Accepted(g):
 		counts = "no: who gave it may not do so"
 	case expires != nil && !now.Before(expires.Time):
 		counts = "no: it has ended"

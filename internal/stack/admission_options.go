@@ -8,6 +8,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/template"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
@@ -101,7 +102,7 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 
 // tenantOf reads a Tenant.
 func tenantOf(obj runtime.Object) (*v1alpha1.Tenant, tenant.ID, error) {
-	t, err := v1alpha1.TenantOf(obj)
+	t, err := tenants.TenantOf(obj)
 	if err != nil {
 		return nil, tenant.ID{}, err
 	}
@@ -129,7 +130,7 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 
 // membersOf reads what TenantMembers give.
 func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
-	m, err := v1alpha1.MembersOf(obj)
+	m, err := tenants.MembersOf(obj)
 	if err != nil {
 		return nil, err
 	}

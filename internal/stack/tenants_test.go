@@ -45,7 +45,9 @@ func (o tenantsOf) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
 
 func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
 
-func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantNamespacesSpec { return v1alpha1.TenantNamespacesSpec{} }
+func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantNamespacesSpec {
+	return v1alpha1.TenantNamespacesSpec{}
+}
 
 func (o tenantsOf) Holds(context.Context, tenant.ID) bool { return false }
 

@@ -2,7 +2,6 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // KindTenantMembers is the kind of [TenantMembers].
@@ -58,14 +57,4 @@ type TenantMembersSpec struct {
 	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
-}
-
-// MembersOf decodes TenantMembers as a server keeps them.
-func MembersOf(obj runtime.Object) (*TenantMembers, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil, err
-	}
-	m := &TenantMembers{}
-	return m, runtime.DefaultUnstructuredConverter.FromUnstructured(content, m)
 }

@@ -3,10 +3,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // KindTenantQuota is the kind of [TenantQuota].
@@ -56,11 +53,6 @@ type TenantQuotaList struct {
 	metav1.ListMeta `json:"metadata,omitempty"`
 
 	Items []TenantQuota `json:"items"`
-}
-
-// QuotasOf returns the field selector of the TenantQuotas of a tenant.
-func QuotasOf(id tenant.ID) string {
-	return fields.OneTermEqualSelector("spec.tenant", id.String()).String()
 }
 
 // TenantQuotaSpec specifies how much a tenant may use.

@@ -2,9 +2,6 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-
-	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // KindRetiredTenant is the kind of [RetiredTenant].
@@ -78,26 +75,4 @@ type RetiredTenantSpec struct {
 	// +kubebuilder:validation:items:MaxLength=600
 	// +optional
 	References []string `json:"references,omitempty"`
-}
-
-// RetiredName returns the name of the RetiredTenant of a Tenant.
-func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid }
-
-// RetiredOf reads a RetiredTenant as a server keeps it: the tenant that it was, and the zero ID for
-// one that is understood as nobody's.
-func RetiredOf(obj runtime.Object) (tenant.ID, tenant.Retired) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	r := &RetiredTenant{}
-	if err == nil {
-		err = runtime.DefaultUnstructuredConverter.FromUnstructured(content, r)
-	}
-	id, parseErr := tenant.Parse(r.Spec.ID)
-	if err != nil || parseErr != nil || id.IsSystem() {
-		return tenant.ID{}, tenant.Retired{}
-	}
-	out := tenant.Retired{UID: r.Spec.UID, Begun: r.CreationTimestamp.Time, Namespaces: r.Spec.Namespaces}
-	if r.Spec.RetiredAt != nil {
-		out.At = r.Spec.RetiredAt.Time
-	}
-	return id, out
 }

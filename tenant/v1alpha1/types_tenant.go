@@ -1,12 +1,8 @@
 package v1alpha1
 
 import (
-	"maps"
-
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // KindTenant is the kind of [Tenant].
@@ -209,16 +205,6 @@ type TenantNamespacesSpec struct {
 // LabelValue is the value of a label.
 type LabelValue string
 
-// Hard returns what the TenantQuota of a Tenant limits; empty where it gives none.
-func (s *TenantSpec) Hard() corev1.ResourceList {
-	if s.Namespaces.Max == nil {
-		return s.Quota
-	}
-	out := corev1.ResourceList{"count/namespaces": *resource.NewQuantity(int64(*s.Namespaces.Max), resource.DecimalSI)}
-	maps.Copy(out, s.Quota)
-	return out
-}
-
 // TenantBinding specifies a ClusterRole that is bound in every namespace of a tenant.
 type TenantBinding struct {
 	// clusterRole specifies the name of the ClusterRole. No two bindings may have the same
@@ -365,16 +351,6 @@ type TenantNamespacesStatus struct {
 	// failed counts those that the server failed to prepare in its last attempt.
 	// +optional
 	Failed int32 `json:"failed"`
-}
-
-// TenantOf decodes a Tenant as a server keeps it.
-func TenantOf(obj runtime.Object) (*Tenant, error) {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return nil, err
-	}
-	t := &Tenant{}
-	return t, runtime.DefaultUnstructuredConverter.FromUnstructured(content, t)
 }
 
 // TenantAccess specifies what the callers of a tenant may do.

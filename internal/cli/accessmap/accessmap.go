@@ -14,12 +14,12 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Group is a group of resources that are of one sort.
@@ -243,7 +243,7 @@ func rowsOf(ctx context.Context, stack *stack.Stack, p *simulator.Snapshot) []*r
 		}
 	}
 	for _, u := range p.Grants {
-		g, err := v1alpha1.AccessGrantOf(u)
+		g, err := accessgrant.Parse(u)
 		if err != nil {
 			continue // counts for nothing
 		}
@@ -310,7 +310,7 @@ func namesIn(p *simulator.Snapshot, namespace string) []string {
 		}
 	}
 	for _, u := range p.Grants {
-		if g, err := v1alpha1.AccessGrantOf(u); err == nil && g.Namespace == namespace {
+		if g, err := accessgrant.Parse(u); err == nil && g.Namespace == namespace {
 			for _, to := range g.Spec.To {
 				for _, name := range to.ResourceNames {
 					names[name] = true

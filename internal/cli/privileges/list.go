@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -208,7 +209,7 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 }
 
 func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time) (HeldGrant, bool) {
-	g, err := v1alpha1.AccessGrantOf(u)
+	g, err := accessgrant.Parse(u)
 	if err != nil || i.Tenant == "" || g.Spec.From.Tenant != i.Tenant || !isFrom(&g.Spec.From, i) {
 		return HeldGrant{}, false
 	}
@@ -224,7 +225,7 @@ func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time
 		h.HeldBack = "it has expired"
 	case g.Spec.Grantor == nil || g.Spec.Grantor.Owner != p.Owner(g.Namespace).String():
 		h.HeldBack = "the namespace has another owner than when it was made"
-	case !g.Accepted():
+	case !accessgrant.Accepted(g):
 		h.HeldBack = "its grantor may not do this himself any more"
 	}
 	return h, true

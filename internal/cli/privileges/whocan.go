@@ -16,11 +16,11 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Action is what somebody may do.
@@ -270,7 +270,7 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 		if q.Namespace != "" && u.GetNamespace() != q.Namespace || q.Namespace == "" && !q.Everywhere {
 			continue
 		}
-		g, err := v1alpha1.AccessGrantOf(u)
+		g, err := accessgrant.Parse(u)
 		if err != nil {
 			continue // counts for nothing
 		}

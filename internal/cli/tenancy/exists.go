@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -79,7 +80,7 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		return false, err
 	}
 	for i := range list.Items {
-		if of, _ := v1alpha1.RetiredOf(&list.Items[i]); of == id {
+		if of, _ := tenants.RetiredOf(&list.Items[i]); of == id {
 			return false, nil
 		}
 	}

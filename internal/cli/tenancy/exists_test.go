@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -22,7 +23,7 @@ import (
 func TestCheckExists(t *testing.T) {
 	retired := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"id": "hooli", "uid": "1"}}}
 	retired.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindRetiredTenant))
-	retired.SetName(v1alpha1.RetiredName("hooli", "1"))
+	retired.SetName(tenants.RetiredName("hooli", "1"))
 	for name, c := range map[string]struct {
 		of, refused, want string // refused is the resource that the caller may not read
 	}{

@@ -48,7 +48,7 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
 ) (created bool, added []v1alpha1.Subject, err error) {
-	wanted, err := v1alpha1.TenantOf(u)
+	wanted, err := tenants.TenantOf(u)
 	if err != nil {
 		return false, nil, err
 	}
@@ -79,7 +79,7 @@ func addSubjects(
 		if err != nil {
 			return err
 		}
-		t, err := v1alpha1.TenantOf(u)
+		t, err := tenants.TenantOf(u)
 		if err != nil {
 			return err
 		}
@@ -163,7 +163,7 @@ func AwaitPrepared(
 			if err != nil {
 				return false, err
 			}
-			t, err := v1alpha1.TenantOf(u)
+			t, err := tenants.TenantOf(u)
 			if err != nil {
 				return false, err
 			}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -186,7 +187,7 @@ func TestAdoptAdmins(t *testing.T) {
 		}
 		var got []string
 		for _, obj := range made {
-			is, err := v1alpha1.TenantOf(obj)
+			is, err := tenants.TenantOf(obj)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -21,7 +21,6 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -276,7 +275,7 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	if err != nil {
 		return nil, refusal(err)
 	}
-	t, err := v1alpha1.TenantOf(u)
+	t, err := tenants.TenantOf(u)
 	if err != nil {
 		return nil, err
 	}

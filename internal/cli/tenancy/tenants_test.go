@@ -142,7 +142,7 @@ func describe(obj runtime.Object) string {
 	case *corev1.Namespace:
 		return "Namespace " + o.Name + " of " + o.Labels[tenant.Label]
 	case *unstructured.Unstructured:
-		t, err := v1alpha1.TenantOf(o)
+		t, err := tenants.TenantOf(o)
 		if err != nil {
 			return err.Error()
 		}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -62,7 +63,7 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	}
 	retired := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
 	err = r.eachObject(ctx, retired, func(u *unstructured.Unstructured) {
-		id, _ := v1alpha1.RetiredOf(u)
+		id, _ := tenants.RetiredOf(u)
 		o.retired[id.String()] = true
 	})
 	return o, err

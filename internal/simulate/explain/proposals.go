@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/yamlfile"
@@ -125,7 +126,7 @@ func (q *Query) proposeGrant(ctx context.Context, a *answer) (*change, error) {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{Object: object}
-	if _, err := v1alpha1.AccessGrantOf(u); err != nil {
+	if _, err := accessgrant.Parse(u); err != nil {
 		return nil, nil // the API refuses such a grant
 	}
 	after, err := q.with(q.Config, u)

@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestExamplesOfTheDocs decodes every configuration of the documentation and runs every scenario.
@@ -48,7 +48,7 @@ func TestExamplesOfTheDocs(t *testing.T) {
 				u := &unstructured.Unstructured{}
 				if err := yaml.Unmarshal([]byte(block), &u.Object); err != nil {
 					t.Errorf("%s: %v", page, err)
-				} else if _, err := v1alpha1.AccessGrantOf(u); err != nil {
+				} else if _, err := accessgrant.Parse(u); err != nil {
 					t.Errorf("%s: %v", page, err)
 				}
 			case strings.Contains(block, "kind: Scenario"):

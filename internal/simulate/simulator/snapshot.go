@@ -337,7 +337,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
-		if id, is := v1alpha1.RetiredOf(u); !id.IsZero() {
+		if id, is := tenants.RetiredOf(u); !id.IsZero() {
 			if is.Begun.IsZero() { // of a file: it is as if it were made now
 				is.Begun = time.Now()
 			}

@@ -1,4 +1,4 @@
-package v1alpha1
+package accessgrant
 
 import (
 	"fmt"
@@ -10,28 +10,29 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxGrantedActions bounds how many actions (group, resource, name and verb) one grant names: each
-// is asked of the authorizer when the grant is written.
+// maxGrantedActions limits the actions of one grant. The server checks each of them when the grant is
+// written.
 const maxGrantedActions = 1000
 
-// AccessGrantOf reads a grant from an object of any form and validates it.
-func AccessGrantOf(obj runtime.Object) (*AccessGrant, error) {
+// Parse decodes an AccessGrant and validates it.
+func Parse(obj runtime.Object) (*v1alpha1.AccessGrant, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 	if err != nil {
 		return nil, err
 	}
-	g := &AccessGrant{}
+	g := &v1alpha1.AccessGrant{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(content, g, true); err != nil {
 		return nil, err
 	}
-	return g, ValidateAccessGrant(g).ToAggregate()
+	return g, Validate(g).ToAggregate()
 }
 
-// Accepted reports whether the grant counts as far as its status goes.
-func (g *AccessGrant) Accepted() bool {
-	return !meta.IsStatusConditionFalse(g.Status.Conditions, ConditionAccepted)
+// Accepted reports whether the status of a grant does not refuse it.
+func Accepted(g *v1alpha1.AccessGrant) bool {
+	return !meta.IsStatusConditionFalse(g.Status.Conditions, v1alpha1.ConditionAccepted)
 }
 
 // Action is one thing that a grant lets others do.
@@ -39,8 +40,8 @@ type Action struct {
 	APIGroup, Resource, Subresource, Name, Verb string
 }
 
-// Actions returns all that the grant names, one by one.
-func (g *AccessGrant) Actions() []Action {
+// Actions returns each action that a grant names.
+func Actions(g *v1alpha1.AccessGrant) []Action {
 	var all []Action
 	for _, r := range g.Spec.To {
 		names := r.ResourceNames
@@ -67,9 +68,9 @@ func actionsOn(group, full string, names, verbs []string) (all []Action) {
 	return all
 }
 
-// ValidateAccessGrant returns every problem of a grant. The definition's schema says the same to
-// clients; this is what the server relies on.
-func ValidateAccessGrant(g *AccessGrant) field.ErrorList {
+// Validate returns every problem of a grant. The schema of the definition refuses the same grants. The
+// server relies on Validate alone.
+func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	spec := field.NewPath("spec")
 	from := spec.Child("from")
 	var errs field.ErrorList
@@ -112,7 +113,7 @@ func ValidateAccessGrant(g *AccessGrant) field.ErrorList {
 	return errs
 }
 
-func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
+func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.ErrorList {
 	var errs field.ErrorList
 	for name, list := range map[string][]string{"apiGroups": r.APIGroups, "resources": r.Resources, "verbs": r.Verbs} {
 		if len(list) == 0 {
@@ -133,7 +134,7 @@ func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
 		}
 	}
 	for i, resource := range r.Resources {
-		if why := r.ungrantable(resource); why != "" {
+		if why := ungrantable(r, resource); why != "" {
 			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, why))
 		}
 		if base, _, _ := strings.Cut(resource, "/"); base == "namespaces" {
@@ -145,7 +146,7 @@ func validateGrantRule(path *field.Path, r *AccessGrantRule) field.ErrorList {
 
 // ungrantable returns why a resource is never granted with the rule's groups and verbs, empty where
 // it may be. What it gives would outlive the grant, or go beyond it.
-func (r *AccessGrantRule) ungrantable(resource string) string {
+func ungrantable(r *v1alpha1.AccessGrantRule, resource string) string {
 	base, sub, _ := strings.Cut(resource, "/")
 	writes := slices.ContainsFunc(r.Verbs, func(verb string) bool {
 		return verb != "get" && verb != "list" && verb != "watch"
