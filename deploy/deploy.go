@@ -20,8 +20,8 @@ const definitionsFolder = "chart/crds"
 //go:embed chart/crds/*.yaml
 var definitions embed.FS
 
-// Definitions returns the CustomResourceDefinitions of the kinds in tenant/v1alpha1 as YAML by their
-// file names.
+// Definitions returns the CustomResourceDefinitions of the kinds in tenant/v1alpha1 as YAML by
+// their file names.
 func Definitions() map[string]string {
 	files, err := definitions.ReadDir(definitionsFolder)
 	if err != nil {

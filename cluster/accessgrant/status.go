@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -49,6 +50,7 @@ func (g *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 		return errDoubted
 	}
 	g.trusts(name)
+	accepted.Message = tenants.ConditionMessage(accepted.Message)
 	meta.SetStatusCondition(&status.Conditions, accepted)
 	if expires, set, _ := unstructured.NestedString(u.Object, "spec", "expires"); set {
 		at, err := time.Parse(time.RFC3339, expires)

@@ -13,8 +13,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxGrantedActions limits the actions of one grant. The server checks each of them when the grant is
-// written.
+// maxGrantedActions limits the actions of one grant. The server checks each of them when the grant
+// is written.
 const maxGrantedActions = 1000
 
 // Parse decodes an AccessGrant and validates it.
@@ -68,8 +68,8 @@ func actionsOn(group, full string, names, verbs []string) (all []Action) {
 	return all
 }
 
-// Validate returns every problem of a grant. The schema of the definition refuses the same grants. The
-// server relies on Validate alone.
+// Validate returns every problem of a grant. The schema of the definition refuses the same grants.
+// The server relies on Validate alone.
 func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	spec := field.NewPath("spec")
 	from := spec.Child("from")

@@ -485,6 +485,33 @@ func TestRefusedSubjects(t *testing.T) {
 	})
 }
 
+// TestManyRefusedSubjects requires a condition that the server stores, however many subjects it is
+// about.
+func TestManyRefusedSubjects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 32768 // of metav1.Condition
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			refused := slices.Repeat([]v1alpha1.Subject{{Kind: "Group", Name: "tenant:globex"}}, 100)
+			for i := range 32 {
+				role := fmt.Sprintf("role-%d", i)
+				s.Bindings = append(s.Bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: refused})
+			}
+		})
+		u, err := w.dynamic.Resource(resource).Get(t.Context(), "acme", metav1.GetOptions{})
+		w.must(err)
+		stored, err := tenants.TenantOf(u)
+		w.must(err)
+		for _, kind := range []string{v1alpha1.ConditionPrepared, v1alpha1.ConditionReady} {
+			c := meta.FindStatusCondition(stored.Status.Conditions, kind)
+			if c == nil || len(c.Message) > limit || !strings.HasSuffix(c.Message, " ...") {
+				t.Errorf("%s is longer than %d bytes or not cut: %.200v", kind, limit, c)
+			}
+		}
+	})
+}
+
 // TestFailures: a namespace in which something fails does not say to be prepared, the Tenant says
 // which, and it is tried again.
 func TestFailures(t *testing.T) {

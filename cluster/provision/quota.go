@@ -28,7 +28,8 @@ func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
 	return e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
 }
 
-// hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no limits.
+// hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no
+// limits.
 func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 	if spec.Namespaces.Max == nil {
 		return spec.Quota

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -140,6 +141,7 @@ func (e *Engine) statusOf(
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared,
 			"every namespace has what the Tenant gives"
 	}
+	c.Message = tenants.ConditionMessage(c.Message)
 	meta.SetStatusCondition(&status.Conditions, c)
 	ready := readyOf(id, t, names, status.Namespaces.Total, c)
 	if missing := e.undefinedForAll(); missing != "" {

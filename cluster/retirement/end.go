@@ -415,7 +415,7 @@ func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 		Message: conditions[0].Message,
 	})
 	for _, c := range conditions {
-		c.ObservedGeneration = e.t.Generation
+		c.ObservedGeneration, c.Message = e.t.Generation, tenants.ConditionMessage(c.Message)
 		meta.SetStatusCondition(&status.Conditions, c)
 	}
 	if equality.Semantic.DeepEqual(status.Conditions, e.t.Status.Conditions) {

@@ -1,9 +1,9 @@
 // Package v1alpha1 has the kinds of the API group kubetenant.dev/v1alpha1 that a cluster stores:
 // Tenant, TenantQuota, TenantMembers, RetiredTenant, NamespaceTemplate and AccessGrant.
 //
-// The deepcopy methods and the CustomResourceDefinitions in deploy/chart/crds are generated from it.
-// The clients, listers and informers in tenant/client are generated too. Run "make generate" after a
-// change.
+// The deepcopy methods and the CustomResourceDefinitions in deploy/chart/crds are generated from
+// it. The clients, listers and informers in tenant/client are generated too. Run "make generate"
+// after a change.
 //
 // The configuration file of a server has the same group and version. It is in config/v1alpha1.
 //

@@ -144,7 +144,8 @@ func (t *capsuleTenant) convertLabels(labels node) {
 		case !isText:
 		case key == podSecurityLabel && !slices.Contains([]string{"privileged", "baseline", "restricted"}, value):
 			label.left("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
-		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value, has && string(current) != value:
+		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value,
+			has && string(current) != value:
 			label.left("another setting has another value for this label; keep one of them")
 		case key == podSecurityLabel:
 			spaces.PodSecurity = value

@@ -1,0 +1,25 @@
+package tenants_test
+
+import (
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+)
+
+// TestConditionMessage requires messages that a server stores: at most 32768 bytes of valid UTF-8.
+func TestConditionMessage(t *testing.T) {
+	const limit = 32768
+	for _, text := range []string{"", "x", strings.Repeat("x", limit)} {
+		if got := tenants.ConditionMessage(text); got != text {
+			t.Errorf("a message of %d bytes has %d", len(text), len(got))
+		}
+	}
+	for shift := range 3 {
+		got := tenants.ConditionMessage(strings.Repeat("x", shift) + strings.Repeat("\u20ac", limit))
+		if len(got) > limit || len(got) < limit-8 || !utf8.ValidString(got) || !strings.HasSuffix(got, " ...") {
+			t.Errorf("a longer message has %d bytes and ends with %q", len(got), got[len(got)-8:])
+		}
+	}
+}
