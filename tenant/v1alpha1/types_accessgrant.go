@@ -17,7 +17,7 @@ const ConditionAccepted = "Accepted"
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.from.tenant`
 // +kubebuilder:selectablefield:JSONPath=`.spec.announce`
-// +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.from.tenant`,description="The tenant whose callers may use the grant."
+// +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.from.tenant`,description="The tenant of the callers."
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Expired",type=boolean,JSONPath=`.status.expired`
 // +kubebuilder:printcolumn:name="Expires",type=string,format=date-time,JSONPath=`.spec.expires`
@@ -32,7 +32,7 @@ type AccessGrant struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec specifies which callers may do what.
+	// spec specifies the callers, and the requests that the grant allows.
 	// +required
 	Spec AccessGrantSpec `json:"spec"`
 	// status reports whether the grant is valid. Only callers of the system tenant may write it.
@@ -50,12 +50,12 @@ type AccessGrantList struct {
 	Items []AccessGrant `json:"items"`
 }
 
-// AccessGrantSpec specifies which callers may do what.
+// AccessGrantSpec specifies the callers of a grant, and the requests that the grant allows.
 type AccessGrantSpec struct {
-	// from specifies the callers who may use the grant. They are callers of one other tenant.
+	// from specifies the callers, which belong to one other tenant.
 	// +required
 	From AccessGrantFrom `json:"from"`
-	// to specifies what the callers may do in the namespace of the grant. Wildcards are refused.
+	// to specifies the allowed requests in the namespace of the grant. Wildcards are refused.
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	// +required

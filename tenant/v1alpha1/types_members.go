@@ -16,16 +16,16 @@ const KindTenantMembers = "TenantMembers"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="the name must be the tenant's id (of an id that is no DNS label, what kubectl tenant create-tenant names it)",fieldPath=".spec.id"
 
-// TenantMembers specifies the subjects to whom a tenant itself gives roles in all of its
-// namespaces. Its name is the name of the Tenant. The Tenant specifies the allowed ClusterRoles in
-// spec.memberRoles. Callers of the tenant may write TenantMembers if RBAC allows it.
+// TenantMembers specifies subjects and their roles in all namespaces of a tenant. Callers of the
+// tenant may write it if RBAC allows it. Its name is the name of the Tenant. The Tenant specifies
+// the allowed ClusterRoles in spec.memberRoles.
 type TenantMembers struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec specifies which subjects have which roles.
+	// spec specifies the subjects and their roles.
 	// +required
 	Spec TenantMembersSpec `json:"spec"`
 }
@@ -40,7 +40,7 @@ type TenantMembersList struct {
 	Items []TenantMembers `json:"items"`
 }
 
-// TenantMembersSpec specifies which subjects have which roles.
+// TenantMembersSpec specifies subjects and their roles.
 type TenantMembersSpec struct {
 	// id specifies the ID of the tenant, as in credentials and in the label of namespaces; immutable.
 	// +kubebuilder:validation:MinLength=1

@@ -20,9 +20,9 @@ const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.tenant`
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.tenant`
-// +kubebuilder:printcolumn:name="CPU used",type=string,JSONPath=`.status.used.requests\.cpu`,description="What containers request."
+// +kubebuilder:printcolumn:name="CPU used",type=string,JSONPath=`.status.used.requests\.cpu`,description="The requests of containers."
 // +kubebuilder:printcolumn:name="CPU",type=string,JSONPath=`.spec.hard.requests\.cpu`
-// +kubebuilder:printcolumn:name="Memory used",type=string,JSONPath=`.status.used.requests\.memory`,description="What containers request."
+// +kubebuilder:printcolumn:name="Memory used",type=string,JSONPath=`.status.used.requests\.memory`,description="The requests of containers."
 // +kubebuilder:printcolumn:name="Memory",type=string,JSONPath=`.spec.hard.requests\.memory`
 // +kubebuilder:printcolumn:name="Pods used",type=string,JSONPath=`.status.used.pods`
 // +kubebuilder:printcolumn:name="Pods",type=string,JSONPath=`.spec.hard.pods`
@@ -30,7 +30,7 @@ const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 // +kubebuilder:printcolumn:name="Used",type=string,JSONPath=`.status.used`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 
-// TenantQuota limits what a tenant uses in all of its namespaces together.
+// TenantQuota limits the resources of a tenant in all of its namespaces together.
 type TenantQuota struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
@@ -76,11 +76,11 @@ type TenantQuotaSpec struct {
 
 // TenantQuotaStatus reports how much a tenant uses.
 type TenantQuotaStatus struct {
-	// used reports what the objects of the tenant use, including objects that are not stored yet. The
-	// tenant may use less.
+	// used reports the usage of the tenant, including objects that are not stored yet. The actual
+	// usage may be lower.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
-	// namespaces reports what the objects of each namespace use.
+	// namespaces reports the usage of each namespace.
 	// +optional
 	Namespaces []NamespaceUsage `json:"namespaces,omitempty"`
 	// reserved reports the writes that the server allowed but has not observed yet.
@@ -88,17 +88,17 @@ type TenantQuotaStatus struct {
 	Reserved []QuotaReservation `json:"reserved,omitempty"`
 }
 
-// NamespaceUsage reports what the objects of a namespace use.
+// NamespaceUsage reports the usage of a namespace.
 type NamespaceUsage struct {
 	// namespace is the name of the namespace.
 	// +required
 	Namespace string `json:"namespace"`
-	// used reports what the objects of the namespace use.
+	// used reports the usage of the namespace.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 }
 
-// QuotaReservation reports what an object uses that the server allowed but has not observed yet.
+// QuotaReservation reports the usage of an object that the server allowed but has not observed yet.
 type QuotaReservation struct {
 	// uid is the UID of the object.
 	// +required
@@ -109,7 +109,7 @@ type QuotaReservation struct {
 	// expires is the time after which the server ignores the reservation.
 	// +required
 	Expires metav1.Time `json:"expires"`
-	// used reports what the object uses.
+	// used reports the usage of the object.
 	// +optional
 	Used corev1.ResourceList `json:"used,omitempty"`
 	// after is the resourceVersion that an update replaces.

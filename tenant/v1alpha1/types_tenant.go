@@ -17,22 +17,21 @@ const KindTenant = "Tenant"
 // +kubebuilder:printcolumn:name="Access",type=string,JSONPath=`.spec.access`
 // +kubebuilder:printcolumn:name="Suspension",type=string,JSONPath=`.spec.suspension`,description="The stricter of suspension and access applies."
 // +kubebuilder:printcolumn:name="Namespaces",type=integer,JSONPath=`.status.namespaces.total`
-// +kubebuilder:printcolumn:name="Prepared",type=string,JSONPath=`.status.conditions[?(@.type=="Prepared")].status`,description="Whether every namespace has what the Tenant specifies."
+// +kubebuilder:printcolumn:name="Prepared",type=string,JSONPath=`.status.conditions[?(@.type=="Prepared")].status`,description="Whether the server has prepared every namespace."
 // +kubebuilder:printcolumn:name="Deleting",type=string,JSONPath=`.status.conditions[?(@.type=="Deleting")].reason`,priority=1,description="The current step of the deletion."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="the name must be the tenant's id (of an id that is no DNS label, what kubectl tenant create-tenant names it)",fieldPath=".spec.id"
 
-// Tenant specifies a tenant of the cluster, the access of its callers, and what the server creates
-// in each of its namespaces. The label kubetenant.dev/tenant of a namespace specifies the owner of
-// the namespace, not the Tenant. The name of a Tenant is derived from its ID, so each ID has at
-// most one Tenant.
+// Tenant specifies a tenant of the cluster, the access of its callers, and the content of its
+// namespaces. The label kubetenant.dev/tenant of a namespace alone specifies its owner. The name of
+// a Tenant is derived from its ID, so each ID has at most one Tenant.
 type Tenant struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec specifies the tenant, the access of its callers, and what its namespaces have.
+	// spec specifies the tenant, the access of its callers, and the content of its namespaces.
 	// +required
 	Spec TenantSpec `json:"spec"`
 	// status reports the observed state of the tenant. The server writes it.
@@ -54,7 +53,7 @@ type TenantList struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.namespaces) || !has(self.namespaces.prefix) || self.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.id.contains('--')",message="no namespace can be named so for an id that is no lower-case DNS label or holds --",fieldPath=".namespaces.prefix"
 // +kubebuilder:validation:XValidation:rule="(has(self.replaces) ? self.replaces : '') == (has(oldSelf.replaces) ? oldSelf.replaces : '')",message="never changes",fieldPath=".replaces"
 
-// TenantSpec specifies a tenant, the access of its callers, and what its namespaces have.
+// TenantSpec specifies a tenant, the access of its callers, and the content of its namespaces.
 type TenantSpec struct {
 	// id specifies the ID of the tenant, as in credentials and in the label of namespaces; immutable.
 	// +kubebuilder:validation:MinLength=1
@@ -64,7 +63,7 @@ type TenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
 	// +required
 	ID string `json:"id"`
-	// access specifies what the tenant's callers, including its service accounts, may do; defaults to
+	// access specifies the access of the tenant's callers, including its service accounts; defaults to
 	// Open. Open has no restrictions. ReadOnly allows get, list, watch and delete, and reading the
 	// subresources status, scale and log. Closed allows only self reviews, such as kubectl auth
 	// whoami. A stricter value ends active connections that it does not allow.
@@ -105,7 +104,7 @@ type TenantSpec struct {
 	// namespaces specifies the labels, names, number and templates of the tenant's namespaces.
 	// +optional
 	Namespaces TenantNamespacesSpec `json:"namespaces,omitempty"`
-	// quota specifies what the tenant may use in all of its namespaces together. The keys are the
+	// quota specifies the limits of the tenant in all of its namespaces together. The keys are the
 	// names of a ResourceQuota, such as pods, requests.cpu and count/deployments.apps. The server
 	// creates a TenantQuota from it. If empty, an administrator may create a TenantQuota for the
 	// tenant.
@@ -114,7 +113,7 @@ type TenantSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, type(self[k]) == int || !self[k].startsWith('-'))",message="a limit must not be negative"
 	// +optional
 	Quota corev1.ResourceList `json:"quota,omitempty"`
-	// deletionPolicy specifies what the deletion of the Tenant does; defaults to Protect. Protect
+	// deletionPolicy specifies the effect of the deletion of the Tenant; defaults to Protect. Protect
 	// refuses the deletion. Delete deletes the tenant's namespaces and all objects in them. Orphan
 	// retains the namespaces and their label. Delete and Orphan both delete the tenant's bindings and
 	// quota, and retire its ID.
@@ -145,7 +144,7 @@ type TenantSpec struct {
 	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
 
-// TenantDeletionPolicy specifies what the deletion of a Tenant does.
+// TenantDeletionPolicy specifies the effect of the deletion of a Tenant.
 type TenantDeletionPolicy string
 
 // The deletion policies.
@@ -262,7 +261,7 @@ const (
 
 // The conditions of a Tenant.
 const (
-	// ConditionPrepared reports whether every namespace has what the Tenant specifies.
+	// ConditionPrepared reports whether every namespace has the specified content.
 	ConditionPrepared = "Prepared"
 	// ConditionReady reports whether the Tenant is prepared and needs no action of an administrator.
 	ConditionReady = "Ready"
@@ -330,7 +329,7 @@ type TenantStatus struct {
 	// +optional
 	Quota string `json:"quota,omitempty"`
 	// conditions has Ready, Prepared and Suspended. Ready reports whether the Tenant needs no action
-	// of an administrator. Prepared reports whether every namespace has what the Tenant specifies.
+	// of an administrator. Prepared reports whether every namespace has the specified content.
 	// Suspended reports whether the access of the tenant's callers is restricted. While the Tenant is
 	// being deleted, Deleting reports the current step, NamespacesGone reports whether no namespace is
 	// left, and DeletionHeld reports why the deletion waits.
@@ -345,7 +344,7 @@ type TenantNamespacesStatus struct {
 	// total counts all of them.
 	// +optional
 	Total int32 `json:"total"`
-	// prepared counts those that have what the Tenant specifies.
+	// prepared counts those that have the specified content.
 	// +optional
 	Prepared int32 `json:"prepared"`
 	// failed counts those that the server failed to prepare in its last attempt.
@@ -353,7 +352,7 @@ type TenantNamespacesStatus struct {
 	Failed int32 `json:"failed"`
 }
 
-// TenantAccess specifies what the callers of a tenant may do.
+// TenantAccess specifies the access of a tenant's callers.
 type TenantAccess string
 
 // The values of TenantAccess.
