@@ -95,8 +95,8 @@ var errBehind = errors.New("the Tenant is another by now")
 // know the Tenant as it was looked at: who has not heard of it yet would let them go with nothing.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
-		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).Get(ctx,
-			id.ObjectName(), metav1.GetOptions{})
+		u, err := e.Dynamic.Resource(v1alpha1.Resource(v1alpha1.ResourceTenants)).
+			Get(ctx, id.ObjectName(), metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err) && gives.uid == "":
 		case err != nil:
