@@ -55,7 +55,9 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- ended{child, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
+		s.ended <- ended{
+			child, err != nil, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name()),
+		}
 	}()
 	pid := filepath.Join(s.dir, strings.TrimSuffix(logFile, ".log")+".pid")
 	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
@@ -99,14 +101,16 @@ func (s *shape) stop(within time.Duration) error {
 	return err
 }
 
-// await asks until check says nothing more, or a process ends.
+// await asks until check says nothing more, or a process ends that is not started again.
 func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true,
 		func(ctx context.Context) (bool, error) {
 			select {
 			case e := <-s.ended:
-				s.forget(e)
+				if s.forget(e); s.revive(e) {
+					return false, nil
+				}
 				return false, e.err
 			default:
 			}

@@ -80,18 +80,23 @@ type shape struct {
 	// installed is what was generated at the start.
 	installed map[string][]byte
 	children  []*exec.Cmd           // that run
+	revivals  int                   // how often the controller was started again
 	further   []*localserver.Server // clusters behind the gateway
 	ended     chan ended
 }
 
 // ended is a process that has.
 type ended struct {
-	child *exec.Cmd
-	err   error
+	child  *exec.Cmd
+	failed bool // it returned an error or was killed
+	err    error
 }
 
 // isServer reports whether a process is kube-apiserver, and not the service's.
 func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanillaBinary) }
+
+// isController reports whether a process is the service's controller.
+func isController(child *exec.Cmd) bool { return slices.Contains(child.Args, "controller") }
 
 // runUntil runs the second shape until ctx ends or one of its processes does.
 func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
@@ -134,6 +139,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 				return e.err
 			}
 			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver goes on without
+			s.revive(e)
 		case <-anew:
 			started := time.Now()
 			if err := s.sameInstalled(ctx); err != nil {
@@ -180,7 +186,7 @@ func (s *shape) restartService(ctx context.Context) error {
 	for _, child := range s.children {
 		switch {
 		case isServer(child):
-		case slices.Contains(child.Args, "controller"):
+		case isController(child):
 			_ = child.Process.Signal(syscall.SIGTERM) // it gives its Lease back; it may have ended
 		default:
 			_ = child.Process.Kill() // it would go on for a while
@@ -346,9 +352,7 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 			return err
 		}
 	}
-	if err := s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
-		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
-		"--metrics-listen=127.0.0.1:0"); err != nil {
+	if err := s.startController(); err != nil {
 		return err
 	}
 	return s.await(ctx, "kubetenant-webhook", func(ctx context.Context) error {
@@ -359,6 +363,25 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 		}
 		return nil
 	})
+}
+
+func (s *shape) startController() error {
+	return s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
+		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
+		"--metrics-listen=127.0.0.1:0")
+}
+
+// maxRevivals bounds how often the controller is started again.
+const maxRevivals = 5
+
+// revive starts the controller again if it failed, as the kubelet does, and reports whether it did.
+// On a busy machine the controller may lose its Lease, and ends then.
+func (s *shape) revive(e ended) bool {
+	if !e.failed || !isController(e.child) || s.revivals == maxRevivals {
+		return false
+	}
+	s.revivals++
+	return s.startController() == nil
 }
 
 // generate writes what kube-apiserver is configured with, and returns it and
