@@ -197,8 +197,8 @@ func (k *keySet) again(ctx context.Context) (keys []jose.JSONWebKey, fetched boo
 	return keys, true, err
 }
 
-// fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts. known is
-// when the keys were fetched that the caller has.
+// fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts.
+// known is when the keys were fetched that the caller has.
 func (k *keySet) fetch(ctx context.Context, known time.Time) ([]jose.JSONWebKey, error) {
 	flight := k.flights.DoChan("", outbound.Recover(ErrKeys, func() (any, error) {
 		if keys := k.since(known); keys != nil {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestControllerIsRevived checks that a controller that fails is started again, a few times, and one
-// that ends is not.
+// TestControllerIsRevived checks that a controller that fails is started again, a few times. One
+// that ends without an error is not.
 func TestControllerIsRevived(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
