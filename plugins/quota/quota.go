@@ -231,8 +231,8 @@ func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 		return admission.NewForbidden(a, err)
 	}
 	for name := range hard {
-		if of, known := Resource(corev1.ResourceName(name)); !known ||
-			of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
+		of, known := Resource(corev1.ResourceName(name))
+		if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses it", strings.Join(field, "."), name))
 		}
 	}
