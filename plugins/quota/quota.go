@@ -119,13 +119,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	err = p.charge(ctx, owner, a, o)
-	for deadline := p.Now().Add(patience); errors.Is(err, ErrUnknown) &&
-		p.Now().Before(deadline); err = p.charge(ctx, owner, a, o) {
+	deadline := p.Now().Add(patience)
+	for errors.Is(err, ErrUnknown) && p.Now().Before(deadline) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return refuse(a, err)
 		}
+		err = p.charge(ctx, owner, a, o)
 	}
 	return refuse(a, err)
 }
