@@ -54,7 +54,8 @@ func validatePolicy(p *Policy, path *field.Path) field.ErrorList {
 
 // registry is one of images, or a repository there. What has no dot and no port is a name on Docker
 // Hub, but for localhost (github.com/distribution/reference, v0.6.0).
-var registry = regexp.MustCompile(`\A(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|\[[0-9a-f:]+\](:[0-9]+)?)` +
+var registry = regexp.MustCompile(`\A` +
+	`(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|\[[0-9a-f:]+\](:[0-9]+)?)` +
 	`(/[a-z0-9._-]+)*\z`)
 
 // PolicyEntryProblem says what is wrong with an entry of the list of a field of
