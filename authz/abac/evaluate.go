@@ -127,7 +127,7 @@ func (p *Policy) Subjects() []LineSubject {
 		}
 	}
 	slices.SortFunc(all, func(a, b LineSubject) int { return cmp.Compare(a.Number, b.Number) })
-	// A line may be about resources and paths.
+	// about resources and paths
 	return slices.CompactFunc(all, func(a, b LineSubject) bool { return a.Number == b.Number })
 }
 

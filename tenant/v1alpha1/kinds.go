@@ -27,8 +27,8 @@ const (
 // ResourceNames returns all of them.
 func ResourceNames() []string {
 	return []string{
-		ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants, ResourceTenantMembers, ResourceTenantQuotas,
-		ResourceTenants,
+		ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants,
+		ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants,
 	}
 }
 

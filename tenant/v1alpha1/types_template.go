@@ -51,13 +51,12 @@ type NamespaceTemplateSpec struct {
 // TemplateKinds returns the kinds of which a template's objects may be, and their resources. None
 // of them gives rights: those are given by a Tenant, which holds whom they are given to.
 func TemplateKinds() map[schema.GroupVersionKind]schema.GroupVersionResource {
+	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
 	return map[schema.GroupVersionKind]schema.GroupVersionResource{
-		corev1.SchemeGroupVersion.WithKind("ConfigMap"):     corev1.SchemeGroupVersion.WithResource("configmaps"),
-		corev1.SchemeGroupVersion.WithKind("LimitRange"):    corev1.SchemeGroupVersion.WithResource("limitranges"),
-		corev1.SchemeGroupVersion.WithKind("ResourceQuota"): corev1.SchemeGroupVersion.WithResource("resourcequotas"),
-		networkingv1.SchemeGroupVersion.WithKind(
-			"NetworkPolicy",
-		): networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+		core.WithKind("ConfigMap"):           core.WithResource("configmaps"),
+		core.WithKind("LimitRange"):          core.WithResource("limitranges"),
+		core.WithKind("ResourceQuota"):       core.WithResource("resourcequotas"),
+		networking.WithKind("NetworkPolicy"): networking.WithResource("networkpolicies"),
 	}
 }
 
@@ -174,8 +173,8 @@ func render(content map[string]any, replace *strings.Replacer) (out TemplateObje
 	u := &unstructured.Unstructured{Object: content}
 	resource, known := TemplateKinds()[u.GroupVersionKind()]
 	if !known {
-		return out, fmt.Errorf("%q of %q is none of the kinds that a template may hold: ConfigMap, "+
-			"LimitRange and ResourceQuota of v1, NetworkPolicy of networking.k8s.io/v1",
+		return out, fmt.Errorf("%q of %q is none of the kinds that a template may hold: "+
+			"ConfigMap, LimitRange and ResourceQuota of v1, NetworkPolicy of networking.k8s.io/v1",
 			u.GetKind(), u.GetAPIVersion())
 	}
 	if content, _ = replaced(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {

@@ -40,8 +40,9 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("%w (make build builds it)", err)
 	}
-	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND,
-		0o600) // #nosec G304 -- in the operator's directory
+	log := filepath.Join(s.dir, logFile)
+	// #nosec G304 -- in the operator's directory
+	file, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -153,8 +154,8 @@ func (s *shape) apply(ctx context.Context, data []byte) error {
 		if u.GetNamespace() != "" {
 			resource = objects.Resource(mapping.Resource).Namespace(u.GetNamespace())
 		}
-		if _, err := resource.Apply(ctx, u.GetName(), u,
-			metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
+		options := metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}
+		if _, err := resource.Apply(ctx, u.GetName(), u, options); err != nil {
 			return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}

@@ -217,8 +217,8 @@ func (s *shape) start(ctx context.Context) error {
 	if err := s.listener.Close(); err != nil {
 		return err
 	}
-	own, environment := strings.Fields(string(files["control-plane/flags.txt"])),
-		strings.Fields(string(files["control-plane/environment.txt"]))
+	own := strings.Fields(string(files["control-plane/flags.txt"]))
+	environment := strings.Fields(string(files["control-plane/environment.txt"]))
 	if s.o.AdmissionOnly { // nobody configures the server
 		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
 	}
@@ -327,8 +327,8 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
 	// What the controller before said is not to be taken for the next one's, nor the webhooks at
 	// another address for others.
-	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx,
-		state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
@@ -346,8 +346,8 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 		if err := s.run(webhookBinary, name+".log", nil, append([]string{
 			"serve", "--config=" + s.o.TenancyConfig,
 			"--kubeconfig=" + s.kubeconfig("kubetenant-webhook"), "--namespace=" + webhookNamespace,
-			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"),
-			"--tls-private-key-file=" + pki("webhook.key"),
+			"--listen=" + r.address, "--metrics-listen=" + r.side,
+			"--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key"),
 		}, clients...)...); err != nil {
 			return err
 		}
@@ -388,12 +388,11 @@ func (s *shape) revive(e ended) bool {
 // the objects of the cluster.
 func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
-	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"},
-		x509.ExtKeyUsageServerAuth); err != nil {
+	service, client := pkix.Name{CommonName: "kubetenant-webhook"}, pkix.Name{CommonName: clientName}
+	if err := s.ca.issueFiles(pki, "webhook", service, x509.ExtKeyUsageServerAuth); err != nil {
 		return nil, err
 	}
-	if err := s.ca.issueFiles(pki, "webhook-client", pkix.Name{CommonName: clientName},
-		x509.ExtKeyUsageClientAuth); err != nil {
+	if err := s.ca.issueFiles(pki, "webhook-client", client, x509.ExtKeyUsageClientAuth); err != nil {
 		return nil, err
 	}
 	if s.balancer, err = newBalancer(ctx, s.o.Replicas); err != nil {

@@ -326,8 +326,8 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 		})
 	case "ConfigMap":
 		return decoded(doc, func(m *corev1.ConfigMap) {
-			if authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"])); err == nil &&
-				m.Name == certificates.AuthoritiesName {
+			authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"]))
+			if err == nil && m.Name == certificates.AuthoritiesName {
 				c.published = authorities
 			}
 		})
