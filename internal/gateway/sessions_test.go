@@ -183,7 +183,8 @@ func TestEndWithCertificate(t *testing.T) {
 		}
 		return nil
 	})
-	end := time.Now().Add(5 * time.Second).Truncate(time.Second)
+	// Long enough for a busy machine to open all three.
+	end := time.Now().Add(15 * time.Second).Truncate(time.Second)
 	config := issue(end)
 	ended := map[string]<-chan time.Time{}
 	for what, path := range map[string]string{"a watch": podsPath + "?watch=1", "a log": podsPath + "/p/log?follow=true"} {
