@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
-	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+	"github.com/kubetenant/kubetenant/internal/leaving"
 )
 
 func newValidateCommand(flags *client.Flags) *cobra.Command {

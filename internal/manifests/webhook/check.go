@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+	"github.com/kubetenant/kubetenant/internal/leaving"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 )
 
