@@ -132,36 +132,54 @@ func layers() []layer {
 		{"cluster/retirement", slices.Concat([]string{"authz", "cluster/tenants"}, kinds, shared)},
 		{"cluster/tenantquota", slices.Concat([]string{"plugins"}, kinds, shared)},
 		{"cluster/tenants", slices.Concat([]string{"authz", "plugins"}, kinds, shared)},
-		{"cluster", slices.Concat([]string{
-			"cluster", "authn/serviceaccount", "authz", "plugins", "config/v1alpha1",
-		}, kinds, shared)},
+		{
+			"cluster",
+			slices.Concat([]string{
+				"cluster", "authn/serviceaccount", "authz", "plugins", "config/v1alpha1",
+			}, kinds, shared),
+		},
 		{"internal/stack", library},
 		{"deploy", nil},
 		{"internal/leaving", append([]string{"config/v1alpha1"}, kinds...)},
 		{"internal/serving", append([]string{"internal/serving"}, engine...)},
 		{"internal/simulate", append([]string{"internal/simulate", "authn/authntest"}, engine...)},
-		{"internal/manifests", slices.Concat([]string{
-			"deploy", "internal/leaving", "internal/manifests", "internal/serving",
-		}, library)},
+		{
+			"internal/manifests",
+			slices.Concat([]string{
+				"deploy", "internal/leaving", "internal/manifests", "internal/serving",
+			}, library),
+		},
 		{"internal/webhook", append([]string{"internal/webhook", "internal/serving"}, engine...)},
 		{"internal/gateway", append([]string{"internal/gateway", "internal/serving"}, engine...)},
 		{"internal/cli", append([]string{"internal/cli", "internal/gateway/views", "internal/simulate"}, engine...)},
-		{"cmd/kubectl-tenant", slices.Concat([]string{
-			".", "internal/cli", "internal/gateway/views", "internal/leaving", "internal/simulate",
-		}, engine)},
+		{
+			"cmd/kubectl-tenant",
+			slices.Concat([]string{
+				".", "internal/cli", "internal/gateway/views", "internal/leaving", "internal/simulate",
+			}, engine),
+		},
 		{"cmd/kubetenant-gateway", append([]string{".", "internal/gateway"}, service...)},
 		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook"}, service...)},
 		{"cmd/kube-apiserver/kubetenant-local", []string{"cmd/kube-apiserver/local"}},
-		{"cmd/kube-apiserver/local", slices.Concat([]string{
-			".", "cmd/kube-apiserver/app", "internal/manifests", "internal/serving/state", "test/localserver",
-		}, library)},
-		{"cmd/kube-apiserver/test", slices.Concat([]string{
-			".", "authn/authntest", "cmd/kube-apiserver", "internal", "tenant", "test",
-		}, library)},
+		{
+			"cmd/kube-apiserver/local",
+			slices.Concat([]string{
+				".", "cmd/kube-apiserver/app", "internal/manifests", "internal/serving/state", "test/localserver",
+			}, library),
+		},
+		{
+			"cmd/kube-apiserver/test",
+			slices.Concat([]string{
+				".", "authn/authntest", "cmd/kube-apiserver", "internal", "tenant", "test",
+			}, library),
+		},
 		{"cmd/kube-apiserver/issuer", []string{"tenant."}},
-		{"cmd/kube-apiserver", slices.Concat([]string{
-			"cmd/kube-apiserver/app", "cmd/kube-apiserver/issuer", "internal/serving/leader",
-		}, public)},
+		{
+			"cmd/kube-apiserver",
+			slices.Concat([]string{
+				"cmd/kube-apiserver/app", "cmd/kube-apiserver/issuer", "internal/serving/leader",
+			}, public),
+		},
 		{"examples", append([]string{"tenant/impersonate"}, withoutInternal(public)...)},
 		{"test", slices.Concat([]string{".", "authn/authntest", "internal", "tenant", "test"}, library)},
 		{"hack", slices.Concat([]string{"authn/authntest", "test"}, library)},

@@ -22,7 +22,12 @@ func TestControllerIsRevived(t *testing.T) {
 		code, fails, want int
 		runs              bool // in the end
 	}{
-		"it fails twice":  {code: 1, fails: 2, want: 3, runs: true},
+		"it fails twice": {
+			code:  1,
+			fails: 2,
+			want:  3,
+			runs:  true,
+		},
 		"it always fails": {code: 1, fails: 100, want: 1 + maxRevivals},
 		"it ends":         {code: 0, fails: 100, want: 1},
 	} {
