@@ -5,22 +5,18 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"net"
 	"net/http"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/klog/v2"
 
@@ -70,23 +66,14 @@ func embed(stack *kubetenant.Stack, config *genericapiserver.Config) {
 }
 
 func serve(ctx context.Context, path string, port int) error {
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(group, &Note{}, &NoteList{})
-	metav1.AddToGroupVersion(scheme, group)
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	scheme := newScheme()
 	config := genericapiserver.NewConfig(serializer.NewCodecFactory(scheme))
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))
-	serving := options.NewSecureServingOptions().WithLoopback()
-	serving.BindPort, serving.BindAddress = port, net.IPv4(127, 0, 0, 1)
-	serving.ServerCert.CertDirectory = "" // its certificate in memory
 	// RBAC, in a server of rights
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	stack, err := stackOf(ctx, path, config.Authorization)
-	err = errors.Join(err,
-		serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil),
-		serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig))
-	if err != nil {
+	if err := errors.Join(err, listen(config, port)); err != nil {
 		return err
 	}
 	embed(stack, config)
@@ -94,10 +81,7 @@ func serve(ctx context.Context, path string, port int) error {
 	if err != nil {
 		return err
 	}
-	info := genericapiserver.NewDefaultAPIGroupInfo(
-		group.Group, scheme, runtime.NewParameterCodec(scheme), serializer.NewCodecFactory(scheme))
-	info.VersionedResourcesStorageMap[group.Version] = map[string]rest.Storage{"notes": newNotes()}
-	if err := server.InstallAPIGroup(&info); err != nil {
+	if err := installNotes(server, scheme); err != nil {
 		return err
 	}
 	return server.PrepareRun().RunWithContext(ctx)

@@ -92,7 +92,7 @@ func TestPage(t *testing.T) {
 	if blocks(t)["main.go"] != string(text) {
 		t.Error("docs/embedding.md shows another main.go")
 	}
-	if lines := strings.Count(string(text), "\n"); lines >= 120 {
+	if lines := strings.Count(string(text), "\n"); lines >= 100 {
 		t.Errorf("the server takes %d lines", lines)
 	}
 }

@@ -142,7 +142,7 @@ func TestRapidReset(t *testing.T) {
 			}
 		}
 	}
-	if most.Load() > 2*many { // the tenant's 64, and what the cluster has not heard the end of
+	if most.Load() > many { // the tenant's 64, and what the cluster has not heard the end of
 		t.Errorf("%d were open at the cluster", most.Load())
 	}
 	c.become(func() { c.answer = nil })
