@@ -1,12 +1,11 @@
-// Package kubetenant puts the parts of the project together for a server: from a
-// TenancyConfiguration and what the server has of its own to an authenticator, an authorizer and
-// admission plugins that know tenants.
+// Package kubetenant gives a server an authenticator, an authorizer and admission plugins that know
+// tenants. It builds them from a TenancyConfiguration and from what the server provides.
 //
-// A server uses the [Stack] so: its handler chain becomes
+// A server replaces its authenticator, authorizer and rule resolver by those of the [Stack]. It adds
+// the plugins of Admission to its admission chain, in front of the mutating webhooks. Its handler
+// chain becomes
 //
 //	stack.WithRequestState(buildHandlerChain(stack.WithTenant(apiHandler)))
 //
-// with the Stack's Authenticator, Authorizer and RuleResolver in place of its own, and the plugins
-// of Admission in its admission chain before the mutating webhooks. All of it follows the
-// configuration file and the files that it names.
+// All of these follow the configuration file and the files that it names.
 package kubetenant

@@ -22,8 +22,8 @@ const builtInSource = "built-in"
 func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		var issued time.Time
-		if _, _, err := c.tokenLooker(&issued).AuthenticateRequest(req); errors.Is(err, ErrRevoked) ||
-			errors.Is(err, ErrForm) {
+		_, _, err := c.tokenLooker(&issued).AuthenticateRequest(req)
+		if errors.Is(err, ErrRevoked) || errors.Is(err, ErrForm) {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
 		resp, ok, err := next.AuthenticateRequest(req)

@@ -58,9 +58,8 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 		return ErrNotMinted
 	case name == "":
 		return ErrNameless
-	case !tenant.IsWellFormed(name), slices.ContainsFunc(groups, func(group string) bool {
-		return !tenant.IsWellFormed(group)
-	}):
+	case !tenant.IsWellFormed(name),
+		slices.ContainsFunc(groups, func(group string) bool { return !tenant.IsWellFormed(group) }):
 		return tenant.ErrForm
 	}
 	if h.ServiceAccounts {

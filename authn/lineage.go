@@ -43,8 +43,8 @@ func (accepts acceptance) check(
 
 // refuse refuses an authenticated caller; its credential-id tells the audit log whom.
 func refuse(source string, u user.Info, err error) (*authenticator.Response, bool, error) {
-	return nil, false,
-		&refusal{source: source, err: err, credential: strings.Join(u.GetExtra()[user.CredentialIDKey], ",")}
+	credential := strings.Join(u.GetExtra()[user.CredentialIDKey], ",")
+	return nil, false, &refusal{source: source, err: err, credential: credential}
 }
 
 // checkBuiltIn is [acceptance.check] of an identity that BuiltIn answered to a request whose token
@@ -87,23 +87,22 @@ func isCertificate(u user.Info) bool {
 // for one that may not go on.
 func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 	found := false
-	return newTokenAdapter(
-		authenticator.TokenFunc(func(_ context.Context, token string) (*authenticator.Response, bool, error) {
-			if err := wellFormed(token); err != nil {
-				return nil, false, err
-			}
-			seen, err := unverified.Read(token)
-			if !found || seen.IssuedAt.Before(*oldest) {
-				found, *oldest = true, seen.IssuedAt
-			}
-			switch {
-			case c.Revoked == nil:
-			case err != nil: // another reader may find in it who is revoked
-				return nil, false, ErrForm
-			case c.Revoked().hasToken(&seen):
-				return nil, false, ErrRevoked
-			}
-			return nil, false, errUnclaimed
-		}),
-	)
+	look := func(_ context.Context, token string) (*authenticator.Response, bool, error) {
+		if err := wellFormed(token); err != nil {
+			return nil, false, err
+		}
+		seen, err := unverified.Read(token)
+		if !found || seen.IssuedAt.Before(*oldest) {
+			found, *oldest = true, seen.IssuedAt
+		}
+		switch {
+		case c.Revoked == nil:
+		case err != nil: // another reader may find in it who is revoked
+			return nil, false, ErrForm
+		case c.Revoked().hasToken(&seen):
+			return nil, false, ErrRevoked
+		}
+		return nil, false, errUnclaimed
+	}
+	return newTokenAdapter(authenticator.TokenFunc(look))
 }

@@ -104,8 +104,8 @@ func (r *Revocations) HasCertificate(c *x509.Certificate) bool {
 	if r == nil {
 		return false
 	}
-	if issuers := r.Serials[c.SerialNumber.Text(16)]; len(issuers) > 0 &&
-		slices.Contains(issuers, distinguishedName(c.RawIssuer)) {
+	issuers := r.Serials[c.SerialNumber.Text(16)]
+	if len(issuers) > 0 && slices.Contains(issuers, distinguishedName(c.RawIssuer)) {
 		return true
 	}
 	return len(r.Fingerprints) > 0 && slices.ContainsFunc(fingerprints(c.Raw), func(sum string) bool {

@@ -65,8 +65,8 @@ func readAttributes(a authorizer.Attributes) requestAttributes {
 		return attrs
 	}
 	attrs.resource = schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}
-	attrs.version, attrs.namespace, attrs.name, attrs.subresource = a.GetAPIVersion(), a.GetNamespace(), a.GetName(),
-		a.GetSubresource()
+	attrs.version, attrs.namespace = a.GetAPIVersion(), a.GetNamespace()
+	attrs.name, attrs.subresource = a.GetName(), a.GetSubresource()
 	return attrs
 }
 
@@ -104,8 +104,7 @@ func (attrs *requestAttributes) isImpersonation() bool {
 // for a name; an aggregated server, to which the path is passed on as it came, might follow it.
 func (attrs *requestAttributes) hasDotSegment() bool {
 	return isDots(attrs.resource.Group) || isDots(attrs.version) || isDots(attrs.namespace) ||
-		isDots(attrs.resource.Resource) ||
-		isDots(attrs.name) || isDots(attrs.subresource)
+		isDots(attrs.resource.Resource) || isDots(attrs.name) || isDots(attrs.subresource)
 }
 
 func isDots(s string) bool { return s == "." || s == ".." }

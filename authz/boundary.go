@@ -279,8 +279,8 @@ func (b *Boundary) check(
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	within := v.within()
-	state.bound, state.selector, state.name, state.session = c.user, within.selector, within.name,
-		session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
+	state.bound, state.selector, state.name = c.user, within.selector, within.name
+	state.session = session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
@@ -301,8 +301,8 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 		if b.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
-		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err, "user", nameOf(attrs.user),
-			"tenant", out.Caller,
+		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err,
+			"user", nameOf(attrs.user), "tenant", out.Caller,
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
 	if b.Observe != nil {

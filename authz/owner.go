@@ -238,8 +238,8 @@ func (o *Owners) read(ctx context.Context, payer, namespace string) (*corev1.Nam
 			return nil, errNoAnswer
 		case err == nil:
 			o.missing.Delete(key)
-		// no more of them than the budgets let be asked for
 		case apierrors.IsNotFound(err) && strings.HasPrefix(payer, askedBy):
+			// no more of them than the budgets let be asked for
 			o.missing.Set(key, struct{}{}, missingFor)
 		}
 		return ns, err

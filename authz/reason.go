@@ -31,8 +31,8 @@ const (
 	ReasonAnnounced      Reason = "tenant grant: the access grants that are announced to the caller's tenant"
 	ReasonNoTenantObject Reason = "tenant subject: the caller's tenant does not exist"
 	ReasonRetired        Reason = "tenant subject: the caller's tenant was deleted"
-	ReasonUndated        Reason = "tenant subject: the credential may be one of the deleted tenant that had the " +
-		"name before"
+	ReasonUndated        Reason = "tenant subject: " +
+		"the credential may be one of the deleted tenant that had the name before"
 	ReasonClosed   Reason = "tenant access: the caller's tenant is closed"
 	ReasonReadOnly Reason = "tenant access: the caller's tenant may only read and delete"
 	ReasonABAC     Reason = "tenant abac: a line of the policy file allows it"
@@ -51,7 +51,6 @@ func Reasons() []Reason {
 		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
 		ReasonRules, ReasonPath,
 		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant,
-		ReasonAnnounced, ReasonNoTenantObject, ReasonRetired, ReasonUndated,
-		ReasonClosed, ReasonReadOnly, ReasonABAC,
+		ReasonAnnounced, ReasonNoTenantObject, ReasonRetired, ReasonUndated, ReasonClosed, ReasonReadOnly, ReasonABAC,
 	}
 }

@@ -155,9 +155,9 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 				return
 			}
 		}
-		if info, ok := request.RequestInfoFrom(ctx); ok &&
-			(isOpenEnded(info) || httpstream.IsUpgradeRequest(r) || state.session.excepted ||
-				!state.session.owner.IsZero() && info.Namespace != "") {
+		info, ok := request.RequestInfoFrom(ctx)
+		if ok && (isOpenEnded(info) || httpstream.IsUpgradeRequest(r) || state.session.excepted ||
+			!state.session.owner.IsZero() && info.Namespace != "") {
 			var done func()
 			if r.TLS != nil {
 				state.session.Certificates = r.TLS.PeerCertificates

@@ -41,9 +41,10 @@ func (b *Boundary) spaceOf(ctx context.Context, id tenant.ID, attrs *requestAttr
 		return Space{ID: tenant.System()}, nil
 	}
 	selector, err := attrs.GetLabelSelector()
-	if id, selected := selectedTenant(selector); err == nil && selected && isCollection(attrs.verb) &&
-		attrs.subresource == "" && b.isSelectable(attrs.resource, id) {
-		return Space{ID: id}, nil
+	selectedID, selected := selectedTenant(selector)
+	if err == nil && selected && isCollection(attrs.verb) && attrs.subresource == "" &&
+		b.isSelectable(attrs.resource, selectedID) {
+		return Space{ID: selectedID}, nil
 	}
 	return Space{All: true}, nil
 }

@@ -33,8 +33,8 @@ type CRDScopes struct {
 // NewCRDScopes returns the scopes that client sees while [CRDScopes.Run] runs.
 func NewCRDScopes(client dynamic.Interface) (*CRDScopes, error) {
 	informer := listinformer.New(client, definitions)
-	return &CRDScopes{informer},
-		errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
+	err := errors.Join(informer.SetTransform(scopeOnly), informer.AddIndexers(cache.Indexers{byKind: kindOf}))
+	return &CRDScopes{informer}, err
 }
 
 // Run follows the definitions until ctx ends. Once per CRDScopes.

@@ -23,8 +23,8 @@ func LegacyTokenUsed(client kubernetes.Interface) func(context.Context, *corev1.
 			"labels": map[string]string{serviceaccount.LastUsed: serviceaccount.Today(time.Now())},
 		}})
 		if err == nil {
-			_, err = client.CoreV1().Secrets(secret.Namespace).Patch(ctx, secret.Name, types.MergePatchType,
-				patch, metav1.PatchOptions{})
+			_, err = client.CoreV1().Secrets(secret.Namespace).
+				Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Label the Secret of a legacy token",

@@ -118,11 +118,11 @@ func (m *DefinitionMonitor) look(ctx context.Context, say func(name string, c *m
 	begun, ended, functions := m.update(now)
 	for _, p := range begun {
 		klog.FromContext(ctx).Error(nil, "A CustomResourceDefinition cannot be used", "definition", p.Name(),
-			"state", p.State,
-			"problem", p.Message, "install", InstallDefinitions)
-		say(p.Name(),
-			&metav1.Condition{Reason: v1alpha1.ReasonDefinition, Message: p.String() + ": run " + InstallDefinitions},
-			corev1.EventTypeWarning)
+			"state", p.State, "problem", p.Message, "install", InstallDefinitions)
+		say(p.Name(), &metav1.Condition{
+			Reason:  v1alpha1.ReasonDefinition,
+			Message: p.String() + ": run " + InstallDefinitions,
+		}, corev1.EventTypeWarning)
 	}
 	for _, p := range ended {
 		klog.FromContext(ctx).Info("A CustomResourceDefinition can be used again", "definition", p.Name())

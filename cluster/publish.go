@@ -135,8 +135,8 @@ func PublishedConfiguration(
 ) (p *configv1alpha1.Published, err error) {
 	for _, namespace := range namespaces {
 		var object *corev1.ConfigMap
-		if object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx,
-			configv1alpha1.PublishedName, metav1.GetOptions{}); err == nil {
+		object, err = client.CoreV1().ConfigMaps(namespace).Get(ctx, configv1alpha1.PublishedName, metav1.GetOptions{})
+		if err == nil {
 			return configv1alpha1.PublishedIn(object)
 		}
 	}

@@ -14,7 +14,7 @@ for module in "$@"; do
   (
     cd "$module"
     go mod tidy -diff
-    packages=$(go list ./... 2>/dev/null)
+    packages=$(go list ./...)
     [ -z "$packages" ] || "$bin/golangci-lint" run --config "$OLDPWD/.golangci.yml" ./...
   )
 done

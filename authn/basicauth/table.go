@@ -59,9 +59,8 @@ func parse(data []byte, o Options) (*table, error) {
 	t.count, err = credfile.Read(data, rules, func(r credfile.Record) error {
 		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}
 		if strings.Contains(e.name, ":") {
-			return credfile.AboutUser(
-				errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)"),
-			)
+			err := errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)")
+			return credfile.AboutUser(err)
 		}
 		if err := e.setPassword(r.Secret, t.recent); err != nil {
 			return err

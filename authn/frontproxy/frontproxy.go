@@ -21,8 +21,8 @@ import (
 var (
 	// ErrSharedAuthority says that every client certificate would be taken for the proxy's.
 	ErrSharedAuthority = errors.New("a client CA is the requestheader CA, or signed by it, " +
-		"and any common name is allowed: every client could state any identity (set --requestheader-allowed-names or use " +
-		"another CA)")
+		"and any common name is allowed: every client could state any identity " +
+		"(set --requestheader-allowed-names or use another CA)")
 	// ErrAnyName says that any certificate of the requestheader CA would be the proxy's.
 	ErrAnyName = errors.New("a front proxy that states tenants must have a name (set --requestheader-allowed-names)")
 )
@@ -45,9 +45,8 @@ func New(config *authenticatorfactory.RequestHeaderConfig) authenticator.Request
 	)
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		// Upstream verifies the certificate first, which may take long.
-		if !slices.ContainsFunc(config.UsernameHeaders.Value(), func(name string) bool {
-			return req.Header.Get(name) != ""
-		}) {
+		isSet := func(name string) bool { return req.Header.Get(name) != "" }
+		if !slices.ContainsFunc(config.UsernameHeaders.Value(), isSet) {
 			return nil, false, nil
 		}
 		resp, ok, err := upstream.AuthenticateRequest(req)

@@ -113,8 +113,8 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 			roles[i] = wellFormedValue(roles[i])
 		}
 		extra[legacyProjectID], extra[legacyProjectName] = []string{t.Project.ID}, []string{wellFormedValue(t.Project.Name)}
-		extra[legacyDomainID], extra[legacyDomainName] = []string{t.User.Domain.ID},
-			[]string{wellFormedValue(t.User.Domain.Name)}
+		extra[legacyDomainID] = []string{t.User.Domain.ID}
+		extra[legacyDomainName] = []string{wellFormedValue(t.User.Domain.Name)}
 		extra[legacyRoles] = roles
 	}
 	u := &user.DefaultInfo{

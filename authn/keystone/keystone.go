@@ -158,6 +158,13 @@ func (a *Authenticator) ask(
 			return nil, ErrBusy // no outage: nothing is known of Keystone
 		}
 		defer gate.Leave()
+		// An earlier flight may have ended after the caller looked for its answer.
+		if known, is := a.good.Get(key); is && a.o.Now().Before(known.fresh) {
+			return known.user, nil
+		}
+		if err, refused := a.bad.Get(key); refused {
+			return nil, err
+		}
 		answer, err := a.service().validate(ctx, token)
 		var u user.Info
 		if err == nil {

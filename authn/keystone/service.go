@@ -48,8 +48,8 @@ const renewBefore = time.Minute
 func Open(
 	path, cloud string, o Options, report reload.Report,
 ) (a *Authenticator, run func(ctx context.Context), err error) {
-	file, err := reload.Open(path, func(data []byte) (*service, error) { return newService(data, cloud, o.AuthURL) },
-		report)
+	parse := func(data []byte) (*service, error) { return newService(data, cloud, o.AuthURL) }
+	file, err := reload.Open(path, parse, report)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -223,8 +223,8 @@ func refusals() []int {
 // might not know the header that names it.
 func (s *service) read(ctx context.Context, resp *http.Response, token string, into any) error {
 	defer func() { _ = resp.Body.Close() }()
-	if named := resp.Header.Get(subjectToken); named != "" &&
-		subtle.ConstantTimeCompare([]byte(named), []byte(token)) != 1 {
+	named := resp.Header.Get(subjectToken)
+	if named != "" && subtle.ConstantTimeCompare([]byte(named), []byte(token)) != 1 {
 		return ErrAnswer
 	}
 	return outbound.Decode(ctx, s.reads, resp.Body, into)

@@ -2,7 +2,9 @@ package keystone
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -47,5 +49,45 @@ func TestRenewedMeanwhile(t *testing.T) {
 	// which Keystone knows no more
 	if err := s.client.Reauthenticate(t.Context(), "service-2"); err != nil || logins.Load() != 3 {
 		t.Errorf("%v, %d logins", err, logins.Load())
+	}
+}
+
+// TestAnsweredMeanwhile checks that Keystone is asked once for a caller that looks for an answer
+// before another caller's question ends, and asks after it.
+func TestAnsweredMeanwhile(t *testing.T) {
+	for _, known := range []bool{true, false} {
+		var validations atomic.Int64
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+			switch {
+			case r.Method == http.MethodPost:
+				w.Header().Set("X-Subject-Token", "service")
+				w.WriteHeader(http.StatusCreated)
+				_, _ = fmt.Fprintf(w, `{"token":{"expires_at":%q}}`, until)
+			case validations.Add(1) > 0 && known:
+				_, _ = fmt.Fprintf(w, `{"token":{"expires_at":%q,"user":{"id":"1","name":"u","domain":{"id":"d","name":"acme"}},`+
+					`"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[]}}`, until)
+			default:
+				w.WriteHeader(http.StatusNotFound)
+				_, _ = io.WriteString(w, "{}")
+			}
+		}))
+		defer server.Close()
+		s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, "+
+			"system_scope: all } } }"), "kube", server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := newAuthenticator(Options{TTL: time.Hour, NegativeTTL: time.Hour}, func() *service { return s })
+		const token = "gAAAAx"
+		for range 2 { // both callers found nothing
+			u, err := a.ask(t.Context(), a.unknown, false, a.good.Key(token, nil), token)
+			if known != (err == nil) || known != (u != nil) || !known && !errors.Is(err, ErrUnknown) {
+				t.Errorf("known %t: %v, %v", known, u, err)
+			}
+		}
+		if n := validations.Load(); n != 1 {
+			t.Errorf("known %t: %d validations", known, n)
+		}
 	}
 }

@@ -159,7 +159,8 @@ func verify(ctx context.Context, signed *jose.JSONWebSignature, keys []jose.JSON
 // whether they were fetched just now.
 func (k *keySet) current(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
 	k.mu.Lock()
-	keys, age, failing, err := k.keys, k.now().Sub(k.fetched), k.now().Sub(k.tried) < refetchAfter && k.err != nil, k.err
+	keys, known, err := k.keys, k.fetched, k.err
+	age, failing := k.now().Sub(known), k.now().Sub(k.tried) < refetchAfter && err != nil
 	k.mu.Unlock()
 	switch {
 	case keys != nil && age < keysFresh:
@@ -171,7 +172,7 @@ func (k *keySet) current(ctx context.Context) (keys []jose.JSONWebKey, fetched b
 		}
 		defer cancel()
 		var fresh []jose.JSONWebKey
-		if fresh, err = k.fetch(waiting); err == nil {
+		if fresh, err = k.fetch(waiting, known); err == nil {
 			return fresh, true, nil
 		}
 	}
@@ -184,7 +185,7 @@ func (k *keySet) current(ctx context.Context) (keys []jose.JSONWebKey, fetched b
 // again fetches the keys for a token whose key is not among them, unless that was done just now.
 func (k *keySet) again(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
 	k.mu.Lock()
-	recent := k.now().Sub(k.tried) < refetchAfter
+	known, recent := k.fetched, k.now().Sub(k.tried) < refetchAfter
 	if !recent {
 		k.tried = k.now()
 	}
@@ -192,13 +193,17 @@ func (k *keySet) again(ctx context.Context) (keys []jose.JSONWebKey, fetched boo
 	if recent {
 		return nil, false, nil
 	}
-	keys, err = k.fetch(ctx)
+	keys, err = k.fetch(ctx, known)
 	return keys, true, err
 }
 
 // fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts.
-func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
+// known is when the keys were fetched that the caller has.
+func (k *keySet) fetch(ctx context.Context, known time.Time) ([]jose.JSONWebKey, error) {
 	flight := k.flights.DoChan("", outbound.Recover(ErrKeys, func() (any, error) {
+		if keys := k.since(known); keys != nil {
+			return keys, nil
+		}
 		ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
 		defer cancel()
 		keys, err := k.download(ctx)
@@ -221,6 +226,17 @@ func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", ErrKeys, ctx.Err())
 	}
+}
+
+// since returns the keys if they were fetched after a time, else nil. An earlier flight may have
+// fetched them after a caller looked for keys.
+func (k *keySet) since(known time.Time) []jose.JSONWebKey {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.fetched.After(known) {
+		return nil
+	}
+	return k.keys
 }
 
 // download reads the keys, whose address the discovery document says (OpenID Connect

@@ -120,6 +120,7 @@ func TestUnknownKeysCauseFewFetches(t *testing.T) {
 	key, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256")
 	issuer, a, _ := open(t, key)
 	forged := foreign.MustSign(claims(issuer.URL()))
+	began := time.Now()
 	var all sync.WaitGroup
 	for range 200 {
 		all.Go(func() { _, _, _ = a.AuthenticateToken(context.Background(), forged) })
@@ -128,8 +129,9 @@ func TestUnknownKeysCauseFewFetches(t *testing.T) {
 	for range 20 {
 		_, _, _ = a.AuthenticateToken(t.Context(), forged)
 	}
-	if n := issuer.Fetches.Load(); n > 2 {
-		t.Errorf("220 forged tokens caused %d fetches", n)
+	most := 2 + int64(time.Since(began)/(5*time.Second)) // one more each 5s
+	if n := issuer.Fetches.Load(); n > most {
+		t.Errorf("220 forged tokens caused %d fetches, want no more than %d", n, most)
 	}
 	refusedWith(t, a, key.MustSign(claims(issuer.URL())), nil)
 }

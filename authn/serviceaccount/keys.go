@@ -91,9 +91,8 @@ func algorithmOf(public crypto.PublicKey) (string, error) {
 		}
 		return jwt.SigningMethodRS256.Name, nil
 	case *ecdsa.PublicKey:
-		for _, method := range []*jwt.SigningMethodECDSA{
-			jwt.SigningMethodES256, jwt.SigningMethodES384, jwt.SigningMethodES512,
-		} {
+		methods := []*jwt.SigningMethodECDSA{jwt.SigningMethodES256, jwt.SigningMethodES384, jwt.SigningMethodES512}
+		for _, method := range methods {
 			if p.Curve.Params().BitSize == method.CurveBits {
 				return method.Name, nil
 			}

@@ -192,8 +192,8 @@ func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 		}
 		note.came = true
 		said := authenticationv1.TokenReview{}
-		if err := outbound.Decode(req.Context(), gate, resp.Body, &said); err != nil ||
-			said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
+		err = outbound.Decode(req.Context(), gate, resp.Body, &said)
+		if err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
 			said.Status = authenticationv1.TokenReviewStatus{} // not authenticated
 		}
 		if note.err = checkUser(&said.Status.User, limits); note.err != nil {

@@ -145,10 +145,9 @@ func (v *Verifier) verify(presented []*x509.Certificate) *verification {
 	now := v.now()
 	found := &verification{under, make([]outcome, len(v.sources))}
 	chains, err := look(presented, under.roots, now)
-	apart := isBeyond(err) ||
-		slices.ContainsFunc(under.of, func(a *Authorities) bool {
-			return slices.ContainsFunc(a.certificates, presented[0].Equal)
-		})
+	apart := isBeyond(err) || slices.ContainsFunc(under.of, func(a *Authorities) bool {
+		return slices.ContainsFunc(a.certificates, presented[0].Equal)
+	})
 	for i, s := range v.sources {
 		if apart {
 			chains, err = look(presented, under.of[i].pool(), now)
@@ -205,8 +204,8 @@ func chainsOf(presented []*x509.Certificate, o x509.VerifyOptions) (chains [][]*
 		chains = append(chains, chain)
 		return nil, false, nil
 	})
-	_, _, err = x509request.New(o, collect).
-		AuthenticateRequest(&http.Request{TLS: &tls.ConnectionState{PeerCertificates: presented}})
+	req := &http.Request{TLS: &tls.ConnectionState{PeerCertificates: presented}}
+	_, _, err = x509request.New(o, collect).AuthenticateRequest(req)
 	return chains, err
 }
 

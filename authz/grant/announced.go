@@ -36,8 +36,9 @@ func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 		return false, time.Time{}
 	}
 	selected, err := c.GetFieldSelector()
-	return err == nil && !c.Caller.IsZero() && has(selected, FieldTenant, c.Caller.String()) &&
-		has(selected, FieldAnnounce, "true"), time.Time{}
+	announced := err == nil && !c.Caller.IsZero() &&
+		has(selected, FieldTenant, c.Caller.String()) && has(selected, FieldAnnounce, "true")
+	return announced, time.Time{}
 }
 
 // has reports whether a selector lets through only what has a field of just one value.

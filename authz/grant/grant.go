@@ -58,8 +58,8 @@ func (g *Grant) allows(u user.Info, owner tenant.ID, a authorizer.Attributes, no
 		resource += "/" + sub
 	}
 	for _, r := range g.Rules {
-		if slices.Contains(r.Verbs, a.GetVerb()) && slices.Contains(r.APIGroups, a.GetAPIGroup()) &&
-			slices.Contains(r.Resources, resource) &&
+		if slices.Contains(r.Verbs, a.GetVerb()) &&
+			slices.Contains(r.APIGroups, a.GetAPIGroup()) && slices.Contains(r.Resources, resource) &&
 			(len(r.ResourceNames) == 0 || slices.Contains(r.ResourceNames, a.GetName())) {
 			return true
 		}

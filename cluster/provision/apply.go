@@ -93,8 +93,8 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
-	if there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{}); getErr != nil ||
-		there.Labels[tenant.ManagedLabel] != "" {
+	there, getErr := bindings.Get(ctx, want.Name, metav1.GetOptions{})
+	if getErr != nil || there.Labels[tenant.ManagedLabel] != "" {
 		return err // ours, which the list did not have yet, or gone again
 	}
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
@@ -129,9 +129,8 @@ func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, e
 	if err != nil {
 		return false, err
 	}
-	return slices.ContainsFunc(live.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
-		return m.Manager == labelsManager
-	}), nil
+	isOurs := func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager }
+	return slices.ContainsFunc(live.ManagedFields, isOurs), nil
 }
 
 // mark says on a namespace that it is prepared, if it is the one that was: by its UID. It

@@ -46,9 +46,8 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 	if members != nil {
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
 			if !slices.Contains(t.Spec.MemberRoles, role.ClusterRole) {
-				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: spec.memberRoles of the Tenant does not "+
-					"name the ClusterRole %s",
-					role.Path, role.ClusterRole))
+				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: "+
+					"spec.memberRoles of the Tenant does not name the ClusterRole %s", role.Path, role.ClusterRole))
 				continue
 			}
 			role.Path = membersPath + role.Path

@@ -99,9 +99,9 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 			key := object{o.Resource, o.Object.GetName()}
 			if by, has := out.wanted[key]; has {
 				other, _, _ := strings.Cut(by.GetAnnotations()[tenant.TemplateAnnotation], "/")
-				out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s gives %s %s, and so does %s, "+
-					"which is older",
-					errTemplate, t.name, o.Object.GetKind(), key.name, other))
+				out.wrong = errors.Join(out.wrong,
+					fmt.Errorf("%w: NamespaceTemplate %s gives %s %s, and so does %s, which is older",
+						errTemplate, t.name, o.Object.GetKind(), key.name, other))
 				continue
 			}
 			out.wanted[key] = asWritten(o.Object, id, namespace, t.name)
@@ -226,14 +226,15 @@ func (e *Engine) applyObjects(
 ) error {
 	var failed error
 	for key, u := range is {
-		if by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/"); gives.wanted[key] == nil &&
-			!gives.all && !slices.Contains(gives.kept, by) {
+		by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/")
+		if gives.wanted[key] == nil && !gives.all && !slices.Contains(gives.kept, by) {
 			failed = errors.Join(failed, e.removeObject(ctx, key, u))
 		}
 	}
-	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), func(a, b object) int {
+	byName := func(a, b object) int {
 		return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name)
-	}) {
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), byName) {
 		err := e.putObject(ctx, key, is[key], gives.wanted[key])
 		if err == nil {
 			continue
@@ -310,10 +311,11 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if !apierrors.IsInvalid(err) {
 		return err
 	}
-	if _, dry := all.Create(ctx, want, metav1.CreateOptions{
+	_, dry := all.Create(ctx, want, metav1.CreateOptions{
 		FieldManager: v1alpha1.FieldManager,
 		DryRun:       []string{metav1.DryRunAll},
-	}); !apierrors.IsAlreadyExists(dry) {
+	})
+	if !apierrors.IsAlreadyExists(dry) {
 		return err // it is no object at all
 	}
 	if err := e.removeObject(ctx, key, is); err != nil {
@@ -322,8 +324,8 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	if _, err = all.Create(ctx, want,
-		metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); apierrors.IsAlreadyExists(err) {
+	_, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if apierrors.IsAlreadyExists(err) {
 		return errTaken
 	}
 	return err

@@ -116,9 +116,8 @@ func New(o Options) *Engine {
 }
 
 func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
-	return workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast),
-	)
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast)
+	return workqueue.NewTypedRateLimitingQueue(limiter)
 }
 
 var errSync = errors.New("the namespaces, Tenants and what they give could not be read")

@@ -154,8 +154,8 @@ func (e *Engine) updateQuota(
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, q); err != nil {
 		return err
 	}
-	if _, byDefault := q.Labels[v1alpha1.DefaultQuotaLabel]; !byDefault &&
-		q.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(q.Spec.Hard, hard) {
+	_, byDefault := q.Labels[v1alpha1.DefaultQuotaLabel]
+	if !byDefault && q.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(q.Spec.Hard, hard) {
 		return nil
 	}
 	want, err := quotaObject(is.GetName(), id, hard)

@@ -46,8 +46,8 @@ func (e *Engine) writeStatus(ctx context.Context, id tenant.ID) error {
 	if err != nil {
 		return err
 	}
-	if status.Quota = quota; errors.Is(failed, errQuotaTaken) ||
-		e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
+	status.Quota = quota
+	if errors.Is(failed, errQuotaTaken) || e.Definitions.Undefined(v1alpha1.ResourceTenantQuotas) != "" {
 		failed = nil // the quota is checked again from time to time, and when its definition is installed
 	}
 	if err := e.patchStatus(ctx, t, status); err != nil {
@@ -112,8 +112,9 @@ func (e *Engine) statusOf(
 			status.Namespaces.Prepared++
 		}
 	}
-	failed, wrong := e.failures(names),
-		gives.objects(id, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}).wrong
+	failed := e.failures(names)
+	example := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}
+	wrong := gives.objects(id, example).wrong
 	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionPrepared,
@@ -197,8 +198,8 @@ func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 
 // tell records an event where the condition is another than before.
 func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
-	was, is := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared),
-		meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
+	was := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared)
+	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionPrepared)
 	if is.Reason == v1alpha1.ReasonDefinition || was != nil && was.Reason == v1alpha1.ReasonDefinition {
 		return // one event for the definition is enough, not one for each Tenant
 	}

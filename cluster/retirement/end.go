@@ -256,8 +256,8 @@ func (e *end) bindings(ctx context.Context) error {
 			return err
 		}
 		b := &all.Items[i]
-		if err := gone(e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name,
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})); err != nil {
+		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))}
+		if err := gone(e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options)); err != nil {
 			return err
 		}
 	}
@@ -274,9 +274,8 @@ func (e *end) members(ctx context.Context) error {
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	return gone(
-		all.Delete(ctx, m.GetName(), metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(m.GetUID()))}),
-	)
+	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(m.GetUID()))}
+	return gone(all.Delete(ctx, m.GetName(), options))
 }
 
 func (e *end) quotas(ctx context.Context) error {
@@ -293,8 +292,8 @@ func (e *end) quotas(ctx context.Context) error {
 		if err := e.writes.Wait(ctx); err != nil {
 			return err
 		}
-		if err := gone(quotas.Delete(ctx, q.GetName(),
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(q.GetUID()))})); err != nil {
+		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(q.GetUID()))}
+		if err := gone(quotas.Delete(ctx, q.GetName(), options)); err != nil {
 			return err
 		}
 	}
@@ -361,8 +360,8 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 			return err
 		}
 	}
-	if err := unstructured.SetNestedField(kept.Object, time.Now().UTC().Format(time.RFC3339),
-		"spec", "retiredAt"); err != nil {
+	now := time.Now().UTC().Format(time.RFC3339)
+	if err := unstructured.SetNestedField(kept.Object, now, "spec", "retiredAt"); err != nil {
 		return err
 	}
 	if err := e.writes.Wait(ctx); err != nil {

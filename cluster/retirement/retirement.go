@@ -162,8 +162,8 @@ func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
 // definitionEnds reports whether a Tenant goes since its definition does, or
 // went with the one before.
 func (e *Engine) definitionEnds(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
-	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx,
-		resource().GroupResource().String(), metav1.GetOptions{})
+	name := resource().GroupResource().String()
+	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -204,8 +204,8 @@ func (e *Engine) update(ctx context.Context, u *unstructured.Unstructured) error
 
 // tell records an event where what is being done, or why nothing is, is another than before.
 func (e *end) tell(now metav1.Condition) {
-	if was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type); was != nil && was.Reason == now.Reason &&
-		was.Status == now.Status {
+	was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type)
+	if was != nil && was.Reason == now.Reason && was.Status == now.Status {
 		return
 	}
 	kind := corev1.EventTypeNormal

@@ -165,8 +165,8 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	state, used := was.Recount(objects, c.isGone, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
 	for _, namespace := range slices.Sorted(maps.Keys(used)) {
-		// what a namespace is worth everybody knows
-		if delete(used[namespace], quota.NamespaceCount); len(used[namespace]) == 0 {
+		delete(used[namespace], quota.NamespaceCount) // what a namespace is worth everybody knows
+		if len(used[namespace]) == 0 {
 			continue
 		}
 		breakdown = append(breakdown, v1alpha1.NamespaceUsage{Namespace: namespace, Used: used[namespace]})

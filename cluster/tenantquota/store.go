@@ -115,8 +115,8 @@ func (q *Store) newest(u *unstructured.Unstructured) *unstructured.Unstructured 
 	if !has {
 		return u
 	}
-	if newer, err := resourceversion.CompareResourceVersion(own.GetResourceVersion(),
-		u.GetResourceVersion()); err != nil || newer <= 0 || own.GetUID() != u.GetUID() {
+	newer, err := resourceversion.CompareResourceVersion(own.GetResourceVersion(), u.GetResourceVersion())
+	if err != nil || newer <= 0 || own.GetUID() != u.GetUID() {
 		delete(q.latest, u.GetName())
 		return u
 	}

@@ -22,8 +22,8 @@ func NewRecorder(ctx context.Context, client kubernetes.Interface) (r *Recorder,
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{
 		Interface: client.CoreV1().Events(metav1.NamespaceDefault),
 	})
-	return &Recorder{broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})},
-		broadcaster.Shutdown
+	recorder := broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: v1alpha1.FieldManager})
+	return &Recorder{recorder}, broadcaster.Shutdown
 }
 
 // SayOfDefinition records an event with a condition about a
@@ -33,8 +33,7 @@ func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 		APIVersion: "apiextensions.k8s.io/v1",
 		Kind:       "CustomResourceDefinition",
 		Name:       name,
-	},
-		kind, c.Reason, c.Message)
+	}, kind, c.Reason, c.Message)
 }
 
 // Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or

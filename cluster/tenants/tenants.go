@@ -171,8 +171,8 @@ func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), 
 			now, _ := is.(*unstructured.Unstructured)
 			if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
 				(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
-				// and not of a status
 				before.GetAnnotations()[tenant.TakeBackAnnotation] != now.GetAnnotations()[tenant.TakeBackAnnotation] {
+				// and not of a status
 				tell(was)
 				tell(is)
 			}

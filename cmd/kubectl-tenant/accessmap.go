@@ -87,9 +87,9 @@ func readMapped(
 		return nil, err
 	}
 	m.name = c.Name
-	if m.policy, err = readSnapshot(cmd.Context(), c, privileges.Selection{Grants: true, Scopes: true}, func(n int64) {
-		progress.Say("%d objects read", n)
-	}); err != nil {
+	selection := privileges.Selection{Grants: true, Scopes: true}
+	m.policy, err = readSnapshot(cmd.Context(), c, selection, func(n int64) { progress.Say("%d objects read", n) })
+	if err != nil {
 		return nil, c.Explain(err)
 	}
 	if len(m.policy.Unread) > 0 {

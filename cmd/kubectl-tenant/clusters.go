@@ -70,9 +70,8 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 		metav1.ListOptions{LabelSelector: selector})
 	// a server of Kubernetes, and a gateway for which that is no path of its own
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("%s shows no clusters: it is no gateway, or its configuration does not say "+
-			"gateway.views.clusters: %w",
-			config.Host, err)
+		return nil, fmt.Errorf("%s shows no clusters: "+
+			"it is no gateway, or its configuration does not say gateway.views.clusters: %w", config.Host, err)
 	}
 	if err != nil {
 		return nil, err

@@ -31,17 +31,20 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 	flags := client.NewFlags()
 	cmd.PersistentPreRun = func(cmd *cobra.Command, args []string) { requireInstalled(cmd, flags, args) }
 	flags.AddFlags(cmd)
-	cmd.AddCommand(newValidateCommand(flags), newTestCommand(), newVerifyIsolationCommand(flags), newWhoAmICommand(flags),
-		newGenKubeconfigCommand(flags),
+	cmd.AddCommand(
+		newValidateCommand(flags), newTestCommand(), newVerifyIsolationCommand(flags),
+		newWhoAmICommand(flags), newGenKubeconfigCommand(flags),
 		newListPrivilegesCommand(flags), newWhoCanCommand(flags), newWhoCanBecomeCommand(flags),
-		newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags),
-		newSharedWithMeCommand(flags), newTenantsCommand(flags), newClustersCommand(flags), newCreateTenantCommand(flags),
-		newDeleteTenantCommand(flags), newRetiredCommand(flags), newSuspendCommand(flags), newResumeCommand(flags),
-		newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags), newUninstallCommand(flags),
-		newExplainCommand(flags),
-		newLoginCommand(), newKeystoneLoginCommand(), newLintCommand(), newMigrateCommand(), newReplayCommand(),
-		newAccessMapCommand(flags),
-		newStatusCommand(flags), newVersionCommand(), newOptionsCommand())
+		newGrantPrivilegesCommand(flags), newRevokePrivilegesCommand(flags), newSharedWithMeCommand(flags),
+		newTenantsCommand(flags), newClustersCommand(flags),
+		newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags),
+		newSuspendCommand(flags), newResumeCommand(flags),
+		newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags),
+		newUninstallCommand(flags), newExplainCommand(flags),
+		newLoginCommand(), newKeystoneLoginCommand(),
+		newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
+		newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
+	)
 	cmd.SetUsageTemplate(usage)
 	cmd.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
 		return fmt.Errorf("%w (see %s --help)", err, c.CommandPath())

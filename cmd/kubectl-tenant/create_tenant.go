@@ -64,12 +64,14 @@ repository.`,
 	cmd.Flags().StringSliceVar(&t.Admins, "admin", nil, "users who are admins of the tenant (may be repeated)")
 	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false,
 		"every caller of the tenant is an admin in all its namespaces")
-	cmd.Flags().BoolVar(&t.BindMembers, bindMembers, false, "bind kubetenant:tenant-member to the tenant's callers in "+
-		"the whole cluster (default: if the server does not derive that role)")
+	cmd.Flags().BoolVar(&t.BindMembers, bindMembers, false,
+		"bind kubetenant:tenant-member to the tenant's callers in the whole cluster "+
+			"(default: if the server does not derive that role)")
 	cmd.Flags().StringVar(&t.Replaces, "replaces", "",
 		"the UID of the deleted tenant that had the name before (kubectl tenant retired)")
-	cmd.Flags().BoolVar(&t.NetworkPolicy, "network-policy", false, "let only pods of the tenant's own namespaces reach "+
-		"those in its namespaces, where the network honours NetworkPolicies")
+	cmd.Flags().BoolVar(&t.NetworkPolicy, "network-policy", false,
+		"let only pods of the tenant's own namespaces reach those in its namespaces, "+
+			"where the network honours NetworkPolicies")
 	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces of the tenant")
 	cmd.MarkFlagsOneRequired("admin", "members-admin")
 	cmd.ValidArgsFunction = flags.CompleteTenants

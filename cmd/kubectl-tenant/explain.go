@@ -42,8 +42,8 @@ type explainOptions struct {
 func newExplainCommand(flags *client.Flags) *cobra.Command {
 	o := &explainOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
-		Use: "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] [--config FILE | -f " +
-			"SCENARIO]",
+		Use: "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] " +
+			"[--config FILE | -f SCENARIO]",
 		Short: "Say why somebody may do something, or may not",
 		Long: `Goes the whole way of a request through the parts, with the code that the server
 decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC,

@@ -279,8 +279,8 @@ func (is *dryRun) of(err error) (*dryRun, error) {
 		is.verdict, is.said = explain.Admitted, "the server admitted a dry run"
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		is.said = err.Error()
-	// a webhook with side effects
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):
+		// a webhook with side effects
 		is.said = err.Error()
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), missesNamespace(err):
 		is.verdict, is.said = explain.Refused, explain.Refusal(err)

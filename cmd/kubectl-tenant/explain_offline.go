@@ -130,10 +130,8 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := q.Writes(&scenario.Admit{
-			Object:    &runtime.RawExtension{Raw: raw},
-			Namespace: *o.flags.Namespace,
-		}); err != nil {
+		write := &scenario.Admit{Object: &runtime.RawExtension{Raw: raw}, Namespace: *o.flags.Namespace}
+		if err := q.Writes(write); err != nil {
 			return err
 		}
 		r.APIGroup, r.Resource, r.Namespace = q.Request.APIGroup, q.Request.Resource, q.Request.Namespace

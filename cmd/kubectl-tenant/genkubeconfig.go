@@ -79,8 +79,9 @@ Without --out or --merge it goes to standard output.`,
 	f.StringVar(&o.until, "expires", "24h",
 		"how long the credential counts, as 8h, or until when, as 2030-01-31T18:00:00Z; the server may make it shorter")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
-	f.BoolVar(&o.tenantPath, "tenant-path", false, "end the server's address in the tenant's path where the server has "+
-		"one: grants of other tenants and lines of the policy file do not count there")
+	f.BoolVar(&o.tenantPath, "tenant-path", false,
+		"end the server's address in the tenant's path where the server has one: "+
+			"grants of other tenants and lines of the policy file do not count there")
 	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
 	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
 	addDryRun(cmd, &o.mode)

@@ -27,12 +27,14 @@ type gatewayOptions struct {
 
 func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&g.url, "gateway", "", "address of a gateway, https://...: write a context for each --cluster behind "+
-		"it; the certificate of --user is made at the cluster of --context, whose authority the gateway's configuration "+
-		"has to name")
+	f.StringVar(&g.url, "gateway", "",
+		"address of a gateway, https://...: write a context for each --cluster behind it; "+
+			"the certificate of --user is made at the cluster of --context, "+
+			"whose authority the gateway's configuration has to name")
 	f.StringSliceVar(&g.clusters, "cluster", nil, "with --gateway: names of clusters there (kubectl tenant clusters)")
-	f.StringVar(&g.ca, "gateway-ca", "", "with --gateway: file with its authority; by default that of the kubeconfig, "+
-		"if it leads to the same host, else the system's")
+	f.StringVar(&g.ca, "gateway-ca", "",
+		"with --gateway: file with its authority; "+
+			"by default that of the kubeconfig, if it leads to the same host, else the system's")
 	cmd.MarkFlagsRequiredTogether("gateway", "cluster")
 }
 
@@ -117,8 +119,11 @@ func (o *genOptions) cluster() (*client.Cluster, error) {
 	if o.gateway.url == "" || !o.oidc {
 		return o.flags.Cluster()
 	}
-	return &client.Cluster{Name: o.gateway.url, Config: &rest.Config{Host: o.gateway.url}, Namespace: *o.flags.Namespace},
-		nil
+	return &client.Cluster{
+		Name:      o.gateway.url,
+		Config:    &rest.Config{Host: o.gateway.url},
+		Namespace: *o.flags.Namespace,
+	}, nil
 }
 
 // contexts names what a kubeconfig was written for.

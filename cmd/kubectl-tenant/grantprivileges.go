@@ -104,9 +104,8 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 		return nil
 	}
 	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
-		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator (authorization.rbac.evaluator: %s), "+
-			"which would never end it",
-			c.Name, rbac.Evaluator)
+		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator "+
+			"(authorization.rbac.evaluator: %s), which would never end it", c.Name, rbac.Evaluator)
 	}
 	return nil
 }

@@ -111,8 +111,8 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
 	what := fmt.Sprintf("This takes namespace %s from tenant %s.", namespace, name)
 	if name == "" {
-		kind, name, what = "the namespace's name", namespace,
-			fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
+		kind, name = "the namespace's name", namespace
+		what = fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
 	}
 	return confirm(cmd, confirmation{
 		does: what,

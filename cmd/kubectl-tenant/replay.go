@@ -89,9 +89,8 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 	}
 	report := &replay.Report{Changes: []*replay.Change{}}
 	for _, path := range logs {
-		if err := withFile(path, cmd.InOrStdin(), func(log io.Reader) error {
-			return replayer.Play(ctx, log, report)
-		}); err != nil {
+		play := func(log io.Reader) error { return replayer.Play(ctx, log, report) }
+		if err := withFile(path, cmd.InOrStdin(), play); err != nil {
 			return nil, err
 		}
 	}

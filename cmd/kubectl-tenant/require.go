@@ -23,8 +23,8 @@ func worksWithout(command string) string {
 		return "reads files only"
 	case "login", "keystone-login":
 		return "asks an identity provider only"
-	case "version", "options", "help", "completion", "bash", "zsh", "fish", "powershell", cobra.ShellCompRequestCmd,
-		cobra.ShellCompNoDescRequestCmd:
+	case "version", "options", "help", "completion", "bash", "zsh", "fish", "powershell",
+		cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
 		return "is about this program"
 	case "status":
 		return "reports whether kubetenant is installed"
@@ -74,8 +74,8 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	if namesTenants(cmd.Name()) {
 		tenants = append(tenants, args...)
 	}
-	// which has --force
-	if flag := cmd.Flags().Lookup("tenant"); flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" {
+	flag := cmd.Flags().Lookup("tenant")
+	if flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" { // which has --force
 		tenants = append(tenants, flag.Value.String())
 	}
 	groups, _ := cmd.Flags().GetStringSlice("as-group")

@@ -62,8 +62,8 @@ whose server ends in /tenants/<id> stays in the tenant's own space.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			if path, _ := url.Parse(c.Config.Host + c.Config.APIPath); len(list.Rows) == 0 && path != nil &&
-				strings.Contains(path.Path, "/tenants/") {
+			path, _ := url.Parse(c.Config.Host + c.Config.APIPath)
+			if len(list.Rows) == 0 && path != nil && strings.Contains(path.Path, "/tenants/") {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
 					"this address is limited to one tenant: grants of other tenants apply at the server's own address only")
 			}

@@ -255,8 +255,8 @@ func tenantRows(all []*tenancy.Tenant, unread []string) *output.List {
 				t.Name, strconv.Itoa(len(t.Namespaces)), admins(shortened(t.Admins)),
 				quota(t.Usage(corev1.ResourceRequestsCPU, corev1.ResourceCPU)),
 				quota(t.Usage(corev1.ResourceRequestsMemory, corev1.ResourceMemory)),
-				quota(t.Usage(corev1.ResourcePods, "count/pods")), known(string(t.Access), "Tenants"),
-				strings.Join(t.Namespaces, ","),
+				quota(t.Usage(corev1.ResourcePods, "count/pods")),
+				known(string(t.Access), "Tenants"), strings.Join(t.Namespaces, ","),
 				admins(strings.Join(t.Admins, ",")), quota(t.AllUsage()),
 			},
 		})

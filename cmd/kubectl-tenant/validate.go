@@ -20,7 +20,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
-	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+	"github.com/kubetenant/kubetenant/internal/leaving"
 )
 
 func newValidateCommand(flags *client.Flags) *cobra.Command {
@@ -196,8 +196,7 @@ func (o *validateOptions) live(cmd *cobra.Command) error {
 
 // errNamespacesUnknown means that the system namespaces of a cluster are unknown.
 var errNamespacesUnknown = errors.New("system Namespaces could not be checked: " +
-	"the configuration that the server publishes " +
-	"cannot be read (give it with -f tenancy.yaml)")
+	"the configuration that the server publishes cannot be read (give it with -f tenancy.yaml)")
 
 // publishedNamespaces returns the system namespaces of the cluster. Its error is
 // [errNamespacesUnknown] or an error of the client.

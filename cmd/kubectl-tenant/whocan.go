@@ -124,8 +124,8 @@ tenant.`,
 			if err := errors.Join(format.Check(), who.takeUser(cmd, args)); err != nil {
 				return err
 			}
-			if namespace, name, found := strings.Cut(who.user, "/"); found && client.CheckNamespace("", namespace) == nil &&
-				client.CheckObject("", name) == nil {
+			account, robot, found := strings.Cut(who.user, "/")
+			if found && client.CheckNamespace("", account) == nil && client.CheckObject("", robot) == nil {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 					"warning: %s is taken for a user; for the service account write --serviceaccount %s\n", who.user, who.user)
 			}
@@ -196,8 +196,8 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	}
 	progress.Done()
 	if len(p.Unread) > 0 {
-		return nil,
-			fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings", strings.Join(p.Unread, ", "))
+		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings",
+			strings.Join(p.Unread, ", "))
 	}
 	b, err := privileges.NewBoundary(quiet(cmd.Context()), p, known, lines)
 	if err != nil {

@@ -32,8 +32,9 @@ the impersonators are worth.`,
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace in which the gateway runs")
 	f.BoolVar(&o.Accounts, "impersonate-service-accounts", false,
 		"let the impersonators be service accounts, for callers whose clusters' roles let them")
-	f.StringToStringVar(&o.Contexts, "contexts", nil, "contexts of your kubeconfig that lead to clusters, "+
-		"NAME=CONTEXT,...: write kubeconfigs of the two accounts there (DIR/kubeconfigs), whose tokens are in files")
+	f.StringToStringVar(&o.Contexts, "contexts", nil,
+		"contexts of your kubeconfig that lead to clusters, NAME=CONTEXT,...: "+
+			"write kubeconfigs of the two accounts there (DIR/kubeconfigs), whose tokens are in files")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "with --contexts: your kubeconfig; empty: where kubectl looks")
 	_ = cmd.MarkFlagRequired("config")
 	return cmd

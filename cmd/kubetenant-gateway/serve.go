@@ -37,12 +37,14 @@ func newServeCommand() *cobra.Command {
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required), whose section gateway names the "+
-		"clusters. It and the files it names are followed.")
+	f.StringVar(&o.config, "config", "",
+		"the TenancyConfiguration (required), whose section gateway names the clusters. "+
+			"It and the files it names are followed.")
 	f.StringVar(&o.listen, "listen", ":6443", "address for callers")
-	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil, "addresses or CIDRs of load balancers, "+
-		"from which nobody else can connect, that say by the PROXY protocol whose each connection is; "+
-		"from them one that does not is closed, of others nothing is believed")
+	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil,
+		"addresses or CIDRs of load balancers, from which nobody else can connect, "+
+			"that say by the PROXY protocol whose each connection is; "+
+			"from them one that does not is closed, of others nothing is believed")
 	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
 	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
 	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")

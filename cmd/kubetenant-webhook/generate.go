@@ -28,16 +28,18 @@ without a tenant.`,
 	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
 	f.StringVar(&o.Image, "image", "", "image of kubetenant-webhook (required with --out, unless --external)")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace to install in")
-	f.StringVar(&o.URL, "url", "", "https://host:port at which kube-apiserver reaches the service for tokens and "+
-		"authorization (required with --out, or --cluster-ip): it looks up no cluster names")
+	f.StringVar(&o.URL, "url", "",
+		"https://host:port at which kube-apiserver reaches the service for tokens and authorization "+
+			"(required with --out, or --cluster-ip): it looks up no cluster names")
 	f.StringVar(&o.ClusterIP, "cluster-ip", "",
 		"address for the Service, by which kube-apiserver then reaches the service; instead of --url")
 	f.BoolVar(&o.External, "external", false,
 		"the service runs outside of the cluster: it is not deployed, and admission reaches it by --url too")
 	f.BoolVar(&o.AdmissionOnly, "admission-only", false,
 		"install what is asked about writes alone, behind kubetenant-gateway: no files of the control plane")
-	f.IPNetSliceVar(&o.AdmissionClients, "admission-clients", nil, "with --admission-only: networks (10.0.0.0/28) "+
-		"that kube-apiserver's requests come from. The service answers no others, and a NetworkPolicy keeps them away.")
+	f.IPNetSliceVar(&o.AdmissionClients, "admission-clients", nil,
+		"with --admission-only: networks (10.0.0.0/28) that kube-apiserver's requests come from. "+
+			"The service answers no others, and a NetworkPolicy keeps them away.")
 	f.StringVar(&o.ClientCA, "client-ca-file", "",
 		"authorities of the certificate that kube-apiserver shows (required with --out, unless --admission-only)")
 	f.StringVar(&o.ServingCA, "serving-ca-file", "",

@@ -54,8 +54,9 @@ func newServeCommand() *cobra.Command {
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&o.config, "config", "", "the TenancyConfiguration (required). It and the files it names are followed; "+
-		"its section service, and whether RBAC and grants are read, count from the start.")
+	f.StringVar(&o.config, "config", "",
+		"the TenancyConfiguration (required). It and the files it names are followed; "+
+			"its section service, and whether RBAC and grants are read, count from the start.")
 	f.StringVar(&o.listen, "listen", ":9443", "address of the webhooks")
 	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
 	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
@@ -65,14 +66,16 @@ func newServeCommand() *cobra.Command {
 	f.StringSliceVar(&o.serving.ClientNames, "client-name", nil,
 		"common names that clients' certificates may have; empty: any that the authorities signed")
 	o.memory.Quantity = resource.MustParse("1Gi")
-	f.Var(&o.memory, "memory-limit", "memory of the process, as its container's limit says: "+
-		"requests in hand take up to half of it, more wait; GOMEMLIMIT is nine tenths of it, unless that is set")
-	f.BoolVar(&o.admissionOnly, "admission-only", false, "answer admission alone, whoever asks: "+
-		"for clusters whose kube-apiserver shows no client certificate. Quotas are not reserved then, "+
-		"but counted as they are observed.")
-	f.IPNetSliceVar(&o.admissionClients, "admission-clients", nil, "with --admission-only: networks (10.0.0.0/28) "+
-		"that kube-apiserver's requests come from; others are answered 404. Empty: whoever reaches the listener is told "+
-		"whose a namespace is, and what of its quota is used.")
+	f.Var(&o.memory, "memory-limit",
+		"memory of the process, as its container's limit says: requests in hand take up to half of it, more wait; "+
+			"GOMEMLIMIT is nine tenths of it, unless that is set")
+	f.BoolVar(&o.admissionOnly, "admission-only", false,
+		"answer admission alone, whoever asks: for clusters whose kube-apiserver shows no client certificate. "+
+			"Quotas are not reserved then, but counted as they are observed.")
+	f.IPNetSliceVar(&o.admissionClients, "admission-clients", nil,
+		"with --admission-only: networks (10.0.0.0/28) that kube-apiserver's requests come from; "+
+			"others are answered 404. "+
+			"Empty: whoever reaches the listener is told whose a namespace is, and what of its quota is used.")
 	anyClient := f.Bool("insecure-any-client", false, "answer whoever reaches the listener: for benchmarks")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)

@@ -116,8 +116,8 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	if a.Mode != ModeEnforce && a.Mode != ModeShadow {
 		errs = append(errs, field.NotSupported(path.Child("mode"), a.Mode, []Mode{ModeEnforce, ModeShadow}))
 	}
-	if all := []RequireTenant{RequireTenantNever, RequireTenantWarn, RequireTenantAlways}; !slices.Contains(all,
-		a.RequireTenant) {
+	all := []RequireTenant{RequireTenantNever, RequireTenantWarn, RequireTenantAlways}
+	if !slices.Contains(all, a.RequireTenant) {
 		errs = append(errs, field.NotSupported(path.Child("requireTenant"), a.RequireTenant, all))
 	}
 	if e := a.RBAC.Evaluator; e != EvaluatorIndexed && e != EvaluatorUpstream {

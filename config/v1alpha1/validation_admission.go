@@ -17,10 +17,11 @@ import (
 func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	errs := validateResources(a.Restriction.Resources, path.Child("restriction", "resources"))
 	ns := path.Child("namespace")
-	if p := a.Namespace.NamespacePrefix; p != tenantv1alpha1.NamespacePrefixRequired &&
-		p != tenantv1alpha1.NamespacePrefixNone {
-		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p,
-			[]tenantv1alpha1.NamespacePrefix{tenantv1alpha1.NamespacePrefixRequired, tenantv1alpha1.NamespacePrefixNone}))
+	prefixes := []tenantv1alpha1.NamespacePrefix{
+		tenantv1alpha1.NamespacePrefixRequired, tenantv1alpha1.NamespacePrefixNone,
+	}
+	if p := a.Namespace.NamespacePrefix; !slices.Contains(prefixes, p) {
+		errs = append(errs, field.NotSupported(ns.Child("namespacePrefix"), p, prefixes))
 	}
 	errs = append(errs, oneOfThese(path.Child("gate", "mode"), a.Gate.Mode, GateOff, GateShadow, GateEnforce)...)
 	levels := []string{"privileged", "baseline", "restricted"}
@@ -265,14 +266,14 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 			if t.Key == "" {
 				errs = append(errs, field.Required(here.Child("key"), "a toleration without a key is one of everything"))
 			}
-			if operators := []corev1.TolerationOperator{
-				"", corev1.TolerationOpExists, corev1.TolerationOpEqual,
-			}; !slices.Contains(operators, t.Operator) {
+			operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
+			if !slices.Contains(operators, t.Operator) {
 				errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
 			}
-			if effects := []corev1.TaintEffect{
+			effects := []corev1.TaintEffect{
 				"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
-			}; !slices.Contains(effects, t.Effect) {
+			}
+			if !slices.Contains(effects, t.Effect) {
 				errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
 			}
 		}

@@ -30,8 +30,8 @@ func (r *PolicyRules) Fields() map[string]FieldRule { return given(r.fields()) }
 func defaultPolicy(p *Policy) {
 	r := &p.PolicyRules
 	for _, rule := range []**FieldRule{
-		&r.ImageRegistries, &r.ImagePullPolicies, &r.IngressClasses, &r.GatewayClasses, &r.Hosts, &r.StorageClasses,
-		&r.ServiceTypes,
+		&r.ImageRegistries, &r.ImagePullPolicies, &r.IngressClasses, &r.GatewayClasses,
+		&r.Hosts, &r.StorageClasses, &r.ServiceTypes,
 	} {
 		defaultValue(rule, FieldRule{Policy: FieldIgnore})
 	}
@@ -54,8 +54,9 @@ func validatePolicy(p *Policy, path *field.Path) field.ErrorList {
 
 // registry is one of images, or a repository there. What has no dot and no port is a name on Docker
 // Hub, but for localhost (github.com/distribution/reference, v0.6.0).
-var registry = regexp.MustCompile(`\A(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|` +
-	`\[[0-9a-f:]+\](:[0-9]+)?)(/[a-z0-9._-]+)*\z`)
+var registry = regexp.MustCompile(`\A` +
+	`(localhost|[a-z0-9-]+(\.[a-z0-9-]+)+|[a-z0-9.-]+:[0-9]+|\[[0-9a-f:]+\](:[0-9]+)?)` +
+	`(/[a-z0-9._-]+)*\z`)
 
 // PolicyEntryProblem says what is wrong with an entry of the list of a field of
 // [PolicyRules], empty for nothing.
@@ -70,8 +71,8 @@ func PolicyEntryProblem(name, entry string) string {
 	switch name {
 	case "imageRegistries":
 		if !registry.MatchString(plain) {
-			return "must be a registry, as docker.io, or a repository there, as registry.example.com/{tenant}; lower case, " +
-				"no tag, no wildcards"
+			return "must be a registry, as docker.io, or a repository there, as registry.example.com/{tenant}; " +
+				"lower case, no tag, no wildcards"
 		}
 	case "imagePullPolicies":
 		return oneOf(string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))

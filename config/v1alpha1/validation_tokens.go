@@ -135,8 +135,8 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 		errs = append(errs,
 			field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p, "makes every user name a reserved one"))
 	}
-	if p := o.JWT.ClaimMappings.Groups.Prefix; p != nil &&
-		(strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
+	p := o.JWT.ClaimMappings.Groups.Prefix
+	if p != nil && (strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
 		errs = append(errs,
 			field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p, "makes every group a reserved one"))
 	}

@@ -5,22 +5,18 @@ import (
 	"context"
 	"errors"
 	"flag"
-	"net"
 	"net/http"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
-	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	"k8s.io/klog/v2"
 
@@ -39,8 +35,8 @@ func stackOf(ctx context.Context, path string, rights genericapiserver.Authoriza
 		if !found {
 			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 		}
-		return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}},
-			nil
+		meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{tenant.Label: owner}}
+		return &corev1.Namespace{ObjectMeta: meta}, nil
 	}, nil)
 	return kubetenant.Open(ctx, path, kubetenant.Server{
 		Authorization: kubetenant.Authorization{Authorizer: rights.Authorizer},
@@ -56,8 +52,9 @@ func stackOf(ctx context.Context, path string, rights genericapiserver.Authoriza
 
 // embed puts the stack where the server had its own.
 func embed(stack *kubetenant.Stack, config *genericapiserver.Config) {
-	config.Authentication.Authenticator, config.Authorization.Authorizer, config.RuleResolver = stack.Authenticator,
-		stack.Authorizer, stack.RuleResolver
+	config.Authentication.Authenticator = stack.Authenticator
+	config.Authorization.Authorizer = stack.Authorizer
+	config.RuleResolver = stack.RuleResolver
 	config.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
 		return stack.WithRequestState(genericapiserver.DefaultBuildHandlerChain(stack.WithTenant(handler), c))
 	}
@@ -69,21 +66,14 @@ func embed(stack *kubetenant.Stack, config *genericapiserver.Config) {
 }
 
 func serve(ctx context.Context, path string, port int) error {
-	scheme := runtime.NewScheme()
-	scheme.AddKnownTypes(group, &Note{}, &NoteList{})
-	metav1.AddToGroupVersion(scheme, group)
-	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	scheme := newScheme()
 	config := genericapiserver.NewConfig(serializer.NewCodecFactory(scheme))
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))
-	serving := options.NewSecureServingOptions().WithLoopback()
-	// its certificate in memory
-	serving.BindPort, serving.BindAddress, serving.ServerCert.CertDirectory = port, net.IPv4(127, 0, 0, 1), ""
 	// RBAC, in a server of rights
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	stack, err := stackOf(ctx, path, config.Authorization)
-	if err = errors.Join(err, serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil),
-		serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig)); err != nil {
+	if err := errors.Join(err, listen(config, port)); err != nil {
 		return err
 	}
 	embed(stack, config)
@@ -91,18 +81,15 @@ func serve(ctx context.Context, path string, port int) error {
 	if err != nil {
 		return err
 	}
-	info := genericapiserver.NewDefaultAPIGroupInfo(group.Group, scheme, runtime.NewParameterCodec(scheme),
-		serializer.NewCodecFactory(scheme))
-	info.VersionedResourcesStorageMap[group.Version] = map[string]rest.Storage{"notes": newNotes()}
-	if err := server.InstallAPIGroup(&info); err != nil {
+	if err := installNotes(server, scheme); err != nil {
 		return err
 	}
 	return server.PrepareRun().RunWithContext(ctx)
 }
 
 func main() {
-	path, port := flag.String("config", "tenancy.yaml", "a TenancyConfiguration"),
-		flag.Int("port", 8443, "port on the loopback address")
+	path := flag.String("config", "tenancy.yaml", "a TenancyConfiguration")
+	port := flag.Int("port", 8443, "port on the loopback address")
 	flag.Parse()
 	if err := serve(genericapiserver.SetupSignalContext(), *path, *port); err != nil {
 		klog.Fatal(err)

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
 
 	openapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
@@ -10,8 +12,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
 	openapicommon "k8s.io/kube-openapi/pkg/common"
 	openapiutil "k8s.io/kube-openapi/pkg/util"
 	"k8s.io/kube-openapi/pkg/validation/spec"
@@ -128,4 +134,29 @@ func definitions(ref openapicommon.ReferenceCallback) map[string]openapicommon.O
 		}
 	}
 	return all
+}
+
+func newScheme() *runtime.Scheme {
+	scheme := runtime.NewScheme()
+	scheme.AddKnownTypes(group, &Note{}, &NoteList{})
+	metav1.AddToGroupVersion(scheme, group)
+	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
+	return scheme
+}
+
+// listen configures a port on the loopback address, with a certificate that is kept in memory.
+func listen(config *genericapiserver.Config, port int) error {
+	serving := options.NewSecureServingOptions().WithLoopback()
+	serving.BindPort, serving.BindAddress = port, net.IPv4(127, 0, 0, 1)
+	serving.ServerCert.CertDirectory = ""
+	return errors.Join(
+		serving.MaybeDefaultWithSelfSignedCerts("localhost", nil, nil),
+		serving.ApplyTo(&config.SecureServing, &config.LoopbackClientConfig))
+}
+
+func installNotes(server *genericapiserver.GenericAPIServer, scheme *runtime.Scheme) error {
+	info := genericapiserver.NewDefaultAPIGroupInfo(
+		group.Group, scheme, runtime.NewParameterCodec(scheme), serializer.NewCodecFactory(scheme))
+	info.VersionedResourcesStorageMap[group.Version] = map[string]rest.Storage{"notes": newNotes()}
+	return server.InstallAPIGroup(&info)
 }

@@ -62,8 +62,8 @@ func run(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	factory, objects := informers.NewSharedInformerFactory(own, 0),
-		dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
+	factory := informers.NewSharedInformerFactory(own, 0)
+	objects := dynamicinformer.NewDynamicSharedInformerFactory(ownObjects, 0)
 	namespaces, watched := factory.Core().V1().Namespaces(), objects.ForResource(mirrors)
 	listed := namespaces.Informer()
 	// Everything else is sent for somebody: see sync.
@@ -77,11 +77,8 @@ func run(ctx context.Context, kubeconfig string) error {
 	}
 	acting := rest.CopyConfig(config)
 	acting.Wrap(func(next http.RoundTripper) http.RoundTripper {
-		return impersonator.RoundTripper(next, impersonate.OwnerByLabel(func(
-			_ context.Context, name string,
-		) (*corev1.Namespace, error) {
-			return namespaces.Lister().Get(name)
-		}))
+		get := func(_ context.Context, name string) (*corev1.Namespace, error) { return namespaces.Lister().Get(name) }
+		return impersonator.RoundTripper(next, impersonate.OwnerByLabel(get))
 	})
 	c := &controller{
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]()),
@@ -158,8 +155,9 @@ func (c *controller) sync(ctx context.Context, mirror *unstructured.Unstructured
 	var errs []error
 	for _, cluster := range clusters {
 		to := applycorev1.ConfigMap(name, mirror.GetNamespace()).WithData(from.Data)
-		if _, err := c.client.CoreV1().ConfigMaps(mirror.GetNamespace()).Apply(impersonate.WithCluster(ctx, cluster), to,
-			metav1.ApplyOptions{FieldManager: "mirror", Force: true}); err != nil {
+		_, err := c.client.CoreV1().ConfigMaps(mirror.GetNamespace()).Apply(impersonate.WithCluster(ctx, cluster), to,
+			metav1.ApplyOptions{FieldManager: "mirror", Force: true})
+		if err != nil {
 			errs = append(errs, fmt.Errorf("write it to %s: %w", cluster, err))
 		}
 	}

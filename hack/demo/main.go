@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"text/tabwriter"
@@ -64,7 +65,7 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	if err := stopEarlier(dir); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(dir); err != nil {
+	if err := removeEarlier(dir); err != nil {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -144,6 +145,23 @@ func stopEarlier(dir string) error {
 		time.Sleep(100 * time.Millisecond)
 	}
 	return fmt.Errorf("the server of an earlier demo (process %d) does not stop", pid)
+}
+
+// removeEarlier deletes the directory of an earlier demo. It refuses any other directory that is not
+// empty.
+func removeEarlier(dir string) error {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	isTokens := func(e os.DirEntry) bool { return e.Name() == "tokens.csv" }
+	if !slices.ContainsFunc(entries, isTokens) {
+		return fmt.Errorf("%s is not empty and not the directory of an earlier demo: choose another one", dir)
+	}
+	return os.RemoveAll(dir)
 }
 
 // walk goes through the requests; it returns how many went otherwise than expected.

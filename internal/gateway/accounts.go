@@ -90,8 +90,8 @@ func newAccounts(a *accounts) authenticator.Request {
 				x.token, x.expiry.At = token, claimed.expires()
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
-			// of keys that cannot be had nobody is told: whose the token is nothing vouches for
 			case errors.Is(err, errNoReview):
+				// of keys that cannot be had nobody is told: whose the token is nothing vouches for
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}

@@ -24,6 +24,7 @@ func TestWithoutAdmission(t *testing.T) {
 		}
 		return nil
 	})
+	w.until(http.StatusOK, "alice-token", podsPath)
 	c.sent()
 	const web = "/api/v1/namespaces/acme--web/"
 	for what, r := range map[string]struct {

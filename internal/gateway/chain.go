@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -86,8 +85,10 @@ func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a 
 	h = c.gateway.traced(h)
 	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
 	h = described(h)
-	h = filters.WithRequestInfo(h,
-		&request.RequestInfoFactory{APIPrefixes: sets.NewString("api", "apis"), GrouplessAPIPrefixes: sets.NewString("api")})
+	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{
+		APIPrefixes:          sets.NewString("api", "apis"),
+		GrouplessAPIPrefixes: sets.NewString("api"),
+	})
 	h = filters.WithAuditInit(c.audited(h))
 	return filters.WithRequestReceivedTimestamp(h)
 }
@@ -248,9 +249,9 @@ func (c *route) serves(id tenant.ID) bool { return c.tenants.Has(id) }
 
 // close lets go of what the route has open; streams go on.
 func (c *route) close() {
-	for _, t := range slices.DeleteFunc([]*transports{c.impersonator, c.anonymous}, func(t *transports) bool {
-		return t == nil
-	}) {
-		t.close()
+	for _, t := range []*transports{c.impersonator, c.anonymous} {
+		if t != nil {
+			t.close()
+		}
 	}
 }

@@ -80,8 +80,8 @@ func newCluster(
 	}
 	k.keys = oidc.NewKeys(ctx, server.JoinPath("openid/v1/jwks").String(), connection, nil)
 	lists := newByteLimit(listBytes)
-	if k.state, err = state.NewForGateway(bounded(reader, func() *byteLimit { return lists }),
-		settings, c.Namespace); err != nil {
+	limited := bounded(reader, func() *byteLimit { return lists })
+	if k.state, err = state.NewForGateway(limited, settings, c.Namespace); err != nil {
 		return nil, err
 	}
 	lent := k.state.Server
@@ -91,8 +91,8 @@ func newCluster(
 		SourceTenant: k.source,
 		Reviewed:     authenticator.RequestFunc(k.reviewToken),
 	}
-	lent.Authorization.Authorizer, lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.authorize),
-		authorizer.AuthorizerFunc(k.reviewSubject)
+	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
+	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {

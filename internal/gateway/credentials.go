@@ -21,8 +21,8 @@ var (
 	errInsecure     = errors.New("insecure-skip-tls-verify would let anybody be the cluster")
 	errPlain        = errors.New("the server is no https:// URL: credentials would be told to whoever listens")
 	errImpersonates = errors.New("it names somebody to impersonate")
-	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator lead to two clusters: another server, " +
-		"of another authority")
+	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator lead to two clusters: " +
+		"another server, of another authority")
 )
 
 // fingerprint tells the contents of a kubeconfig apart from others.

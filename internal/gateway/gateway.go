@@ -142,8 +142,8 @@ func (c *route) accepts(there tenant.ID, issued time.Time) bool {
 // the clusters' own to know.
 func withoutAccounts(s *configv1alpha1.Settings) *configv1alpha1.Settings {
 	out := *s
-	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources),
-		func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil })
+	isAccounts := func(src configv1alpha1.Source) bool { return src.ServiceAccount != nil }
+	out.Authentication.Sources = slices.DeleteFunc(slices.Clone(s.Authentication.Sources), isAccounts)
 	return &out
 }
 
@@ -290,8 +290,8 @@ func (g *Gateway) newRoute(
 	}
 	var keep, drop func()
 	key := keyOf(reader.text, config, settings)
-	if before := g.current.Load(); before != nil && before.routes[config.Name] != nil &&
-		before.routes[config.Name].cluster.key == key {
+	before := g.current.Load()
+	if before != nil && before.routes[config.Name] != nil && before.routes[config.Name].cluster.key == key {
 		c.cluster = before.routes[config.Name].cluster
 		if keep, drop, err = c.cluster.stack.Prepare(ctx, settings); err != nil {
 			return nil, nil, nil, err

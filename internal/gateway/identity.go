@@ -156,8 +156,8 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 	}
 	for _, group := range u.GetGroups() {
 		switch {
-		// the cluster adds it
 		case group == user.AllAuthenticated || isAccount && slices.Contains(serviceaccount.MakeGroupNames(namespace), group):
+			// the cluster adds it
 		case strings.HasPrefix(group, "system:"):
 			return out, errReserved
 		case !tenant.IsWellFormed(group):

@@ -27,6 +27,7 @@ func TestLimits(t *testing.T) {
 		}
 		return nil
 	})
+	w.until(http.StatusOK, "alice-token", podsPath)
 	if code, text := post("alice-token", "acme--web", 1000); code != http.StatusOK {
 		t.Errorf("a body of the largest size: %d: %s", code, text)
 	}

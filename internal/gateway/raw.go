@@ -20,8 +20,8 @@ var (
 // what is decided on must be what the cluster reads.
 func checkRaw(r *http.Request) *apierrors.StatusError {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
-		return apierrors.NewGenericServerResponse(http.StatusMethodNotAllowed, "", schemaNone, "", "method not allowed",
-			0, false)
+		return apierrors.NewGenericServerResponse(
+			http.StatusMethodNotAllowed, "", schemaNone, "", "method not allowed", 0, false)
 	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		return apierrors.NewBadRequest(errQuery.Error())

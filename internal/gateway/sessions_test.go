@@ -50,7 +50,7 @@ func TestEndWithCredential(t *testing.T) {
 			t.Parallel()
 			c := newStandIn(t, spaces())
 			w := newWorld(t, entry("eu1", accountsToo)+more, map[string]*standIn{"eu1": c})
-			end := time.Now().Add(3 * time.Second).Truncate(time.Second)
+			end := time.Now().Add(5 * time.Second).Truncate(time.Second)
 			token := c.tokenUntil(t, "system:serviceaccount:acme--web:builder", end)
 			account := w.open(t.Context(), token, http.MethodGet, podsPath+"?watch=1", "")
 			defer func() { _ = account.Body.Close() }()
@@ -82,9 +82,9 @@ func TestEndWithCredential(t *testing.T) {
 	}
 }
 
-// withCertificate returns a TLS configuration of a caller of tenant acme whose certificate ends at
-// a time, and its authority.
-func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config, ca []byte) {
+// newAuthority returns a certificate authority, and a function that issues the TLS configuration of
+// a caller of tenant acme whose certificate ends at a time.
+func newAuthority(t *testing.T, w *world) (ca []byte, issue func(end time.Time) *tls.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -99,33 +99,32 @@ func withCertificate(t *testing.T, w *world, end time.Time) (config *tls.Config,
 		BasicConstraintsValid: true,
 		KeyUsage:              x509.KeyUsageCertSign,
 	}
-	leaf := &x509.Certificate{
-		SerialNumber: big.NewInt(2),
-		Subject:      pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}},
-		NotBefore:    root.NotBefore,
-		NotAfter:     end,
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}
-	var pair tls.Certificate
-	for _, template := range []*x509.Certificate{root, leaf} {
+	sign := func(template *x509.Certificate) []byte {
 		der, err := x509.CreateCertificate(rand.Reader, template, root, key.Public(), key)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if template == root {
-			ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-		}
-		pair = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+		return der
 	}
 	pool := x509.NewCertPool()
 	pool.AddCert(w.server.Certificate())
-	return &tls.Config{
-		RootCAs:      pool,
-		ServerName:   "example.com",
-		MinVersion:   tls.VersionTLS12,
-		Certificates: []tls.Certificate{pair},
-	}, ca
+	ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: sign(root)})
+	return ca, func(end time.Time) *tls.Config {
+		leaf := &x509.Certificate{
+			SerialNumber: big.NewInt(2),
+			Subject:      pkix.Name{CommonName: "carol", Organization: []string{"tenant:acme"}},
+			NotBefore:    root.NotBefore,
+			NotAfter:     end,
+			KeyUsage:     x509.KeyUsageDigitalSignature,
+			ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		return &tls.Config{
+			RootCAs:      pool,
+			ServerName:   "example.com",
+			MinVersion:   tls.VersionTLS12,
+			Certificates: []tls.Certificate{{Certificate: [][]byte{sign(leaf)}, PrivateKey: key}},
+		}
+	}
 }
 
 // echo returns what answers logs that are followed with nothing, and what is
@@ -158,15 +157,14 @@ func TestEndWithCertificate(t *testing.T) {
 	t.Parallel()
 	w, c := rooted(t)
 	c.become(func() { c.answer = echo(t) })
-	end := time.Now().Add(5 * time.Second).Truncate(time.Second)
-	config, ca := withCertificate(t, w, end)
+	ca, issue := newAuthority(t, w)
 	w.write("ca.crt", string(ca))
 	w.write("tenancy.yaml", strings.Replace(header, "  sources:\n",
 		"  sources:\n  - { name: certs, x509: { clientCAFile: ca.crt } }\n", 1)+entry("eu1", accountsToo)+
 		"  sessions: { endWithCredential: true }\n")
-	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
-	defer transport.CloseIdleConnections()
-	open := func(path string) *http.Response {
+	open := func(config *tls.Config, path string) *http.Response {
+		transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true}
+		t.Cleanup(transport.CloseIdleConnections)
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.server.URL+path, http.NoBody)
 		if err != nil {
 			t.Fatal(err)
@@ -178,15 +176,19 @@ func TestEndWithCertificate(t *testing.T) {
 		t.Cleanup(func() { _ = resp.Body.Close() })
 		return resp
 	}
+	lasting := issue(time.Now().Add(time.Hour))
 	waittest.Until(t, func() error {
-		if resp := open(podsPath); resp.StatusCode != http.StatusOK {
+		if resp := open(lasting, podsPath); resp.StatusCode != http.StatusOK {
 			return errors.New(resp.Status)
 		}
 		return nil
 	})
+	// Long enough for a busy machine to open all three.
+	end := time.Now().Add(15 * time.Second).Truncate(time.Second)
+	config := issue(end)
 	ended := map[string]<-chan time.Time{}
 	for what, path := range map[string]string{"a watch": podsPath + "?watch=1", "a log": podsPath + "/p/log?follow=true"} {
-		resp := open(path)
+		resp := open(config, path)
 		if resp.StatusCode != http.StatusOK {
 			t.Fatalf("%s: %s", what, resp.Status)
 		}
@@ -244,7 +246,7 @@ func TestConnectionsAreLeft(t *testing.T) {
 		older             time.Duration
 	}{{0, 0, time.Hour}, {20_000, 0, 0}, {19_999, 1, time.Hour}} {
 		perMillion, least := c.perMillion, c.least
-		w.server.CloseClientConnections() // which are as old as they were
+		w.server.Client().CloseIdleConnections() // which are as old as they were
 		w.older.Store(int64(c.older))
 		w.write("tenancy.yaml", strings.Replace(header, "timeout: 5s",
 			fmt.Sprintf("timeout: 5s, goawayPerMillion: %d", perMillion),
@@ -256,6 +258,7 @@ func TestConnectionsAreLeft(t *testing.T) {
 			}
 			return nil
 		})
+		w.until(http.StatusOK, "alice-token", podsPath) // what is open by the version before has ended
 		watch := w.open(t.Context(), "alice-token", http.MethodGet, podsPath+"?watch=1", "")
 		fresh := 0
 		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) {
@@ -316,8 +319,8 @@ func TestRevokedAccountTokens(t *testing.T) {
 			t.Parallel()
 			c := newStandIn(t, spaces())
 			w := newWorld(t, entry("eu1", accountsToo), map[string]*standIn{"eu1": c})
-			config, _ := withCertificate(t, w, time.Now().Add(time.Hour))
-			client := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
+			_, issue := newAuthority(t, w)
+			client := &http.Client{Transport: &http.Transport{TLSClientConfig: issue(time.Now().Add(time.Hour))}}
 			defer client.CloseIdleConnections()
 			builder, other := c.token(t, "system:serviceaccount:acme--web:builder"),
 				c.token(t, "system:serviceaccount:acme--web:other")

@@ -24,9 +24,11 @@ func (g *Gateway) traced(next http.Handler) http.Handler {
 		return next
 	}
 	next = withoutProxied(next)
-	return otelhttp.NewHandler(next, "kubetenant-gateway", otelhttp.WithTracerProvider(g.tracer),
+	return otelhttp.NewHandler(next, "kubetenant-gateway",
+		otelhttp.WithTracerProvider(g.tracer),
 		otelhttp.WithPropagators(propagation.TraceContext{}),
-		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }), otelhttp.WithSpanNameFormatter(spanName))
+		otelhttp.WithPublicEndpointFn(func(*http.Request) bool { return true }),
+		otelhttp.WithSpanNameFormatter(spanName))
 }
 
 // withoutProxied puts in place of the path that its span has that of what is proxied,

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -534,15 +535,30 @@ func (w *world) write(name, text string) {
 	}
 }
 
-// until asks until a status comes.
+// askAgain is in the answer to a request that a new configuration interrupts.
+const askAgain = "ask again"
+
+// until asks until a status comes. After a 200 no part of a configuration is about to count.
 func (w *world) until(want int, token, path string) {
 	w.t.Helper()
 	waittest.Until(w.t, func() error {
-		if code, text := w.get(token, path); code != want {
+		if code, text := w.get(token, path); code != want || strings.Contains(text, askAgain) {
 			return fmt.Errorf("%d: %s", code, text)
 		}
 		return nil
 	})
+}
+
+// getAgain is get for a client that asks again if a new configuration interrupts the answer.
+func (w *world) getAgain(token, path string) (code int, text string) {
+	w.t.Helper()
+	waittest.Until(w.t, func() error {
+		if code, text = w.get(token, path); strings.Contains(text, askAgain) {
+			return errors.New(text)
+		}
+		return nil
+	})
+	return code, text
 }
 
 // get asks over HTTP/2, and returns the answer.

@@ -155,7 +155,7 @@ func attributesOf(
 		out.LabelSelectorParsingErr, out.FieldSelectorParsingErr = errSelector, errSelector
 	}
 	out.ResourceRequest, out.Verb, out.Namespace, out.Name = true, resource.Verb, resource.Namespace, resource.Name
-	out.APIGroup, out.APIVersion, out.Resource, out.Subresource = resource.Group, resource.Version, resource.Resource,
-		resource.Subresource
+	out.APIGroup, out.APIVersion = resource.Group, resource.Version
+	out.Resource, out.Subresource = resource.Resource, resource.Subresource
 	return out, nil
 }

@@ -20,8 +20,8 @@ func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 		ReadHeaderTimeout: headerTimeout,
 		ConnPolicy: func(o proxyproto.ConnPolicyOptions) (proxyproto.Policy, error) {
 			from, err := netip.ParseAddrPort(o.Upstream.String())
-			if err == nil &&
-				slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }) {
+			isFrom := func(p netip.Prefix) bool { return p.Contains(from.Addr().Unmap().WithZone("")) }
+			if err == nil && slices.ContainsFunc(proxies, isFrom) {
 				return proxyproto.REQUIRE, nil
 			}
 			return proxyproto.SKIP, nil

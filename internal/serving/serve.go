@@ -122,8 +122,8 @@ func (c *connections) known() (out []*tls.Conn) {
 func NewServer(s Serving) (*Server, error) {
 	out := &Server{Serving: s}
 	var err error
-	if out.cert, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving",
-		s.CertFile, s.KeyFile); err != nil {
+	out.cert, err = dynamiccertificates.NewDynamicServingContentFromFiles("serving", s.CertFile, s.KeyFile)
+	if err != nil {
 		return nil, err
 	}
 	if s.ClientCAFile != "" {

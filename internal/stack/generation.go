@@ -89,8 +89,8 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 		}
 	}
 	if server.Register != nil {
-		for _, m := range slices.Concat(of.counters.Registerables(), of.decisions.registerables(),
-			of.reloads.registerables()) {
+		all := slices.Concat(of.counters.Registerables(), of.decisions.registerables(), of.reloads.registerables())
+		for _, m := range all {
 			if err := server.Register(m); err != nil {
 				return nil, err
 			}
@@ -147,24 +147,24 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	}
 	names, report := systemNames(config), of.report(ctx)
 	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
-		if g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report,
-			func(revoked *authn.Revocations) {
-				if of.isInForce(g) { // else it is told of when it is
-					of.revocationsChanged(revoked)
-				}
-			}); err != nil {
+		changed := func(revoked *authn.Revocations) {
+			if of.isInForce(g) { // else it is told of when it is
+				of.revocationsChanged(revoked)
+			}
+		}
+		g.revoked, err = followRevocations(ctx, config.Authentication.Revocation.Path, report, changed)
+		if err != nil {
 			return nil, err
 		}
 	}
+	isAccounts := func(s configv1alpha1.Source) bool { return s.ServiceAccount != nil }
 	authorization := &authorizationParts{
 		Authorization: of.Authorization,
 		cluster:       &of.Cluster,
 		names:         names,
 		qualified:     config.Authentication.QualifyNames,
 		accountsInGroup: of.Authentication.Credentials != BearerTokens &&
-			slices.ContainsFunc(config.Authentication.Sources, func(s configv1alpha1.Source) bool {
-				return s.ServiceAccount != nil
-			}),
+			slices.ContainsFunc(config.Authentication.Sources, isAccounts),
 		ownPrefixes:       config.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired,
 		revoked:           g.revoked,
 		sourceTenant:      of.sourceTenant,

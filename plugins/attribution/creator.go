@@ -77,8 +77,8 @@ func (p *plugin) creator(
 	if err != nil {
 		return "", nil, err
 	}
-	if value, has := m.GetAnnotations()[tenant.CreatorAnnotation]; has &&
-		copies[[2]schema.GroupKind{kind.GroupKind(), a.GetKind().GroupKind()}] {
+	value, has := m.GetAnnotations()[tenant.CreatorAnnotation]
+	if has && copies[[2]schema.GroupKind{kind.GroupKind(), a.GetKind().GroupKind()}] {
 		creator = value
 	}
 	for _, key := range []string{tenant.OnBehalfOfAnnotation, tenant.CreatorAnnotation} {
@@ -92,8 +92,8 @@ func (p *plugin) creator(
 // record sets the creator of a new object, and keeps that of an old one.
 func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, was, is metav1.Object) error {
 	if was != nil {
-		if says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]; says != "" &&
-			says == was.GetAnnotations()[tenant.CreatorAnnotation] {
+		says := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]
+		if says != "" && says == was.GetAnnotations()[tenant.CreatorAnnotation] {
 			// kubectl rollout undo copies the annotations of what was made of the object onto it.
 			plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, nil)
 		}

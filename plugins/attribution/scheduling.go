@@ -116,8 +116,8 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 			}
 			continue
 		}
-		if own := s.queueOf(owner, a.GetNamespace()); own != "" && !owner.IsSystem() && name != own &&
-			!strings.HasPrefix(name, own+".") {
+		own := s.queueOf(owner, a.GetNamespace())
+		if own != "" && !owner.IsSystem() && name != own && !strings.HasPrefix(name, own+".") {
 			return fmt.Errorf("the %s %s %w: it must be %s, or below it", named.where, named.key, errQueue, own)
 		}
 	}

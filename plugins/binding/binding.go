@@ -37,8 +37,8 @@ const maxIdentityBytes = 32 << 10
 var (
 	errUnknownCaller = errors.New("the caller's tenant is not known")
 	errIdentity      = errors.New("the annotation " + tenant.IdentityAnnotation + " is the server's to set")
-	errScale         = errors.New("the object acts with another's rights: change its replicas by an update of the " +
-		"object, which makes them yours")
+	errScale         = errors.New("the object acts with another's rights: " +
+		"change its replicas by an update of the object, which makes them yours")
 	errSize  = errors.New("the caller has too many groups to be recorded")
 	errComma = errors.New("a user name or group with a comma cannot be recorded in " + KubeVelaGroup)
 )
@@ -174,9 +174,8 @@ func annotations(identity tenant.Identity, keys []string) (map[string]*string, e
 	if !slices.Contains(keys, KubeVelaUser) {
 		return out, nil
 	}
-	if slices.ContainsFunc(append([]string{identity.User}, identity.Groups...), func(s string) bool {
-		return strings.Contains(s, ",")
-	}) {
+	hasComma := func(s string) bool { return strings.Contains(s, ",") }
+	if slices.ContainsFunc(append([]string{identity.User}, identity.Groups...), hasComma) {
 		return nil, errComma
 	}
 	out[KubeVelaUser], out[KubeVelaGroup] = nil, nil

@@ -60,9 +60,9 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	p.Observe()
 	if p.Shadow {
-		klog.FromContext(ctx).Info("Would be refused by TenantGate", "reason", reason, "user", a.GetUserInfo().GetName(),
-			"tenant", caller,
-			"verb", verbOf(a), "resource", a.GetResource().GroupResource(), "subresource", a.GetSubresource(),
+		klog.FromContext(ctx).Info("Would be refused by TenantGate", "reason", reason,
+			"user", a.GetUserInfo().GetName(), "tenant", caller, "verb", verbOf(a),
+			"resource", a.GetResource().GroupResource(), "subresource", a.GetSubresource(),
 			"namespace", a.GetNamespace())
 		warning.AddWarning(ctx, "", "would be refused by "+Name+", which is in shadow mode: "+reason)
 		return nil

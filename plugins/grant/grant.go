@@ -107,8 +107,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 func (p *plugin) grantor(
 	ctx context.Context, a admission.Attributes, is *unstructured.Unstructured,
 ) (map[string]any, error) {
-	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update &&
-		sameSpec(was, is) {
+	was, ok := a.GetOldObject().(*unstructured.Unstructured)
+	if ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
 		before, _, err := unstructured.NestedMap(was.Object, "spec", "grantor")
 		return before, err
 	}
@@ -208,8 +208,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	if !p.isRecorded(is, want) {
 		return errGrantor
 	}
-	if was, ok := a.GetOldObject().(*unstructured.Unstructured); ok && a.GetOperation() == admission.Update &&
-		sameSpec(was, is) {
+	was, ok := a.GetOldObject().(*unstructured.Unstructured)
+	if ok && a.GetOperation() == admission.Update && sameSpec(was, is) {
 		return nil
 	}
 	request, err := p.Read(is)

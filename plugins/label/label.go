@@ -176,8 +176,8 @@ func (p *plugin) isUnchanged(a admission.Attributes, label string, has bool) boo
 func checkBinding(binding metav1.Object) error {
 	for _, keys := range []map[string]string{binding.GetLabels(), binding.GetAnnotations()} {
 		for key := range keys {
-			if domain, _, _ := strings.Cut(key, "/"); strings.EqualFold(domain, tenant.Domain) ||
-				key == tenant.WorkloadUserAnnotation {
+			domain, _, _ := strings.Cut(key, "/")
+			if strings.EqualFold(domain, tenant.Domain) || key == tenant.WorkloadUserAnnotation {
 				return errBinding
 			}
 		}
@@ -191,8 +191,8 @@ func (p *plugin) checkTokenRequest(ctx context.Context, a admission.Attributes, 
 	if err != nil || owner.IsSystem() {
 		return err
 	}
-	request, err := plugins.Versioned[authenticationv1.TokenRequest](a.GetObject(),
-		authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"), o)
+	tokenRequest := authenticationv1.SchemeGroupVersion.WithKind("TokenRequest")
+	request, err := plugins.Versioned[authenticationv1.TokenRequest](a.GetObject(), tokenRequest, o)
 	if err != nil {
 		return err
 	}

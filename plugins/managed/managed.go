@@ -183,7 +183,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	was, had := labelled(a.GetOldObject())
 	is, has := labelled(a.GetObject())
 	switch {
-	case a.GetOperation() == admission.Create && is == nil, a.GetOperation() != admission.Create && was == nil,
+	case a.GetOperation() == admission.Create && is == nil,
+		a.GetOperation() != admission.Create && was == nil,
 		a.GetOperation() == admission.Update && is == nil:
 		return plugins.ErrObject
 	case a.GetOperation() == admission.Create && !has &&

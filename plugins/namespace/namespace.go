@@ -159,8 +159,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		missing = without(was.GetLabels(), func(key string) bool {
 			return key == tenant.Label || key != EnforceLabel && p.mayLabel(key, own)
 		})
-		if annotations := with(is.GetAnnotations(),
-			without(was.GetAnnotations(), p.mayAnnotate)); len(annotations) > len(is.GetAnnotations()) {
+		annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate))
+		if len(annotations) > len(is.GetAnnotations()) {
 			is.SetAnnotations(annotations)
 		}
 	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
@@ -245,8 +245,8 @@ func (p *plugin) checkReserved(op admission.Operation, was, is metav1.Object) er
 	if op == admission.Update && was.GetLabels()[tenant.Label] == label || !labelled {
 		return nil
 	}
-	if owner := tenant.PrefixOwner(nameOf(is)); !owner.IsZero() && owner.String() != label &&
-		(p.PrefixRequired || p.spaces(owner).PrefixRequired) {
+	owner := tenant.PrefixOwner(nameOf(is))
+	if !owner.IsZero() && owner.String() != label && (p.PrefixRequired || p.spaces(owner).PrefixRequired) {
 		return errReserved
 	}
 	return nil
@@ -364,8 +364,8 @@ var injectionLabels = []string{"istio-injection", "control-plane"}
 // namespaces by as a rule; app.kubernetes.io/name and instance, by which NetworkPolicies
 // let others in, are not among them.
 var toolLabels = []string{
-	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of", "app.kubernetes.io/version",
-	"app.kubernetes.io/created-by",
+	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
+	"app.kubernetes.io/version", "app.kubernetes.io/created-by",
 	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
 }
 

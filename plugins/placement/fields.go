@@ -74,8 +74,8 @@ func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
 			terms[fmt.Sprintf("%s.requiredDuringSchedulingIgnoredDuringExecution[%d]", path, i)] = t
 		}
 		for i, t := range preferred {
-			terms[fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm",
-				path, i)] = t.PodAffinityTerm
+			at := fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm", path, i)
+			terms[at] = t.PodAffinityTerm
 		}
 	}
 	if s.Affinity == nil {
@@ -206,8 +206,7 @@ func tolerations(s *corev1.PodSpec) []item {
 // plugin/pkg/admission/defaulttolerationseconds, v1.37.1).
 func isServers(t corev1.Toleration) bool {
 	return (t.Key == corev1.TaintNodeNotReady || t.Key == corev1.TaintNodeUnreachable) &&
-		t.Operator == corev1.TolerationOpExists &&
-		t.Effect == corev1.TaintEffectNoExecute
+		t.Operator == corev1.TolerationOpExists && t.Effect == corev1.TaintEffectNoExecute
 }
 
 func topologySpread(s *corev1.PodSpec) []item {

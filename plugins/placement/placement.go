@@ -75,8 +75,8 @@ var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 // place returns where a write is; held is false where nothing of this holds.
 func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, held bool, err error) {
 	kind := a.GetKind().GroupKind()
-	if _, describes := p.Kinds[kind]; a.GetNamespace() == "" ||
-		!describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
+	_, describes := p.Kinds[kind]
+	if a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
 		return place{}, false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())

@@ -119,13 +119,14 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	err = p.charge(ctx, owner, a, o)
-	for deadline := p.Now().Add(patience); errors.Is(err, ErrUnknown) &&
-		p.Now().Before(deadline); err = p.charge(ctx, owner, a, o) {
+	deadline := p.Now().Add(patience)
+	for errors.Is(err, ErrUnknown) && p.Now().Before(deadline) {
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
 			return refuse(a, err)
 		}
+		err = p.charge(ctx, owner, a, o)
 	}
 	return refuse(a, err)
 }
@@ -231,8 +232,8 @@ func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 		return admission.NewForbidden(a, err)
 	}
 	for name := range hard {
-		if of, known := Resource(corev1.ResourceName(name)); !known ||
-			of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
+		of, known := Resource(corev1.ResourceName(name))
+		if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses it", strings.Join(field, "."), name))
 		}
 	}

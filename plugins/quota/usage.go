@@ -63,8 +63,8 @@ func Usage(
 		}
 		addService(out, service)
 	case claims:
-		claim, err := plugins.Versioned[corev1.PersistentVolumeClaim](obj,
-			corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim"), o)
+		kind := corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
+		claim, err := plugins.Versioned[corev1.PersistentVolumeClaim](obj, kind, o)
 		if err != nil {
 			return nil, err
 		}
@@ -182,8 +182,8 @@ func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, is := strings.CutPrefix(text, "count/"); is {
 		of = schema.ParseGroupResource(counted)
-		return of, of.Resource != "" && !uncounted[of.Resource] && of.Group != "authentication.k8s.io" &&
-			of.Group != "authorization.k8s.io"
+		isReview := of.Group == "authentication.k8s.io" || of.Group == "authorization.k8s.io"
+		return of, of.Resource != "" && !uncounted[of.Resource] && !isReview
 	}
 	for of, alias := range aliases {
 		if name == alias {

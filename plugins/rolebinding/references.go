@@ -34,8 +34,8 @@ var (
 
 var (
 	errRequest = errors.New("the certificate request cannot be read")
-	errSubject = errors.New("only the system tenant's callers may ask for the certificate of a tenant's or a " +
-		"reserved name")
+	errSubject = errors.New("only the system tenant's callers may ask " +
+		"for the certificate of a tenant's or a reserved name")
 	errExternalIPs = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
 	errVolume      = errors.New("may not be set by a tenant")
 	errSource      = errors.New("names a namespace that is not the tenant's")
@@ -61,10 +61,9 @@ func (p *plugin) checkRequest(_ context.Context, a admission.Attributes, o admis
 	}
 	subject := request.Subject
 	marker := strings.TrimSuffix(tenant.GroupPrefix, ":")
+	isReserved := func(name string) bool { return name == marker || p.Names.ReservedGroup(name) }
 	if strings.Contains(subject.CommonName, ":") || p.Names.ReservedUser(subject.CommonName) ||
-		slices.ContainsFunc(subject.Organization, func(name string) bool {
-			return name == marker || p.Names.ReservedGroup(name)
-		}) {
+		slices.ContainsFunc(subject.Organization, isReserved) {
 		return errSubject
 	}
 	return nil
@@ -81,9 +80,8 @@ func (p *plugin) checkService(_ context.Context, a admission.Attributes, o admis
 		if err != nil {
 			return err
 		}
-		if !slices.ContainsFunc(is.Spec.ExternalIPs, func(ip string) bool {
-			return !slices.Contains(was.Spec.ExternalIPs, ip)
-		}) {
+		isNew := func(ip string) bool { return !slices.Contains(was.Spec.ExternalIPs, ip) }
+		if !slices.ContainsFunc(is.Spec.ExternalIPs, isNew) {
 			return nil
 		}
 	}
@@ -140,8 +138,8 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 		if err := p.checkVolume(ctx, a, c.Path+".spec", was.Spec, c.Spec); err != nil {
 			return err
 		}
-		if err := p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences,
-			c.Meta.OwnerReferences); err != nil {
+		err := p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences, c.Meta.OwnerReferences)
+		if err != nil {
 			return err
 		}
 	}

@@ -23,8 +23,8 @@ var (
 )
 
 var (
-	errForeignMembers = errors.New("spec.id: only the tenant's own callers and the system tenant's may say who its " +
-		"members are")
+	errForeignMembers = errors.New("spec.id: " +
+		"only the tenant's own callers and the system tenant's may say who its members are")
 	errOtherTenant = errors.New("spec.id never changes")
 )
 
@@ -201,9 +201,8 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 			Name:            name,
 		})
 		if err != nil {
-			return fmt.Errorf("spec.namespaces.templates: it cannot be told now whether the caller may use the "+
-				"NamespaceTemplate %s: %w",
-				name, err)
+			return fmt.Errorf("spec.namespaces.templates: "+
+				"it cannot be told now whether the caller may use the NamespaceTemplate %s: %w", name, err)
 		}
 		if may != authorizer.DecisionAllow {
 			return fmt.Errorf("spec.namespaces.templates: the caller itself may not use the NamespaceTemplate %s", name)

@@ -37,8 +37,9 @@ func (o *Object) Claims() ([]Claim, error) {
 		}
 	}
 	set, is := o.typed.(*appsv1.StatefulSet)
-	if u, untyped := o.stored.(runtime.Unstructured); untyped &&
-		u.GetObjectKind().GroupVersionKind().GroupKind() == appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind() {
+	kind := appsv1.SchemeGroupVersion.WithKind("StatefulSet").GroupKind()
+	u, untyped := o.stored.(runtime.Unstructured)
+	if untyped && u.GetObjectKind().GroupVersionKind().GroupKind() == kind {
 		set, is = &appsv1.StatefulSet{}, true
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.UnstructuredContent(), set); err != nil {
 			return nil, fmt.Errorf("%w: %w", errTemplate, err)

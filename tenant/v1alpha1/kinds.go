@@ -16,7 +16,7 @@ const (
 // ResourceNames returns the resources of the project's kinds in order.
 func ResourceNames() []string {
 	return []string{
-		ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants, ResourceTenantMembers, ResourceTenantQuotas,
-		ResourceTenants,
+		ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants,
+		ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants,
 	}
 }

@@ -1,10 +1,14 @@
 package architecture_test
 
 import (
+	"go/parser"
+	"go/token"
+	"io/fs"
 	"os"
-	"os/exec"
 	"path"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -14,41 +18,82 @@ const (
 	root   = "../.."
 )
 
-// goList returns what "go list" prints about each package of the module in dir: the package's path
-// and the paths that format adds.
-func goList(t *testing.T, dir, format string) map[string][]string {
+// source is a Go file: the folder that it is in, and what it imports. Imports of the project are
+// folders: "" is the package at the root.
+type source struct {
+	folder, file string
+	imports      []string
+	test         bool
+}
+
+// sources reads the imports of all Go files of the repository, for each operating system. It reads
+// the files itself, so that Go's cache of test results notices a change.
+func sources(t *testing.T) []source {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.ImportPath}} "+format, "./...")
-	cmd.Dir = filepath.Join(root, dir)
-	out, err := cmd.Output()
+	var all []source
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir():
+			if name := d.Name(); file != root && (strings.HasPrefix(name, ".") || name == "testdata" || name == "bin") {
+				return fs.SkipDir
+			}
+			return nil
+		case filepath.Ext(file) != ".go":
+			return nil
+		}
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		parsed, err := parser.ParseFile(token.NewFileSet(), file, text, parser.ImportsOnly)
+		if err != nil {
+			return err
+		}
+		name, err := filepath.Rel(root, file)
+		if err != nil {
+			return err
+		}
+		s := source{
+			folder: strings.TrimPrefix(path.Dir(filepath.ToSlash(name)), "."),
+			file:   name,
+			test:   strings.HasSuffix(file, "_test.go"),
+		}
+		for _, spec := range parsed.Imports {
+			imported, err := strconv.Unquote(spec.Path.Value)
+			if err != nil {
+				return err
+			}
+			s.imports = append(s.imports, imported)
+		}
+		all = append(all, s)
+		return nil
+	})
 	if err != nil {
-		t.Fatalf("go list in %s: %v", dir, err)
+		t.Fatal(err)
 	}
-	all := map[string][]string{}
-	for line := range strings.Lines(string(out)) {
-		fields := strings.Fields(line)
-		all[fields[0]] = fields[1:]
+	if len(all) < 500 {
+		t.Fatalf("found %d files", len(all))
 	}
 	return all
 }
 
-const (
-	imports = `{{join .Imports " "}}`
-	// allImports includes the imports of tests.
-	allImports = `{{join .Imports " "}} {{join .TestImports " "}} {{join .XTestImports " "}}`
-)
-
-// under reports whether a package is in one of the folders of the project.
-func under(pkg string, folders ...string) bool {
-	for _, f := range folders {
-		if f = path.Join(module, f); pkg == f || strings.HasPrefix(pkg, f+"/") {
-			return true
-		}
+// own returns the folder of a package of the project.
+func own(imported string) (folder string, ok bool) {
+	if imported == module {
+		return "", true
 	}
-	return false
+	return strings.CutPrefix(imported, module+"/")
 }
 
-// A layer is a folder and what its packages may import of the project besides their own folder.
+// under reports whether a folder is one of the given folders or in one of them.
+func under(folder string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(f string) bool { return folder == f || strings.HasPrefix(folder, f+"/") })
+}
+
+// A layer is a folder, and what the packages in it may import of the project: folders with all that
+// is in them, or packages alone, which end with a dot.
 type layer struct {
 	folder string
 	may    []string
@@ -59,25 +104,35 @@ func layers() []layer {
 	shared := []string{
 		"internal/budget", "internal/listinformer", "internal/reload", "internal/reviews", "internal/yamlfile",
 	}
-	kinds := []string{"tenant", "tenant/v1alpha1"}
-	library := append([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, append(kinds, shared...)...)
+	kinds := []string{"tenant.", "tenant/v1alpha1"}
+	library := slices.Concat([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, kinds, shared)
 	engine := append([]string{"internal/stack"}, library...)
+	service := append([]string{"deploy", "internal/serving", "internal/manifests"}, engine...)
+	public := append([]string{"."}, library...)
 	return []layer{
-		{"tenant/client", []string{"tenant/v1alpha1"}},
-		{"tenant/v1alpha1", []string{"tenant"}},
-		{"tenant/impersonate", []string{"tenant"}},
-		{"tenant/tenanttest", []string{"tenant"}},
+		{"tenant/client", []string{"tenant/client", "tenant/v1alpha1"}},
+		{"tenant/v1alpha1", []string{"tenant."}},
+		{"tenant/impersonate", []string{"tenant."}},
+		{"tenant/tenanttest", []string{"tenant."}},
 		{"tenant", nil},
 		{"config/v1alpha1", append([]string{"internal/yamlfile"}, kinds...)},
 		{"internal/budget", nil},
 		{"internal/listinformer", nil},
 		{"internal/reload", nil},
-		{"internal/reviews", []string{"tenant"}},
+		{"internal/reviews", []string{"tenant."}},
 		{"internal/yamlfile", nil},
-		// These three do not know each other, and they do not know the kinds or the configuration.
-		{"authn", []string{"tenant", "internal/reload"}},
-		{"authz", []string{"tenant", "internal/budget"}},
-		{"plugins", []string{"tenant"}},
+		// authn, authz and plugins do not know each other, the kinds or the configuration. A source or
+		// a plugin does not know another one.
+		{"authn/authntest", nil},
+		{"authn", []string{"authn/internal", "tenant.", "internal/reload"}},
+		{"authz", []string{"authz", "tenant.", "internal/budget"}},
+		{"plugins", []string{"plugins.", "plugins/workload", "tenant."}},
+		// A part of cluster knows only the part that follows Tenants.
+		{"cluster/accessgrant", slices.Concat([]string{"authz", "plugins"}, kinds, shared)},
+		{"cluster/provision", slices.Concat([]string{"authz", "cluster/template", "cluster/tenants", "plugins"}, kinds, shared)},
+		{"cluster/retirement", slices.Concat([]string{"authz", "cluster/tenants"}, kinds, shared)},
+		{"cluster/tenantquota", slices.Concat([]string{"plugins"}, kinds, shared)},
+		{"cluster/tenants", slices.Concat([]string{"authz", "cluster/template", "plugins"}, kinds, shared)},
 		{
 			"cluster",
 			append([]string{"authn/serviceaccount", "authz", "plugins", "config/v1alpha1", "deploy"},
@@ -85,132 +140,147 @@ func layers() []layer {
 		},
 		{"internal/stack", library},
 		{"deploy", nil},
-		{"internal/serving", engine},
-		{"internal/simulate", engine},
-		{"internal/manifests", append([]string{"deploy", "internal/serving"}, library...)},
-		{"internal/webhook", append([]string{"internal/serving"}, engine...)},
-		{"internal/gateway", append([]string{"internal/serving"}, engine...)},
-		{"internal/cli", append([]string{"internal/gateway/views", "internal/simulate"}, engine...)},
-		{"cmd", append([]string{"", "internal"}, library...)},
-		{"test", append([]string{"", "internal"}, library...)},
-		{"hack", append([]string{"", "test"}, library...)},
-		{"", []string{"config/v1alpha1", "internal/stack"}},
+		{"internal/leaving", append([]string{"config/v1alpha1"}, kinds...)},
+		{"internal/serving", append([]string{"internal/serving"}, engine...)},
+		{"internal/simulate", append([]string{"internal/simulate", "authn/authntest"}, engine...)},
+		{
+			"internal/manifests",
+			slices.Concat([]string{
+				"deploy", "internal/leaving", "internal/manifests", "internal/serving",
+			}, library),
+		},
+		{"internal/webhook", append([]string{"internal/webhook", "internal/serving"}, engine...)},
+		{"internal/gateway", append([]string{"internal/gateway", "internal/serving"}, engine...)},
+		{"internal/cli", append([]string{"internal/cli", "internal/gateway/views", "internal/simulate"}, engine...)},
+		{
+			"cmd/kubectl-tenant",
+			slices.Concat([]string{
+				".", "internal/cli", "internal/gateway/views", "internal/leaving", "internal/simulate",
+			}, engine),
+		},
+		{"cmd/kubetenant-gateway", append([]string{".", "internal/gateway"}, service...)},
+		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook"}, service...)},
+		{"cmd/kube-apiserver/kubetenant-local", []string{"cmd/kube-apiserver/local"}},
+		{
+			"cmd/kube-apiserver/local",
+			slices.Concat([]string{
+				".", "cmd/kube-apiserver/app", "internal/manifests", "internal/serving/state", "test/localserver",
+			}, library),
+		},
+		{
+			"cmd/kube-apiserver/test",
+			slices.Concat([]string{
+				".", "authn/authntest", "cmd/kube-apiserver", "internal", "tenant", "test",
+			}, library),
+		},
+		{"cmd/kube-apiserver/issuer", []string{"tenant."}},
+		{
+			"cmd/kube-apiserver",
+			slices.Concat([]string{
+				"cmd/kube-apiserver/app", "cmd/kube-apiserver/issuer", "internal/serving/leader",
+			}, public),
+		},
+		{"examples", append([]string{"tenant/impersonate"}, withoutInternal(public)...)},
+		{"test", slices.Concat([]string{".", "authn/authntest", "internal", "tenant", "test"}, library)},
+		{"hack", slices.Concat([]string{"authn/authntest", "test"}, library)},
+		{"", []string{"authz", "config/v1alpha1", "internal/stack"}},
 	}
 }
 
-func mayImport(l layer, imported string) bool {
-	if l.folder != "" && under(imported, l.folder) {
-		return true
-	}
-	for _, folder := range l.may {
-		switch folder {
-		case "", "tenant": // the package alone, without the folders in it
-			if imported == path.Join(module, folder) {
-				return true
-			}
-		default:
-			if under(imported, folder) {
-				return true
-			}
-		}
-	}
-	return false
+func withoutInternal(folders []string) []string {
+	return slices.DeleteFunc(slices.Clone(folders), func(f string) bool { return under(f, "internal") })
 }
 
-// TestImports checks the layers: tenant <- {authn, authz, plugins} <- cluster <- internal/stack <-
-// kubetenant, and what is built on them.
+func mayImport(l layer, s source, imported string) bool {
+	if imported == s.folder {
+		return true // an external test
+	}
+	if under(imported, "authn/authntest") && !slices.Contains(l.may, "authn/authntest") {
+		return false
+	}
+	return slices.ContainsFunc(l.may, func(f string) bool {
+		alone, ok := strings.CutSuffix(f, ".")
+		return ok && imported == alone || !ok && under(imported, f)
+	})
+}
+
+// TestImports checks what each package of the project may import of the project.
 func TestImports(t *testing.T) {
-	for pkg, list := range goList(t, ".", imports) {
-		found := false
-		for _, l := range layers() {
-			if !under(pkg, l.folder) || l.folder == "" && pkg != module {
+	used := map[string]bool{}
+	for _, s := range sources(t) {
+		i := slices.IndexFunc(layers(), func(l layer) bool {
+			return under(s.folder, l.folder) || l.folder == "" && s.folder == ""
+		})
+		if i < 0 {
+			t.Errorf("%s is in no layer", s.folder)
+			continue
+		}
+		l := layers()[i]
+		used[l.folder] = true
+		for _, imported := range s.imports {
+			folder, ok := own(imported)
+			if !ok || s.test && mayTestImport(folder) {
 				continue
 			}
-			found = true
-			for _, imported := range list {
-				if under(imported, "") && !mayImport(l, imported) {
-					t.Errorf("%s imports %s, which is not in a layer below it", pkg, imported)
-				}
+			if !mayImport(l, s, folder) && (!s.test || !sameTop(s.folder, folder)) {
+				t.Errorf("%s imports %s, which is not in a layer below it", s.file, imported)
 			}
-			break
 		}
-		if !found {
-			t.Errorf("%s is in no layer", pkg)
-		}
-		switch path.Base(pkg) {
+		switch path.Base(s.folder) {
 		case "util", "utils", "common", "helpers", "types":
-			t.Errorf("%s: the name of the package says nothing", pkg)
+			t.Errorf("%s: the name of the package says nothing", s.folder)
+		}
+	}
+	for _, l := range layers() {
+		if !used[l.folder] {
+			t.Errorf("the layer %q holds no package", l.folder)
 		}
 	}
 }
 
-// TestPartsAreIndependent checks that sources of identities, and the parts of cluster, do not
-// import each other or the package that puts them together.
-func TestPartsAreIndependent(t *testing.T) {
-	for pkg, list := range goList(t, ".", imports) {
-		for _, imported := range list {
-			if under(pkg, "authn") && pkg != module+"/authn" && under(imported, "authn") &&
-				!strings.Contains(imported, "/internal/") {
-				t.Errorf("source %s imports %s", pkg, imported)
-			}
-			if under(pkg, "cluster") && pkg != module+"/cluster" && imported == module+"/cluster" {
-				t.Errorf("%s imports %s", pkg, imported)
-			}
-		}
-	}
+// mayTestImport reports whether each test may import a package: a fixture, or what makes data of tests
+// (kinds, configurations, simulated clusters, generated manifests).
+func mayTestImport(folder string) bool {
+	return under(folder, "authn/authntest", "config/v1alpha1", "internal/manifests", "internal/simulate", "tenant", "test")
 }
 
-// TestTheServerIsApart checks that no package of the library's module links
-// kube-apiserver or etcd's server.
-func TestTheServerIsApart(t *testing.T) {
-	for pkg, list := range goList(t, ".", `{{join .Deps " "}}`) {
-		for _, dep := range list {
-			if strings.HasPrefix(dep, "k8s.io/kubernetes/") || strings.HasPrefix(dep, "go.etcd.io/") {
-				t.Errorf("%s links %s", pkg, dep)
-			}
+// sameTop reports whether two packages are parts of one layer of the library or of one product.
+func sameTop(a, b string) bool {
+	part := func(folder string) string {
+		all := strings.SplitN(folder, "/", 3)
+		if all[0] == "internal" || all[0] == "cmd" {
+			return path.Join(all[:min(2, len(all))]...)
 		}
+		return all[0]
 	}
+	return part(a) == part(b)
 }
 
-// TestExamplesUseThePublicPackages checks that a reader can copy every example.
-func TestExamplesUseThePublicPackages(t *testing.T) {
-	all := goList(t, "examples", allImports)
-	if len(all) < 2 {
-		t.Fatalf("found the examples %v", all)
-	}
-	for pkg, list := range all {
-		for _, imported := range list {
-			if under(imported, "internal", "test", "hack", "cmd") {
-				t.Errorf("%s imports %s", pkg, imported)
-			}
-		}
-	}
-}
-
-// TestThirdPartyClients checks that each client of a third party is imported by one folder:
-// removing a source is deleting its folder. internal/cli/login may import them too, to log in.
+// TestThirdPartyClients checks that each client of a third party is imported by one folder.
+// internal/cli/login may import those of identity providers too, to log in.
 func TestThirdPartyClients(t *testing.T) {
-	folders := map[string]string{
-		"github.com/gophercloud/":       "authn/keystone",
-		"github.com/golang-jwt/":        "authn/serviceaccount",
-		"github.com/go-jose/":           "authn/oidc",
-		"github.com/coreos/go-oidc":     "authn/oidc",
-		"golang.org/x/oauth2":           "internal/cli/login",
-		"golang.org/x/crypto/bcrypt":    "authn/basicauth",
-		"k8s.io/pod-security-admission": "internal/simulate/podsecurity",
+	folders := map[string][]string{
+		"github.com/gophercloud/":       {"authn/keystone", "internal/cli/login"},
+		"github.com/golang-jwt/":        {"authn/serviceaccount"},
+		"github.com/go-jose/":           {"authn/oidc"},
+		"github.com/coreos/go-oidc":     {"authn/oidc", "internal/cli/login"},
+		"golang.org/x/oauth2":           {"internal/cli/login"},
+		"golang.org/x/crypto/bcrypt":    {"authn/basicauth"},
+		"k8s.io/pod-security-admission": {"internal/simulate/podsecurity"},
 	}
-	for pkg, list := range goList(t, ".", imports) {
-		for _, imported := range list {
-			for client, folder := range folders {
-				if strings.HasPrefix(imported, client) && !under(pkg, folder, "internal/cli/login") {
-					t.Errorf("%s imports %s, which only %s may import", pkg, imported, folder)
+	for _, s := range sources(t) {
+		for _, imported := range s.imports {
+			for client, only := range folders {
+				if !s.test && strings.HasPrefix(imported, client) && !under(s.folder, only...) {
+					t.Errorf("%s imports %s, which only %v may import", s.file, imported, only)
 				}
 			}
 		}
 	}
 }
 
-// TestTheLibrarysModule checks what users of the library do not have to download or replace.
+// TestTheLibrarysModule checks what users of the library do not have to download or replace. Its
+// packages cannot import what its go.mod does not require.
 func TestTheLibrarysModule(t *testing.T) {
 	data, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

@@ -115,7 +115,7 @@ func TestBrowserInCI(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !regexp.MustCompile(`(?m)^make .*\btest-browser\b`).Match(script) {
+	if !regexp.MustCompile(`(?m)^run .*\btest-browser\b`).Match(script) {
 		t.Error(".ci/run does not make test-browser")
 	}
 	cmd := exec.CommandContext(t.Context(), "make", "-C", root, "--no-print-directory", "-n", "test-browser")
@@ -124,7 +124,7 @@ func TestBrowserInCI(t *testing.T) {
 	if err != nil {
 		t.Fatalf("make -n test-browser: %v\n%s", err, out)
 	}
-	if !regexp.MustCompile(`KUBETENANT_BROWSER=\S+ .*go test .*\./test/browser\b`).Match(out) {
+	if !regexp.MustCompile(`(?s)KUBETENANT_BROWSER=\S+ .*go test .*\./test/browser\b`).Match(out) {
 		t.Errorf("make test-browser does not run ./test/browser with KUBETENANT_BROWSER:\n%s", out)
 	}
 }

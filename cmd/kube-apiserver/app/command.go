@@ -54,8 +54,8 @@ To run a small control plane on one machine, see "kubetenant-local --help".`,
 
 	sets := s.Flags()
 	sets.FlagSet("tenancy").StringVar(&tenancyConfig, "tenancy-config", "",
-		"File with the TenancyConfiguration (kubetenant.dev/v1alpha1). It and the files it names are followed while the "+
-			"server runs.")
+		"File with the TenancyConfiguration (kubetenant.dev/v1alpha1). "+
+			"It and the files it names are followed while the server runs.")
 	s.Flagz = flagz.NamedFlagSetsReader{FlagSets: sets}
 	verflag.AddFlags(sets.FlagSet("global"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())

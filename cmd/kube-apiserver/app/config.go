@@ -55,8 +55,8 @@ import (
 
 // errHandlerChain says that our filters would be dropped: with both gates the server replaces its
 // handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
-var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the " +
-	"handler chain and with it tenancy: switch one off")
+var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together " +
+	"replace the handler chain and with it tenancy: switch one off")
 
 var (
 	errNotSynced      = errors.New("not all CustomResourceDefinitions are known yet")
@@ -120,23 +120,21 @@ func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		return nil, err
 	}
 	opts = built.Options
-	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(opts, built.Generic,
-		built.Informer, built.Storage)
+	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(
+		opts, built.Generic, built.Informer, built.Storage)
 	if err != nil {
 		return nil, err
 	}
 	plane := kube.ControlPlane
-	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(*plane.Generic, plane.VersionedInformers,
-		initializers,
-		opts.CompletedOptions, opts.MasterCount, resolver, webhook.NewDefaultAuthenticationInfoResolverWrapper(
-			plane.ProxyTransport, plane.Generic.EgressSelector, plane.Generic.LoopbackClientConfig,
-			plane.Generic.TracerProvider))
+	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(
+		*plane.Generic, plane.VersionedInformers, initializers, opts.CompletedOptions, opts.MasterCount, resolver,
+		webhook.NewDefaultAuthenticationInfoResolverWrapper(plane.ProxyTransport, plane.Generic.EgressSelector,
+			plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider))
 	if err != nil {
 		return nil, err
 	}
 	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions,
-		plane.VersionedInformers,
-		resolver, plane.ProxyTransport, plane.PeerProxy, initializers)
+		plane.VersionedInformers, resolver, plane.ProxyTransport, plane.PeerProxy, initializers)
 	if err != nil {
 		return nil, err
 	}
@@ -190,9 +188,8 @@ func addTenancy(
 		return nil, err
 	}
 	policies := versioned.Admissionregistration().V1()
-	selectors, err := cluster.NewNamespaceSelectors(
-		append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)...,
-	)
+	selecting := append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)
+	selectors, err := cluster.NewNamespaceSelectors(selecting...)
 	if err != nil {
 		return nil, err
 	}
@@ -396,8 +393,9 @@ func lead(
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		if err := leader.Run(ctx, config, leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"},
-			known.CountQuotas, provision, retire, report); err != nil && ctx.Err() == nil {
+		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
+		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report)
+		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Another server leads: it counts quotas, prepares namespaces and ends tenants",
 				"err", err)
 		}

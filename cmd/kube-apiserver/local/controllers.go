@@ -60,11 +60,11 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	}
 	factory := informers.NewSharedInformerFactory(client, 10*time.Minute)
 	core := factory.Core().V1()
-	namespaces := namespace.NewNamespaceController(ctx, client, meta,
-		client.Discovery().ServerPreferredNamespacedResources,
-		core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
-	accounts, err := serviceaccountcontroller.NewServiceAccountsController(klog.FromContext(ctx), core.ServiceAccounts(),
-		core.Namespaces(), client,
+	discover := client.Discovery().ServerPreferredNamespacedResources
+	namespaces := namespace.NewNamespaceController(
+		ctx, client, meta, discover, core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
+	accounts, err := serviceaccountcontroller.NewServiceAccountsController(
+		klog.FromContext(ctx), core.ServiceAccounts(), core.Namespaces(), client,
 		serviceaccountcontroller.ServiceAccountsControllerOptions{
 			ServiceAccounts: []corev1.ServiceAccount{{ObjectMeta: metav1.ObjectMeta{Name: "default"}}},
 		})

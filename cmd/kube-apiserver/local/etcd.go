@@ -24,9 +24,8 @@ func socketDir(dir string) (string, error) {
 		if !strings.HasPrefix(name, socketPrefix) {
 			return "", fmt.Errorf("%s: not what a server wrote", note)
 		}
-		if err := os.RemoveAll(
-			filepath.Join(os.TempDir(), name),
-		); err != nil { // #nosec G703 -- the last part of a path, of our own form
+		path := filepath.Join(os.TempDir(), name)
+		if err := os.RemoveAll(path); err != nil { // #nosec G703 -- the last part of a path, of our own form
 			return "", err
 		}
 	}

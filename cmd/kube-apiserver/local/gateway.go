@@ -91,8 +91,8 @@ func (s *shape) startFurther(ctx context.Context) error {
 	}
 	for n := 1; n < s.o.Clusters; n++ {
 		name := furtherName(n)
-		server, err := localserver.Start(ctx, self, filepath.Join(s.dir, name), "--admission-only", "--tenant=",
-			"--tenancy-config="+s.o.TenancyConfig,
+		server, err := localserver.Start(ctx, self, filepath.Join(s.dir, name),
+			"--admission-only", "--tenant=", "--tenancy-config="+s.o.TenancyConfig,
 			"--workload-controllers="+strconv.FormatBool(s.o.Workloads),
 			"--unsafe-no-fsync="+strconv.FormatBool(s.o.UnsafeNoFsync))
 		if err != nil {
@@ -207,10 +207,11 @@ func (s *shape) startGateway(ctx context.Context) error {
 		return err
 	}
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
-	if err := s.run(gatewayBinary, gatewayBinary+".log", nil, "serve", "--config="+s.o.TenancyConfig,
-		"--listen="+strings.TrimPrefix(s.gateway, "https://"),
-		"--metrics-listen="+side, "--tls-cert-file="+pki("gateway.crt"),
-		"--tls-private-key-file="+pki("gateway.key")); err != nil {
+	err = s.run(gatewayBinary, gatewayBinary+".log", nil, "serve",
+		"--config="+s.o.TenancyConfig,
+		"--listen="+strings.TrimPrefix(s.gateway, "https://"), "--metrics-listen="+side,
+		"--tls-cert-file="+pki("gateway.crt"), "--tls-private-key-file="+pki("gateway.key"))
+	if err != nil {
 		return err
 	}
 	return s.await(ctx, gatewayBinary, func(ctx context.Context) error { return knowsCluster(ctx, side) })

@@ -89,16 +89,18 @@ Flags behind -- are given to kube-apiserver.`,
 	f.BoolVar(&o.Tenancy, "tenancy", true,
 		"false runs upstream's server on the same data, to compare or to prepare objects")
 	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
-	f.BoolVar(&o.Workloads, "workload-controllers", true, "run the controllers of Deployments, ReplicaSets, "+
-		"Jobs and CronJobs, and the garbage collector; nothing runs the pods")
+	f.BoolVar(&o.Workloads, "workload-controllers", true,
+		"run the controllers of Deployments, ReplicaSets, Jobs and CronJobs, and the garbage collector; "+
+			"nothing runs the pods")
 	f.BoolVar(&o.Webhook, "webhook", false,
 		"run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
 	f.BoolVar(&o.Gateway, "gateway", false,
 		"run upstream's unmodified kube-apiserver without any flag for tenants, and the gateway before it")
 	f.IntVar(&o.Clusters, "clusters", 1,
 		"with --gateway: clusters behind it, whose servers start one after the other; the first is at its root too")
-	f.BoolVar(&o.AdmissionOnly, "admission-only", false, "run upstream's unmodified kube-apiserver, "+
-		"which asks the webhook service for admission alone, as behind a gateway that runs elsewhere")
+	f.BoolVar(&o.AdmissionOnly, "admission-only", false,
+		"run upstream's unmodified kube-apiserver, which asks the webhook service for admission alone, "+
+			"as behind a gateway that runs elsewhere")
 	f.IntVar(&o.Replicas, "replicas", 1,
 		"with --webhook or --gateway: replicas of the service, to which connections are spread as a Service would")
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"},
@@ -215,8 +217,8 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	if _, err := openKey(filepath.Join(pki, "service-account.key")); err != nil {
 		return nil, err
 	}
-	if err := c.ca.issueFiles(pki, "kube-apiserver", pkix.Name{CommonName: "kube-apiserver"},
-		x509.ExtKeyUsageServerAuth); err != nil {
+	subject := pkix.Name{CommonName: "kube-apiserver"}
+	if err := c.ca.issueFiles(pki, "kube-apiserver", subject, x509.ExtKeyUsageServerAuth); err != nil {
 		return nil, err
 	}
 	if o.TenancyConfig == "" {

@@ -40,8 +40,9 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	if _, err := os.Stat(path); err != nil {
 		return fmt.Errorf("%w (make build builds it)", err)
 	}
-	file, err := os.OpenFile(filepath.Join(s.dir, logFile), os.O_WRONLY|os.O_CREATE|os.O_APPEND,
-		0o600) // #nosec G304 -- in the operator's directory
+	log := filepath.Join(s.dir, logFile)
+	// #nosec G304 -- in the operator's directory
+	file, err := os.OpenFile(log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
 	if err != nil {
 		return err
 	}
@@ -55,7 +56,9 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	s.children = append(s.children, child)
 	go func() {
 		err := child.Wait()
-		s.ended <- ended{child, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name())}
+		s.ended <- ended{
+			child, err != nil, fmt.Errorf("%s ended: %w: %s (%s)", name, err, lastLine(file.Name()), file.Name()),
+		}
 	}()
 	pid := filepath.Join(s.dir, strings.TrimSuffix(logFile, ".log")+".pid")
 	return os.WriteFile(pid, []byte(strconv.Itoa(child.Process.Pid)+"\n"), 0o600)
@@ -99,14 +102,16 @@ func (s *shape) stop(within time.Duration) error {
 	return err
 }
 
-// await asks until check says nothing more, or a process ends.
+// await asks until check says nothing more, or a process ends that is not started again.
 func (s *shape) await(ctx context.Context, what string, check func(context.Context) error) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, startWithin, true,
 		func(ctx context.Context) (bool, error) {
 			select {
 			case e := <-s.ended:
-				s.forget(e)
+				if s.forget(e); s.revive(e) {
+					return false, nil
+				}
 				return false, e.err
 			default:
 			}
@@ -149,8 +154,8 @@ func (s *shape) apply(ctx context.Context, data []byte) error {
 		if u.GetNamespace() != "" {
 			resource = objects.Resource(mapping.Resource).Namespace(u.GetNamespace())
 		}
-		if _, err := resource.Apply(ctx, u.GetName(), u,
-			metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}); err != nil {
+		options := metav1.ApplyOptions{FieldManager: "kubetenant-local", Force: true}
+		if _, err := resource.Apply(ctx, u.GetName(), u, options); err != nil {
 			return fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 	}

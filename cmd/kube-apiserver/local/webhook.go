@@ -80,18 +80,23 @@ type shape struct {
 	// installed is what was generated at the start.
 	installed map[string][]byte
 	children  []*exec.Cmd           // that run
+	revivals  int                   // how often the controller was started again
 	further   []*localserver.Server // clusters behind the gateway
 	ended     chan ended
 }
 
 // ended is a process that has.
 type ended struct {
-	child *exec.Cmd
-	err   error
+	child  *exec.Cmd
+	failed bool // it returned an error or was killed
+	err    error
 }
 
 // isServer reports whether a process is kube-apiserver, and not the service's.
 func isServer(child *exec.Cmd) bool { return strings.HasSuffix(child.Path, vanillaBinary) }
+
+// isController reports whether a process is the service's controller.
+func isController(child *exec.Cmd) bool { return slices.Contains(child.Args, "controller") }
 
 // runUntil runs the second shape until ctx ends or one of its processes does.
 func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) (err error) {
@@ -134,6 +139,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 				return e.err
 			}
 			_, _ = fmt.Fprintln(out, e.err) // kube-apiserver goes on without
+			s.revive(e)
 		case <-anew:
 			started := time.Now()
 			if err := s.sameInstalled(ctx); err != nil {
@@ -180,7 +186,7 @@ func (s *shape) restartService(ctx context.Context) error {
 	for _, child := range s.children {
 		switch {
 		case isServer(child):
-		case slices.Contains(child.Args, "controller"):
+		case isController(child):
 			_ = child.Process.Signal(syscall.SIGTERM) // it gives its Lease back; it may have ended
 		default:
 			_ = child.Process.Kill() // it would go on for a while
@@ -211,8 +217,8 @@ func (s *shape) start(ctx context.Context) error {
 	if err := s.listener.Close(); err != nil {
 		return err
 	}
-	own, environment := strings.Fields(string(files["control-plane/flags.txt"])),
-		strings.Fields(string(files["control-plane/environment.txt"]))
+	own := strings.Fields(string(files["control-plane/flags.txt"]))
+	environment := strings.Fields(string(files["control-plane/environment.txt"]))
 	if s.o.AdmissionOnly { // nobody configures the server
 		own, environment = []string{"--authorization-mode=" + strings.Join(s.o.Behind, ",")}, nil
 	}
@@ -321,8 +327,8 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 func (s *shape) startService(ctx context.Context, client kubernetes.Interface) error {
 	// What the controller before said is not to be taken for the next one's, nor the webhooks at
 	// another address for others.
-	if err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx,
-		state.SweptName, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	err := client.CoreV1().ConfigMaps(webhookNamespace).Delete(ctx, state.SweptName, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	for _, account := range []string{"kubetenant-webhook", "kubetenant-controller"} {
@@ -340,15 +346,13 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 		if err := s.run(webhookBinary, name+".log", nil, append([]string{
 			"serve", "--config=" + s.o.TenancyConfig,
 			"--kubeconfig=" + s.kubeconfig("kubetenant-webhook"), "--namespace=" + webhookNamespace,
-			"--listen=" + r.address, "--metrics-listen=" + r.side, "--tls-cert-file=" + pki("webhook.crt"),
-			"--tls-private-key-file=" + pki("webhook.key"),
+			"--listen=" + r.address, "--metrics-listen=" + r.side,
+			"--tls-cert-file=" + pki("webhook.crt"), "--tls-private-key-file=" + pki("webhook.key"),
 		}, clients...)...); err != nil {
 			return err
 		}
 	}
-	if err := s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
-		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
-		"--metrics-listen=127.0.0.1:0"); err != nil {
+	if err := s.startController(); err != nil {
 		return err
 	}
 	return s.await(ctx, "kubetenant-webhook", func(ctx context.Context) error {
@@ -361,16 +365,34 @@ func (s *shape) startService(ctx context.Context, client kubernetes.Interface) e
 	})
 }
 
+func (s *shape) startController() error {
+	return s.run(webhookBinary, "kubetenant-controller.log", nil, "controller",
+		"--kubeconfig="+s.kubeconfig("kubetenant-controller"), "--namespace="+webhookNamespace,
+		"--metrics-listen=127.0.0.1:0")
+}
+
+// maxRevivals bounds how often the controller is started again.
+const maxRevivals = 5
+
+// revive starts the controller again if it failed, as the kubelet does, and reports whether it did.
+// On a busy machine the controller may lose its Lease, and ends then.
+func (s *shape) revive(e ended) bool {
+	if !e.failed || !isController(e.child) || s.revivals == maxRevivals {
+		return false
+	}
+	s.revivals++
+	return s.startController() == nil
+}
+
 // generate writes what kube-apiserver is configured with, and returns it and
 // the objects of the cluster.
 func (s *shape) generate(ctx context.Context) (files map[string][]byte, err error) {
 	pki := filepath.Join(s.dir, "pki")
-	if err := s.ca.issueFiles(pki, "webhook", pkix.Name{CommonName: "kubetenant-webhook"},
-		x509.ExtKeyUsageServerAuth); err != nil {
+	service, client := pkix.Name{CommonName: "kubetenant-webhook"}, pkix.Name{CommonName: clientName}
+	if err := s.ca.issueFiles(pki, "webhook", service, x509.ExtKeyUsageServerAuth); err != nil {
 		return nil, err
 	}
-	if err := s.ca.issueFiles(pki, "webhook-client", pkix.Name{CommonName: clientName},
-		x509.ExtKeyUsageClientAuth); err != nil {
+	if err := s.ca.issueFiles(pki, "webhook-client", client, x509.ExtKeyUsageClientAuth); err != nil {
 		return nil, err
 	}
 	if s.balancer, err = newBalancer(ctx, s.o.Replicas); err != nil {

@@ -334,8 +334,8 @@ func decide(
 		verbs  []string
 	}{{Write, []string{"create", "update", "patch", "delete"}}, {Read, []string{"get", "list", "watch"}}} {
 		for _, a := range attributesOf(u, namespace, names, g, kind.verbs) {
-			if decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a); err == nil &&
-				decision == authorizer.DecisionAllow {
+			decision, reason, err := stack.Authorizer.Authorize(simulator.Asked(ctx), a)
+			if err == nil && decision == authorizer.DecisionAllow {
 				return kind.access, reason
 			}
 		}

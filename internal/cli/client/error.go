@@ -39,8 +39,7 @@ func (c *Cluster) Explain(err error) error {
 	case errors.As(err, &unknown):
 		return &explained{
 			fmt.Sprintf("the certificate of %s is signed by an authority that the kubeconfig does not name: "+
-				"check certificate-authority",
-				host),
+				"check certificate-authority", host),
 			err,
 		}
 	case errors.As(err, &named):

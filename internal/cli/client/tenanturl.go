@@ -33,8 +33,8 @@ func (c *Cluster) TenantURL(ctx context.Context, id tenant.ID) (string, error) {
 		return "", err
 	}
 	status := 0
-	err = k.Discovery().RESTClient().Get().AbsPath("/tenants/" + id.String() + "/version").Do(ctx).
-		StatusCode(&status).Error()
+	path := "/tenants/" + id.String() + "/version"
+	err = k.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).StatusCode(&status).Error()
 	switch {
 	case status == http.StatusOK:
 		return plain + "/tenants/" + id.String(), nil

@@ -102,9 +102,8 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 	published, err := cluster.PublishedConfiguration(ctx, p.kube, WebhookNamespace)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, and the configuration that says of which "+
-			"deployment mode they are cannot be read: %w",
-			err)
+		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, "+
+			"and the configuration that says of which deployment mode they are cannot be read: %w", err)
 	case published.Settings.Gateway != nil:
 		return &Installation{Mode: Gateway, Direct: true}, nil
 	case published.Settings.Authorization.Mode == configv1alpha1.ModeShadow:
@@ -155,8 +154,8 @@ func (p *probe) rejects(ctx context.Context, address, message string) (bool, err
 	if err != nil {
 		return false, err
 	}
-	return response.StatusCode == http.StatusBadRequest && json.Unmarshal(body, &status) == nil &&
-		status.Message == message, nil
+	isStatus := response.StatusCode == http.StatusBadRequest && json.Unmarshal(body, &status) == nil
+	return isStatus && status.Message == message, nil
 }
 
 var (
@@ -213,8 +212,8 @@ func (p *probe) serviceAuthenticates(ctx context.Context) bool {
 
 // webhookForm matches the beginning of a refusal by a webhook of kubetenant, with the
 // webhook's name from the chart.
-var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" denied ` +
-	`the request: `)
+var webhookForm = regexp.MustCompile(`^admission webhook "[a-z]+\.(?:mutating|validating)\.kubetenant\.dev" ` +
+	`denied the request: `)
 
 // admissionRefuses reports whether an admission webhook of kubetenant refuses a dry run of a
 // Namespace with a reserved tenant.

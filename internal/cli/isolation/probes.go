@@ -249,8 +249,8 @@ func (m *matrix) acrossProbes(c *caller, r resource) []probe {
 			add(http.MethodGet, query(collection, "continue", "anything"), nil)
 			add(http.MethodGet, query(collection, "limit", "1"), nil)
 			if c.own >= 0 {
-				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", tenant.Label+"="+w.tenants[c.own].String()),
-					nil)
+				own := tenant.Label + "=" + w.tenants[c.own].String()
+				add(http.MethodGet, query(collection, "limit", "1", "labelSelector", own), nil)
 			}
 			add(http.MethodGet, query(collection, "resourceVersion", "0"), nil)
 		case verb == "watch":
@@ -356,8 +356,8 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	var all []probe
 	for _, p := range r.requests("", spaceCluster) {
 		switch read := p.method == http.MethodGet; {
-		// they are denied, since it cannot limit them
 		case r.name == "selfsubjectrulesreviews" && m.world.mode == installation.Webhook:
+			// they are denied, since it cannot limit them
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):

@@ -58,8 +58,8 @@ var (
 	// ErrTooLong says that a request cannot ask for it: it counts seconds in 32 bits.
 	ErrTooLong  = errors.New("--expires is longer than a request may ask for (68 years)")
 	ErrDenied   = errors.New("the certificate was denied")
-	ErrNoSigner = errors.New("nothing signed the certificate in time: is the controller csrsigning of " +
-		"kube-controller-manager running, with --cluster-signing-cert-file?")
+	ErrNoSigner = errors.New("nothing signed the certificate in time: " +
+		"is the controller csrsigning of kube-controller-manager running, with --cluster-signing-cert-file?")
 	ErrWaiting = errors.New("nobody approved the certificate in time")
 )
 
@@ -191,8 +191,8 @@ func approve(
 		Reason:  "KubectlTenant",
 		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig",
 	})
-	_, err := k.CertificatesV1().CertificateSigningRequests().UpdateApproval(ctx, request.Name,
-		request, metav1.UpdateOptions{})
+	_, err := k.CertificatesV1().CertificateSigningRequests().
+		UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
 	return err == nil, err
 }
 

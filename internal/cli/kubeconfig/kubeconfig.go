@@ -139,8 +139,8 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 // isSame reports whether two entries lead to one server, known by the same.
 func isSame(a, b *clientcmdapi.Cluster) bool {
 	return a.Server == b.Server && bytes.Equal(a.CertificateAuthorityData, b.CertificateAuthorityData) &&
-		a.CertificateAuthority == b.CertificateAuthority &&
-		a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify && a.TLSServerName == b.TLSServerName
+		a.CertificateAuthority == b.CertificateAuthority && a.InsecureSkipTLSVerify == b.InsecureSkipTLSVerify &&
+		a.TLSServerName == b.TLSServerName
 }
 
 // replace puts data in place of what path holds, as a whole or not at all.

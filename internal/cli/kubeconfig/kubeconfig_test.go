@@ -82,12 +82,16 @@ func TestSign(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			k, left := cluster(c.may, c.becomes)
+			within := time.Minute
+			if errors.Is(c.want, kubeconfig.ErrWaiting) || errors.Is(c.want, kubeconfig.ErrNoSigner) {
+				within = 300 * time.Millisecond
+			}
 			r := &kubeconfig.Request{
 				User:   "alice",
 				Groups: []string{"dev"},
 				Tenant: tenanttest.ID(t, "acme"),
 				Expiry: time.Hour,
-				Within: 300 * time.Millisecond,
+				Within: within,
 				Say:    func(string, ...any) {},
 			}
 			_, key, err := r.Sign(t.Context(), k)

@@ -27,12 +27,10 @@ func certificate(data []byte) []Problem {
 	}
 	object := &certificatesv1.CertificateSigningRequest{}
 	if err := yaml.UnmarshalStrict(data, object); err != nil {
-		return []Problem{
-			{
-				Text: strings.ReplaceAll(err.Error(), "\n", "; "),
-				Fix:  "a CertificateSigningRequest of certificates.k8s.io/v1, or PEM",
-			},
-		}
+		return []Problem{{
+			Text: strings.ReplaceAll(err.Error(), "\n", "; "),
+			Fix:  "a CertificateSigningRequest of certificates.k8s.io/v1, or PEM",
+		}}
 	}
 	var found []Problem
 	if object.Spec.SignerName != certificatesv1.KubeAPIServerClientSignerName {
@@ -118,10 +116,8 @@ func requested(der []byte, at int) []Problem {
 		add(false, err.Error(), "write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group")
 		return found
 	}
-	if err := tenant.DefaultLimits().Check(&user.DefaultInfo{
-		Name:   request.Subject.CommonName,
-		Groups: groups,
-	}); err != nil {
+	caller := &user.DefaultInfo{Name: request.Subject.CommonName, Groups: groups}
+	if err := tenant.DefaultLimits().Check(caller); err != nil {
 		add(false, err.Error(), credentialFix(err.Error()))
 	}
 	names, err := defaultNames()

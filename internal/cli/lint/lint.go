@@ -154,11 +154,9 @@ func readable(path string) []Problem {
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
 		return nil
 	}
-	return []Problem{
-		{
-			Warning: true,
-			Text:    fmt.Sprintf("others may read the file (mode %04o)", info.Mode().Perm()),
-			Fix:     "chmod 600 " + path,
-		},
-	}
+	return []Problem{{
+		Warning: true,
+		Text:    fmt.Sprintf("others may read the file (mode %04o)", info.Mode().Perm()),
+		Fix:     "chmod 600 " + path,
+	}}
 }

@@ -81,8 +81,8 @@ func policyFix(text string) string {
 		{"space: ", `write a tenant's name, "system" or "*"`},
 		{
 			"unknown field",
-			"check the spelling and the case: spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, " +
-				"nonResourcePath",
+			"check the spelling and the case: " +
+				"spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, nonResourcePath",
 		},
 		{"duplicate field", "write the key once"},
 		{"neither user nor group", `add "user" or "group"; "*" is everybody of the tenant`},

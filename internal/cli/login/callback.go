@@ -43,8 +43,8 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 		got := result{code: query.Get("code")}
 		text := "You are logged in. Go back to the terminal."
 		if got.code == "" {
-			got.err, text = errors.New("the provider did not let you in: "+reason(query.Get("error"))),
-				"You are not logged in. The terminal says why."
+			got.err = errors.New("the provider did not let you in: " + reason(query.Get("error")))
+			text = "You are not logged in. The terminal says why."
 		}
 		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)
 		select {
@@ -60,9 +60,9 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 // reason returns an error code of RFC 6749, section 4.1.2.1; what is none is not repeated.
 func reason(code string) string {
 	switch code {
-	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type", "invalid_scope",
-		"server_error",
-		"temporarily_unavailable", "interaction_required", "login_required", "consent_required":
+	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type",
+		"invalid_scope", "server_error", "temporarily_unavailable",
+		"interaction_required", "login_required", "consent_required":
 		return code
 	}
 	return "an error it does not name"

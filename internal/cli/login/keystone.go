@@ -107,8 +107,8 @@ func (k *Keystone) fromEnvironment() gophercloud.AuthOptions {
 		o.Username, o.UserID, o.Password, o.DomainName, o.DomainID = "", "", "", "", ""
 		return o
 	}
-	if id, name := first("OS_PROJECT_ID"), first("OS_PROJECT_NAME"); o.ApplicationCredentialSecret == "" &&
-		(id != "" || name != "") {
+	id, name := first("OS_PROJECT_ID"), first("OS_PROJECT_NAME")
+	if o.ApplicationCredentialSecret == "" && (id != "" || name != "") {
 		o.Scope = &gophercloud.AuthScope{ProjectID: id}
 		if id == "" {
 			o.Scope = &gophercloud.AuthScope{

@@ -130,9 +130,8 @@ func arktosRecord(fields []string) ([]string, string) {
 	if n > 3 {
 		groups = fields[3]
 	}
-	if slices.ContainsFunc(strings.Split(groups, ","), func(group string) bool {
-		return group != "" && !tenant.IsWellFormed(group)
-	}) {
+	malformed := func(group string) bool { return group != "" && !tenant.IsWellFormed(group) }
+	if slices.ContainsFunc(strings.Split(groups, ","), malformed) {
 		return nil, fmt.Sprintf("field 4: %v", tenant.ErrForm)
 	}
 	if groups != "" {
@@ -198,8 +197,8 @@ func arktosPolicy(data []byte) (*Result, error) {
 		out.Write(append(encoded, '\n'))
 	}
 	result.Files["policy.jsonl"] = out.String()
-	result.Files["tenancy.yaml"] = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthorization:\n" +
-		"  abac: { path: policy.jsonl }\n"
+	result.Files["tenancy.yaml"] = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+		"authorization:\n  abac: { path: policy.jsonl }\n"
 	return result, nil
 }
 
@@ -245,9 +244,8 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		return nil, "it is about every tenant: a line for each tenant and its own space is what it can have meant"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
-		why = joined(why,
-			`it applied to every caller and now applies only to callers of the system tenant; write "tenant" and "space" `+
-				`for others`)
+		why = joined(why, "it applied to every caller and now applies only to callers of the system tenant; "+
+			`write "tenant" and "space" for others`)
 	}
 	if named && id != tenant.System().String() {
 		spec["tenant"], spec["space"] = id, id

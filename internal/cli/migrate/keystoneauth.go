@@ -71,8 +71,8 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result.Files["rbac.yaml"] = text
 	file := quoted(o.Dir, "rbac.yaml")
 	result.Next = []string{
-		"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name in every " +
-			"tenant, including the system tenant",
+		"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name " +
+			"in every tenant, including the system tenant",
 		"kubectl apply -f " + file + "; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
 		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, " +
 			"and less than it was",

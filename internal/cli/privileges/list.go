@@ -184,8 +184,8 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 	switch {
 	case b.Namespace != "":
 		h.Scope = "namespace " + b.Namespace
-		if owner := p.Owner(b.Namespace); !id.IsZero() && !id.IsSystem() && owner != id &&
-			!slices.Contains(p.Unread, "Namespaces") {
+		owner := p.Owner(b.Namespace)
+		if !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
 			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
 		}
 	case !b.Derived.IsZero():

@@ -118,8 +118,8 @@ func (s Subject) Caller(id tenant.ID, namespace string) *user.DefaultInfo {
 		Extra:  map[string][]string{tenant.ExtraKey: {id.String()}},
 	}
 	account := func(namespace, name string) {
-		u.Name, u.Groups = serviceaccount.MakeUsername(namespace, name),
-			append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)
+		u.Name = serviceaccount.MakeUsername(namespace, name)
+		u.Groups = append(u.Groups, serviceaccount.MakeGroupNames(namespace)...)
 	}
 	home, areAccounts := s.accounts()
 	switch {

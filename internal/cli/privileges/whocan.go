@@ -179,9 +179,13 @@ func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool
 }
 
 func compareAnswers(a, b Answer) int {
-	return cmp.Or(cmp.Compare(a.Path, b.Path), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name),
+	return cmp.Or(
+		cmp.Compare(a.Path, b.Path),
+		cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.Name, b.Name),
 		cmp.Compare(a.Scope, b.Scope),
-		cmp.Compare(a.By, b.By))
+		cmp.Compare(a.By, b.By),
+	)
 }
 
 // answer returns what a subject of a binding may, behind the boundary; false

@@ -49,8 +49,8 @@ func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation
 			}
 		}
 		for _, lease := range leases.Items {
-			if renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]; host != "" && renewed != nil &&
-				newest.Sub(renewed.Time) < liveFor {
+			renewed, host := lease.Spec.RenewTime, lease.Labels[corev1.LabelHostname]
+			if host != "" && renewed != nil && newest.Sub(renewed.Time) < liveFor {
 				names = append(names, host)
 			}
 		}
@@ -63,9 +63,10 @@ func liveReplicas(ctx context.Context, k kubernetes.Interface, mode installation
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		if slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
+		ready := slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
-		}) {
+		})
+		if ready {
 			names = append(names, pod.Name)
 		}
 	}

@@ -211,8 +211,8 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	for i := range all.Items {
 		for _, s := range all.Items[i].Subjects {
 			if s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace {
-				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, which can use it in the tenant's namespaces "+
-					"only from now on",
+				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, "+
+					"which can use it in the tenant's namespaces only from now on",
 					all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
 			}
 		}

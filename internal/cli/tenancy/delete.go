@@ -49,8 +49,8 @@ var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes
 var ErrNoTenant = errors.New("there is no such tenant: kubectl tenant tenants lists all")
 
 // ErrEnding says that a tenant has not ended yet.
-var ErrEnding = errors.New("it has not ended yet, and the server goes on: kubectl get tenant -o wide says how far it " +
-	"is, and the same command waits again")
+var ErrEnding = errors.New("it has not ended yet, and the server goes on: " +
+	"kubectl get tenant -o wide says how far it is, and the same command waits again")
 
 // parts are what there is of a tenant.
 type parts struct {
@@ -154,8 +154,8 @@ func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Dele
 	if err != nil {
 		return err
 	}
-	if _, err := d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType,
-		patch, metav1.PatchOptions{}); err != nil {
+	_, err = d.Resource(tenantObjects).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
 		return refusal(err)
 	}
 	err = d.Resource(tenantObjects).Delete(ctx, name,
@@ -217,8 +217,8 @@ func waitsFor(u *unstructured.Unstructured) string {
 	if err != nil {
 		return "waiting for the server"
 	}
-	if held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld); held != nil &&
-		held.Status == metav1.ConditionTrue {
+	held := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeletionHeld)
+	if held != nil && held.Status == metav1.ConditionTrue {
 		return held.Message
 	}
 	if doing := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting); doing != nil {
@@ -243,17 +243,19 @@ func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	}
 	for i := range is.spaces {
 		ns := &is.spaces[i]
-		if err := remove("namespace", ns.Name, func() error {
+		err := remove("namespace", ns.Name, func() error {
 			return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID))
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}
 	for i := range is.bindings {
 		b := &is.bindings[i]
-		if err := remove("ClusterRoleBinding", b.Name, func() error {
+		err := remove("ClusterRoleBinding", b.Name, func() error {
 			return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID))
-		}); err != nil {
+		})
+		if err != nil {
 			return err
 		}
 	}

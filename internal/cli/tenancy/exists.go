@@ -94,8 +94,8 @@ func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) 
 			names = append(names, tenantOf(&list.Items[i]))
 		}
 	}
-	if list, err := k.CoreV1().Namespaces().List(ctx,
-		metav1.ListOptions{Limit: suggestFrom, LabelSelector: tenant.Label}); err == nil {
+	options := metav1.ListOptions{Limit: suggestFrom, LabelSelector: tenant.Label}
+	if list, err := k.CoreV1().Namespaces().List(ctx, options); err == nil {
 		for i := range list.Items {
 			names = append(names, list.Items[i].Labels[tenant.Label])
 		}

@@ -132,9 +132,9 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 	if !r.KeepsWatches {
 		return nil
 	}
-	what := fmt.Sprintf("the tenant's callers keep their open watches in namespace %s until the kube-apiservers restart "+
-		"or the watches time out "+
-		"(an hour at most), and see objects of the next tenant until then", name)
+	what := fmt.Sprintf("the tenant's callers keep their open watches in namespace %s "+
+		"until the kube-apiservers restart or the watches time out (an hour at most), "+
+		"and see objects of the next tenant until then", name)
 	if r.Force {
 		r.Warn("%s", what)
 		return nil

@@ -35,8 +35,8 @@ func blocking() []schema.GroupVersionResource {
 	apps := schema.GroupVersion{Group: "apps", Version: "v1"}
 	batch := schema.GroupVersion{Group: "batch", Version: "v1"}
 	return []schema.GroupVersionResource{
-		batch.WithResource("cronjobs"), batch.WithResource("jobs"), apps.WithResource("deployments"),
-		apps.WithResource("statefulsets"),
+		batch.WithResource("cronjobs"), batch.WithResource("jobs"),
+		apps.WithResource("deployments"), apps.WithResource("statefulsets"),
 		apps.WithResource("daemonsets"), apps.WithResource("replicasets"),
 		corev1.SchemeGroupVersion.WithResource("replicationcontrollers"),
 		corev1.SchemeGroupVersion.WithResource("pods"), corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims"),
@@ -196,8 +196,8 @@ func remove(ctx context.Context, d dynamic.Interface, h *held) error {
 		o.GracePeriodSeconds = new(int64(podGrace))
 	}
 	err := d.Resource(h.resource).Namespace(h.namespace).Delete(ctx, h.name, o)
-	// it is gone, or another object has its name: the next pass deletes that
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		// it is gone, or another object has its name: the next pass deletes that
 		return nil
 	}
 	return refusal(err)

@@ -78,9 +78,8 @@ func isMadeByTenant(annotations map[string]string) bool {
 // objects and credentials are the control plane's.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
-		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: check its RoleBindings, "+
-			"Secrets and ServiceAccounts for objects of tenant %s",
-			ns.Name, former)
+		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: "+
+			"check its RoleBindings, Secrets and ServiceAccounts for objects of tenant %s", ns.Name, former)
 	}
 	if err := r.removeLabel(ctx, ns, former); err != nil {
 		return err

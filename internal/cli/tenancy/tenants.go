@@ -103,9 +103,8 @@ func List(
 			t.Admins = nil
 		}
 	}
-	return slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int {
-		return cmp.Compare(a.Name, b.Name)
-	}), unread, nil
+	all = slices.SortedFunc(maps.Values(tenants), func(a, b *Tenant) int { return cmp.Compare(a.Name, b.Name) })
+	return all, unread, nil
 }
 
 // addBound adds those to whom bindings give all of a tenant's namespace, and tenants
@@ -292,8 +291,8 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			if absent[o.Namespace] {
 				continue
 			}
-			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o,
-				metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
+			options := metav1.CreateOptions{DryRun: w.DryRun}
+			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, options); err == nil {
 				tell("pods in namespace %s are reached from the tenant's own only (NetworkPolicy %s)", o.Namespace, o.Name)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)

@@ -36,9 +36,8 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 		defined = defined || err == nil
 	}
 	for _, namespace := range append([]string{metav1.NamespaceSystem}, r.ServiceNamespaces...) {
-		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).Get(ctx,
-			configv1alpha1.PublishedName,
-			metav1.GetOptions{})
+		published, err := r.Admin.Objects.Resource(core("configmaps")).Namespace(namespace).
+			Get(ctx, configv1alpha1.PublishedName, metav1.GetOptions{})
 		if err == nil {
 			return defined, published, nil
 		}
@@ -93,8 +92,8 @@ func (r *run) note(ctx context.Context) error {
 // published deletes the published configurations. It deletes the one in kube-system last.
 func (r *run) published(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
-		if err := r.deleteNamed(ctx, namespace,
-			named{core("configmaps"), []string{configv1alpha1.PublishedName}}); err != nil {
+		published := named{core("configmaps"), []string{configv1alpha1.PublishedName}}
+		if err := r.deleteNamed(ctx, namespace, published); err != nil {
 			return err
 		}
 		if !slices.Contains(r.ServiceNamespaces, namespace) {

@@ -105,8 +105,8 @@ func (o *Options) impersonatorRules(c *configv1alpha1.GatewayCluster) []rbacv1.P
 	if c.Impersonator.Mode == configv1alpha1.ImpersonationConstrained {
 		verb = []string{"impersonate:user-info"}
 	}
-	groups, extras := rbacv1.PolicyRule{Resources: []string{"groups"}},
-		rbacv1.PolicyRule{Resources: []string{"userextras/" + tenant.ExtraKey}}
+	groups := rbacv1.PolicyRule{Resources: []string{"groups"}}
+	extras := rbacv1.PolicyRule{Resources: []string{"userextras/" + tenant.ExtraKey}}
 	if !slices.Contains(c.Tenants, tenant.AnyName) {
 		for _, name := range c.Tenants {
 			if to, mapped := c.TenantMap[name]; mapped {

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+	"github.com/kubetenant/kubetenant/internal/leaving"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 )
 
@@ -326,8 +326,8 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 		})
 	case "ConfigMap":
 		return decoded(doc, func(m *corev1.ConfigMap) {
-			if authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"])); err == nil &&
-				m.Name == certificates.AuthoritiesName {
+			authorities, err := cert.ParseCertsPEM([]byte(m.Data["ca.crt"]))
+			if err == nil && m.Name == certificates.AuthoritiesName {
 				c.published = authorities
 			}
 		})

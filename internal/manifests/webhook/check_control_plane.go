@@ -45,16 +45,15 @@ func (c *checker) checkFlags(text string) {
 	}
 	c.seen["flags"] = true
 	if flags["authorization-config"] == "" {
-		c.report("--authorization-config is missing: with --authorization-mode=Webhook a service that is away lets through " +
-			"what RBAC allows")
+		c.report("--authorization-config is missing: " +
+			"with --authorization-mode=Webhook a service that is away lets through what RBAC allows")
 	}
 	if flags["authorization-mode"] != "" {
 		c.report("--authorization-mode and --authorization-config exclude each other: kube-apiserver does not start")
 	}
 	if ttl, err := time.ParseDuration(flags["authentication-token-webhook-cache-ttl"]); err != nil || ttl > maxTokenTTL {
-		c.report("--authentication-token-webhook-cache-ttl must be at most %v: a revoked token counts for that long "+
-			"(default 2m)",
-			maxTokenTTL)
+		c.report("--authentication-token-webhook-cache-ttl must be at most %v: "+
+			"a revoked token counts for that long (default 2m)", maxTokenTTL)
 	}
 	if version := flags["authentication-token-webhook-version"]; version != "v1" {
 		c.report("--authentication-token-webhook-version=v1 is missing: kube-apiserver would send v1beta1")
@@ -68,9 +67,9 @@ func (c *checker) checkFlags(text string) {
 			c.report("--%s=%s: a claim may say system: or %s", prefix, flags[prefix], tenant.GroupPrefix)
 		}
 	}
+	needed := []string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"}
 	for plugin := range strings.SplitSeq(flags["disable-admission-plugins"], ",") {
-		if slices.Contains([]string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"},
-			plugin) {
+		if slices.Contains(needed, plugin) {
 			c.report("--disable-admission-plugins=%s: nothing is refused", plugin)
 		}
 	}
@@ -138,14 +137,14 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		matches, err := matcher.Eval(ctx, review)
 		return err != nil || matches
 	}
-	for _, name := range append([]string{
+	controlPlane := []string{
 		"system:kube-controller-manager", "system:kube-scheduler", "system:serviceaccount:kube-system:namespace-controller",
-	},
-		accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})...) {
+	}
+	own := accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})
+	for _, name := range append(controlPlane, own...) {
 		if asked(name, nil, "") {
-			c.report("matchConditions hold up %s: the control plane waits for the service, "+
-				"and the service for the control plane",
-				name)
+			c.report("matchConditions hold up %s: "+
+				"the control plane waits for the service, and the service for the control plane", name)
 		}
 	}
 	if asked("system:node:n", []string{user.NodesGroup}, "") {
@@ -193,9 +192,8 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 			switch prefix := mapping.Prefix; {
 			case mapping.Expression != "":
 				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || makesReserved(m[2]) {
-					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it may make system: "+
-						"or tenant: names",
-						i, field)
+					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: "+
+						"it may make system: or tenant: names", i, field)
 				}
 			case mapping.Claim == "":
 			case prefix == nil || *prefix == "":

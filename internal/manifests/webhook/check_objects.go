@@ -81,14 +81,18 @@ func (c *checker) checkHook(h *hook) {
 func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 	for _, s := range list {
 		prefix := serviceaccount.MakeUsername(c.namespace, "kubetenant-")
-		account := s.Kind == rbacv1.ServiceAccountKind && s.Namespace == c.namespace &&
-			strings.HasPrefix(s.Name, "kubetenant-") ||
-			s.Kind == rbacv1.UserKind && strings.HasPrefix(s.Name, prefix) ||
-			s.Kind == rbacv1.GroupKind && s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
+		var account bool
+		switch s.Kind {
+		case rbacv1.ServiceAccountKind:
+			account = s.Namespace == c.namespace && strings.HasPrefix(s.Name, "kubetenant-")
+		case rbacv1.UserKind:
+			account = strings.HasPrefix(s.Name, prefix)
+		case rbacv1.GroupKind:
+			account = s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
+		}
 		if _, ours := c.made[kind+"/"+name]; !ours && account {
-			c.report("%s %s gives %s, of the service's own accounts, further rights: whoever takes over one of its "+
-				"pods has them",
-				kind, name, s.Name)
+			c.report("%s %s gives %s, of the service's own accounts, further rights: "+
+				"whoever takes over one of its pods has them", kind, name, s.Name)
 		}
 		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
 	}
@@ -272,11 +276,10 @@ func (c *checker) checkWhole() {
 		switch s.what.Kind {
 		case rbacv1.ServiceAccountKind:
 			labels, known := c.namespaces[s.what.Namespace]
-			if _, labelled := labels[tenant.Label]; known && !labelled &&
-				!slices.Contains(z.SystemNamespaces, s.what.Namespace) {
-				c.report("service account %s/%s is bound and would have no tenant: label the namespace, "+
-					"or name it in systemNamespaces",
-					s.what.Namespace, s.what.Name)
+			_, labelled := labels[tenant.Label]
+			if known && !labelled && !slices.Contains(z.SystemNamespaces, s.what.Namespace) {
+				c.report("service account %s/%s is bound and would have no tenant: "+
+					"label the namespace, or name it in systemNamespaces", s.what.Namespace, s.what.Name)
 			}
 		case rbacv1.UserKind:
 			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) &&
@@ -285,7 +288,8 @@ func (c *checker) checkWhole() {
 			}
 		case rbacv1.GroupKind:
 			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
-			if strings.HasPrefix(s.what.Name, "system:") && !slices.Contains(z.SystemSubjects.Groups, s.what.Name) &&
+			if strings.HasPrefix(s.what.Name, "system:") &&
+				!slices.Contains(z.SystemSubjects.Groups, s.what.Name) &&
 				!slices.Contains(everybody, s.what.Name) &&
 				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") &&
 				!strings.HasPrefix(s.what.Name, "system:bootstrappers") {

@@ -99,12 +99,13 @@ func Generate(o Options) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := charts.Render(chart, data,
-		func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }, func(name string, text []byte) {
-			if strings.TrimSpace(string(text)) != "" {
-				out["cluster/"+name] = text
-			}
-		}); err != nil {
+	isWanted := func(name string) bool { return !o.External || !slices.Contains(deployed(), name) }
+	err = charts.Render(chart, data, isWanted, func(name string, text []byte) {
+		if strings.TrimSpace(string(text)) != "" {
+			out["cluster/"+name] = text
+		}
+	})
+	if err != nil {
 		return nil, err
 	}
 	for name, definition := range deploy.Definitions() {
@@ -153,9 +154,8 @@ func (o *Options) controlPlane(v map[string]any, out map[string][]byte) error {
 		list = append(list, flag{name, value})
 	}
 	data["Flags"] = list
-	if err := charts.Render(files, data, nil, func(name string, text []byte) {
-		out["control-plane/"+name] = text
-	}); err != nil {
+	write := func(name string, text []byte) { out["control-plane/"+name] = text }
+	if err := charts.Render(files, data, nil, write); err != nil {
 		return err
 	}
 	if o.ServingCA != "" {
@@ -176,7 +176,8 @@ func deployed() []string { return []string{"deployment.yaml", "config.yaml", "mo
 // controller impersonates.
 func accountsOf(o *Options) []string {
 	out := []string{
-		tenant.ManagerUser, serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"),
+		tenant.ManagerUser,
+		serviceaccount.MakeUsername(o.Namespace, "kubetenant-webhook"),
 		serviceaccount.MakeUsername(o.Namespace, "kubetenant-controller"),
 	}
 	if o.SelfManaged {
@@ -187,11 +188,11 @@ func accountsOf(o *Options) []string {
 
 // bound is CEL that says whether the caller of a review names a tenant, or has a service account's
 // name in a certificate, which no service account has.
-const bound = `has(request.extra) && "` + tenant.ExtraKey +
-	`" in request.extra || has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix +
-	`")) || ` +
-	`request.user.startsWith("system:serviceaccount:") && has(request.extra) && "` + user.CredentialIDKey +
-	`" in request.extra && request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
+const bound = `has(request.extra) && "` + tenant.ExtraKey + `" in request.extra || ` +
+	`has(request.groups) && request.groups.exists(g, g.startsWith("` + tenant.GroupPrefix + `")) || ` +
+	`request.user.startsWith("system:serviceaccount:") && ` +
+	`has(request.extra) && "` + user.CredentialIDKey + `" in request.extra && ` +
+	`request.extra["` + user.CredentialIDKey + `"].exists(c, c.startsWith("X509SHA256="))`
 
 // probes are the paths that the kubelet probes kube-apiserver with.
 func probes() []string { return []string{"/healthz", "/livez", "/readyz"} }
@@ -215,8 +216,8 @@ func valuesOf(o *Options) (map[string]any, error) {
 	switch {
 	case err != nil:
 		return nil, err
-	// else it is reached by its Service
 	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
+		// else it is reached by its Service
 		return nil, errors.New("the URL of the service is required, with https")
 	case o.SelfManaged == (o.ServingCA != ""):
 		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), " +
@@ -238,16 +239,15 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v["image"], v["clientCA"], v["monitoring"], v["admissionOnly"] = o.Image, string(clientCA), o.Monitoring,
-		o.AdmissionOnly
+	v["image"], v["clientCA"] = o.Image, string(clientCA)
+	v["monitoring"], v["admissionOnly"] = o.Monitoring, o.AdmissionOnly
 	networks := []string{}
 	for i := range o.AdmissionClients {
 		networks = append(networks, o.AdmissionClients[i].String())
 	}
 	v["admissionClients"] = networks
-	v["clusterIP"], v["names"] = o.ClusterIP, slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool {
-		return name == ""
-	})
+	v["clusterIP"] = o.ClusterIP
+	v["names"] = slices.DeleteFunc([]string{reached.Hostname()}, func(name string) bool { return name == "" })
 	if o.External {
 		v["url"] = o.URL
 	} else if v["config"], err = configFiles(o.Config); err != nil {

@@ -169,8 +169,8 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 	}
 	now := r.Now()
 	for i, slot := range slots() {
-		if p, err := parsePair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"]); err == nil && p.cert.IsCA &&
-			!p.endsWithin(now, 0) {
+		p, err := parsePair(s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"])
+		if err == nil && p.cert.IsCA && !p.endsWithin(now, 0) {
 			found[i] = p
 		}
 	}
@@ -273,8 +273,9 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	}
 	if patch := bundlePatch(mutating.ResourceVersion, clients, bundle); patch != nil {
 		changed = true
-		if _, err := hooks.MutatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch,
-			metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		_, err := hooks.MutatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: fieldManager})
+		if err != nil {
 			return false, fmt.Errorf("patch caBundle: %w", err)
 		}
 	}
@@ -288,8 +289,9 @@ func (r *Rotation) trust(ctx context.Context, bundle []byte) (changed bool, err 
 	}
 	if patch := bundlePatch(validating.ResourceVersion, clients, bundle); patch != nil {
 		changed = true
-		if _, err := hooks.ValidatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch,
-			metav1.PatchOptions{FieldManager: fieldManager}); err != nil {
+		_, err := hooks.ValidatingWebhookConfigurations().Patch(ctx, ConfigurationName, types.JSONPatchType, patch,
+			metav1.PatchOptions{FieldManager: fieldManager})
+		if err != nil {
 			return false, fmt.Errorf("patch caBundle: %w", err)
 		}
 	}

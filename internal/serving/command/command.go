@@ -53,9 +53,8 @@ func setLog(w io.Writer, format, verbosity string) error {
 		return nil
 	case logJSON:
 		level, err := strconv.Atoi(verbosity)
-		klog.SetLoggerWithOptions(logr.FromSlogHandler(
-			slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-level)}),
-		), klog.ContextualLogger(true))
+		handler := slog.NewJSONHandler(w, &slog.HandlerOptions{Level: slog.Level(-level)})
+		klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true))
 		return err
 	}
 	return fmt.Errorf("--log-format %s: want text or json", format)

@@ -82,8 +82,9 @@ func (w *Webhooks) both() (
 	if len(mutating) != 1 || len(validating) != 1 {
 		return nil, nil, errNoWebhooks
 	}
-	return mutating[0].(*admissionv1.MutatingWebhookConfiguration),
-		validating[0].(*admissionv1.ValidatingWebhookConfiguration), nil
+	m := mutating[0].(*admissionv1.MutatingWebhookConfiguration)
+	v := validating[0].(*admissionv1.ValidatingWebhookConfiguration)
+	return m, v, nil
 }
 
 // Version returns that of the configurations; false where they are not there, or not known.

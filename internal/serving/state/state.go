@@ -188,8 +188,9 @@ func NewForWebhooks(
 		return nil, err
 	}
 	classes := s.factory.Scheduling().V1().PriorityClasses()
-	s.synced["controllers"], s.synced["priority-classes"], s.synced["namespace-selectors"] = s.known.Controllers.HasSynced,
-		classes.Informer().HasSynced, selectors.HasSynced
+	s.synced["controllers"] = s.known.Controllers.HasSynced
+	s.synced["priority-classes"] = classes.Informer().HasSynced
+	s.synced["namespace-selectors"] = selectors.HasSynced
 	of := &s.Server.Cluster
 	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
 	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())

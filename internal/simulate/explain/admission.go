@@ -260,12 +260,12 @@ func (q *Query) restricted(ctx context.Context, a *answer, operation admission.O
 	if operation == admission.Update && a.outcome.Caller.IsSystem() {
 		return nil // who may look after what is there already
 	}
-	record := admission.NewAttributesRecord(nil, nil,
-		schema.GroupVersionKind{Group: q.Request.APIGroup, Kind: q.Request.Resource}, q.Request.Namespace, q.Request.Name,
+	kind := schema.GroupVersionKind{Group: q.Request.APIGroup, Kind: q.Request.Resource}
+	record := admission.NewAttributesRecord(nil, nil, kind, q.Request.Namespace, q.Request.Name,
 		q.resourceVersion(""), q.Request.Subresource, operation, nil, false, q.User)
 	for _, p := range a.stack.Admission {
-		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Name == restriction.Name &&
-			p.Handles(operation) {
+		v, validates := p.Interface.(admission.ValidationInterface)
+		if validates && p.Name == restriction.Name && p.Handles(operation) {
 			return v.Validate(ctx, record, nil)
 		}
 	}

@@ -277,11 +277,10 @@ func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
 	}
 	record := q.Request
 	record.User = q.User
-	for _, space := range []authz.Space{
-		{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true},
-	} {
-		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && a.decision == authorizer.DecisionAllow &&
-			strings.Contains(a.reason, string(authz.ReasonABAC)) {
+	allowed := a.decision == authorizer.DecisionAllow && strings.Contains(a.reason, string(authz.ReasonABAC))
+	spaces := []authz.Space{{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true}}
+	for _, space := range spaces {
+		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && allowed {
 			return fmt.Sprintf("line %d allows it", line)
 		}
 	}

@@ -312,8 +312,8 @@ func (e *event) decision() (allowed, known bool) {
 // refusedImpersonation is how kube-apiserver's answer begins to who may not be somebody: users
 // "bob" is forbidden: User "alice" cannot impersonate ... (k8s.io/apiserver
 // pkg/endpoints/handlers/responsewriters, ForbiddenStatus).
-var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: User "[^"]*" cannot ` +
-	`impersonate(-on)?[ :]`)
+var refusedImpersonation = regexp.MustCompile(`^[a-z0-9/.-]+ ("[^"]*" )?is forbidden: ` +
+	`User "[^"]*" cannot impersonate(-on)?[ :]`)
 
 // wasNotImpersonated reports whether the caller was not allowed to be somebody whom
 // the event does not name.
@@ -389,8 +389,8 @@ func (e *event) attributes(u *url.URL) *authorizer.AttributesRecord {
 	a := &authorizer.AttributesRecord{Verb: e.Verb, Path: u.Path}
 	if o := e.ObjectRef; o != nil {
 		a.ResourceRequest = true
-		a.APIGroup, a.APIVersion, a.Resource, a.Subresource, a.Namespace, a.Name = o.APIGroup, o.APIVersion, o.Resource,
-			o.Subresource, o.Namespace, o.Name
+		a.APIGroup, a.APIVersion, a.Resource, a.Subresource = o.APIGroup, o.APIVersion, o.Resource, o.Subresource
+		a.Namespace, a.Name = o.Namespace, o.Name
 		if selector := u.Query().Get("labelSelector"); selector != "" {
 			a.LabelSelectorRequirements, a.LabelSelectorParsingErr = labels.ParseToRequirements(selector)
 		}

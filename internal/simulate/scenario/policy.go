@@ -60,10 +60,10 @@ func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	switch s.Delegate {
 	case DelegateAllow:
 		snapshot.DropRBAC()
-		return snapshot,
-			authorizer.AuthorizerFunc(func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-				return authorizer.DecisionAllow, "the scenario's delegate allows", nil
-			}), nil
+		allow := func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
+			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
+		}
+		return snapshot, authorizer.AuthorizerFunc(allow), nil
 	case DelegateNoOpinion:
 		snapshot.DropRBAC()
 	}

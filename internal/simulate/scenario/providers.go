@@ -161,9 +161,8 @@ func (w *World) makeKeystone(src *configv1alpha1.Source) error {
 	if err := os.WriteFile(ca, w.providers.ca, 0o600); err != nil {
 		return err
 	}
-	clouds := fmt.Sprintf("clouds: { scenario: { cacert: %q, auth: { username: u, password: p, user_domain_name: "+
-		"Default, system_scope: all } } }\n",
-		ca)
+	clouds := fmt.Sprintf("clouds: { scenario: { cacert: %q, "+
+		"auth: { username: u, password: p, user_domain_name: Default, system_scope: all } } }\n", ca)
 	return os.WriteFile(filepath.Join(w.Dir, copied.CloudsFile), []byte(clouds), 0o600)
 }
 

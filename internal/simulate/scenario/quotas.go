@@ -113,7 +113,7 @@ func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	return q.add(id, id.String(), hard)
 }
 
-// NameOf implements kubetenant.QuotaStore.
+// NameOf implements [stack.QuotaStore].
 func (q *quotas) NameOf(id tenant.ID) (string, bool) {
 	switch states := q.states[id.String()]; len(states) {
 	case 0:
@@ -124,5 +124,5 @@ func (q *quotas) NameOf(id tenant.ID) (string, bool) {
 	return "", false
 }
 
-// TenantOf implements kubetenant.QuotaStore.
+// TenantOf implements [stack.QuotaStore].
 func (q *quotas) TenantOf(name string) tenant.ID { return q.tenants[name] }

@@ -57,8 +57,8 @@ func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCreden
 			return "", err
 		}
 		if uid == "" && len(c.JWT.RawPayload) == 0 {
-			return "",
-				fmt.Errorf("credential: no ServiceAccount %s/%s among the objects: add it, or give its uid", c.Namespace, c.Name)
+			return "", fmt.Errorf("credential: no ServiceAccount %s/%s among the objects: add it, or give its uid",
+				c.Namespace, c.Name)
 		}
 	}
 	audiences := c.Audiences

@@ -8,7 +8,7 @@ import (
 )
 
 // quotaTenants knows of quotas only whom they are about, which decisions hang on: nothing is
-// limited here. It implements kubetenant.QuotaStore.
+// limited here. It implements [stack.QuotaStore].
 type quotaTenants map[string]tenant.ID
 
 func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { return nil, nil }

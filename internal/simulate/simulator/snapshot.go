@@ -291,8 +291,8 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 		if b := BindingOf(obj); b != nil {
 			s.Bindings = append(s.Bindings, b)
 		}
-		if kinds, _, err := scheme.Scheme.ObjectKinds(obj); err == nil &&
-			kinds[0].Group == admissionregistrationv1.GroupName {
+		kinds, _, err := scheme.Scheme.ObjectKinds(obj)
+		if err == nil && kinds[0].Group == admissionregistrationv1.GroupName {
 			s.addSelector(obj)
 		}
 	}
@@ -396,10 +396,10 @@ func (s *Snapshot) Owner(namespace string) tenant.ID {
 // With returns a copy that holds further objects.
 func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed := *s
-	changed.Namespaces, changed.Roles, changed.Quotas, changed.Scopes = maps.Clone(s.Namespaces), maps.Clone(s.Roles),
-		maps.Clone(s.Quotas), maps.Clone(s.Scopes)
-	changed.Tenants, changed.Retired, changed.selected = maps.Clone(s.Tenants), maps.Clone(s.Retired),
-		maps.Clone(s.selected)
+	changed.Namespaces, changed.Roles = maps.Clone(s.Namespaces), maps.Clone(s.Roles)
+	changed.Quotas, changed.Scopes = maps.Clone(s.Quotas), maps.Clone(s.Scopes)
+	changed.Tenants, changed.Retired = maps.Clone(s.Tenants), maps.Clone(s.Retired)
+	changed.selected = maps.Clone(s.selected)
 	changed.Templates = maps.Clone(s.Templates)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {

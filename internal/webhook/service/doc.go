@@ -1,7 +1,5 @@
 // Package service answers the webhooks of an unmodified kube-apiserver: TokenReview,
 // SubjectAccessReview and AdmissionReview, over TLS to clients with a certificate.
 //
-// [New] is the handler over a [kubetenant.Stack]; it keeps nothing between two requests. [State] is
-// what the stack knows of the cluster, [Serve] the listener with certificates that change and an
-// end that loses no request.
+// [New] returns the handler, which uses a stack. The handler keeps no state between two requests.
 package service

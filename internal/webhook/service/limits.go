@@ -70,8 +70,8 @@ func limited(
 		defer cancel()
 		head := make([]byte, min(size, headBytes))
 		n, err := io.ReadFull(r.Body, head)
-		if head = head[:n]; err != nil &&
-			(r.ContentLength >= 0 || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)) {
+		head = head[:n]
+		if err != nil && (r.ContentLength >= 0 || !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF)) {
 			http.Error(w, "the body could not be read", http.StatusBadRequest)
 			return
 		}

@@ -80,8 +80,8 @@ func (s *shapes) patchOf(text []byte, was, is runtime.Object) ([]byte, error) {
 	switch was := was.(type) {
 	case *customObject:
 		is := is.(*customObject)
-		if err = d.compare([]string{"metadata"}, reflect.ValueOf(was.ObjectMeta),
-			reflect.ValueOf(is.ObjectMeta)); err == nil && is.Content != nil {
+		err = d.compare([]string{"metadata"}, reflect.ValueOf(was.ObjectMeta), reflect.ValueOf(is.ObjectMeta))
+		if err == nil && is.Content != nil {
 			before, now := maps.Clone(was.UnstructuredContent()), maps.Clone(is.Content)
 			delete(before, "metadata")
 			delete(now, "metadata")

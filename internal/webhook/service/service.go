@@ -74,9 +74,9 @@ func New(o Options) (http.Handler, error) {
 		protected = o.Anonymous.fromKnown
 	}
 	for path, kind := range kinds {
-		reviews[path] = m.measured(path, serving.Recovered(protected(
-			limited(o.Limits, newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory), bodies, o.OwnerOf, kind.answer),
-		)))
+		queue := newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory)
+		answer := limited(o.Limits, queue, bodies, o.OwnerOf, kind.answer)
+		reviews[path] = m.measured(path, serving.Recovered(protected(answer)))
 		mux.Handle(path, reviews[path]) // in another spelling, too
 	}
 	serving.InstallHealth(mux, o.Live, o.Ready)

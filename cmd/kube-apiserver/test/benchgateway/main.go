@@ -89,8 +89,9 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(b.dir) }()
-	if b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), b.dir,
-		"--workload-controllers=false", "--unsafe-no-fsync", "--gateway"); err != nil {
+	b.server, err = localserver.Start(ctx, filepath.Join(bin, "kubetenant-local"), b.dir,
+		"--workload-controllers=false", "--unsafe-no-fsync", "--gateway")
+	if err != nil {
 		return err
 	}
 	defer func() { _ = b.server.Stop() }()
@@ -161,10 +162,11 @@ func (b *bench) beside(
 	}
 	if of.gateway, err = b.start(ctx, "gateway", func(address string) *exec.Cmd {
 		side, _ := local.FreeAddress()
-		return exec.Command(filepath.Join(b.bin, "kubetenant-gateway"), "serve", "--config", config, "--listen", address,
-			"--metrics-listen", side, // #nosec G204 -- the built command
-			"--tls-cert-file", filepath.Join(b.dir, "pki", "gateway.crt"), "--tls-private-key-file",
-			filepath.Join(b.dir, "pki", "gateway.key"))
+		// #nosec G204 -- the built command
+		return exec.Command(filepath.Join(b.bin, "kubetenant-gateway"), "serve",
+			"--config", config, "--listen", address, "--metrics-listen", side,
+			"--tls-cert-file", filepath.Join(b.dir, "pki", "gateway.crt"),
+			"--tls-private-key-file", filepath.Join(b.dir, "pki", "gateway.key"))
 	}); err != nil {
 		return err
 	}
@@ -204,8 +206,8 @@ func (b *bench) prepare(ctx context.Context) error {
 		{"acme", "create", "namespace", "acme--web"},
 		{"acme", "-n", "acme--web", "create", "configmap", "settings", "--from-literal=a=b"},
 	} {
-		cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "kubectl"),
-			append([]string{"--kubeconfig", b.server.Kubeconfig(step[0])}, step[1:]...)...) // #nosec G204 -- the built command
+		args := append([]string{"--kubeconfig", b.server.Kubeconfig(step[0])}, step[1:]...)
+		cmd := exec.CommandContext(ctx, filepath.Join(b.bin, "kubectl"), args...) // #nosec G204 -- the built command
 		if out, err := cmd.CombinedOutput(); err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
@@ -224,9 +226,8 @@ func (b *bench) kubeconfig(name, server, bearer string, ca []byte) error {
 
 // role is this command in another role.
 func (b *bench) role(name, address string, more ...string) *exec.Cmd {
-	return exec.Command(b.self, append([]string{
-		"--role", name, "--address", address, "--pki", filepath.Join(b.dir, "pki"),
-	}, more...)...) // #nosec G204 -- this command
+	args := append([]string{"--role", name, "--address", address, "--pki", filepath.Join(b.dir, "pki")}, more...)
+	return exec.Command(b.self, args...) // #nosec G204 -- this command
 }
 
 // start starts a process and waits until it answers what is measured.

@@ -93,8 +93,8 @@ func echo(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	defer func() { _ = conn.Close() }()
-	if _, err := io.WriteString(conn,
-		"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"); err == nil {
+	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+	if _, err := io.WriteString(conn, switching); err == nil {
 		_, _ = io.Copy(conn, buffered)
 	}
 }

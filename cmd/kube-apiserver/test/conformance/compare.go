@@ -216,9 +216,10 @@ func (w *workplace) runOnce(
 	}
 	cmd := exec.CommandContext(ctx, w.binary(s), args...) // #nosec G204 -- our own
 	cmd.Dir = filepath.Join(module[0], s.path)
-	cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+	inherited := slices.DeleteFunc(os.Environ(), func(v string) bool {
 		return strings.HasPrefix(v, tenancyConfig+"=")
-	}), "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
+	})
+	cmd.Env = append(inherited, "PATH="+w.dir+string(os.PathListSeparator)+os.Getenv("PATH"), "TMPDIR="+temp,
 		"KUBEBUILDER_ASSETS="+w.assets(server), "TEST_SRCDIR="+w.dir, "TEST_WORKSPACE=src")
 	if server == "tenancy" {
 		cmd.Env = append(cmd.Env, tenancyConfig+"="+w.config())
@@ -312,8 +313,8 @@ func readSpecs(path string) (map[string]outcome, error) {
 	out := map[string]outcome{}
 	for _, report := range reports {
 		for _, spec := range report.SpecReports {
-			if name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": "); spec.LeafNodeType == "It" ||
-				spec.State != passed {
+			name := strings.Join(append(spec.ContainerHierarchyTexts, spec.LeafNodeText), ": ")
+			if spec.LeafNodeType == "It" || spec.State != passed {
 				out[name] = spec.State
 			}
 		}

@@ -71,8 +71,8 @@ func (w *workplace) writePage(path string) error {
 	if reasons != "" {
 		table.WriteString("\n" + reasons)
 	}
-	return os.WriteFile(path, bytes.Join([][]byte{before, []byte(begin), []byte(table.String()), []byte(end), after}, nil),
-		0o600) // #nosec G703 -- the caller's
+	text := bytes.Join([][]byte{before, []byte(begin), []byte(table.String()), []byte(end), after}, nil)
+	return os.WriteFile(path, text, 0o600) // #nosec G703 -- the caller's
 }
 
 // counts are the tests by their outcomes, subtests left out.

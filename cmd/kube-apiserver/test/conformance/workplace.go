@@ -102,8 +102,8 @@ func (w *workplace) prepare(ctx context.Context, all []suite) error {
 		_, _ = fmt.Fprintf(w.out, "building the tests of %s ...\n", s.name())
 		args := []string{"test", "-vet=off", "-c", "-o", w.binary(s)}
 		if s.module == kubernetes {
-			if err := w.command(ctx, "",
-				append(append([]string{"go"}, args...), "-mod=mod", "-modfile="+w.modFile(), s.name())...); err != nil {
+			command := append(append([]string{"go"}, args...), "-mod=mod", "-modfile="+w.modFile(), s.name())
+			if err := w.command(ctx, "", command...); err != nil {
 				return err
 			}
 			continue
@@ -151,8 +151,8 @@ func (w *workplace) prepareAssets(ctx context.Context) error {
 	if err := os.WriteFile(w.config(), []byte(tenancy()), 0o600); err != nil {
 		return err
 	}
-	if err := w.command(ctx, "", "go", "build", "-o", filepath.Join(w.dir, "etcd"),
-		"go.etcd.io/etcd/server/v3"); err != nil {
+	etcd := filepath.Join(w.dir, "etcd")
+	if err := w.command(ctx, "", "go", "build", "-o", etcd, "go.etcd.io/etcd/server/v3"); err != nil {
 		return err
 	}
 	for server, binary := range map[string]string{"vanilla": "vanilla-kube-apiserver", "tenancy": "kube-apiserver"} {

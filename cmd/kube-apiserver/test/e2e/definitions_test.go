@@ -92,13 +92,16 @@ func definitionsComeBack(t *testing.T, s *localserver.Server, webhook bool) {
 		}
 		return nil
 	})
-	events := do("get", "events", "-n", "default", "-o",
-		`jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
-	for _, resource := range gone {
-		if !strings.Contains(events, "DefinitionMissing "+resource+".kubetenant.dev\n") {
-			t.Errorf("no event names %s:\n%s", resource, events)
+	waittest.Until(t, func() error { // events are recorded after the conditions that they are about
+		events := do("get", "events", "-n", "default", "-o",
+			`jsonpath={range .items[*]}{.reason} {.involvedObject.name}{"\n"}{end}`)
+		for _, resource := range gone {
+			if !strings.Contains(events, "DefinitionMissing "+resource+".kubetenant.dev\n") {
+				return fmt.Errorf("no event names %s:\n%s", resource, events)
+			}
 		}
-	}
+		return nil
+	})
 	install()
 	isDenied(false)
 	says("Ready Prepared")

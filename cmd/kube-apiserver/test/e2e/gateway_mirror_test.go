@@ -56,9 +56,9 @@ func TestGatewayMirror(t *testing.T) {
 	s := start(t, dir, "--gateway", "--clusters", "2")
 	prepare(t, s)
 	for _, context := range []string{"admin", "admin@local-2"} {
-		for _, file := range []string{"tenants.yaml", "mirror/cluster.yaml"} {
+		for _, file := range []string{"manifests/tenants.yaml", "mirror/cluster.yaml"} {
 			if out, err := kubectl(t, s, "admin", "--context", context, "apply", "-f",
-				"../../../../examples/manifests/"+file); err != nil {
+				"../../../../examples/"+file); err != nil {
 				t.Fatal(out)
 			}
 		}

@@ -64,9 +64,8 @@ func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	}
 	reason := "the label " + tenant.Label + " of this system namespace names no valid tenant"
 	if id, err := tenant.Parse(label); err == nil {
-		reason = fmt.Sprintf("this system namespace belongs to tenant %s, and a server without kubetenant keeps the "+
-			"bindings that the tenant got there",
-			id)
+		reason = fmt.Sprintf("this system namespace belongs to tenant %s, "+
+			"and a server without kubetenant keeps the bindings that the tenant got there", id)
 	}
 	return []Finding{{
 		"Namespace " + printable(ns.Name), reason,
@@ -87,8 +86,8 @@ func limits(object string, annotations map[string]string, grants string) []Findi
 	if _, ends := annotations[tenant.ExpiresAnnotation]; ends {
 		found = append(found, Finding{
 			object,
-			"a server without kubetenant ignores the annotation " + tenant.ExpiresAnnotation + " and grants " + grants +
-				" without an end",
+			"a server without kubetenant ignores the annotation " + tenant.ExpiresAnnotation +
+				" and grants " + grants + " without an end",
 			"delete it when it has expired, or before such a server starts",
 		})
 	}

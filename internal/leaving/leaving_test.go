@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kubetenant/kubetenant/internal/manifests/leaving"
+	"github.com/kubetenant/kubetenant/internal/leaving"
 )
 
 var systemNamespaces = []string{"kube-system", "monitoring"}

@@ -1,0 +1,59 @@
+package local
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestControllerIsRevived checks that a controller that fails is started again, a few times. One
+// that ends without an error is not.
+func TestControllerIsRevived(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := filepath.Join(filepath.Dir(self), webhookBinary)
+	defer func() { _ = os.Remove(binary) }()
+	for name, c := range map[string]struct {
+		code, fails, want int
+		runs              bool // in the end
+	}{
+		"it fails twice": {
+			code:  1,
+			fails: 2,
+			want:  3,
+			runs:  true,
+		},
+		"it always fails": {code: 1, fails: 100, want: 1 + maxRevivals},
+		"it ends":         {code: 0, fails: 100, want: 1},
+	} {
+		s := &shape{cluster: &cluster{dir: t.TempDir()}, ended: make(chan ended, 9)}
+		starts := filepath.Join(s.dir, "starts")
+		script := fmt.Sprintf("#!/bin/sh\necho >> %[1]s\n[ $(wc -l < %[1]s) -gt %[2]d ] && exec sleep 600\nexit %[3]d\n",
+			starts, c.fails, c.code)
+		if err := os.WriteFile(binary, []byte(script), 0o700); err != nil { // #nosec G306 -- to be run
+			t.Fatal(err)
+		}
+		if err := s.startController(); err != nil {
+			t.Fatal(err)
+		}
+		started := func() int {
+			said, _ := os.ReadFile(starts) // not there before the first
+			return bytes.Count(said, []byte("\n"))
+		}
+		err := s.await(t.Context(), name, func(context.Context) error {
+			if n := started(); n <= c.fails {
+				return fmt.Errorf("it was started %d times", n)
+			}
+			return nil
+		})
+		if n := started(); n != c.want || c.runs != (err == nil) {
+			t.Errorf("%s: %d starts, want %d: %v", name, n, c.want, err)
+		}
+		_ = s.stop(0)
+	}
+}
