@@ -102,7 +102,8 @@ type layer struct {
 // layers returns the layers from the bottom to the top. The first that holds a package applies.
 func layers() []layer {
 	shared := []string{
-		"internal/budget", "internal/listinformer", "internal/reload", "internal/reviews", "internal/yamlfile",
+		"internal/budget", "internal/listinformer", "internal/reload", "internal/reviews", "internal/typed",
+		"internal/yamlfile",
 	}
 	kinds := []string{"tenant.", "tenant/v1alpha1"}
 	library := slices.Concat([]string{"authn", "authz", "plugins", "cluster", "config/v1alpha1"}, kinds, shared)
@@ -120,6 +121,7 @@ func layers() []layer {
 		{"internal/listinformer", nil},
 		{"internal/reload", nil},
 		{"internal/reviews", []string{"tenant."}},
+		{"internal/typed", []string{"internal/listinformer", "tenant/v1alpha1"}},
 		{"internal/yamlfile", nil},
 		// authn, authz and plugins do not know each other, the kinds or the configuration. A source or
 		// a plugin does not know another one.
@@ -128,15 +130,19 @@ func layers() []layer {
 		{"authz", []string{"authz", "tenant.", "internal/budget"}},
 		{"plugins", []string{"plugins.", "plugins/workload", "tenant."}},
 		// A part of cluster knows only the part that follows Tenants.
-		{"cluster/accessgrant", slices.Concat([]string{"authz", "plugins"}, kinds, shared)},
-		{"cluster/provision", slices.Concat([]string{"authz", "cluster/template", "cluster/tenants", "plugins"}, kinds, shared)},
+		{"cluster/accessgrant", slices.Concat([]string{"authz", "cluster/tenants", "plugins"}, kinds, shared)},
+		{
+			"cluster/provision",
+			slices.Concat([]string{"authz", "cluster/template", "cluster/tenants", "plugins"}, kinds, shared),
+		},
 		{"cluster/retirement", slices.Concat([]string{"authz", "cluster/tenants"}, kinds, shared)},
 		{"cluster/tenantquota", slices.Concat([]string{"plugins"}, kinds, shared)},
 		{"cluster/tenants", slices.Concat([]string{"authz", "cluster/template", "plugins"}, kinds, shared)},
 		{
 			"cluster",
-			append([]string{"authn/serviceaccount", "authz", "plugins", "config/v1alpha1", "deploy"},
-				append(kinds, shared...)...),
+			slices.Concat([]string{
+				"authn/serviceaccount", "authz", "cluster", "plugins", "config/v1alpha1", "deploy",
+			}, kinds, shared),
 		},
 		{"internal/stack", library},
 		{"deploy", nil},
@@ -238,10 +244,11 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// mayTestImport reports whether each test may import a package: a fixture, or what makes data of tests
-// (kinds, configurations, simulated clusters, generated manifests).
+// mayTestImport reports whether each test may import a package: a fixture, or a source of test data
+// (kinds, definitions, configurations, simulated clusters, generated manifests).
 func mayTestImport(folder string) bool {
-	return under(folder, "authn/authntest", "config/v1alpha1", "internal/manifests", "internal/simulate", "tenant", "test")
+	return under(folder,
+		"authn/authntest", "config/v1alpha1", "deploy", "internal/manifests", "internal/simulate", "tenant", "test")
 }
 
 // sameTop reports whether two packages are parts of one layer of the library or of one product.

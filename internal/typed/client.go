@@ -1,0 +1,108 @@
+package typed
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// Client reads and writes objects of one kind. It writes as [v1alpha1.FieldManager].
+//
+// It has no Update. An update by a release that does not know a field of the object's spec would
+// remove the field.
+type Client[T any, P Pointer[T]] struct {
+	resource dynamic.NamespaceableResourceInterface
+}
+
+// NewClient returns a client for a resource.
+func NewClient[T any, P Pointer[T]](client dynamic.Interface, resource schema.GroupVersionResource) Client[T, P] {
+	return Client[T, P]{client.Resource(resource)}
+}
+
+func (c Client[T, P]) in(namespace string) dynamic.ResourceInterface {
+	if namespace == "" {
+		return c.resource
+	}
+	return c.resource.Namespace(namespace)
+}
+
+// Get returns an object.
+func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error) {
+	u, err := c.in(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return Decode[T, P](u)
+}
+
+// List returns the objects of all namespaces, in the order of the server. It leaves out those that do
+// not decode and passes each to invalid.
+func (c Client[T, P]) List(ctx context.Context, invalid func(*Invalid)) ([]P, error) {
+	list, err := c.resource.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]P, 0, len(list.Items))
+	for i := range list.Items {
+		object, err := Decode[T, P](&list.Items[i])
+		if err != nil {
+			invalid(newInvalid(&list.Items[i], err))
+			continue
+		}
+		out = append(out, object)
+	}
+	return out, nil
+}
+
+// Create creates an object.
+func (c Client[T, P]) Create(ctx context.Context, object P) (P, error) {
+	u, err := encode(object)
+	if err != nil {
+		return nil, err
+	}
+	u, err = c.in(object.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil {
+		return nil, err
+	}
+	return Decode[T, P](u)
+}
+
+// UpdateStatus writes the status of an object. It fails with a conflict if the object has changed
+// since it was read.
+func (c Client[T, P]) UpdateStatus(ctx context.Context, object P) (P, error) {
+	u, err := encode(object)
+	if err != nil {
+		return nil, err
+	}
+	u, err = c.in(object.GetNamespace()).UpdateStatus(ctx, u,
+		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil {
+		return nil, err
+	}
+	return Decode[T, P](u)
+}
+
+// Patch patches an object or its subresources.
+func (c Client[T, P]) Patch(
+	ctx context.Context, name cache.ObjectName, kind types.PatchType, patch []byte, subresources ...string,
+) (P, error) {
+	u, err := c.in(name.Namespace).Patch(ctx, name.Name, kind, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, subresources...)
+	if err != nil {
+		return nil, err
+	}
+	return Decode[T, P](u)
+}
+
+func encode(object runtime.Object) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
+	return &unstructured.Unstructured{Object: content}, err
+}

@@ -1,0 +1,107 @@
+// Package typed reads and writes the objects of one kind as a Go type over a dynamic client.
+//
+// The generated clients of tenant/client refuse a whole list if one object in it does not decode. A
+// tenant can write some kinds, so it could stop every controller with one object. Here such an
+// object is an [Invalid], and all others are read.
+package typed
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/internal/listinformer"
+)
+
+// Pointer is the pointer to the Go type of a kind.
+type Pointer[T any] interface {
+	*T
+	metav1.Object
+	runtime.Object
+}
+
+// Invalid represents an object that does not decode. It has the metadata of the
+// object if that decodes, and otherwise its name, namespace and UID.
+type Invalid struct {
+	metav1.TypeMeta
+	metav1.ObjectMeta
+	// Err is the reason. It never holds values of the object.
+	Err error
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (i *Invalid) DeepCopyObject() runtime.Object {
+	out := *i
+	i.DeepCopyInto(&out.ObjectMeta)
+	return &out
+}
+
+// Decode returns an object of a kind. Fields that the type does not have are dropped.
+func Decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, error) {
+	out := P(new(T))
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
+		return nil, fmt.Errorf("%s %s does not decode: %w", u.GetKind(), u.GetName(), err)
+	}
+	return out, nil
+}
+
+// NewInformer returns an informer of a resource in all namespaces. Its objects are of the type or
+// [Invalid]. It calls trim before it stores an object of the type; if nil, nothing is trimmed. See
+// [listinformer.New] for the list that it begins with.
+func NewInformer[T any, P Pointer[T]](
+	client dynamic.Interface, resource schema.GroupVersionResource, trim func(P),
+) (cache.SharedIndexInformer, error) {
+	informer := listinformer.New(client, resource)
+	err := informer.SetTransform(func(obj any) (any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil // of the type already, or a tombstone
+		}
+		out, err := Decode[T, P](u)
+		if err != nil {
+			return newInvalid(u, err), nil
+		}
+		out.SetManagedFields(nil)
+		if trim != nil {
+			trim(out)
+		}
+		return out, nil
+	})
+	return informer, err
+}
+
+func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
+	out := &Invalid{Err: err}
+	out.SetGroupVersionKind(u.GroupVersionKind())
+	metadata, _ := u.Object["metadata"].(map[string]any)
+	if runtime.DefaultUnstructuredConverter.FromUnstructured(metadata, &out.ObjectMeta) != nil {
+		out.ObjectMeta = metav1.ObjectMeta{
+			Name:            u.GetName(),
+			Namespace:       u.GetNamespace(),
+			UID:             u.GetUID(),
+			ResourceVersion: u.GetResourceVersion(),
+		}
+	}
+	out.SetManagedFields(nil)
+	return out
+}
+
+// From returns an object of an informer, or of the last state of a deleted one. The error is that of
+// an [Invalid].
+func From[T any, P Pointer[T]](obj any) (P, error) {
+	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = deleted.Obj
+	}
+	switch obj := obj.(type) {
+	case P:
+		return obj, nil
+	case *Invalid:
+		return nil, obj.Err
+	}
+	return nil, fmt.Errorf("an informer has an object of the type %T", obj)
+}

@@ -1,0 +1,97 @@
+package typed_test
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func grants() schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
+}
+
+func grant(name string, spec any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion,
+		"kind":       v1alpha1.KindAccessGrant,
+		"metadata":   map[string]any{"namespace": "acme-web", "name": name, "uid": "uid-of-" + name},
+		"spec":       spec,
+	}}
+}
+
+func client(objects ...runtime.Object) *fake.FakeDynamicClient {
+	return fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
+		map[schema.GroupVersionResource]string{grants(): "AccessGrantList"}, objects...)
+}
+
+// TestOneInvalidObject checks that an object that does not decode hides no other one.
+func TestOneInvalidObject(t *testing.T) {
+	valid := map[string]any{"from": map[string]any{"tenant": "globex"}}
+	for name, spec := range map[string]any{
+		"text for an object": "x",
+		"number for text":    map[string]any{"from": map[string]any{"tenant": int64(1)}},
+		"text for a list":    map[string]any{"to": "pods"},
+		"no time":            map[string]any{"expires": "tomorrow"},
+		"map for text":       map[string]any{"from": map[string]any{"tenant": map[string]any{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := client(grant("bad", spec), grant("good", valid))
+			informer, err := typed.NewInformer[v1alpha1.AccessGrant](c, grants(), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			go informer.RunWithContext(t.Context())
+			if !cache.WaitForCacheSync(t.Context().Done(), informer.HasSynced) {
+				t.Fatal("the informer has not synced")
+			}
+			obj, _, _ := informer.GetStore().GetByKey("acme-web/good")
+			if g, err := typed.From[v1alpha1.AccessGrant](obj); err != nil || g.Spec.From.Tenant != "globex" {
+				t.Errorf("the valid grant is %v, %v", g, err)
+			}
+			obj, _, _ = informer.GetStore().GetByKey("acme-web/bad")
+			if _, err := typed.From[v1alpha1.AccessGrant](obj); err == nil {
+				t.Error("the invalid grant decodes")
+			}
+			if i, ok := obj.(*typed.Invalid); !ok || i.GetUID() != "uid-of-bad" {
+				t.Errorf("the invalid grant is %#v", obj)
+			}
+			var invalid []string
+			list, err := typed.NewClient[v1alpha1.AccessGrant](c, grants()).List(t.Context(),
+				func(i *typed.Invalid) { invalid = append(invalid, i.Name) })
+			if err != nil || len(list) != 1 || len(invalid) != 1 || invalid[0] != "bad" {
+				t.Errorf("List() = %v, %v and invalid %q", list, err, invalid)
+			}
+		})
+	}
+}
+
+// TestClient checks that a client writes what it is given.
+func TestClient(t *testing.T) {
+	c := typed.NewClient[v1alpha1.AccessGrant](client(), grants())
+	g := &v1alpha1.AccessGrant{}
+	g.APIVersion, g.Kind = v1alpha1.GroupVersion, v1alpha1.KindAccessGrant
+	g.Namespace, g.Name = "acme-web", "share"
+	g.Spec.From.Tenant = "globex"
+	created, err := c.Create(t.Context(), g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := metav1.NewTime(time.Unix(1_800_000_000, 0).UTC())
+	created.Status.LastUsed = &used
+	if _, err := c.UpdateStatus(t.Context(), created); err != nil {
+		t.Fatal(err)
+	}
+	read, err := c.Get(t.Context(), cache.MetaObjectToName(g))
+	if err != nil || read.Spec.From.Tenant != "globex" || !read.Status.LastUsed.Equal(&used) {
+		t.Errorf("Get() = %+v, %v", read, err)
+	}
+}
