@@ -53,8 +53,8 @@ func ExampleBoundary() {
 	}
 	// Output:
 	// acme--web true ""
-	// globex--shop false "tenant boundary: not in a namespace of the caller's tenant"
-	// kube-system false "tenant boundary: not in a namespace of the caller's tenant"
+	// globex--shop false "tenant boundary: the namespace is not owned by the caller's tenant"
+	// kube-system false "tenant boundary: the namespace is not owned by the caller's tenant"
 }
 
 // An Exception opens what the boundary would deny. It is asked about nothing that could not be
@@ -89,7 +89,7 @@ func ExampleException() {
 	}
 	// Output:
 	// events true "example: the night shift reads events"
-	// secrets false "tenant boundary: not in a namespace of the caller's tenant"
+	// secrets false "tenant boundary: the namespace is not owned by the caller's tenant"
 }
 
 // A namespace without the label is the system tenant's; one that does not exist is nobody's.

@@ -19,9 +19,9 @@ import (
 
 // The reasons of a denial, see [Options].
 const (
-	ReasonLimited   = "tenant scope: the annotation of the binding limits it to the spaces of other tenants"
-	ReasonEnded     = "tenant scope: the annotation of the binding has ended it"
-	ReasonNotSynced = "tenant scope: the bindings are not known yet"
+	ReasonLimited   = "tenant scope: the scope of the binding does not include this tenant"
+	ReasonEnded     = "tenant scope: the binding has expired"
+	ReasonNotSynced = "tenant scope: the role bindings are not known yet"
 )
 
 // Options supplies the facts with which the limits of bindings are compared. Subject and Space are

@@ -114,7 +114,7 @@ func gateway(root bool) func(http.Handler) http.Handler {
 }
 
 var (
-	denied    = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant cannot be told"}`)
+	denied    = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant is unknown or ambiguous"}`)
 	undecided = reviewed(`{"allowed":false}`)
 	forbidden = status(http.StatusForbidden, "Forbidden",
 		`subjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create resource "subjectaccessreviews" `+
@@ -280,7 +280,7 @@ func TestDetect(t *testing.T) {
 		},
 		"a user with the words in its own name": {
 			fake: fake{
-				review: strings.Replace(forbidden, "bob", "tenant boundary: reviews of others are not open to tenants", 1),
+				review: strings.Replace(forbidden, "bob", "tenant boundary: tenants may not review the access of other callers", 1),
 			},
 			err: unknown + "you may not create",
 		},

@@ -17,7 +17,7 @@ const (
 	foreignObject = `{"kind":"List","type":"ADDED","object":{"metadata":{"namespace":"b--isolation","name":"x"}},` +
 		`"items":[{"metadata":{"namespace":"b--isolation","name":"x"}}]}`
 	deniedText = `{"kind":"Status","message":"x is forbidden: User \"u\" cannot get resource \"x\" in API group \"\" ` +
-		`at the cluster scope: tenant boundary: not in a namespace of the caller's tenant"}`
+		`at the cluster scope: tenant boundary: the namespace is not owned by the caller's tenant"}`
 )
 
 // refusedText is a refusal by an admission plugin of kubetenant.

@@ -20,7 +20,7 @@ func status(message string) string {
 const (
 	authorizers = `pods "x" is forbidden: User "u" cannot get resource "pods" in API group "" in the namespace ` +
 		`"b--isolation"`
-	boundary = authorizers + `: tenant boundary: not in a namespace of the caller's tenant`
+	boundary = authorizers + `: tenant boundary: the namespace is not owned by the caller's tenant`
 )
 
 // TestOutcomes: an answer is a leak or a denial only if it shows what the boundary decided.
@@ -36,7 +36,7 @@ func TestOutcomes(t *testing.T) {
 		"denied": {403, status(boundary), false, 0, Denied, ""},
 		"denied on a path": {
 			403,
-			status(`forbidden: User "u" cannot get path "/x": tenant boundary: path is not open to tenants`),
+			status(`forbidden: User "u" cannot get path "/x": tenant boundary: tenants may not access this path`),
 			false,
 			0,
 			Denied,

@@ -49,7 +49,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonTenantPathOnly:
 		return "The server URL ends in a tenant path. Remove /tenants/... to use grants and the policy file."
 	case authz.ReasonOwnerUnknown:
-		return "The owner of the namespace could not be looked up. Try again. The server's log says what failed."
+		return "The owner of the owner of the namespace is unknown. Try again. The server's log says what failed."
 	case authz.ReasonStale:
 		return "The server has no current view of the cluster. Try again. Its /readyz?verbose says what is missing."
 	case authz.ReasonNoTenantObject:

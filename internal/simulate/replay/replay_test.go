@@ -119,19 +119,19 @@ func TestReplay(t *testing.T) {
 	}{
 		"as it was":        {own, "same"},
 		"denied as it was": {eventOf(3, "t0", "t1--web", "forbid"), "same"},
-		"across tenants":   {foreign, "denied: tenant boundary: not in a namespace"},
+		"across tenants":   {foreign, "denied: tenant boundary: the namespace is not owned"},
 		"allowed now":      {eventOf(4, "t0", "t0--web", "forbid"), "allowed: RBAC: allowed by RoleBinding"},
 		"no tenant": {
 			other(own, func(e map[string]any) { delete(e["user"].(map[string]any), "extra") }), "denied: tenant subject",
 		},
 		"a list over all namespaces": {list(""), "denied: no role that is bound"},
-		"a selector twice":           {list("?labelSelector=a&labelSelector=b"), "denied: tenant boundary: not limited"},
+		"a selector twice":           {list("?labelSelector=a&labelSelector=b"), "denied: tenant boundary: the request is not"},
 		"on another tenant's path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = "t1"
-		}), "denied: tenant path: names another tenant"},
+		}), "denied: tenant path: the path names another tenant"},
 		"impersonating across": {other(own, func(e map[string]any) {
 			e["impersonatedUser"] = map[string]any{"username": "bob", "groups": []string{"tenant:t1"}}
-		}), "denied: tenant boundary: impersonation"},
+		}), "denied: tenant boundary: the impersonated identity"},
 		"another stage": {other(own, func(e map[string]any) { e["stage"] = "RequestReceived" }), "skipped"},
 		"nobody":        {other(own, func(e map[string]any) { delete(e, "user") }), "skipped"},
 		"not authenticated": {
@@ -151,11 +151,11 @@ func TestReplay(t *testing.T) {
 		}), "skipped"},
 		"a name that looks like it": {other(foreign, func(e map[string]any) {
 			e["responseStatus"] = map[string]any{"code": 404, "message": `secrets "x cannot impersonate" not found`}
-		}), "denied: tenant boundary: not in a namespace"},
+		}), "denied: tenant boundary: the namespace is not owned"},
 		"its words in another answer": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
 			e["responseStatus"] = map[string]any{"code": 404, "message": `pods is forbidden: User "alice" cannot impersonate `}
-		}), "denied: tenant boundary: not in a namespace"},
+		}), "denied: tenant boundary: the namespace is not owned"},
 		"a name that looks more like it": {other(foreign, func(e map[string]any) {
 			delete(e, "annotations")
 			e["responseStatus"] = map[string]any{

@@ -162,7 +162,7 @@ func TestAuthorize(t *testing.T) {
 		},
 		"foreign": {
 			access("v1", "groups", "b--web"),
-			`"denied":true,"reason":"tenant boundary: not in a namespace of the caller's tenant"`,
+			`"denied":true,"reason":"tenant boundary: the namespace is not owned by the caller's tenant"`,
 		},
 		"no tenant": {
 			`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"bob",` +
