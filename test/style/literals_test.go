@@ -1,4 +1,4 @@
-// Package style_test checks rules about the layout of Go code that no linter checks.
+// Package style_test checks rules about Go code and Markdown pages that no linter checks.
 package style_test
 
 import (

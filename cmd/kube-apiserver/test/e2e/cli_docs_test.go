@@ -24,7 +24,7 @@ func stories() map[string][]string {
 		"kubectl-tenant": {"docs/kubectl-tenant.md", "docs/tasks/migrate-from-capsule.md"},
 		"tasks": {
 			"docs/tasks/give-a-tenant.md", "docs/tasks/templates.md", "docs/tasks/log-in.md", "docs/tasks/let-ci-in.md",
-			"docs/tasks/share.md", "docs/tasks/why-not.md",
+			"docs/tasks/share.md", "docs/tasks/why-not.md", "docs/tasks/use-your-tenant.md",
 			"docs/tasks/take-back.md", "docs/tasks/suspend.md", "docs/tasks/end-a-tenant.md", "docs/tasks/leave.md",
 		},
 	}
@@ -125,7 +125,9 @@ func TestEveryPageIsRun(t *testing.T) {
 	for _, pages := range stories() {
 		run = append(run, pages...)
 	}
-	for _, pattern := range []string{"*.md", "docs/*.md", "docs/tasks/*.md"} {
+	for _, pattern := range []string{
+		"*.md", "docs/*.md", "docs/tasks/*.md", "docs/concepts/*.md", "docs/design/*.md",
+	} {
 		pages, err := filepath.Glob(filepath.Join("../../../..", pattern))
 		if err != nil {
 			t.Fatal(err)
