@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -45,16 +46,19 @@ func parseCeilings(content []byte) (map[string]ceiling, error) {
 func differences(units []unit, ceilings map[string]ceiling) []string {
 	var found []string
 	seen := make(map[string]bool)
+	above := func(u unit, what string, n, most int) {
+		found = append(found, fmt.Sprintf("%s %s: %d %s, at most %d are allowed: hack/prose.sh %s",
+			u.kind, u.path, n, what, most, u.path))
+	}
 	for _, u := range units {
 		key := u.kind + " " + u.path
 		seen[key] = true
 		c := ceilings[key]
 		switch {
 		case u.errors > c.errors:
-			found = append(found, fmt.Sprintf("%s: %d errors, at most %d are allowed: hack/prose.sh %s", key, u.errors, c.errors, u.path))
+			above(u, "errors", u.errors, c.errors)
 		case u.warnings > c.warnings:
-			found = append(found,
-				fmt.Sprintf("%s: %d warnings, at most %d are allowed: hack/prose.sh %s", key, u.warnings, c.warnings, u.path))
+			above(u, "warnings", u.warnings, c.warnings)
 		case u.errors < c.errors || u.warnings < c.warnings:
 			found = append(found, key+": fewer findings than its ceiling: run hack/prose.sh --lower")
 		}
@@ -64,6 +68,7 @@ func differences(units []unit, ceilings map[string]ceiling) []string {
 			found = append(found, key+": has a ceiling but no text: run hack/prose.sh --lower")
 		}
 	}
+	slices.Sort(found)
 	return found
 }
 
@@ -85,23 +90,26 @@ func compare(units []unit) error {
 // lowerCeilings writes the ceilings again. Without a file, today's findings are the ceilings.
 func lowerCeilings(units []unit) error {
 	content, err := os.ReadFile(ceilingsFile)
-	first := errors.Is(err, fs.ErrNotExist)
-	if err != nil && !first {
+	var ceilings map[string]ceiling
+	switch {
+	case err == nil:
+		ceilings, err = parseCeilings(content)
+		if err != nil {
+			return err
+		}
+	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	ceilings, err := parseCeilings(content)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(ceilingsFile, lowered(units, ceilings, first), 0o644) //nolint:gosec // not a secret
+	return os.WriteFile(ceilingsFile, lowered(units, ceilings), 0o644) //nolint:gosec // not a secret
 }
 
-func lowered(units []unit, ceilings map[string]ceiling, first bool) []byte {
+// lowered returns the ceilings as text. If ceilings is nil, the findings are the ceilings.
+func lowered(units []unit, ceilings map[string]ceiling) []byte {
 	out := bytes.NewBufferString(ceilingsHead)
 	for _, u := range units {
 		key := u.kind + " " + u.path
 		c := ceiling{u.errors, u.warnings}
-		if old := ceilings[key]; !first {
+		if old := ceilings[key]; ceilings != nil {
 			c = ceiling{min(c.errors, old.errors), min(c.warnings, old.warnings)}
 		}
 		if cmp.Or(c.errors, c.warnings) > 0 {

@@ -19,36 +19,40 @@ var (
 	notProse = regexp.MustCompile(`apiVersion:|\{\{|</|\{\n|^\s*[\[{<]`)
 )
 
-// goSource returns the messages and the comments of a Go file. API says that kubectl explain prints
-// the comments of its types and fields, which makes them messages.
-func goSource(name string, source []byte, api bool) (messages, comments []text, err error) {
+// goTexts are the texts of a Go file.
+type goTexts struct {
+	messages  []text // string literals
+	explained []text // comments of types and fields
+	comments  []text // all others
+}
+
+func goSource(name string, source []byte) (goTexts, error) {
 	if generated.Match(source) {
-		return nil, nil, nil
+		return goTexts{}, nil
 	}
 	files := token.NewFileSet()
 	file, err := parser.ParseFile(files, name, source, parser.ParseComments|parser.SkipObjectResolution)
 	if err != nil {
-		return nil, nil, err
+		return goTexts{}, err
 	}
 	g := &goFile{source: source, base: files.File(file.FileStart).Base()}
-	explained := make(map[*ast.CommentGroup]bool)
-	if api {
-		explain(file, explained)
-	}
+	explained := explain(file)
+	var texts goTexts
 	for _, group := range file.Comments {
-		texts := g.comment(group)
 		if explained[group] {
-			messages = append(messages, texts...)
+			texts.explained = append(texts.explained, g.comment(group)...)
 		} else {
-			comments = append(comments, texts...)
+			texts.comments = append(texts.comments, g.comment(group)...)
 		}
 	}
 	ast.Inspect(file, g.visit)
-	return append(messages, g.messages...), comments, nil
+	texts.messages = g.messages
+	return texts, nil
 }
 
-// explain adds the comments of the types of a file and of their fields.
-func explain(file *ast.File, to map[*ast.CommentGroup]bool) {
+// explain returns the comments of the types of a file and of their fields.
+func explain(file *ast.File) map[*ast.CommentGroup]bool {
+	to := make(map[*ast.CommentGroup]bool)
 	for _, decl := range file.Decls {
 		types, is := decl.(*ast.GenDecl)
 		if !is || types.Tok != token.TYPE {
@@ -65,6 +69,7 @@ func explain(file *ast.File, to map[*ast.CommentGroup]bool) {
 			return true
 		})
 	}
+	return to
 }
 
 type goFile struct {
@@ -98,7 +103,7 @@ func (g *goFile) comment(group *ast.CommentGroup) []text {
 
 func clean(texts []text) []text {
 	for i, t := range texts {
-		texts[i] = t.replace(codeSpans, placeholder).replace(symbols, "").replace(urls, placeholder)
+		texts[i] = withoutCode(t.replace(codeSpans, placeholder).replace(symbols, ""))
 	}
 	return texts
 }

@@ -112,11 +112,17 @@ var (
 	apiCode = regexp.MustCompile(`^(?:tenant|config)/v1alpha1/`)
 )
 
+func inScope(name string) bool {
+	if outOfScope.MatchString(name) {
+		return false
+	}
+	return strings.HasSuffix(name, ".md") || strings.HasSuffix(name, ".go") || chartText.MatchString(name)
+}
+
 func read(names []string) ([]*source, error) {
 	var sources []*source
 	for _, name := range names {
-		ext := path.Ext(name)
-		if outOfScope.MatchString(name) || ext != ".md" && ext != ".go" && !chartText.MatchString(name) {
+		if !inScope(name) {
 			continue
 		}
 		content, err := os.ReadFile(name) //nolint:gosec // a file of this repository
@@ -137,7 +143,13 @@ func extract(name string, content []byte) ([]*source, error) {
 	var sources []*source
 	add := func(kind, unit string, texts []text) {
 		if len(texts) > 0 {
-			sources = append(sources, &source{kind: kind, name: name, unit: unit, content: content, texts: texts})
+			sources = append(sources, &source{
+				kind:    kind,
+				name:    name,
+				unit:    unit,
+				content: content,
+				texts:   texts,
+			})
 		}
 	}
 	switch path.Ext(name) {
@@ -148,14 +160,19 @@ func extract(name string, content []byte) ([]*source, error) {
 	case ".txt":
 		add(kindMessage, name, notes(content))
 	case ".go":
-		messages, comments, err := goSource(name, content, apiCode.MatchString(name))
+		texts, err := goSource(name, content)
 		if err != nil {
 			return nil, err
 		}
-		if !internalCode.MatchString(name) {
-			add(kindMessage, path.Dir(name), messages)
+		if apiCode.MatchString(name) {
+			texts.messages = append(texts.messages, texts.explained...)
+		} else {
+			texts.comments = append(texts.comments, texts.explained...)
 		}
-		add(kindComment, path.Dir(name), comments)
+		if !internalCode.MatchString(name) {
+			add(kindMessage, path.Dir(name), texts.messages)
+		}
+		add(kindComment, path.Dir(name), texts.comments)
 	}
 	return sources, nil
 }

@@ -64,9 +64,10 @@ func words(t text) int {
 func printUnits(w io.Writer, units []unit) {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', tabwriter.AlignRight)
 	row := func(u unit) {
-		fmt.Fprintf(table, "%d\t%d\t%d\t%.1f\t  %s %s\n", u.words, u.errors, u.warnings, u.perThousand(), u.kind, u.path)
+		_, _ = fmt.Fprintf(table, "%d\t%d\t%d\t%.1f\t  %s %s\n",
+			u.words, u.errors, u.warnings, u.perThousand(), u.kind, u.path)
 	}
-	fmt.Fprintln(table, "words\terrors\twarnings\tper 1,000\t  text")
+	_, _ = fmt.Fprintln(table, "words\terrors\twarnings\tper 1,000\t  text")
 	for _, kind := range kinds() {
 		sum := unit{kind: kind, path: "(all)"}
 		for _, u := range units {
@@ -89,7 +90,8 @@ func printFindings(w io.Writer, sources []*source) {
 			if f.isError {
 				severity = "error"
 			}
-			fmt.Fprintf(w, "%s:%d:%d: %s %s: %s (%s)\n", s.name, f.line, f.column, s.kind, severity, f.text, f.rule)
+			_, _ = fmt.Fprintf(w, "%s:%d:%d: %s %s: %s (%s)\n",
+				s.name, f.line, f.column, s.kind, severity, f.text, f.rule)
 		}
 	}
 }

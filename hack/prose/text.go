@@ -90,6 +90,7 @@ var (
 	images       = regexp.MustCompile(`!\[[^\]]*\]\([^)]*\)`)
 	links        = regexp.MustCompile(`\[([^\]]*)\](?:\([^)]*\)|\[[^\]]*\])`)
 	urls         = regexp.MustCompile(`<?\bhttps?://[^\s>)]+>?`)
+	identifiers  = regexp.MustCompile(`\b\w{2,}(?:[._]\w+)+|--[a-z][\w-]*`)
 	htmlTags     = regexp.MustCompile(`</?[a-z][^<>]*>`)
 	emphasis     = regexp.MustCompile(`\*+`)
 	symbols      = regexp.MustCompile(`\[([A-Za-z0-9_./*]+)\]`)
@@ -154,17 +155,22 @@ func markdown(source []byte) []text {
 	page := slice(source, 0, len(source)).replace(htmlComments, "")
 	var out []text
 	for _, p := range paragraphs(page) {
-		p = p.replace(codeSpans, placeholder).replace(images, "").replace(links, "").replace(urls, placeholder)
+		p = withoutCode(p.replace(codeSpans, placeholder).replace(images, "").replace(links, ""))
 		out = append(out, p.replace(htmlTags, "").replace(emphasis, ""))
 	}
 	return out
+}
+
+// withoutCode replaces code spans, addresses, flags and qualified names.
+func withoutCode(t text) text {
+	return t.replace(codeSpans, placeholder).replace(urls, placeholder).replace(identifiers, placeholder)
 }
 
 // notes returns the paragraphs of a template that Helm prints.
 func notes(source []byte) []text {
 	var out []text
 	for _, p := range paragraphs(slice(source, 0, len(source))) {
-		out = append(out, p.replace(verbs, placeholder).replace(urls, placeholder))
+		out = append(out, withoutCode(p.replace(verbs, placeholder)))
 	}
 	return out
 }
@@ -188,7 +194,7 @@ func yamlComments(source []byte) []text {
 		}
 	}
 	for i := range out {
-		out[i] = out[i].replace(urls, placeholder)
+		out[i] = withoutCode(out[i])
 	}
 	return out
 }
