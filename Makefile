@@ -60,7 +60,7 @@ check: $(BIN)/golangci-lint $(BIN)/vale $(GENERATORS) ## formatting, vet, linter
 
 test: build ## all tests, a real kube-apiserver included; the library's with the race detector
 	@$(MAKE) --no-print-directory -j2 test-library test-servers
-test-library: build ## the tests without a real kube-apiserver, with the race detector
+test-library: build $(BIN)/vale ## the tests without a real kube-apiserver, with the race detector
 	$(GO_TEST) -race -parallel 8 -p $(PACKAGES) -skip '^TestLargeLists$$' ./...
 	$(GO_TEST) -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(GO_TEST) -run '^TestLarge(Answers|Lists)$$' ./internal/gateway -answer.bytes $(ANSWER_BYTES)

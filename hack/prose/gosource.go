@@ -103,7 +103,7 @@ func (g *goFile) comment(group *ast.CommentGroup) []text {
 
 func clean(texts []text) []text {
 	for i, t := range texts {
-		texts[i] = withoutCode(t.replace(codeSpans, placeholder).replace(symbols, ""))
+		texts[i] = withoutCode(t).replace(symbols, "")
 	}
 	return texts
 }

@@ -141,7 +141,13 @@ func read(names []string) ([]*source, error) {
 // extract returns the texts of a file by their kind.
 func extract(name string, content []byte) ([]*source, error) {
 	var sources []*source
-	add := func(kind, unit string, texts []text) {
+	add := func(kind, unit string, all []text) {
+		var texts []text
+		for _, t := range all {
+			if t = t.trim(); len(t.b) > 0 {
+				texts = append(texts, t)
+			}
+		}
 		if len(texts) > 0 {
 			sources = append(sources, &source{
 				kind:    kind,

@@ -41,7 +41,7 @@ func hosts() map[string]string {
 		"aftercode.md": "```\ncode\n```\nUse `x`. SENTENCE.\n\n| a | b |\n|---|---|\n| c | d |\n",
 
 		"errors.go":  code + "var err = errors.New(\"SENTENCE\")\n",
-		"errorf.go":  code + "func f() error { return fmt.Errorf(\"read \\\"%s\\\". SENTENCE: %w\", name, err) }\n",
+		"errorf.go":  code + "func f() error { return fmt.Errorf(\"read the \\\"%s\\\". SENTENCE: %w\", name, err) }\n",
 		"field.go":   code + "var e = field.Invalid(path, value, \"SENTENCE\")\n",
 		"cobra.go":   code + "var c = cobra.Command{Use: \"x\", Long: `It works.\n\nWRAPPED.\n`}\n",
 		"example.go": code + "var c = cobra.Command{Example: \"  # SENTENCE\\n  kubectl tenant says nobody\"}\n",
@@ -226,6 +226,41 @@ func TestGood(t *testing.T) {
 	}
 }
 
+// TestExtract has the texts of files as Vale reads them.
+func TestExtract(t *testing.T) {
+	cases := map[string]struct {
+		content string
+		want    []string
+	}{
+		"page.md": {
+			"# A *page*\n\n![x](y.png)\n\nIt has `[x](y)` and [a `link`](z.md), see [all][x].\n![x](y.png)\n- one\n  more\n- two\n",
+			[]string{"A page", "It has Code and a Code, see all.", "one more", "two"},
+		},
+		"block.go": {
+			"package x\n\n/* F works.\nIt returns [tenant.Of].\n\n\tcode\n\nAlways. */\nfunc F() {}\n",
+			[]string{"F works. It returns Code.", "Always."},
+		},
+		"message.go": {
+			"package x\n\nvar e = fmt.Errorf(\"read the \\\"%s\\\"\\tof\"+name+\"\\u00fc: %w\", a, b)\n",
+			[]string{"read the \"Code\"\tofCodeü: Code"},
+		},
+		"deploy/x/values.yaml": {"# One\n# two.\na: b # Three.\n#\n# Four.\n", []string{"One two.", "Three.", "Four."}},
+	}
+	for name, c := range cases {
+		found, err := extract(name, []byte(c.content))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s: %d sources, %v", name, len(found), err)
+		}
+		var got []string
+		for _, text := range found[0].texts {
+			got = append(got, string(text.b))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %q, want %q", name, got, c.want)
+		}
+	}
+}
+
 func page(t *testing.T, content string) *source {
 	t.Helper()
 	found, err := extract("page.md", []byte(content))
@@ -296,6 +331,11 @@ func TestCheck(t *testing.T) {
 	step("a high ceiling", true, false, "doc README.md: fewer findings than its ceiling: run hack/prose.sh --lower")
 	step("lower", false, true, "")
 	step("equal", true, false, "")
+	write(ceilingsFile, "doc README.md 1 1\ndoc README.md 1 3\n")
+	step("a lower line", true, false, "doc README.md: 2 warnings, at most 1 are allowed: hack/prose.sh README.md")
+	write(ceilingsFile, "doc README.md 1 2\ndoc OLD.md 1 1\n")
+	step("an old page", true, false, "doc OLD.md: has a ceiling but no text: run hack/prose.sh --lower")
+	step("lower", false, true, "")
 	write("README.md", "The name has no tenant.\n\nNobody mends it. Nobody.\n")
 	step("one error less, one warning more", true, false,
 		"doc README.md: 3 warnings, at most 2 are allowed: hack/prose.sh README.md")

@@ -155,7 +155,7 @@ func markdown(source []byte) []text {
 	page := slice(source, 0, len(source)).replace(htmlComments, "")
 	var out []text
 	for _, p := range paragraphs(page) {
-		p = withoutCode(p.replace(codeSpans, placeholder).replace(images, "").replace(links, ""))
+		p = withoutCode(p).replace(images, "").replace(links, "")
 		out = append(out, p.replace(htmlTags, "").replace(emphasis, ""))
 	}
 	return out
