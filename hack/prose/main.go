@@ -6,6 +6,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,7 +18,7 @@ import (
 	"strings"
 )
 
-const usage = `Usage: hack/prose.sh [--check | --lower] [PATH...]
+const usage = `Usage: hack/prose.sh [--check | --lower | PATH...]
 
 Without a flag, it prints words, errors and warnings of each page and package. With
 paths (a page, a file or a folder), it prints each finding as file:line:column.
@@ -39,6 +40,9 @@ func main() {
 }
 
 func run(ctx context.Context, check, lower bool, paths []string) error {
+	if len(paths) > 0 && (check || lower) {
+		return errors.New("--check and --lower look at all files: they have no paths")
+	}
 	names, err := tracked(ctx)
 	if err != nil {
 		return err
