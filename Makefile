@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 
-MODULES := . cmd/kube-apiserver examples hack/tools hack/gitops/argo-agent hack/gitops/kustomize-controller
+MODULES := . cmd/kube-apiserver examples examples/controller hack/tools hack/gitops/argo-agent hack/gitops/kustomize-controller
 SERVER := cmd/kube-apiserver
 BIN := $(CURDIR)/bin
 CACHE := $(CURDIR)/.cache
