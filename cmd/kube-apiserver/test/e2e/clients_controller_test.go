@@ -3,6 +3,8 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +50,12 @@ func TestClientsController(t *testing.T) {
 		t.Fatal(out)
 	}
 	d := &directoryTest{admin: client(t, c), tenants: clients.KubetenantV1alpha1().Tenants()}
-	kubeconfig := accountKubeconfig(t, s, d.admin, directoryNamespace, "controller")
+	kubeconfig := filepath.Join(t.TempDir(), "controller.kubeconfig")
+	generate := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "gen-kubeconfig", "--kubeconfig",
+		s.Kubeconfig("admin"), "--serviceaccount", "controller", "-n", directoryNamespace, "--out", kubeconfig)
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
 	d.example = startExample(t, controllerFolder, ".", "--kubeconfig", kubeconfig)
 	if _, err := d.tenants.Create(t.Context(), acmeInDirectory(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)

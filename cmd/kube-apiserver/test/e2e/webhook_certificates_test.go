@@ -56,7 +56,7 @@ func TestWebhookCertificates(t *testing.T) {
 	apply(t, s, string(files["cluster/policies.yaml"]))
 	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
 	// Of three that start at once one makes the authorities.
-	kubeconfig := accountKubeconfig(t, s, admin, serviceNamespace, "kubetenant-certificates")
+	kubeconfig := accountKubeconfig(t, s, admin, "kubetenant-certificates")
 	stop := startCertificates(t, kubeconfig, 3)
 	waittest.Until(t, func() error {
 		_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), certificates.ServingName, metav1.GetOptions{})
@@ -97,12 +97,11 @@ func TestWebhookCertificates(t *testing.T) {
 	writesNothingElse(t, account)
 }
 
-// accountKubeconfig writes the kubeconfig of a service account, with a token like that of its pods.
-func accountKubeconfig(
-	t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, namespace, name string,
-) string {
+// accountKubeconfig writes the kubeconfig of one of the service's accounts, with
+// a token as its pods have.
+func accountKubeconfig(t *testing.T, s *localserver.Server, admin *kubernetes.Clientset, name string) string {
 	t.Helper()
-	token, err := admin.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), name,
+	token, err := admin.CoreV1().ServiceAccounts(serviceNamespace).CreateToken(t.Context(), name,
 		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -340,7 +340,7 @@ schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: t
 		shell(block)
 		ran++
 		if strings.Contains(block, "deployment.yaml") { // what a node would start
-			startCertificates(t, accountKubeconfig(t, s, admin, serviceNamespace, "kubetenant-certificates"), 1)
+			startCertificates(t, accountKubeconfig(t, s, admin, "kubetenant-certificates"), 1)
 			waittest.Until(t, func() error {
 				_, err := admin.CoreV1().Secrets(serviceNamespace).Get(t.Context(), "kubetenant-webhook-tls", metav1.GetOptions{})
 				return err
