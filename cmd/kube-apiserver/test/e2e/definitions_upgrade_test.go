@@ -259,18 +259,18 @@ func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstr
 // checkApply requires for each kind that kubectl apply refuses an unknown field if it validates
 // strictly.
 func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured) {
-	list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
+	var documents []string
 	for _, o := range objects {
 		changed := o.DeepCopy()
 		changed.Object["spec"].(map[string]any)["colour"] = "red"
-		list.Items = append(list.Items, *changed)
+		text, err := yaml.Marshal(changed.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, string(text))
 	}
-	text, err := list.MarshalJSON()
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := filepath.Join(t.TempDir(), "objects.json")
-	if err := os.WriteFile(path, text, 0o600); err != nil {
+	path := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(path, []byte(strings.Join(documents, "---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	for validate, refused := range map[string]int{"strict": len(objects), "ignore": 0} {
