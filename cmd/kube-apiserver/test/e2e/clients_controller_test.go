@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os/exec"
 	"path/filepath"
@@ -144,11 +145,10 @@ func (d *directoryTest) await(t *testing.T, want map[string]string) {
 func (d *directoryTest) awaitEnd(t *testing.T) {
 	t.Helper()
 	waittest.Until(t, func() error {
-		if _, err := d.tenants.Get(t.Context(), "acme", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the Tenant exists: %v", err)
-		}
-		if is, err := d.entry(t.Context()); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("the entry exists: %v: %v", is, err)
+		_, tenantErr := d.tenants.Get(t.Context(), "acme", metav1.GetOptions{})
+		_, entryErr := d.entry(t.Context())
+		if !apierrors.IsNotFound(tenantErr) || !apierrors.IsNotFound(entryErr) {
+			return errors.Join(errors.New("the Tenant or its entry exists"), tenantErr, entryErr)
 		}
 		return nil
 	})
