@@ -87,8 +87,8 @@ func (c *Controller) Grants() *grant.Grants {
 	}
 }
 
-// Run follows the grants and writes their status until ctx ends. It is called once. may decides about
-// the grantors. Run calls changed with the namespace of each grant that starts to allow other
+// Run follows the grants and writes their status until ctx ends. It is called once. may decides
+// about the grantors. Run calls changed with the namespace of each grant that starts to allow other
 // requests, or none.
 func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())

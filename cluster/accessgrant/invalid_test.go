@@ -76,8 +76,9 @@ func TestInvalidGrant(t *testing.T) {
 	}
 }
 
-// TestGrantBecomesInvalid checks that a valid grant that is changed to an invalid one allows nothing
-// at once, and after its repair allows again. The controller reports both and writes no status.
+// TestGrantBecomesInvalid checks that a valid grant that is changed to an invalid one allows
+// nothing at once, and after its repair allows again. The controller reports both and writes no
+// status.
 func TestGrantBecomesInvalid(t *testing.T) {
 	for name, c := range invalidGrants() {
 		t.Run(name, func(t *testing.T) {

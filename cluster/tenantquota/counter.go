@@ -197,8 +197,8 @@ func earliest(all []quota.Reservation) time.Time {
 	return out
 }
 
-// objects returns the objects that a quota limits, and the names of the limits that it has counted. If
-// it cannot read a resource, it leaves out the limits of this resource and returns an error.
+// objects returns the objects that a quota limits, and the names of the limits that it has counted.
+// If it cannot read a resource, it leaves out the limits of this resource and returns an error.
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
 ) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
@@ -280,8 +280,8 @@ func (o *countedObject) now() corev1.ResourceList {
 	return o.usage
 }
 
-// informer returns the informer of a resource and starts a new one. It returns nil if the server does
-// not have the resource.
+// informer returns the informer of a resource and starts a new one. It returns nil if the server
+// does not have the resource.
 func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
 	known, ok := c.counting[of]

@@ -154,8 +154,8 @@ func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard core
 	return err
 }
 
-// update updates the limits of a default quota. It returns a conflict if the quota has changed since,
-// because it may be one of the tenant now.
+// update updates the limits of a default quota. It returns a conflict if the quota has changed
+// since, because it may be one of the tenant now.
 func (s *Store) update(ctx context.Context, known *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	patch, err := json.Marshal([]map[string]any{
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.ResourceVersion},

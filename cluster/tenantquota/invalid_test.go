@@ -74,8 +74,8 @@ func TestInvalidQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaBecomesInvalid checks that a change of a valid quota does not lift its limits, and that a
-// repair takes effect.
+// TestQuotaBecomesInvalid checks that a change of a valid quota does not lift its limits, and that
+// a repair takes effect.
 func TestQuotaBecomesInvalid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		quotas, client := store(t, object(t, "a", "a", false, "1"))

@@ -22,8 +22,8 @@ type measures struct {
 	measured map[string][]map[string]string // the labels of each quota by its name
 }
 
-// Metrics returns the limits and the usage of quotas by tenant and resource. At most 1,000 quotas have
-// metrics. Metrics is called once, before [Store.Run].
+// Metrics returns the limits and the usage of quotas by tenant and resource. At most 1,000 quotas
+// have metrics. Metrics is called once, before [Store.Run].
 func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -36,7 +36,8 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	}
 	m := &measures{
 		measured: map[string][]map[string]string{},
-		hard: gauge("hard", "What the TenantQuota of a tenant allows, in the resource's base unit (cores, bytes, objects)."),
+		hard: gauge("hard",
+			"What the TenantQuota of a tenant allows, in the resource's base unit (cores, bytes, objects)."),
 		used: gauge("used", "What a tenant uses of its TenantQuota, in the resource's base unit."),
 	}
 	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -17,8 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestMetrics checks that the metrics follow the quotas. A quota that does not decode has no metrics,
-// and other quotas keep theirs.
+// TestMetrics checks that the metrics follow the quotas. A quota that does not decode has no
+// metrics, and other quotas keep theirs.
 func TestMetrics(t *testing.T) {
 	quota := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,

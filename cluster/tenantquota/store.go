@@ -1,5 +1,5 @@
-// Package tenantquota holds the TenantQuotas of a cluster with their limits, usage and reservations.
-// It also counts the objects of tenants.
+// Package tenantquota holds the TenantQuotas of a cluster with their limits, usage and
+// reservations. It also counts the objects of tenants.
 package tenantquota
 
 import (
@@ -93,8 +93,8 @@ func (s *Store) Run(ctx context.Context) { s.informer.RunWithContext(ctx) }
 // HasSynced reports whether the store has the quotas that existed when Run began.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// TenantOf returns the tenant of a quota, or the zero ID if the quota does not exist or its tenant is
-// invalid.
+// TenantOf returns the tenant of a quota, or the zero ID if the quota does not exist or its tenant
+// is invalid.
 func (s *Store) TenantOf(name string) tenant.ID {
 	obj, _, err := s.informer.GetStore().GetByKey(name)
 	if err != nil {

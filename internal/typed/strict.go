@@ -15,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
-// Strict returns an object of a kind. It returns an [Invalid] if the object does not decode or has a
-// field that the type does not have.
+// Strict returns an object of a kind. It returns an [Invalid] if the object does not decode or has
+// a field that the type does not have.
 //
 // It is for kinds that allow requests. A later release may add a field that limits what an object
 // allows. A release that dropped this field would allow more.
