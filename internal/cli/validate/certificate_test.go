@@ -1,4 +1,4 @@
-package lint_test
+package validate_test
 
 import (
 	"crypto"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 // newKey returns a key of one kind: an RSA key of some bits, with 0 an ECDSA key.
@@ -213,7 +213,7 @@ func TestSigningRequest(t *testing.T) {
 		!strings.HasPrefix(got[0], "1:1: no certificate request: ") || !strings.Contains(got[0], "| make it anew: ") {
 		t.Errorf("PEM that is no request: %v", got)
 	}
-	if got := found(t, file(t, "a", "neither\n"), lint.Certificate); len(got) != 1 || !strings.Contains(got[0], "or PEM") {
+	if got := found(t, file(t, "a", "neither\n"), validate.Certificate); len(got) != 1 || !strings.Contains(got[0], "or PEM") {
 		t.Errorf("neither PEM nor an object: %v", got)
 	}
 }

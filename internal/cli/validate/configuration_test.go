@@ -1,4 +1,4 @@
-package lint_test
+package validate_test
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 const (
@@ -19,7 +19,7 @@ const (
 // TestConfiguration: each problem of a configuration stands at its field, or at
 // what of its path is there.
 func TestConfiguration(t *testing.T) {
-	hold(t, lint.Config, map[string]finding{
+	hold(t, validate.Config, map[string]finding{
 		"good": {header + "authorization: { mode: Shadow }\n", nil},
 		"no YAML": {
 			header + "a: b: c\n",
@@ -73,7 +73,7 @@ func TestConfiguration(t *testing.T) {
 
 // TestRevocation: as in a configuration.
 func TestRevocation(t *testing.T) {
-	hold(t, lint.Revocation, map[string]finding{
+	hold(t, validate.Revocation, map[string]finding{
 		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
 		"no YAML": {
 			revocations + "users: [\n",
@@ -125,7 +125,7 @@ authorization: { abac: { path: policy.jsonl } }
 	if err := os.Chmod("system.csv", 0o644); err != nil { // #nosec G302 -- that is the point
 		t.Fatal(err)
 	}
-	problems, err := lint.File(t.Context(), "tenancy.yaml", "")
+	problems, err := validate.File(t.Context(), "tenancy.yaml", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,11 +197,11 @@ func TestKinds(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, got, c.want)
 		}
 	}
-	if _, err := lint.File(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
-		!strings.Contains(err.Error(), strings.Join(lint.Kinds(), ", ")) {
+	if _, err := validate.File(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
+		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := lint.File(t.Context(), filepath.Join(t.TempDir(), "missing"), lint.Tokens); !os.IsNotExist(err) {
+	if _, err := validate.File(t.Context(), filepath.Join(t.TempDir(), "missing"), validate.Tokens); !os.IsNotExist(err) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package lint_test
+package validate_test
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 // finding is a text and what is found in it: each as LINE:COLUMN: PROBLEM | FIX.
@@ -28,9 +28,9 @@ func file(t *testing.T, name, text string) string {
 }
 
 // found returns what is found in a file, without its name.
-func found(t *testing.T, path string, kind lint.Kind) []string {
+func found(t *testing.T, path string, kind validate.Kind) []string {
 	t.Helper()
-	problems, err := lint.File(t.Context(), path, kind)
+	problems, err := validate.File(t.Context(), path, kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func found(t *testing.T, path string, kind lint.Kind) []string {
 }
 
 // hold compares what is found in each text with what is wanted.
-func hold(t *testing.T, kind lint.Kind, all map[string]finding) {
+func hold(t *testing.T, kind validate.Kind, all map[string]finding) {
 	t.Helper()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {
