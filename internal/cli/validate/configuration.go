@@ -227,7 +227,7 @@ func syntaxError(err error) *Finding {
 func textError(d *document, text string) Finding {
 	if m := sourceOf.FindStringSubmatch(text); m != nil {
 		if where := sourceNamed(d, m[1]); where != "" {
-			return d.at(where, text, "")
+			return d.at(where, text, sourceFix(text))
 		}
 	}
 	if m := unknown.FindStringSubmatch(text); m != nil {
@@ -240,6 +240,14 @@ func textError(d *document, text string) Finding {
 		return d.at("apiVersion", text, strings.Replace(text, "want", "write", 1))
 	}
 	return d.at("", text, "")
+}
+
+// sourceFix says what to do about a source of identities that cannot be used.
+func sourceFix(text string) string {
+	if strings.Contains(text, "no such file or directory") {
+		return "create the file, or write the path of another one"
+	}
+	return ""
 }
 
 // sourceNamed returns the path of the source of a name, or "".

@@ -125,14 +125,14 @@ func TestReadable(t *testing.T) {
 	for mode, want := range map[os.FileMode][]string{
 		0o600: nil,
 		0o400: nil,
-		0o640: {"1:1: warning: others may read the file (mode 0640) | chmod 600 FILE"},
-		0o604: {"1:1: warning: others may read the file (mode 0604) | chmod 600 FILE"},
+		0o640: {"1:1: warning: other users may read the file (mode 0640) | chmod 600 FILE"},
+		0o604: {"1:1: warning: other users may read the file (mode 0604) | chmod 600 FILE"},
 	} {
 		path := file(t, "file", "S1,alice,1,,acme\n")
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		for _, kind := range []validate.Kind{validate.Tokens, validate.Passwords} {
+		for _, kind := range []string{validate.Tokens, validate.Passwords} {
 			if diff := cmp.Diff(want, found(t, path, kind)); diff != "" {
 				t.Errorf("%s of mode %04o (-want +got):\n%s", kind, mode, diff)
 			}

@@ -197,25 +197,46 @@ func (f *file) unknown() error {
 		}
 		return fmt.Errorf("%s: is not a file that kubectl tenant validate checks; it checks %s", f.name, checked())
 	}
+	if slices.ContainsFunc(f.docs, func(d document) bool { return misspelled(&d) != nil }) {
+		return nil
+	}
 	for i := range f.docs {
 		d := &f.docs[i]
 		if d.kind == "" {
 			continue
-		}
-		if better := nearest.Name(d.kind, ownKinds()); better != "" && (d.group() == tenant.Domain || d.apiVersion == "") {
-			reason := fmt.Sprintf("is not a kind of kubetenant; did you mean %q?", better)
-			finding := d.at("kind", reason, "write kind: "+better)
-			if d.kind == better {
-				finding = d.at("apiVersion", "is required", "write apiVersion: "+v1alpha1.GroupVersion)
-			}
-			f.syntax = &finding
-			return nil
 		}
 		return fmt.Errorf("%s: %s is not a kind that kubectl tenant validate checks; it checks %s",
 			f.name, described(d), checked())
 	}
 	return fmt.Errorf("%s: has no kind, and is not a file that kubectl tenant validate checks; it checks %s",
 		f.name, checked())
+}
+
+// misspelled returns the finding about a document that is almost of one of the kinds, or nil.
+func misspelled(d *document) *Finding {
+	var f Finding
+	switch d.group() {
+	case "":
+		for _, k := range kinds() {
+			for group, names := range k.objects {
+				if !slices.Contains(names, d.kind) || group == "" {
+					continue
+				}
+				if group == tenant.Domain {
+					group = v1alpha1.GroupVersion
+				}
+				f = d.at("apiVersion", "is not that of the kind "+d.kind, "write an apiVersion of "+group)
+				return &f
+			}
+		}
+		fallthrough
+	case tenant.Domain:
+		if better := nearest.Name(d.kind, ownKinds()); better != "" && d.kind != "" {
+			f = d.at("kind", fmt.Sprintf("unknown kind %q; did you mean %q?", d.kind, better), "write "+better)
+			return &f
+		}
+	}
+	return nil
 }
 
 // ownKinds returns the kinds of documents in the API group of kubetenant.
@@ -239,10 +260,10 @@ func isYAML(f *file) bool {
 		bytes.Contains(f.data, []byte("apiVersion:")) && bytes.Contains(f.data, []byte("kind:"))
 }
 
+// isCertificateRequest reports whether a file has a request in PEM. openssl may write text before it.
 func isCertificateRequest(f *file) bool {
-	first := firstLine(f.data)
-	return bytes.HasPrefix(first, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
-		bytes.HasPrefix(first, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
+	return bytes.Contains(f.data, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
+		bytes.Contains(f.data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
 		filepath.Ext(f.path) == ".csr"
 }
 
@@ -268,10 +289,13 @@ func isPolicy(f *file) bool {
 func isRecords(f *file) bool {
 	const values = 3
 	ext := filepath.Ext(f.path)
-	if ext == ".csv" {
+	first := firstLine(f.data)
+	switch {
+	case bytes.HasPrefix(first, []byte("apiVersion:")), bytes.HasPrefix(first, []byte("kind:")):
+		return false
+	case ext == ".csv":
 		return true
 	}
-	first := firstLine(f.data)
 	return ext != ".yaml" && ext != ".yml" && ext != ".json" && !bytes.HasPrefix(first, []byte("{")) &&
 		!bytes.Contains(first, []byte(": ")) && bytes.Count(first, []byte(",")) >= values-1
 }

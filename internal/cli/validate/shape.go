@@ -59,6 +59,9 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 		return nil
 	}
 	other := func(want string) []misfit { return []misfit{{field: path, want: want, got: formOf(value)}} }
+	if t == reflect.TypeFor[[]byte]() {
+		t = reflect.TypeFor[string]() // base64
+	}
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
 		object, ok := value.(map[string]any)

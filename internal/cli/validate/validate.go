@@ -177,6 +177,10 @@ func (f *file) others() []Finding {
 		if d.prefix != "" || known(d) {
 			continue
 		}
+		if wrong := misspelled(d); wrong != nil {
+			found = append(found, *wrong)
+			continue
+		}
 		w := d.at("", "this document is not checked: "+described(d), "")
 		w.Severity = Warning
 		found = append(found, w)

@@ -26,7 +26,7 @@ func FuzzFile(f *testing.F) {
 			t.Fatal(err)
 		}
 		for _, kind := range append(validate.Kinds(), "") {
-			found, err := validate.File(t.Context(), path, validate.Kind(kind))
+			found, err := check(t.Context(), path, kind)
 			if err != nil {
 				continue
 			}
