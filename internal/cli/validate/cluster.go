@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -18,6 +21,9 @@ import (
 
 // export returns the findings about objects of a cluster that were written to a file.
 func (r *run) export(f *file, docs []document) ([]Finding, error) {
+	if found := misshapen(docs); len(found) > 0 {
+		return found, nil
+	}
 	all, err := leaving.Exported(f.data, r.systemNamespaces)
 	if err != nil {
 		return nil, err
@@ -33,6 +39,27 @@ func (r *run) export(f *file, docs []document) ([]Finding, error) {
 		found = append(found, at)
 	}
 	return found, nil
+}
+
+// misshapen returns the findings about objects that no server could have written.
+func misshapen(docs []document) []Finding {
+	types := map[string]reflect.Type{
+		"ClusterRoleBinding": reflect.TypeFor[rbacv1.ClusterRoleBinding](),
+		"RoleBinding":        reflect.TypeFor[rbacv1.RoleBinding](),
+		"Namespace":          reflect.TypeFor[corev1.Namespace](),
+	}
+	var found []Finding
+	for i := range docs {
+		value, err := docs[i].value()
+		if err != nil {
+			found = append(found, docs[i].at("", err.Error(), "write an object"))
+			continue
+		}
+		for _, m := range misfits(types[docs[i].kind], value, "") {
+			found = append(found, m.finding(&docs[i]))
+		}
+	}
+	return found
 }
 
 // named returns the document of an object, or nil. A finding may name more objects after the first.
@@ -59,6 +86,7 @@ func named(docs []document, object string) *document {
 // namespaces are the system namespaces, or nil for those that the server publishes. The error is
 // the client's.
 func (r *Report) Cluster(ctx context.Context, name string, k kubernetes.Interface, namespaces []string) error {
+	before := len(r.Unread)
 	if namespaces == nil {
 		published, warning, err := publishedNamespaces(ctx, k)
 		switch {
@@ -87,7 +115,7 @@ func (r *Report) Cluster(ctx context.Context, name string, k kubernetes.Interfac
 			Fix:      l.Remedy,
 		})
 	}
-	if len(all) == 0 && len(r.Unread) == 0 {
+	if len(all) == 0 && len(r.Unread) == before {
 		r.Valid = append(r.Valid, "cluster "+name)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package validate_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -204,7 +205,7 @@ func TestKinds(t *testing.T) {
 		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := check(t.Context(), filepath.Join(t.TempDir(), "missing"), validate.Tokens); !os.IsNotExist(err) {
+	if _, err := check(t.Context(), filepath.Join(t.TempDir(), "missing"), validate.Tokens); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

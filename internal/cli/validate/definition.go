@@ -22,7 +22,6 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/deploy"
-	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -73,16 +72,12 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	var found []Finding
 	for i := range docs {
 		d := &docs[i]
-		kind, known := all[d.kind]
-		switch {
-		case !known || d.group() != tenant.Domain:
-			names := slices.Sorted(maps.Keys(all))
-			found = append(found, d.at("kind", "is not a kind of the cluster", "write one of "+strings.Join(names, ", ")))
-		case d.apiVersion != kind.apiVersion:
+		kind := all[d.kind]
+		if d.apiVersion != kind.apiVersion {
 			found = append(found, d.at("apiVersion", "is not a version that the server has", "write "+kind.apiVersion))
-		default:
-			found = append(found, kind.check(d)...)
+			continue
 		}
+		found = append(found, kind.check(d)...)
 	}
 	return found, nil
 }

@@ -180,8 +180,17 @@ func (f *file) forced() error {
 		f.kind = nil
 		return nil
 	}
-	if len(f.docs) == 0 && f.kind.is == nil {
+	if f.kind.is != nil {
+		return nil
+	}
+	if len(f.docs) == 0 {
 		return fmt.Errorf("%s: is empty", f.name)
+	}
+	if of := f.of(f.kind); !f.kind.whole {
+		if len(of) == 0 {
+			return fmt.Errorf("%s: has no document of --kind %s", f.name, f.kind.name)
+		}
+		f.docs = of
 	}
 	return nil
 }
