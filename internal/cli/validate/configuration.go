@@ -179,6 +179,9 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	}
 	found := fieldErrors(d, all)
 	for i := range found {
+		if found[i].Fix == "" {
+			found[i].Fix = "write a value that docs/configuration.md allows for this field"
+		}
 		for j := range wrong {
 			if m := unknown.FindStringSubmatch(found[i].Reason); m != nil && m[1] == wrong[j].field && wrong[j].known != nil {
 				found[i] = wrong[j].finding(d)
@@ -271,13 +274,20 @@ func fieldFix(err *field.Error) string {
 	name := err.Field[strings.LastIndexByte(err.Field, '.')+1:]
 	switch err.Type {
 	case field.ErrorTypeRequired:
+		if strings.HasSuffix(name, "]") && err.Detail != "" { // an entry of a list that lacks fields
+			return "add " + err.Detail
+		}
 		return "add " + name
 	case field.ErrorTypeDuplicate:
 		return "write it once"
 	case field.ErrorTypeNotSupported:
 		return "write one of the supported values"
 	case field.ErrorTypeForbidden:
-		return "remove " + name
+		return "remove it"
+	case field.ErrorTypeInvalid:
+		if wanted, ok := strings.CutPrefix(err.Detail, "must be "); ok {
+			return "write " + wanted
+		}
 	}
 	return ""
 }

@@ -91,7 +91,7 @@ func TestRevocation(t *testing.T) {
 		},
 		"the system's": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
-			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | remove name"},
+			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | remove it"},
 		},
 	})
 }

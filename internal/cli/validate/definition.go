@@ -4,9 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -108,7 +111,13 @@ func (k *definition) check(d *document) []Finding {
 	if found = append(found, rules...); len(found) > 0 {
 		return found
 	}
-	return controllers(d, value)
+	found = controllers(d, value)
+	for i := range found {
+		if found[i].Fix == "" {
+			found[i].Fix = k.described(strings.TrimPrefix(found[i].Field, d.prefix))
+		}
+	}
+	return found
 }
 
 // unknownFields reports each field that a schema does not have.
@@ -202,6 +211,10 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 		name := where[strings.LastIndexByte(where, '.')+1:]
 		fix := k.described(where)
 		switch at.Code() {
+		case openapierrors.InvalidTypeCode:
+			_, name, _ := strings.Cut(reason, "must be of type ")
+			name, _, _ = strings.Cut(name, ":") // the value follows
+			reason, fix = "must be "+formOfType(name), "write "+formOfType(name)
 		case openapierrors.RequiredFailCode:
 			fix = "add " + name
 		case openapierrors.EnumFailCode:
@@ -211,6 +224,21 @@ func (k *definition) structure(d *document, value map[string]any) []Finding {
 		found = append(found, d.at(where, reason, fix))
 	}
 	return found
+}
+
+// formOfType describes the values of a type of a schema, or of several types.
+func formOfType(name string) string {
+	switch name {
+	case "array":
+		return "a list"
+	case "object":
+		return "a map"
+	case "boolean":
+		return "true or false"
+	case "integer":
+		return "a whole number"
+	}
+	return "a " + name
 }
 
 // described returns a fix that quotes the first two sentences of the description of a field.
@@ -255,6 +283,9 @@ func controllers(d *document, value map[string]any) []Finding {
 			return fieldErrors(d, err)
 		}
 	case v1alpha1.KindNamespaceTemplate:
+		if found := templateObjects(d, value); len(found) > 0 {
+			return found
+		}
 		parsed, err := template.Parse(object)
 		if err == nil {
 			err = parsed.Validate()
@@ -264,6 +295,32 @@ func controllers(d *document, value map[string]any) []Finding {
 		}
 	}
 	return nil
+}
+
+// templateObjects returns the findings about the fields of the objects of a NamespaceTemplate.
+func templateObjects(d *document, value map[string]any) []Finding {
+	types := map[string]reflect.Type{
+		"ConfigMap":     reflect.TypeFor[corev1.ConfigMap](),
+		"LimitRange":    reflect.TypeFor[corev1.LimitRange](),
+		"ResourceQuota": reflect.TypeFor[corev1.ResourceQuota](),
+		"NetworkPolicy": reflect.TypeFor[networkingv1.NetworkPolicy](),
+	}
+	var found []Finding
+	objects, _, _ := unstructured.NestedSlice(value, "spec", "objects")
+	for i, object := range objects {
+		content, ok := object.(map[string]any)
+		if !ok {
+			continue // the schema refuses it
+		}
+		t, known := types[fmt.Sprint(content["kind"])]
+		if !known {
+			continue // a rule of the schema refuses it
+		}
+		for _, m := range misfits(t, content, fmt.Sprintf("spec.objects[%d]", i)) {
+			found = append(found, m.finding(d))
+		}
+	}
+	return found
 }
 
 // fieldErrors returns a finding for each error that err consists of.

@@ -145,7 +145,12 @@ func open(path string, stdin io.Reader) (*file, error) {
 		if err != nil {
 			return nil, fmt.Errorf("standard input: %w", err)
 		}
-		return &file{name: "stdin", path: "stdin", stdin: true, data: data}, nil
+		return &file{
+			name:  "stdin",
+			path:  "stdin",
+			stdin: true,
+			data:  data,
+		}, nil
 	}
 	info, err := os.Stat(path)
 	switch {
