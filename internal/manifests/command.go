@@ -7,8 +7,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Generates makes cmd write what files returns to the directory --out. The hidden flag --check is the
-// former name of "kubectl tenant validate": it checks the directory that it names.
+// Generates makes cmd write what files returns to the directory --out. The hidden flag --check is
+// the former name of "kubectl tenant validate": it checks the directory that it names.
 func Generates(
 	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
 ) {
@@ -20,7 +20,8 @@ func Generates(
 			return errors.New("--out is required")
 		}
 		if *checked != "" {
-			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: --check is deprecated: use kubectl tenant validate CONFIG %s\n", *checked)
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+				"warning: --check is deprecated: use kubectl tenant validate CONFIG %s\n", *checked)
 			return check(cmd, *checked)
 		}
 		all, err := files()

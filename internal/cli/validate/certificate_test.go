@@ -73,7 +73,8 @@ func TestSubjects(t *testing.T) {
 		"no tenant": {
 			named("alice", "dev"),
 			[]string{
-				"2:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+				"2:1: certificate without a tenant | " +
+					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
 		"two tenants": {
@@ -102,7 +103,8 @@ func TestSubjects(t *testing.T) {
 		"the old format": {
 			named("tenant:acme:alice", "dev"),
 			[]string{
-				"2:1: warning: the old format is ambiguous: the names make this tenant acme | write O=tenant:acme, and groups as OU",
+				"2:1: warning: the old format is ambiguous: the names make this tenant acme | " +
+					"write O=tenant:acme, and groups as OU",
 			},
 		},
 		"masters": {
@@ -179,7 +181,9 @@ func TestSigningRequest(t *testing.T) {
 		"good": {fmt.Sprintf(object, signer, usages, expiry, good), nil},
 		"another signer": {
 			fmt.Sprintf(object, "example.com/other", usages, expiry, good),
-			[]string{"5:3: spec.signerName: is not the signer of client certificates | write kubernetes.io/kube-apiserver-client"},
+			[]string{
+				"5:3: spec.signerName: is not the signer of client certificates | write kubernetes.io/kube-apiserver-client",
+			},
 		},
 		"no client": {
 			fmt.Sprintf(object, signer, "server auth", expiry, good),
@@ -188,7 +192,8 @@ func TestSigningRequest(t *testing.T) {
 		"no expiry": {
 			fmt.Sprintf(object, signer, usages, "", good),
 			[]string{
-				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | write expirationSeconds: 86400",
+				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | " +
+					"write expirationSeconds: 86400",
 			},
 		},
 		"no PEM": {
@@ -198,22 +203,26 @@ func TestSigningRequest(t *testing.T) {
 		"no tenant": {
 			fmt.Sprintf(object, signer, usages, expiry, inside(named("alice", ""))),
 			[]string{
-				"8:3: spec.request: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+				"8:3: spec.request: certificate without a tenant | " +
+					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
 		"a field unknown": {
 			fmt.Sprintf(object, signer, usages, "  groups: [dev]\n", good),
 			[]string{
-				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | write expirationSeconds: 86400",
+				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | " +
+					"write expirationSeconds: 86400",
 			},
 		},
 	})
 	broken := request(t, newKey(t, 0), named("alice", "tenant:acme"), func(der []byte) { der[0] = 0 })
 	if got := found(t, file(t, "a.pem", string(broken)), ""); len(got) != 1 ||
-		!strings.HasPrefix(got[0], "1:1: is not a certificate request: ") || !strings.Contains(got[0], "| create it again with ") {
+		!strings.HasPrefix(got[0], "1:1: is not a certificate request: ") ||
+		!strings.Contains(got[0], "| create it again with ") {
 		t.Errorf("PEM that is no request: %v", got)
 	}
-	if got := found(t, file(t, "a", "neither\n"), validate.Certificate); len(got) != 1 || !strings.Contains(got[0], "or PEM") {
+	if got := found(t, file(t, "a", "neither\n"), validate.Certificate); len(got) != 1 ||
+		!strings.Contains(got[0], "or PEM") {
 		t.Errorf("neither PEM nor an object: %v", got)
 	}
 }

@@ -143,7 +143,8 @@ func publishedNamespaces(ctx context.Context, k kubernetes.Interface) (all []str
 	if unknown {
 		return nil, "", errNamespacesUnknown
 	}
-	return defaultSystemNamespaces(), "no server publishes its configuration: the default systemNamespaces are assumed", nil
+	return defaultSystemNamespaces(),
+		"no server publishes its configuration: the default systemNamespaces are assumed", nil
 }
 
 func defaultSystemNamespaces() []string {

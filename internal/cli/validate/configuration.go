@@ -191,7 +191,8 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	return found
 }
 
-// serverErrors returns the findings for an error of a server that cannot start with a configuration.
+// serverErrors returns the findings for an error of a server that cannot start with a
+// configuration.
 func serverErrors(d *document, path string, err error) []Finding {
 	var all utilerrors.Aggregate
 	if errors.As(err, &all) {
@@ -210,8 +211,8 @@ var (
 	sourceOf  = regexp.MustCompile(`^source "([^"]+)": `)
 )
 
-// syntaxError returns the finding for an error of the YAML parser. The parser names an anchor, which
-// may be a part of a secret in a file of another kind.
+// syntaxError returns the finding for an error of the YAML parser. The parser names an anchor,
+// which may be a part of a secret in a file of another kind.
 func syntaxError(err error) *Finding {
 	f := &Finding{
 		Line:   1,

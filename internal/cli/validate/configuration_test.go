@@ -181,10 +181,14 @@ func TestKinds(t *testing.T) {
 		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},
 		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
 		"a policy that is none": {"file", "{\"user\"\n", "one whole JSON object"},
-		"JSON of a server":      {"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write an apiVersion of kubetenant.dev"},
-		"a configuration":       {"file", header + "x: 1\n", `unknown field "x"`},
-		"a revocation":          {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
-		"a signing request":     {"file.yaml", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\n", "spec.signerName"},
+		"JSON of a server": {
+			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write an apiVersion of kubetenant.dev",
+		},
+		"a configuration": {"file", header + "x: 1\n", `unknown field "x"`},
+		"a revocation":    {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
+		"a signing request": {
+			"file.yaml", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\n", "spec.signerName",
+		},
 		"PEM": {
 			"file.csv",
 			"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
@@ -195,7 +199,9 @@ func TestKinds(t *testing.T) {
 			"-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n",
 			"is not a certificate request",
 		},
-		"the content before the name": {"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: is not that of the kind"},
+		"the content before the name": {
+			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: is not that of the kind",
+		},
 	} {
 		if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {
 			t.Errorf("%s: %v, want %s", name, got, c.want)
@@ -205,7 +211,8 @@ func TestKinds(t *testing.T) {
 		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := check(t.Context(), filepath.Join(t.TempDir(), "missing"), validate.Tokens); !errors.Is(err, os.ErrNotExist) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	if _, err := check(t.Context(), missing, validate.Tokens); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

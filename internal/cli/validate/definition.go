@@ -189,7 +189,8 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	if k.namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
 	}
-	errs := apivalidation.ValidateObjectMeta(meta, k.namespaced, apivalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs := apivalidation.ValidateObjectMeta(meta, k.namespaced, apivalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata"))
 	for _, err := range errs {
 		found = append(found, fieldError(d, err))
 	}

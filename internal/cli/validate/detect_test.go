@@ -15,10 +15,11 @@ import (
 func FuzzDetection(f *testing.F) {
 	const object = "apiVersion: kubetenant.dev/v1alpha1\nkind: %s\nmetadata: { name: a }\nspec: { id: a }\n"
 	for _, text := range []string{
-		"", "\x00", "{", "[]", "null", "---\n---\n", "*SECRETSECRET", "&SECRETSECRET,a,b",
+		"", "\x00", "{", "[]", "null", "---\n---\n", "*SECRETSECRET", "*SECRETSECRET,a,b", "&SECRETSECRET,a,b",
 		"SECRETSECRET,u,1\n", "SECRETSECRET: u, 1\n", "\"SECRETSECRET,u,1",
 		fmt.Sprintf(object, "Tenant"), fmt.Sprintf(object, "Tennant"), fmt.Sprintf(object, "AccessGrant"),
-		fmt.Sprintf(object, "Scenario"), fmt.Sprintf(object, "Revocation") + "---\n" + fmt.Sprintf(object, "TenancyConfiguration"),
+		fmt.Sprintf(object, "Scenario"),
+		fmt.Sprintf(object, "Revocation") + "---\n" + fmt.Sprintf(object, "TenancyConfiguration"),
 		"apiVersion: v1\nkind: List\nitems: [ 1, { kind: Namespace, apiVersion: v1 }, null ]\n",
 		"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n",
 		"a: &a [ *a ]\nkind: Tenant\n", `{"user":"x","tenant":"a"}`,
@@ -49,9 +50,10 @@ func FuzzDetection(f *testing.F) {
 		for _, err := range report.Unread {
 			all = append(all, err.Error())
 		}
-		first, _, found := strings.Cut(text, ",")
-		if found && first == "SECRETSECRET" && strings.Contains(strings.Join(all, "\n"), first) {
-			t.Errorf("%q is told: %q", first, all)
+		const secret = "SECRETSECRET"
+		first := strings.TrimLeft(text, "*&!\"' -") // what YAML gives a meaning
+		if strings.HasPrefix(first, secret) && strings.Contains(strings.Join(all, "\n"), secret) {
+			t.Errorf("%q is told: %q", text, all)
 		}
 	})
 }

@@ -36,7 +36,7 @@ func check(ctx context.Context, path, kind string) ([]validate.Finding, error) {
 }
 
 // found returns what is found in a file, without its name.
-func found(t *testing.T, path string, kind string) []string {
+func found(t *testing.T, path, kind string) []string {
 	t.Helper()
 	problems, err := check(t.Context(), path, kind)
 	if err != nil {

@@ -56,8 +56,8 @@ func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	return found, nil
 }
 
-// serverFile returns the findings about one file of kube-apiserver. The file does not say whether the
-// set has --self-managed-certificates, so the better comparison applies.
+// serverFile returns the findings about one file of kube-apiserver. The file does not say whether
+// the set has --self-managed-certificates, so the better comparison applies.
 func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
 	if r.config == nil {
 		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)

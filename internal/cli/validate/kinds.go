@@ -38,7 +38,8 @@ type kind struct {
 	name string
 	// objects are the kinds of documents, by their API group.
 	objects map[string][]string
-	// whole specifies that the server reads the file as a whole, if its first document is of this kind.
+	// whole specifies that the server reads the file as a whole, if its first document is of this
+	// kind.
 	whole bool
 	// is reports whether a file that has no documents is of this kind. It may be nil.
 	is func(f *file) bool
@@ -128,7 +129,8 @@ func known(d *document) bool {
 	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.has(d) })
 }
 
-// detect sets the kind of a file, or of its documents. The error says that there is nothing to check.
+// detect sets the kind of a file, or of its documents. The error says that there is nothing to
+// check.
 func (f *file) detect(name string) error {
 	if f.directory {
 		return nil
@@ -269,7 +271,8 @@ func isYAML(f *file) bool {
 		bytes.Contains(f.data, []byte("apiVersion:")) && bytes.Contains(f.data, []byte("kind:"))
 }
 
-// isCertificateRequest reports whether a file has a request in PEM. openssl may write text before it.
+// isCertificateRequest reports whether a file has a request in PEM. openssl may write text before
+// it.
 func isCertificateRequest(f *file) bool {
 	return bytes.Contains(f.data, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
 		bytes.Contains(f.data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
@@ -293,8 +296,8 @@ func isPolicy(f *file) bool {
 	return bytes.HasPrefix(first, []byte(`{"`)) && filepath.Ext(f.path) != ".json" && !json.Valid(f.data)
 }
 
-// isRecords reports whether the first line of a file has the three values that each record needs, or
-// the name says that the file has records.
+// isRecords reports whether the first line of a file has the three values that each record needs,
+// or the name says that the file has records.
 func isRecords(f *file) bool {
 	const values = 3
 	ext := filepath.Ext(f.path)

@@ -61,7 +61,8 @@ func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	}
 }
 
-// evaluate evaluates the rules of one schema. A rule about an earlier object holds if there is none.
+// evaluate evaluates the rules of one schema. A rule about an earlier object holds if there is
+// none.
 func (e *evaluator) evaluate(s *openapi.Schema, value any, path string) {
 	rules := slices.DeleteFunc(slices.Clone(s.XValidations()), func(rule common.ValidationRule) bool {
 		return strings.Contains(rule.Rule(), "oldSelf")

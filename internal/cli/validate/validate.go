@@ -204,8 +204,8 @@ func described(d *document) string {
 	return "a " + quotedUnlessWord(d.apiVersion) + " " + quotedUnlessWord(d.kind)
 }
 
-// quotedUnlessWord quotes a text unless it is the name of a kind or a version. It shortens it, since
-// the file may be of another kind.
+// quotedUnlessWord quotes a text unless it is the name of a kind or a version. It shortens it,
+// since the file may be of another kind.
 func quotedUnlessWord(text string) string {
 	const longest = 63
 	if len(text) > longest {
