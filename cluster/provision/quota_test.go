@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -140,7 +140,7 @@ func (w *world) condition(kind string) string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	w.must(err)
 	c := meta.FindStatusCondition(t.Status.Conditions, kind)
 	if c == nil {
@@ -224,7 +224,7 @@ func TestQuotaAtRest(t *testing.T) {
 
 // TestQuotaFails: what fails is said, and tried again until it is in place, or gone.
 func TestQuotaFails(t *testing.T) {
-	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "update": pods(7), "delete": none} {
+	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "patch": pods(7), "delete": none} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			if verb != "create" {
@@ -249,7 +249,7 @@ func TestQuotaFails(t *testing.T) {
 				t.Errorf("%s: afterwards it says %s", verb, says)
 			}
 			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
-				strings.Contains(has, "pods:7") != (verb == "update") {
+				strings.Contains(has, "pods:7") != (verb == "patch") {
 				t.Errorf("%s: afterwards %s", verb, has)
 			}
 		})

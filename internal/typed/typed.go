@@ -26,7 +26,8 @@ type Pointer[T any] interface {
 }
 
 // Invalid represents an object that does not decode. It has the metadata of the
-// object if that decodes, and otherwise its name, namespace and UID.
+// object if that decodes, and otherwise its name, namespace and UID. It is also the error of
+// [Decode], [From] and [Client.Get] for such an object.
 type Invalid struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
@@ -41,11 +42,28 @@ func (i *Invalid) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// Decode returns an object of a kind. Fields that the type does not have are dropped.
+// Error implements error.
+func (i *Invalid) Error() string {
+	return fmt.Sprintf("%s %s does not decode: %v", i.Kind, i.Name, i.Err)
+}
+
+// Unwrap returns the reason.
+func (i *Invalid) Unwrap() error { return i.Err }
+
+// Decode returns an object of a kind. Fields that the type does not have are dropped. The error is
+// an [Invalid].
 func Decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, error) {
+	out, invalid := decode[T, P](u)
+	if invalid != nil {
+		return nil, invalid
+	}
+	return out, nil
+}
+
+func decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, *Invalid) {
 	out := P(new(T))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("%s %s does not decode: %w", u.GetKind(), u.GetName(), err)
+		return nil, newInvalid(u, err)
 	}
 	return out, nil
 }
@@ -62,9 +80,9 @@ func NewInformer[T any, P Pointer[T]](
 		if !ok {
 			return obj, nil // of the type already, or a tombstone
 		}
-		out, err := Decode[T, P](u)
-		if err != nil {
-			return newInvalid(u, err), nil
+		out, invalid := decode[T, P](u)
+		if invalid != nil {
+			return invalid, nil
 		}
 		out.SetManagedFields(nil)
 		if trim != nil {
@@ -91,8 +109,8 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	return out
 }
 
-// From returns an object of an informer, or of the last state of a deleted one. The error is that of
-// an [Invalid].
+// From returns an object of an informer, or of the last state of a deleted one. The error is the
+// [Invalid] if the informer has one.
 func From[T any, P Pointer[T]](obj any) (P, error) {
 	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = deleted.Obj
@@ -101,7 +119,7 @@ func From[T any, P Pointer[T]](obj any) (P, error) {
 	case P:
 		return obj, nil
 	case *Invalid:
-		return nil, obj.Err
+		return nil, obj
 	}
 	return nil, fmt.Errorf("an informer has an object of the type %T", obj)
 }
