@@ -305,3 +305,32 @@ func TestQuotaUnsaid(t *testing.T) {
 		}
 	})
 }
+
+// TestInvalidTenantKeepsWhatItGave: while a Tenant does not decode, nothing that it gave changes. A
+// namespace that is created meanwhile gets nothing.
+func TestInvalidTenantKeepsWhatItGave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Admins = []v1alpha1.Subject{{Kind: "User", Name: "alice"}}
+			pods(5)(s)
+		})
+		before := fmt.Sprint(w.bindings("acme--web"), w.quotas())
+		u, err := w.dynamic.Resource(resource).Get(t.Context(), "acme", metav1.GetOptions{})
+		w.must(err)
+		u.Object["spec"].(map[string]any)["memberRoles"] = "x"
+		u.Object["spec"].(map[string]any)["quota"] = map[string]any{"pods": "9"}
+		u.SetGeneration(u.GetGeneration() + 1)
+		_, err = w.dynamic.Resource(resource).Update(t.Context(), u, metav1.UpdateOptions{})
+		w.must(err)
+		w.namespace("acme--new", "acme", nil)
+		time.Sleep(time.Hour)
+		if got := fmt.Sprint(w.bindings("acme--web"), w.quotas()); got != before || len(w.bindings("acme--web")) == 0 {
+			t.Errorf("it has %s, before %s", got, before)
+		}
+		if got := w.bindings("acme--new"); len(got) > 0 {
+			t.Errorf("the new namespace has %v", got)
+		}
+	})
+}
