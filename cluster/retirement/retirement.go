@@ -217,10 +217,6 @@ func (e *Engine) setFinalizers(ctx context.Context, t metav1.Object, finalizers 
 		return err
 	}
 	_, err := e.tenants.PatchRead(ctx, t, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
-	var invalid *typed.Invalid
-	if errors.As(err, &invalid) {
-		return nil // it is written
-	}
 	return err
 }
 
