@@ -35,9 +35,9 @@ func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 	return hard
 }
 
-// applyQuota creates or updates the TenantQuota of a Tenant and returns its name, or "" if the Tenant
-// has no limits. A TenantQuota from the default of the configuration becomes that of the Tenant. If
-// applyQuota fails, it returns the name of the quota that may still exist.
+// applyQuota creates or updates the TenantQuota of a Tenant and returns its name, or "" if the
+// Tenant has no limits. A TenantQuota from the default of the configuration becomes that of the
+// Tenant. If applyQuota fails, it returns the name of the quota that may still exist.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := hardOf(&t.Spec)
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {

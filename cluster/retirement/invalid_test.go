@@ -46,8 +46,8 @@ func TestInvalidTenantIsHeld(t *testing.T) {
 	}
 }
 
-// TestFinalizerKeepsFields: the engine adds its finalizer to a Tenant and changes nothing else, also if
-// the Tenant does not decode or has fields of a later release.
+// TestFinalizerKeepsFields: the engine adds its finalizer to a Tenant and changes nothing else,
+// also if the Tenant does not decode or has fields of a later release.
 func TestFinalizerKeepsFields(t *testing.T) {
 	for name, spec := range map[string]any{
 		"later release":   map[string]any{"id": "acme", "later": "x"},

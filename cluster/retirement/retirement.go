@@ -204,7 +204,8 @@ func (e *Engine) hold(ctx context.Context, t metav1.Object) error {
 	return e.setFinalizers(ctx, t, append(slices.Clip(t.GetFinalizers()), tenant.Finalizer))
 }
 
-// release removes the finalizer. The server then deletes the Tenant, unless it has other finalizers.
+// release removes the finalizer. The server then deletes the Tenant, unless it has other
+// finalizers.
 func (e *Engine) release(ctx context.Context, t metav1.Object) error {
 	others := slices.DeleteFunc(slices.Clone(t.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer })
 	return gone(e.setFinalizers(ctx, t, others))

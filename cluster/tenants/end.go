@@ -80,8 +80,8 @@ func hasBegunSince(t *v1alpha1.Tenant, since time.Time) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && c.LastTransitionTime.After(since)
 }
 
-// Ended returns the UIDs of the Tenants whose deletion has begun since a time, and the number of all
-// Tenants.
+// Ended returns the UIDs of the Tenants whose deletion has begun since a time, and the number of
+// all Tenants.
 func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()

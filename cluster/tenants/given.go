@@ -85,10 +85,10 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 // holdTimeout bounds how long it is asked whether Pods wait in a namespace that is being made.
 const holdTimeout = 2 * time.Second
 
-// Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared. They
-// wait if a template of its Tenant has spec.hold, or if one is not known. Holds reads the Tenant from
-// the server, since a Tenant is often created right before its namespaces. Pods wait if the server
-// does not answer or the Tenant does not decode.
+// Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
+// They wait if a template of its Tenant has spec.hold, or if one is not known. Holds reads the
+// Tenant from the server, since a Tenant is often created right before its namespaces. Pods wait if
+// the server does not answer or the Tenant does not decode.
 func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return false

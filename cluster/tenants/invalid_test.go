@@ -83,7 +83,8 @@ func TestInvalidTenant(t *testing.T) {
 	}
 }
 
-// TestInvalidTenantIsFollowed: the objects that a follower gets include a Tenant that does not decode.
+// TestInvalidTenantIsFollowed: the objects that a follower gets include a Tenant that does not
+// decode.
 func TestInvalidTenantIsFollowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
@@ -136,8 +137,8 @@ func TestInvalidRetiredTenant(t *testing.T) {
 	})
 }
 
-// TestInvalidTemplate: a NamespaceTemplate that does not decode is ignored, so Pods wait for it. Other
-// templates apply.
+// TestInvalidTemplate: a NamespaceTemplate that does not decode is ignored, so Pods wait for it.
+// Other templates apply.
 func TestInvalidTemplate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bad := templateNamed("bad", false)
@@ -161,4 +162,3 @@ func (w *world) update(u *unstructured.Unstructured) {
 	}
 	w.settle()
 }
-

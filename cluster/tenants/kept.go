@@ -21,8 +21,8 @@ type kept[V any] struct {
 	changed func(name string)
 }
 
-// newKept follows the objects of a kind as soon as the informer runs. An object that does not decode,
-// or that parse refuses, is ignored.
+// newKept follows the objects of a kind as soon as the informer runs. An object that does not
+// decode, or that parse refuses, is ignored.
 func newKept[V, T any, P typed.Pointer[T]](
 	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
 ) (*kept[V], error) {

@@ -85,8 +85,8 @@ func (l *live) effective() authz.Access {
 	return l.access
 }
 
-// read returns an object of the informer, its tenant, and what applies of it. The last result is nil
-// if nothing applies.
+// read returns an object of the informer, its tenant, and what applies of it. The last result is
+// nil if nothing applies.
 func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 	t, err := typed.From[v1alpha1.Tenant](obj)
 	var invalid *typed.Invalid
@@ -146,8 +146,8 @@ func (s *Store) entry(name string) (tenant.ID, *live) {
 	return tenant.ID{}, s.invalid[name]
 }
 
-// put stores what applies of the Tenant with a name, and removes what applied before. If now is nil,
-// nothing applies. The caller holds mu.
+// put stores what applies of the Tenant with a name, and removes what applied before. If now is
+// nil, nothing applies. The caller holds mu.
 func (s *Store) put(name string, id tenant.ID, now *live) {
 	if last, ok := s.named[name]; ok {
 		delete(s.live, last)

@@ -11,9 +11,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// ReadRetired returns the tenant of a RetiredTenant and its record. It takes the results of a function
-// that reads one. It returns the zero ID if the ID is invalid. It reads the name of a RetiredTenant
-// that does not decode, because no tenant may get the ID meanwhile.
+// ReadRetired returns the tenant of a RetiredTenant and its record. It takes the results of a
+// function that reads one. It returns the zero ID if the ID is invalid. It reads the name of a
+// RetiredTenant that does not decode, because no tenant may get the ID meanwhile.
 func ReadRetired(r *v1alpha1.RetiredTenant, err error) (tenant.ID, tenant.Retired, error) {
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {

@@ -181,8 +181,9 @@ func onlyStatus(before, now metav1.Object) bool {
 		before.GetAnnotations()[tenant.TakeBackAnnotation] == now.GetAnnotations()[tenant.TakeBackAnnotation]
 }
 
-// Tenant returns a copy of the Tenant of a tenant, or nil if it has none. The second result is false
-// if that is not known or the Tenant does not decode. The copy lacks metadata that no caller reads.
+// Tenant returns a copy of the Tenant of a tenant, or nil if it has none. The second result is
+// false if that is not known or the Tenant does not decode. The copy lacks metadata that no caller
+// reads.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false

@@ -128,8 +128,8 @@ func (w *world) expect(what, id string, want authz.Access) {
 	}
 }
 
-// TestAccessOf: the stricter of both fields applies. A value of a later release closes the tenant. A
-// Tenant with the name of another tenant's has no tenant.
+// TestAccessOf: the stricter of both fields applies. A value of a later release closes the tenant.
+// A Tenant with the name of another tenant's has no tenant.
 func TestAccessOf(t *testing.T) {
 	for _, c := range []struct {
 		name, id           string

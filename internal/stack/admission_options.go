@@ -101,8 +101,8 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 	return space
 }
 
-// decode returns the object of an admission request as its Go type. A server has no Go types of custom
-// resources.
+// decode returns the object of an admission request as its Go type. A server has no Go types of
+// custom resources.
 func decode[T any, P typed.Pointer[T]](obj runtime.Object) (P, error) {
 	if object, ok := obj.(P); ok {
 		return object, nil

@@ -45,8 +45,8 @@ func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error)
 	return Decode[T, P](u)
 }
 
-// List returns the objects of all namespaces, in the order of the server. It leaves out those that do
-// not decode and passes each to invalid.
+// List returns the objects of all namespaces, in the order of the server. It leaves out those that
+// do not decode and passes each to invalid.
 func (c Client[T, P]) List(ctx context.Context, invalid func(*Invalid)) ([]P, error) {
 	list, err := c.resource.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -64,8 +64,8 @@ func (c Client[T, P]) List(ctx context.Context, invalid func(*Invalid)) ([]P, er
 	return out, nil
 }
 
-// Each calls f for the objects of all namespaces that options select, page by page. It calls invalid
-// for those that do not decode.
+// Each calls f for the objects of all namespaces that options select, page by page. It calls
+// invalid for those that do not decode.
 func (c Client[T, P]) Each(ctx context.Context, options metav1.ListOptions, f func(P), invalid func(*Invalid)) error {
 	for {
 		list, err := c.resource.List(ctx, options)
@@ -126,8 +126,8 @@ func (c Client[T, P]) Patch(
 	return Decode[T, P](u)
 }
 
-// PatchRead applies a merge patch to an object that was read, or to its subresources. It fails with a
-// conflict if the object has changed since then.
+// PatchRead applies a merge patch to an object that was read, or to its subresources. It fails with
+// a conflict if the object has changed since then.
 func (c Client[T, P]) PatchRead(
 	ctx context.Context, read metav1.Object, patch map[string]any, subresources ...string,
 ) (P, error) {
