@@ -2,7 +2,6 @@ package typed
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,8 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/kubetenant/kubetenant/internal/listinformer"
 )
 
 // Strict returns an object of a kind. It returns an [Invalid] if the object does not decode or has
@@ -27,7 +24,7 @@ func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
 		if !runtime.IsStrictDecodingError(err) {
 			err = withoutValues(err)
 		}
-		return newInvalid(u, fmt.Errorf("%s %s does not decode: %w", u.GetKind(), u.GetName(), err))
+		return newInvalid(u, err)
 	}
 	out.SetManagedFields(nil)
 	return out
@@ -37,14 +34,7 @@ func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
 func NewStrictInformer[T any, P Pointer[T]](
 	client dynamic.Interface, resource schema.GroupVersionResource,
 ) (cache.SharedIndexInformer, error) {
-	informer := listinformer.New(client, resource)
-	err := informer.SetTransform(func(obj any) (any, error) {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			return Strict[T, P](u), nil
-		}
-		return obj, nil // of the type already, or a tombstone
-	})
-	return informer, err
+	return newInformer(client, resource, Strict[T, P])
 }
 
 // withoutValues returns an error of the decoder without values of the object. The errors of package

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -213,7 +213,7 @@ func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.U
 
 // waitsFor says what a Tenant that is deleted waits for.
 func waitsFor(u *unstructured.Unstructured) string {
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
 		return "waiting for the server"
 	}

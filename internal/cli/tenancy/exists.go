@@ -11,6 +11,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -80,8 +81,9 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		return false, err
 	}
 	for i := range list.Items {
-		if of, _ := tenants.RetiredOf(&list.Items[i]); of == id {
-			return false, nil
+		of, _, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](&list.Items[i]))
+		if err != nil || of == id {
+			return false, err
 		}
 	}
 	return true, nil

@@ -25,6 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -287,11 +288,7 @@ func controllers(d *document, value map[string]any) []Finding {
 		if found := templateObjects(d, value); len(found) > 0 {
 			return found
 		}
-		parsed, err := template.Parse(object)
-		if err == nil {
-			err = parsed.Validate()
-		}
-		if err != nil {
+		if err := validateTemplate(object); err != nil {
 			return fieldErrors(d, err)
 		}
 	}
@@ -345,4 +342,16 @@ func fieldErrors(d *document, err error) []Finding {
 // fieldError returns the finding for an error about a field.
 func fieldError(d *document, err *field.Error) Finding {
 	return d.at(err.Field, err.ErrorBody(), fieldFix(err))
+}
+
+func validateTemplate(object *unstructured.Unstructured) error {
+	decoded, err := typed.Decode[v1alpha1.NamespaceTemplate](object)
+	if err != nil {
+		return err
+	}
+	parsed, err := template.Parse(decoded)
+	if err != nil {
+		return err
+	}
+	return parsed.Validate()
 }
