@@ -22,6 +22,8 @@ const KindRevocation = "Revocation"
 // Revocation lists what no longer counts, whatever the source of identities. Without
 // entries it revokes nothing. What whom it names has open ends: watches, followed logs,
 // exec, attach and port-forward.
+//
+// +kubebuilder:object:root=true
 type Revocation struct {
 	metav1.TypeMeta `json:",inline"`
 	// certificates, whichever request comes over their connection.

@@ -12,6 +12,8 @@ import (
 const KindTenancyConfiguration = "TenancyConfiguration"
 
 // TenancyConfiguration is the one configuration file of a server.
+//
+// +kubebuilder:object:root=true
 type TenancyConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 	Settings        `json:",inline"`
@@ -107,6 +109,8 @@ type Source struct {
 }
 
 // OldFormat says what becomes of a certificate without a tenant organization.
+//
+// +kubebuilder:validation:Enum=Allow;Deny
 type OldFormat string
 
 const (
@@ -154,6 +158,8 @@ type RevocationFile struct {
 type FrontProxy struct{}
 
 // Mode says whether the boundary's denials count.
+//
+// +kubebuilder:validation:Enum=Enforce;Shadow
 type Mode string
 
 const (
@@ -232,6 +238,8 @@ type ABAC struct {
 }
 
 // Evaluator names an evaluator of RBAC.
+//
+// +kubebuilder:validation:Enum=Indexed;Upstream
 type Evaluator string
 
 const (
@@ -332,6 +340,8 @@ type GroupResource struct {
 }
 
 // RequireTenant says whether a tenant needs a Tenant.
+//
+// +kubebuilder:validation:Enum=Never;Warn;Always
 type RequireTenant string
 
 const (

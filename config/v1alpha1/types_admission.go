@@ -71,6 +71,7 @@ type Namespace struct {
 	// podSecurity is the value of pod-security.kubernetes.io/enforce on the namespaces that tenants
 	// create: privileged, baseline (default) or restricted.
 	// +optional
+	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a
 	// domain is allowed anyway, as are app.kubernetes.io/managed-by, part-of, version and created-by,
@@ -109,6 +110,8 @@ type Gate struct {
 }
 
 // GateMode says what becomes of writes that the boundary denies.
+//
+// +kubebuilder:validation:Enum=Off;Shadow;Enforce
 type GateMode string
 
 // The modes of TenantGate.
@@ -119,6 +122,8 @@ const (
 )
 
 // FieldPolicy says what becomes of a field of tenants' objects.
+//
+// +kubebuilder:validation:Enum=Forbid;AllowListed;Ignore
 type FieldPolicy string
 
 const (
@@ -308,6 +313,8 @@ type WorkloadUser struct {
 
 // ForeignUser says what becomes of a user that a new template names, where its
 // author may not supply it.
+//
+// +kubebuilder:validation:Enum=Refuse;Restamp
 type ForeignUser string
 
 const (
@@ -365,6 +372,8 @@ type StatusException struct {
 }
 
 // Permission says whether tenants may set a field.
+//
+// +kubebuilder:validation:Enum=Allow;Forbid
 type Permission string
 
 const (

@@ -98,6 +98,8 @@ type GatewayImpersonator struct {
 }
 
 // ImpersonationMode says which verbs an impersonator is given.
+//
+// +kubebuilder:validation:Enum=Legacy;Constrained
 type ImpersonationMode string
 
 // The modes.
@@ -118,6 +120,8 @@ type GatewayServiceAccounts struct {
 }
 
 // TokenHandling says what becomes of a token.
+//
+// +kubebuilder:validation:Enum=Deny;Pass
 type TokenHandling string
 
 // What becomes of tokens.
@@ -173,6 +177,8 @@ type GatewayUser struct {
 }
 
 // UnmappedUsers says what becomes of those that no mapping names.
+//
+// +kubebuilder:validation:Enum=Keep;Deny
 type UnmappedUsers string
 
 // What becomes of unmapped users.
@@ -182,6 +188,8 @@ const (
 )
 
 // GatewayAdmission says whether a cluster has to ask the webhook service.
+//
+// +kubebuilder:validation:Enum=Required;Unchecked
 type GatewayAdmission string
 
 // The values of admission.

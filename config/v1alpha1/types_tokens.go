@@ -47,6 +47,8 @@ type TenantOfClaims struct {
 }
 
 // DomainBy says what of a Keystone domain is the tenant.
+//
+// +kubebuilder:validation:Enum=name;id
 type DomainBy string
 
 // What of a Keystone domain is the tenant.
