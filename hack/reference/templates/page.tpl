@@ -35,7 +35,8 @@ Appears in: {{ range $i, $r := .SortedReferences }}{{ if $i }}, {{ end }}{{ mark
 | value | description |
 |---|---|
 {{ range .EnumValues -}}
-| `{{ .Name }}` | {{ .Doc | replace "\n" " " | markdownRenderFieldDoc }} |
+{{/* The comment begins with the name of the constant. */ -}}
+| `{{ .Name }}` | {{ regexReplaceAll "^\\w+ " (.Doc | replace "\n" " " | trim) "" | markdownRenderFieldDoc }} |
 {{ end -}}
 {{ end -}}
 {{ end -}}
