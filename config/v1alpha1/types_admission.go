@@ -127,9 +127,9 @@ type GateMode string
 // The modes of TenantGate.
 const (
 	// GateOff checks nothing.
-	GateOff     GateMode = "Off"
+	GateOff GateMode = "Off"
 	// GateShadow records the write and allows it.
-	GateShadow  GateMode = "Shadow"
+	GateShadow GateMode = "Shadow"
 	// GateEnforce denies the write.
 	GateEnforce GateMode = "Enforce"
 )

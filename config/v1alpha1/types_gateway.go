@@ -117,7 +117,7 @@ type ImpersonationMode string
 // The modes.
 const (
 	// ImpersonationLegacy uses the verb impersonate.
-	ImpersonationLegacy      ImpersonationMode = "Legacy"
+	ImpersonationLegacy ImpersonationMode = "Legacy"
 	// ImpersonationConstrained uses only the verbs of constrained impersonation (KEP-5284).
 	ImpersonationConstrained ImpersonationMode = "Constrained"
 )
@@ -225,7 +225,7 @@ type GatewayAdmission string
 const (
 	// GatewayAdmissionRequired restricts tenants until the cluster calls the webhook service for every
 	// write.
-	GatewayAdmissionRequired  GatewayAdmission = "Required"
+	GatewayAdmissionRequired GatewayAdmission = "Required"
 	// GatewayAdmissionUnchecked does not check.
 	GatewayAdmissionUnchecked GatewayAdmission = "Unchecked"
 )

@@ -62,7 +62,7 @@ const (
 	// DomainByName uses the name of the domain.
 	DomainByName DomainBy = "name"
 	// DomainByID uses the ID of the domain.
-	DomainByID   DomainBy = "id"
+	DomainByID DomainBy = "id"
 )
 
 // Keystone configures an OpenStack Keystone (Identity API v3).
