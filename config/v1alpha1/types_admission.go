@@ -73,6 +73,7 @@ type Namespace struct {
 	// namespacePrefix specifies whether the names of a tenant's namespaces must begin with
 	// "<tenant>--": Required or None. Defaults to Required.
 	// +optional
+	// +kubebuilder:validation:Enum=Required;None
 	NamespacePrefix tenantv1alpha1.NamespacePrefix `json:"namespacePrefix,omitempty"`
 	// podSecurity specifies the value of the label pod-security.kubernetes.io/enforce on namespaces
 	// that tenants create: privileged, baseline or restricted. Defaults to baseline.

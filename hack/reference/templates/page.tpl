@@ -28,7 +28,7 @@ Appears in: {{ range $i, $r := .SortedReferences }}{{ if $i }}, {{ end }}{{ mark
 | `kind` | string | `{{ .GVK.Kind }}` |
 {{ end -}}
 {{ range .Members -}}
-| `{{ .Name }}` | {{ markdownRenderType .Type }} | {{ template "description" . }} |
+| `{{ .Name }}` | {{ template "link" . }} | {{ template "description" . }} |
 {{ end -}}
 {{ end -}}
 {{- if .EnumValues }}
@@ -48,4 +48,15 @@ metadata specifies the name, the labels and the annotations of the object.
 {{- else -}}
 {{ .Doc | replace "\n" " " | markdownRenderFieldDoc }}
 {{- end -}}
+{{- end -}}
+
+{{- /* The pages of Kubernetes' API do not have every type. */ -}}
+{{- define "link" -}}
+{{- $go := "https://pkg.go.dev/k8s.io/apimachinery/pkg" -}}
+{{- $api := "https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.37" -}}
+{{ markdownRenderType .Type
+  | replace (print $api "/#duration-v1-meta") (print $go "/apis/meta/v1#Duration")
+  | replace (print $api "/#rawextension-runtime-pkg") (print $go "/runtime#RawExtension")
+  | replace (print $api "/#uid-types-pkg") (print $go "/types#UID")
+}}
 {{- end -}}
