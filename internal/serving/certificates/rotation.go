@@ -82,8 +82,8 @@ func New(client kubernetes.Interface, namespace string, further []string) *Rotat
 		Due: metrics.NewGauge(&metrics.GaugeOpts{
 			Name:           "kubetenant_webhook_authority_copy_due_timestamp_seconds",
 			StabilityLevel: metrics.ALPHA,
-			Help: "When kube-apiserver's files must hold the authorities that are trusted now, " +
-				"in seconds since 1970; infinite where they are said to.",
+			Help: "Time at which kube-apiserver's files must contain the current authorities, in seconds since 1970. " +
+				"Infinite if an annotation confirms that they do.",
 		}),
 		Now: time.Now,
 		Settle: func(ctx context.Context) {
