@@ -64,12 +64,13 @@ type Rotation struct {
 	Due *metrics.Gauge
 }
 
-// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was
-// copied to kube-apiserver last; dueAnnotation until when that must be done, which never
-// moves away while it is not.
 const (
+	// CopiedAnnotation specifies the SHA-256, in hex, of the ca.crt in the ConfigMap that was last copied
+	// to kube-apiserver.
 	CopiedAnnotation = "kubetenant.dev/copied"
-	dueAnnotation    = "kubetenant.dev/copy-due"
+	// dueAnnotation specifies the time at which the ca.crt in the ConfigMap must be copied to
+	// kube-apiserver. The time does not change until the file is copied.
+	dueAnnotation = "kubetenant.dev/copy-due"
 )
 
 // New returns the rotation for the service's own names in a namespace and further ones.
