@@ -122,8 +122,8 @@ fuzz: ## each fuzz target for FUZZTIME, and its coverage
 	@hack/fuzz.sh $(FUZZTIME)
 fuzz-corpora: ## copy CORPUS inputs that each target has found into testdata/fuzz
 	@hack/fuzz-corpora.sh $(CORPUS)
-golden: ## write the expected output of commands and servers again
-	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./internal/manifests/webhook
+golden: ## write the expected output of commands and servers, and pages of docs/reference, again
+	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./internal/manifests/webhook ./test/reference
 	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./test/differential
 clean: ## remove what make has built; control planes in .cache stay
 	rm -rf $(BIN) $(addprefix $(CACHE)/,browser gitops idp javascript upstream) $(CACHE)/built-*

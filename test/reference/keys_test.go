@@ -110,7 +110,8 @@ func keyOf(t *testing.T, folder, name, value string, doc *ast.CommentGroup) (key
 	case !found || len(strings.Fields(rest)) < 3 || !strings.HasSuffix(rest, "."):
 		t.Errorf("%s.%s: the comment %q does not describe the key", folder, name, text)
 	}
-	k.description = strings.NewReplacer("[", "", "]", "", "|", `\|`).Replace(rest)
+	k.description = strings.NewReplacer("[ManagerUser]", "the user `system:kubetenant:tenants`",
+		"[ManagedLabel]", "the label `kubetenant.dev/managed`", "[", "", "]", "", "|", `\|`, "<", `\<`).Replace(rest)
 	return k, true
 }
 

@@ -221,7 +221,7 @@ func TestMetricsPage(t *testing.T) {
 # Metrics
 
 Each process exposes its metrics at ` + "`/metrics`" + `. A kube-apiserver with tenants compiled in exposes them
-next to its own. The stability of all metrics is ALPHA. [../webhook.md](../webhook.md#running-it) describes the alerts
+next to its own. The stability of all metrics is ALPHA. [../webhook.md](../webhook.md#metrics) describes the alerts
 and the dashboard.
 
 | metric | type | labels | help | exposed by |

@@ -16,7 +16,7 @@ The API group and version is `{{ $gv.GroupVersionString }}`. [README.md](README.
 {{- if markdownShouldRenderType . }}
 ## {{ .Name }}
 
-{{ .Doc }}
+{{ .Doc | replace "<" "\\<" }}
 {{ if .References }}
 Appears in: {{ range $i, $r := .SortedReferences }}{{ if $i }}, {{ end }}{{ markdownRenderTypeLink $r }}{{ end }}.
 {{ end -}}
@@ -36,7 +36,7 @@ Appears in: {{ range $i, $r := .SortedReferences }}{{ if $i }}, {{ end }}{{ mark
 |---|---|
 {{ range .EnumValues -}}
 {{/* The comment begins with the name of the constant. */ -}}
-| `{{ .Name }}` | {{ regexReplaceAll "^\\w+ " (.Doc | replace "\n" " " | trim) "" | markdownRenderFieldDoc }} |
+| `{{ .Name }}` | {{ regexReplaceAll "^\\w+ " (.Doc | replace "\n" " " | replace "<" "\\<" | trim) "" | markdownRenderFieldDoc }} |
 {{ end -}}
 {{ end -}}
 {{ end -}}
@@ -46,7 +46,7 @@ Appears in: {{ range $i, $r := .SortedReferences }}{{ if $i }}, {{ end }}{{ mark
 {{- if eq .Name "metadata" -}}
 metadata specifies the name, the labels and the annotations of the object.
 {{- else -}}
-{{ .Doc | replace "\n" " " | markdownRenderFieldDoc }}
+{{ .Doc | replace "\n" " " | replace "<" "\\<" | markdownRenderFieldDoc }}
 {{- end -}}
 {{- end -}}
 

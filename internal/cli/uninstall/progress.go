@@ -18,9 +18,9 @@ import (
 
 const (
 	// progressAnnotation records the progress of kubectl tenant uninstall in the published
-	// configuration of kube-system. While the labels of namespaces are being removed, the cluster
-	// itself does not show it: a RoleBinding to a tenant's group then looks like a binding in
-	// another tenant's namespace.
+	// configuration of kube-system. The cluster itself does not show that the labels of namespaces are
+	// being removed. A RoleBinding to a tenant's group then looks like a binding in another tenant's
+	// namespace.
 	progressAnnotation = tenant.Domain + "/uninstall"
 	onlyNamespaces     = "namespaces"
 )
