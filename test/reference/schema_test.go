@@ -162,7 +162,12 @@ func TestSchemaAccepts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for extension, want := range map[string]int{".yaml": 100, ".md": 10, ".go": 10, ".txtar": 3} {
+	for extension, want := range map[string]int{
+		".yaml":  100,
+		".md":    10,
+		".go":    10,
+		".txtar": 3,
+	} {
 		if found[extension] < want {
 			t.Errorf("found %d configurations in *%s", found[extension], extension)
 		}
