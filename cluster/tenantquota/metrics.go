@@ -36,9 +36,10 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	}
 	m := &measures{
 		measured: map[string][]map[string]string{},
-		hard: gauge("hard",
-			"What the TenantQuota of a tenant allows, in the resource's base unit (cores, bytes, objects)."),
-		used: gauge("used", "What a tenant uses of its TenantQuota, in the resource's base unit."),
+		hard: gauge("hard", "Limit of a tenant by its TenantQuota, in the base unit of the resource (cores, bytes, objects). "+
+			"At most 1,000 TenantQuotas have metrics."),
+		used: gauge("used", "Usage of a tenant in its TenantQuota, in the base unit of the resource (cores, bytes, objects). "+
+			"At most 1,000 TenantQuotas have metrics."),
 	}
 	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    m.set,

@@ -343,9 +343,9 @@ func isEverywhere(r schema.GroupVersionResource, name string, has map[string]str
 	case "serviceaccounts":
 		return name == "default"
 	case "rolebindings.rbac.authorization.k8s.io":
-		return has[privileges.MadeBy] == maker
+		return has[privileges.MadeByLabel] == maker
 	case "networkpolicies.networking.k8s.io":
-		return name == ownPolicy && has[privileges.MadeBy] == maker
+		return name == ownPolicy && has[privileges.MadeByLabel] == maker
 	case "events", "events.events.k8s.io":
 		return true
 	}
