@@ -1,6 +1,6 @@
 // Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces
 // are, which resources there are, what controllers make objects from, quotas, grants, and the
-// labels of older objects. One [Cluster] serves a process, whichever shape of the project that is.
+// labels of older objects. A process has one [Cluster], in every deployment mode.
 package cluster
 
 import (
@@ -125,7 +125,9 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Tenants, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {
 		return nil, err
 	}
-	c.Grants = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil)
+	if c.Grants, err = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil); err != nil {
+		return nil, err
+	}
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}
