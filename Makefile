@@ -55,12 +55,12 @@ demo-keystone: build keystone ## the same control plane with callers of a real K
 GENERATORS := $(addprefix $(BIN)/,controller-gen client-gen lister-gen informer-gen)
 generate: $(GENERATORS) ## deepcopy methods, CustomResourceDefinitions and clients from tenant/v1alpha1
 	@hack/generate.sh $(BIN)
-check: $(BIN)/golangci-lint $(GENERATORS) ## formatting, vet, linters, tidy modules, current generated files
+check: $(BIN)/golangci-lint $(BIN)/vale $(GENERATORS) ## formatting, vet, linters, English, current generated files
 	@hack/check.sh $(BIN) $(MODULES)
 
 test: build ## all tests, a real kube-apiserver included; the library's with the race detector
 	@$(MAKE) --no-print-directory -j2 test-library test-servers
-test-library: build ## the tests without a real kube-apiserver, with the race detector
+test-library: build $(BIN)/vale ## the tests without a real kube-apiserver, with the race detector
 	$(GO_TEST) -race -parallel 8 -p $(PACKAGES) -skip '^TestLargeLists$$' ./...
 	$(GO_TEST) -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(GO_TEST) -run '^TestLarge(Answers|Lists)$$' ./internal/gateway -answer.bytes $(ANSWER_BYTES)
@@ -136,7 +136,7 @@ e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 gitops-tools: $(CACHE)/gitops/built
 keystone:
 	@hack/install-apt.sh python3-keystone uwsgi-core uwsgi-plugin-python3
-$(GENERATORS) $(BIN)/golangci-lint $(BIN)/helm $(BIN)/kubeconform: hack/tools/go.mod
+$(GENERATORS) $(addprefix $(BIN)/,golangci-lint helm kubeconform vale): hack/tools/go.mod
 	@echo 'building $(@F) (up to 3 minutes the first time) ...'
 	@cd hack/tools && go build -o $@ "$$(go list tool | grep '/$(@F)$$')" && touch $@
 $(BIN)/promtool:
