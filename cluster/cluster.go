@@ -1,6 +1,6 @@
 // Package cluster knows a live cluster, and writes into it what tenancy needs: whose namespaces
 // are, which resources there are, what controllers make objects from, quotas, grants, and the
-// labels of older objects. One [Cluster] serves a process, whichever shape of the project that is.
+// labels of older objects. A process has one [Cluster], in every deployment mode.
 package cluster
 
 import (

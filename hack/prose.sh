@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# prose.sh [--check | --lower] [PATH...]: checks the English of pages, messages and comments.
+# prose.sh [--check | --lower | PATH...]: checks the English of pages, messages and comments.
 # "hack/prose.sh --help" describes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

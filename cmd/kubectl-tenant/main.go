@@ -38,7 +38,7 @@ var (
 )
 
 // gcPercent lets the heap grow to five times what is live before it is collected: commands
-// are short, hold little of what they read (docs/performance.md), and share processors
+// are short, hold little of what they read (docs/design/benchmarks.md), and share processors
 // with what they wait for.
 const gcPercent = 400
 

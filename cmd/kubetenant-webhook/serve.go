@@ -175,7 +175,8 @@ func (o *serveOptions) run(ctx context.Context) error {
 	return server.Serve(ctx, handler)
 }
 
-// loadChecked loads a configuration. Of sources that this shape does not ask, mistakes show too.
+// loadChecked loads a configuration. It also reports errors of sources that the service does not
+// use.
 func loadChecked(ctx context.Context, path string) (*configv1alpha1.TenancyConfiguration, error) {
 	settings, err := configv1alpha1.Load(path)
 	if err != nil {

@@ -210,7 +210,8 @@ type Authorization struct {
 	OlderTenantPaths bool `json:"olderTenantPaths,omitempty"`
 	// delegatedReviews lets tenants' callers create TokenReviews and SubjectAccessReviews, where RBAC
 	// lets them, about tokens and subjects of their own tenant: another's are answered as ones that
-	// nobody knows. Not in the webhook shape, where kube-apiserver answers them. Default: false.
+	// nobody knows. It has no effect with the webhook service, because kube-apiserver answers the
+	// reviews there. Default: false.
 	// +optional
 	DelegatedReviews bool `json:"delegatedReviews,omitempty"`
 	// abac names a file of policies with tenants.

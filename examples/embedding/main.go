@@ -1,4 +1,4 @@
-// Command embedding is an API server of its own that has tenants: docs/embedding.md.
+// Command embedding is a small API server with tenants. docs/embedding.md describes it.
 package main
 
 import (
@@ -27,10 +27,10 @@ import (
 
 var group = schema.GroupVersion{Group: "example.com", Version: "v1"}
 
-// stackOf is what makes the server one of tenants: whose namespaces are, and of which resources all
-// objects carry the label.
+// stackOf returns the stack of the server. It defines the owners of namespaces, and the resources
+// whose objects all have the tenant label.
 func stackOf(ctx context.Context, path string, rights genericapiserver.AuthorizationInfo) (*kubetenant.Stack, error) {
-	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { // a cluster's: see package cluster
+	owners := authz.NewOwners(func(name string) (*corev1.Namespace, error) { // package cluster reads those of a cluster
 		owner, _, found := strings.Cut(name, tenant.NamespaceSeparator)
 		if !found {
 			return nil, apierrors.NewNotFound(corev1.Resource("namespaces"), name)
@@ -42,7 +42,7 @@ func stackOf(ctx context.Context, path string, rights genericapiserver.Authoriza
 		Authorization: kubetenant.Authorization{Authorizer: rights.Authorizer},
 		Cluster: kubetenant.Cluster{
 			Owners: owners,
-			CustomScope: func(r schema.GroupResource) authz.Scope { // not known is closed to tenants
+			CustomScope: func(r schema.GroupResource) authz.Scope { // tenants may not use unknown resources
 				return map[string]authz.Scope{group.Group: authz.ScopeNamespaced}[r.Group]
 			},
 			Labelled: func(schema.GroupResource, tenant.ID) bool { return true },
@@ -50,7 +50,7 @@ func stackOf(ctx context.Context, path string, rights genericapiserver.Authoriza
 	})
 }
 
-// embed puts the stack where the server had its own.
+// embed replaces the authentication, authorization and admission of the server with the stack.
 func embed(stack *kubetenant.Stack, config *genericapiserver.Config) {
 	config.Authentication.Authenticator = stack.Authenticator
 	config.Authorization.Authorizer = stack.Authorizer
@@ -70,7 +70,7 @@ func serve(ctx context.Context, path string, port int) error {
 	config := genericapiserver.NewConfig(serializer.NewCodecFactory(scheme))
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, openapinamer.NewDefinitionNamer(scheme))
-	// RBAC, in a server of rights
+	// a real server uses RBAC here
 	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	stack, err := stackOf(ctx, path, config.Authorization)
 	if err := errors.Join(err, listen(config, port)); err != nil {

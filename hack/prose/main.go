@@ -17,7 +17,7 @@ import (
 	"strings"
 )
 
-const usage = `Usage: hack/prose.sh [--check | --lower] [PATH...]
+const usage = `Usage: hack/prose.sh [--check | --lower | PATH...]
 
 Without a flag, it prints words, errors and warnings of each page and package. With
 paths (a page, a file or a folder), it prints each finding as file:line:column.
@@ -27,18 +27,37 @@ The kinds are doc (pages), message (what a user sees of Go code and charts) and 
   --lower   lower the ceilings to the findings; never raises one
 `
 
+// An action is what to do with the findings.
+type action string
+
+const (
+	report action = "report"
+	check  action = "check"
+	lower  action = "lower"
+)
+
 func main() {
-	check := flag.Bool("check", false, "")
-	lower := flag.Bool("lower", false, "")
+	checking := flag.Bool(string(check), false, "")
+	lowering := flag.Bool(string(lower), false, "")
 	flag.Usage = func() { fmt.Fprint(os.Stderr, usage) }
 	flag.Parse()
-	if err := run(context.Background(), *check, *lower, flag.Args()); err != nil {
+	do := report
+	switch {
+	case *checking:
+		do = check
+	case *lowering:
+		do = lower
+	}
+	if err := run(context.Background(), do, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "prose:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, check, lower bool, paths []string) error {
+func run(ctx context.Context, do action, paths []string) error {
+	if len(paths) > 0 && do != report {
+		return fmt.Errorf("--%s applies to all files and has no paths", do)
+	}
 	names, err := tracked(ctx)
 	if err != nil {
 		return err
@@ -55,9 +74,9 @@ func run(ctx context.Context, check, lower bool, paths []string) error {
 	}
 	units := unitsOf(sources)
 	switch {
-	case check:
+	case do == check:
 		return compare(units)
-	case lower:
+	case do == lower:
 		return lowerCeilings(units)
 	case len(paths) > 0:
 		printFindings(os.Stdout, sources)

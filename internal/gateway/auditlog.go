@@ -15,7 +15,7 @@ import (
 )
 
 // auditLog writes a line of JSON for each event, the bytes that upstream's log backend writes
-// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), in less time (docs/performance.md): that finds
+// (k8s.io/apiserver/plugin/pkg/audit/log, v0.37.1), in less time (docs/design/benchmarks.md): that finds
 // out for each event anew how one is converted, encoding/json needs reflection, and a request has
 // two events. Each line is one Write, of bytes that are used again: out keeps none of them. It is
 // safe for concurrent use where out is.

@@ -1,5 +1,5 @@
 // Command benchwebhook loads the webhook service, beside an empty TLS server of the same Go, with
-// h2load (Debian: nghttp2-client), and prints the table of docs/performance.md.
+// h2load (Debian: nghttp2-client), and prints the table of docs/design/benchmarks.md.
 package main
 
 import (

@@ -177,7 +177,7 @@ func (o *Options) check() (dir string, err error) {
 	}
 	switch {
 	case o.Webhook && (o.Gateway || o.AdmissionOnly):
-		return "", errors.New("--webhook and --gateway are two shapes: choose one")
+		return "", errors.New("--webhook and --gateway select different deployment modes: set one of them")
 	case o.Clusters < 1 || o.Clusters > maxClusters || o.Clusters > 1 && !o.Gateway:
 		return "", fmt.Errorf("--clusters is about --gateway, and 1 to %d", maxClusters)
 	}

@@ -1,5 +1,5 @@
 // Package quickjson writes by hand the bytes that encoding/json would, for what is written in each
-// request: without reflection and with few allocations (docs/performance.md). Who writes a type
+// request: without reflection and with few allocations (docs/design/benchmarks.md). Who writes a type
 // with it compares it with encoding/json in a test.
 package quickjson
 

@@ -13,8 +13,7 @@ import (
 // KindScenario is the kind of a scenario file.
 const KindScenario = "Scenario"
 
-// Scenario is a configuration, a cluster and cases: what the configuration does with whom. The
-// same file is run through every shape of the project.
+// Scenario is a configuration, a cluster and cases. The same file runs in every deployment mode.
 type Scenario struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata.name names the scenario in reports.

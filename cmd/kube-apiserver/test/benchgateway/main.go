@@ -1,6 +1,6 @@
 // Command benchgateway loads the gateway, beside two of httputil.ReverseProxy over the same
 // transports, before a server that does nothing and before a bare kube-apiserver, and prints the
-// tables of docs/performance.md.
+// tables of docs/design/benchmarks.md.
 package main
 
 import (

@@ -44,7 +44,7 @@ func (w *workplace) writePage(path string) error {
 		return fmt.Errorf("%s: no place for the table", path)
 	}
 	var table strings.Builder
-	table.WriteString("| package | upstream's server | with tenancy | differences by design |\n|---|---|---|---|\n")
+	table.WriteString("| package | upstream's server | with kubetenant | differences by design |\n|---|---|---|---|\n")
 	reasons := ""
 	for _, s := range suites() {
 		text, err := os.ReadFile(w.binary(s) + ".json")
@@ -65,7 +65,7 @@ func (w *workplace) writePage(path string) error {
 		}
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", s.name(), r.Vanilla, r.Tenancy, by)
 		for _, d := range r.Listed {
-			reasons += fmt.Sprintf("- `%s` of %s: %s, with tenancy %s. %s\n", d.Test, d.Package, d.Vanilla, d.Tenancy, d.Reason)
+			reasons += fmt.Sprintf("- `%s` of %s: %s, with kubetenant %s. %s\n", d.Test, d.Package, d.Vanilla, d.Tenancy, d.Reason)
 		}
 	}
 	if reasons != "" {
