@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 
-MODULES := . cmd/kube-apiserver examples hack/tools hack/gitops/argo-agent hack/gitops/kustomize-controller
+MODULES = $(dir $(shell git ls-files '*go.mod'))
 SERVER := cmd/kube-apiserver
 BIN := $(CURDIR)/bin
 CACHE := $(CURDIR)/.cache
@@ -65,7 +65,7 @@ test-library: build $(BIN)/vale ## the tests without a real kube-apiserver, with
 	$(GO_TEST) -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(GO_TEST) -run '^TestLarge(Answers|Lists)$$' ./internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
-	cd examples && $(GO_TEST) ./...
+	cd examples && $(GO_TEST) ./... && cd controller && $(GO_TEST) ./...
 test-servers: build ## the tests with a kube-apiserver that has tenants compiled in
 	cd $(SERVER) && $(SERVER_TEST) -skip '^(TestWebhook|TestClients|TestGateway)' ./...
 
