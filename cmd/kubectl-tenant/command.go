@@ -42,7 +42,7 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 		newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags),
 		newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(),
-		newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
+		newLintCommand(flags), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
 	)
 	cmd.SetUsageTemplate(usage)

@@ -30,6 +30,8 @@ type Pointer[T any] interface {
 type Invalid struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
+	// Tenant is spec.tenant of the object, or "" if it is no text.
+	Tenant string
 	// Err is the reason. It never holds values of the object.
 	Err error
 }
@@ -45,7 +47,7 @@ func (i *Invalid) DeepCopyObject() runtime.Object {
 func Decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, error) {
 	out := P(new(T))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("%s %s does not decode: %w", u.GetKind(), u.GetName(), err)
+		return nil, fmt.Errorf("%s %s does not decode: %w", u.GetKind(), u.GetName(), withoutValues(err))
 	}
 	return out, nil
 }
@@ -78,6 +80,7 @@ func NewInformer[T any, P Pointer[T]](
 func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	out := &Invalid{Err: err}
 	out.SetGroupVersionKind(u.GroupVersionKind())
+	out.Tenant, _, _ = unstructured.NestedString(u.Object, "spec", "tenant")
 	metadata, _ := u.Object["metadata"].(map[string]any)
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(metadata, &out.ObjectMeta) != nil {
 		out.ObjectMeta = metav1.ObjectMeta{

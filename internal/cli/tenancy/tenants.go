@@ -22,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -75,8 +76,7 @@ func List(
 		return nil, nil, err
 	default:
 		for i := range list.Items {
-			q := &v1alpha1.TenantQuota{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, q); err == nil {
+			if q, err := typed.Decode[v1alpha1.TenantQuota](&list.Items[i]); err == nil {
 				of(q.Spec.Tenant).Quota, of(q.Spec.Tenant).Used = &q.Spec, &q.Status
 			}
 		}

@@ -1,4 +1,4 @@
-package lint
+package validate
 
 import (
 	"bytes"
@@ -12,8 +12,8 @@ import (
 )
 
 // policy returns the problems of a policy file, line by line.
-func policy(data []byte) []Problem {
-	var found []Problem
+func policy(data []byte) []Finding {
+	var found []Finding
 	seen := map[string]int{}
 	number := 0
 	for text := range bytes.Lines(data) {
@@ -23,11 +23,11 @@ func policy(data []byte) []Problem {
 			continue
 		}
 		if first, twice := seen[string(trimmed)]; twice {
-			found = append(found, Problem{
-				Line:    number,
-				Warning: true,
-				Text:    "the line stands in line " + strconv.Itoa(first) + " too",
-				Fix:     "remove one of the two",
+			found = append(found, Finding{
+				Line:     number,
+				Severity: Warning,
+				Reason:   "the line stands in line " + strconv.Itoa(first) + " too",
+				Fix:      "remove one of the two",
 			})
 		}
 		seen[string(trimmed)] = number
@@ -36,10 +36,10 @@ func policy(data []byte) []Problem {
 			continue
 		}
 		reason := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "line 1: "), "\n", "; ")
-		found = append(found, Problem{
+		found = append(found, Finding{
 			Line:   number,
 			Column: columnOf(text, reason),
-			Text:   reason,
+			Reason: reason,
 			Fix:    policyFix(reason),
 		})
 	}

@@ -1,4 +1,4 @@
-package lint
+package validate
 
 import (
 	"bytes"
@@ -18,17 +18,45 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
+// credentialFile returns the check of a file of one kind.
+func credentialFile(kind string) func(*run, *file, []document) ([]Finding, error) {
+	return func(r *run, f *file, _ []document) ([]Finding, error) {
+		found, err := credentials(r.ctx, f.data, kind, &configv1alpha1.CredentialFile{})
+		if !f.stdin {
+			found = append(found, readable(f.path)...)
+		}
+		return found, err
+	}
+}
+
+// readable warns of a file of secrets that other users may read.
+func readable(path string) []Finding {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	return []Finding{{
+		Line:     1,
+		Severity: Warning,
+		Reason:   fmt.Sprintf("other users may read the file (mode %04o)", info.Mode().Perm()),
+		Fix:      "chmod 600 " + path,
+	}}
+}
+
+// most is the number of problems of a file up to which more are looked for.
+const most = 100
+
 // credentials returns the problems of a token or password file. It warns of a record without a
 // tenant unless the server refuses that record.
 func credentials(
-	ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile,
-) ([]Problem, error) {
+	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
+) ([]Finding, error) {
 	found, err := refused(ctx, data, kind, config)
 	if err != nil {
 		return nil, err
 	}
 	for _, warning := range oldFormat(data, config) {
-		if !slices.ContainsFunc(found, func(p Problem) bool { return p.Line == warning.Line }) {
+		if !slices.ContainsFunc(found, func(p Finding) bool { return p.Line == warning.Line }) {
 			found = append(found, warning)
 		}
 	}
@@ -38,9 +66,9 @@ func credentials(
 // refused returns the records that the server's readers refuse. The readers stop at the first
 // problem, so refused removes that record and reads the rest again.
 func refused(
-	ctx context.Context, data []byte, kind Kind, config *configv1alpha1.CredentialFile,
-) (found []Problem, err error) {
-	dir, err := os.MkdirTemp("", "lint-")
+	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
+) (found []Finding, err error) {
+	dir, err := os.MkdirTemp("", "validate-")
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +103,7 @@ func refused(
 			return found, nil
 		}
 		if !errors.As(err, &at) {
-			return append(found, Problem{Text: strings.TrimPrefix(err.Error(), path+": ")}), nil
+			return append(found, Finding{Line: 1, Reason: strings.TrimPrefix(err.Error(), path+": ")}), nil
 		}
 		line, field := at.Position()
 		reason := errors.Unwrap(at)
@@ -86,10 +114,10 @@ func refused(
 		if field < 0 { // of a record that was left open the reader names the last line
 			line = first + 1
 		}
-		found = append(found, Problem{
+		found = append(found, Finding{
 			Line:   line,
 			Column: column,
-			Text:   reason.Error(),
+			Reason: reason.Error(),
 			Fix:    credentialFix(reason.Error()),
 		})
 		for i := first; i <= last && i < len(lines); i++ {
@@ -132,11 +160,11 @@ func record(lines [][]byte, line, field int) (first, last, column int) {
 }
 
 // oldFormat warns of each record without a tenant if the system tenant is its default.
-func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Problem {
+func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 	if byDefault, _ := config.Default(); !byDefault.IsSystem() {
 		return nil
 	}
-	var found []Problem
+	var found []Finding
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
 	for {
@@ -147,12 +175,12 @@ func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Problem {
 		line, _ := r.FieldPos(0)
 		if n := len(fields); n >= 3 && fields[0] != "" && (n < 5 || fields[n-2] != "") {
 			_, column := r.FieldPos(n - 1)
-			found = append(found, Problem{
-				Line:    line,
-				Column:  column,
-				Warning: true,
-				Text:    "the record names no tenant: it is the system tenant's",
-				Fix:     "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
+			found = append(found, Finding{
+				Line:     line,
+				Column:   column,
+				Severity: Warning,
+				Reason:   "the record names no tenant: it is the system tenant's",
+				Fix:      "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
 			})
 		}
 	}

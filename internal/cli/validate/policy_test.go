@@ -1,11 +1,11 @@
-package lint_test
+package validate_test
 
 import (
 	"fmt"
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 const of = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
@@ -13,7 +13,7 @@ const of = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Pol
 // TestPolicy: each thing that is wrong with a line is said at its key with what to write; empty
 // lines and comments count as lines.
 func TestPolicy(t *testing.T) {
-	hold(t, lint.ABAC, map[string]finding{
+	hold(t, validate.ABAC, map[string]finding{
 		"good": {
 			"# comment\n\n# comment\n" + of + `{"user":"alice","tenant":"acme","space":"*","resource":"pods"}}` + "\n" +
 				`{"user":"alice"}`,
@@ -101,7 +101,7 @@ func TestMost(t *testing.T) {
 	for i := range 150 {
 		fmt.Fprintf(&text, "{%d\n", i)
 	}
-	if got := found(t, file(t, "file", text.String()), lint.ABAC); len(got) != 100 {
+	if got := found(t, file(t, "file", text.String()), validate.ABAC); len(got) != 100 {
 		t.Errorf("%d problems, want 100", len(got))
 	}
 }

@@ -1,4 +1,4 @@
-package lint_test
+package validate_test
 
 import (
 	"os"
@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 // Findings that several records have.
@@ -27,7 +27,7 @@ const (
 // TestTokens: each thing that is wrong with a record is said at its field with what to write, and
 // the records behind it are looked at too.
 func TestTokens(t *testing.T) {
-	hold(t, lint.Tokens, map[string]finding{
+	hold(t, validate.Tokens, map[string]finding{
 		"good":           {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
 		"too few fields": {"S1,alice\n", []string{"1:1: 2 fields," + few}},
 		"no tenant is said": {
@@ -91,7 +91,7 @@ func TestTokens(t *testing.T) {
 
 // TestPasswords: what is wrong with passwords only.
 func TestPasswords(t *testing.T) {
-	hold(t, lint.Passwords, map[string]finding{
+	hold(t, validate.Passwords, map[string]finding{
 		"good": {"S1,alice,1,dev,,acme\nS1,alice,1,dev,,globex\n", nil},
 		"twice": {
 			"S1,alice,1,,acme\nS2,alice,2,,acme\n",
@@ -125,14 +125,14 @@ func TestReadable(t *testing.T) {
 	for mode, want := range map[os.FileMode][]string{
 		0o600: nil,
 		0o400: nil,
-		0o640: {"1:1: warning: others may read the file (mode 0640) | chmod 600 FILE"},
-		0o604: {"1:1: warning: others may read the file (mode 0604) | chmod 600 FILE"},
+		0o640: {"1:1: warning: other users may read the file (mode 0640) | chmod 600 FILE"},
+		0o604: {"1:1: warning: other users may read the file (mode 0604) | chmod 600 FILE"},
 	} {
 		path := file(t, "file", "S1,alice,1,,acme\n")
 		if err := os.Chmod(path, mode); err != nil {
 			t.Fatal(err)
 		}
-		for _, kind := range []lint.Kind{lint.Tokens, lint.Passwords} {
+		for _, kind := range []string{validate.Tokens, validate.Passwords} {
 			if diff := cmp.Diff(want, found(t, path, kind)); diff != "" {
 				t.Errorf("%s of mode %04o (-want +got):\n%s", kind, mode, diff)
 			}
@@ -142,7 +142,7 @@ func TestReadable(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil { // #nosec G302 -- that is the point
 		t.Fatal(err)
 	}
-	if got := found(t, path, lint.ABAC); got != nil {
+	if got := found(t, path, validate.ABAC); got != nil {
 		t.Errorf("a policy that others may read: %v", got)
 	}
 }

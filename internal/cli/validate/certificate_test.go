@@ -1,4 +1,4 @@
-package lint_test
+package validate_test
 
 import (
 	"crypto"
@@ -17,7 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 // newKey returns a key of one kind: an RSA key of some bits, with 0 an ECDSA key.
@@ -73,7 +73,8 @@ func TestSubjects(t *testing.T) {
 		"no tenant": {
 			named("alice", "dev"),
 			[]string{
-				"2:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+				"2:1: certificate without a tenant | " +
+					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
 		"two tenants": {
@@ -102,15 +103,16 @@ func TestSubjects(t *testing.T) {
 		"the old format": {
 			named("tenant:acme:alice", "dev"),
 			[]string{
-				"2:1: warning: the old format: it is tenant acme's because of its names | write O=tenant:acme, and groups as OU",
+				"2:1: warning: the old format is ambiguous: the names make this tenant acme | " +
+					"write O=tenant:acme, and groups as OU",
 			},
 		},
 		"masters": {
 			named("admin", "system:masters"),
 			[]string{
-				"2:1: the organization system:masters, which kube-apiserver refuses to sign | leave it out: " +
+				"2:1: kube-apiserver refuses to sign the organization system:masters | remove it, and " +
 					"bind cluster-admin to a user or group of the system tenant instead",
-				"2:1: warning: the old format: it is tenant system's because of its names | write O=tenant:system, " +
+				"2:1: warning: the old format is ambiguous: the names make this tenant system | write O=tenant:system, " +
 					"and groups as OU",
 			},
 		},
@@ -147,12 +149,12 @@ func TestKeys(t *testing.T) {
 		"Ed25519":          {edwards, nil, nil},
 		"RSA, long enough": {newKey(t, 2048), nil, nil},
 		"RSA, too short": {
-			newKey(t, 1024), nil, []string{"1:1: an RSA key of 1024 bits | use ECDSA P-256, or at least 2048 bits"},
+			newKey(t, 1024), nil, []string{"1:1: the RSA key has 1024 bits | use ECDSA P-256, or at least 2048 bits"},
 		},
 		"another signature": {
 			newKey(t, 2048),
 			func(der []byte) { der[len(der)-1] ^= 1 },
-			[]string{"1:1: the request is not signed with its key | make it anew"},
+			[]string{"1:1: the request is not signed with its key | create it again"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -179,41 +181,48 @@ func TestSigningRequest(t *testing.T) {
 		"good": {fmt.Sprintf(object, signer, usages, expiry, good), nil},
 		"another signer": {
 			fmt.Sprintf(object, "example.com/other", usages, expiry, good),
-			[]string{"5:1: spec.signerName is not that of clients' certificates | write kubernetes.io/kube-apiserver-client"},
+			[]string{
+				"5:3: spec.signerName: is not the signer of client certificates | write kubernetes.io/kube-apiserver-client",
+			},
 		},
 		"no client": {
 			fmt.Sprintf(object, signer, "server auth", expiry, good),
-			[]string{`6:1: spec.usages has no client auth | write usages: ["digital signature", "client auth"]`},
+			[]string{`6:3: spec.usages: has no client auth | write usages: ["digital signature", "client auth"]`},
 		},
 		"no expiry": {
 			fmt.Sprintf(object, signer, usages, "", good),
 			[]string{
-				"4:1: warning: spec.expirationSeconds is not given: the signer may make it a year | write expirationSeconds: 86400",
+				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | " +
+					"write expirationSeconds: 86400",
 			},
 		},
 		"no PEM": {
 			fmt.Sprintf(object, signer, usages, expiry, "AAAA"),
-			[]string{"8:1: spec.request is no PEM | write the base64 of the PEM file: base64 -w0 request.pem"},
+			[]string{"8:3: spec.request: is not PEM | write the base64 of the PEM file: base64 -w0 request.pem"},
 		},
 		"no tenant": {
 			fmt.Sprintf(object, signer, usages, expiry, inside(named("alice", ""))),
 			[]string{
-				"8:1: certificate without a tenant | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
+				"8:3: spec.request: certificate without a tenant | " +
+					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
 		"a field unknown": {
 			fmt.Sprintf(object, signer, usages, "  groups: [dev]\n", good),
 			[]string{
-				"4:1: warning: spec.expirationSeconds is not given: the signer may make it a year | write expirationSeconds: 86400",
+				"4:1: warning: spec.expirationSeconds: is not set, so the signer may choose a year | " +
+					"write expirationSeconds: 86400",
 			},
 		},
 	})
 	broken := request(t, newKey(t, 0), named("alice", "tenant:acme"), func(der []byte) { der[0] = 0 })
 	if got := found(t, file(t, "a.pem", string(broken)), ""); len(got) != 1 ||
-		!strings.HasPrefix(got[0], "1:1: no certificate request: ") || !strings.Contains(got[0], "| make it anew: ") {
+		!strings.HasPrefix(got[0], "1:1: is not a certificate request: ") ||
+		!strings.Contains(got[0], "| create it again with ") {
 		t.Errorf("PEM that is no request: %v", got)
 	}
-	if got := found(t, file(t, "a", "neither\n"), lint.Certificate); len(got) != 1 || !strings.Contains(got[0], "or PEM") {
+	if got := found(t, file(t, "a", "neither\n"), validate.Certificate); len(got) != 1 ||
+		!strings.Contains(got[0], "or PEM") {
 		t.Errorf("neither PEM nor an object: %v", got)
 	}
 }

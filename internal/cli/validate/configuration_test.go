@@ -1,6 +1,7 @@
-package lint_test
+package validate_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,7 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 const (
@@ -19,30 +20,30 @@ const (
 // TestConfiguration: each problem of a configuration stands at its field, or at
 // what of its path is there.
 func TestConfiguration(t *testing.T) {
-	hold(t, lint.Config, map[string]finding{
+	hold(t, validate.Config, map[string]finding{
 		"good": {header + "authorization: { mode: Shadow }\n", nil},
 		"no YAML": {
 			header + "a: b: c\n",
 			[]string{
-				"3:1: line 3: mapping values are not allowed in this context | check the indentation, and that strings with : " +
-					"or # in them are in quotes",
+				"3:1: mapping values are not allowed in this context | check the indentation, and quote strings with : " +
+					"or # in them",
 			},
 		},
 		"an unknown field": {
-			header + "authorization:\n  colour: red\n",
-			[]string{`4:3: unknown field "authorization.colour" | check the spelling: docs/configuration.md lists all fields`},
+			header + "authorization:\n  mood: red\n",
+			[]string{`4:3: authorization.mood: unknown field "mood"; did you mean "mode"? | write mode`},
 		},
 		"no value of those": {
 			header + "authorization: { mode: Perhaps }\n",
 			[]string{
 				`3:18: authorization.mode: Unsupported value: "Perhaps": supported values: "Enforce", ` +
-					`"Shadow" | write one of the values that are listed`,
+					`"Shadow" | write one of the supported values`,
 			},
 		},
 		"a path that is missing": {
 			header +
 				"authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - name: b\n    tokenFile: {}\n",
-			[]string{"7:5: authentication.sources[1].tokenFile.path: Required value | add it"},
+			[]string{"7:5: authentication.sources[1].tokenFile.path: Required value | add path"},
 		},
 		"a name twice": {
 			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n" +
@@ -51,7 +52,7 @@ func TestConfiguration(t *testing.T) {
 		},
 		"a key twice": {
 			header + "authorization: {}\nauthorization: {}\n",
-			[]string{`4:1: the key "authorization" stands there twice | write it once`},
+			[]string{`4:1: authorization: the key "authorization" is already in line 3 | write the key once`},
 		},
 		"a warning": {
 			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
@@ -64,8 +65,10 @@ func TestConfiguration(t *testing.T) {
 			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: /nowhere/a.csv } }\n" +
 				"  - { name: b, tokenFile: { path: /nowhere/b.csv } }\n",
 			[]string{
-				`5:5: source "a": stat /nowhere/a.csv: no such file or directory | `,
-				`6:5: source "b": stat /nowhere/b.csv: no such file or directory | `,
+				`5:5: authentication.sources[0]: source "a": stat /nowhere/a.csv: no such file or directory | ` +
+					"create the file, or write the path of another one",
+				`6:5: authentication.sources[1]: source "b": stat /nowhere/b.csv: no such file or directory | ` +
+					"create the file, or write the path of another one",
 			},
 		},
 	})
@@ -73,22 +76,22 @@ func TestConfiguration(t *testing.T) {
 
 // TestRevocation: as in a configuration.
 func TestRevocation(t *testing.T) {
-	hold(t, lint.Revocation, map[string]finding{
+	hold(t, validate.Revocation, map[string]finding{
 		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
 		"no YAML": {
 			revocations + "users: [\n",
 			[]string{
-				"3:1: line 3: did not find expected node content | check the indentation, and that strings with : " +
-					"or # in them are in quotes",
+				"3:1: did not find expected node content | check the indentation, and quote strings with : " +
+					"or # in them",
 			},
 		},
 		"an unknown field": {
 			revocations + "user: []\n",
-			[]string{`3:1: unknown field "user" | check the spelling: docs/configuration.md lists all fields`},
+			[]string{`3:1: user: unknown field "user"; did you mean "users"? | write users`},
 		},
 		"the system's": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
-			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | "},
+			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | remove it"},
 		},
 	})
 }
@@ -125,7 +128,7 @@ authorization: { abac: { path: policy.jsonl } }
 	if err := os.Chmod("system.csv", 0o644); err != nil { // #nosec G302 -- that is the point
 		t.Fatal(err)
 	}
-	problems, err := lint.File(t.Context(), "tenancy.yaml", "")
+	problems, err := check(t.Context(), "tenancy.yaml", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +145,8 @@ authorization: { abac: { path: policy.jsonl } }
 		"none.csv:1:10: no tenant, and the file has no default tenant",
 		"passwords.csv:1:1: empty password",
 		"policy.jsonl:1:1: space must be given where a tenant is: without it the line would be about the system's",
-		`revoked.yaml:3:1: unknown field "user"`,
-		"system.csv:1:1: warning: others may read the file (mode 0644)",
+		`revoked.yaml:3:1: user: unknown field "user"`,
+		"system.csv:1:1: warning: other users may read the file (mode 0644)",
 		"system.csv:1:8: warning: the record names no tenant: it is the system tenant's",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -161,7 +164,8 @@ func TestNamedAndMissing(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"1:10:" + unnamed, `6:5: source "missing": stat missing.csv: no such file or directory | `}
+	want := []string{"1:10:" + unnamed, `6:5: authentication.sources[1]: source "missing": ` +
+		"stat missing.csv: no such file or directory | create the file, or write the path of another one"}
 	if diff := cmp.Diff(want, found(t, "tenancy.yaml", "")); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
@@ -171,37 +175,44 @@ func TestNamedAndMissing(t *testing.T) {
 // refused with those there are.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
-		"tokens":                {"file", "S1,alice\n", "want at least"},
+		"tokens by the name":    {"file.csv", "S1,alice\n", "want at least"},
+		"tokens":                {"file", "S1,alice,\n", "empty"},
 		"passwords by the name": {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
 		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},
 		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
-		"a policy that is none": {"file", "{\n", "one whole JSON object"},
-		"JSON of a server":      {"file", `{"kind":"TenancyConfiguration"}`, "kind TenancyConfiguration"},
-		"a configuration":       {"file", header + "x: 1\n", "docs/configuration.md"},
-		"YAML of no kind":       {"file.yml", "x: 1\n", "kind TenancyConfiguration"},
-		"a revocation":          {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
-		"a signing request":     {"file.yaml", "kind: CertificateSigningRequest\n", "spec.signerName"},
+		"a policy that is none": {"file", "{\"user\"\n", "one whole JSON object"},
+		"JSON of a server": {
+			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write an apiVersion of kubetenant.dev",
+		},
+		"a configuration": {"file", header + "x: 1\n", `unknown field "x"`},
+		"a revocation":    {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
+		"a signing request": {
+			"file.yaml", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\n", "spec.signerName",
+		},
 		"PEM": {
 			"file.csv",
 			"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
-			"no certificate request",
+			"is not a certificate request",
 		},
 		"PEM of older tools": {
 			"file.csv",
 			"-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n",
-			"no certificate request",
+			"is not a certificate request",
 		},
-		"what is said over that": {"file.csv", "kind: CertificateSigningRequest\n", "spec.signerName"},
+		"the content before the name": {
+			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: is not that of the kind",
+		},
 	} {
 		if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {
 			t.Errorf("%s: %v, want %s", name, got, c.want)
 		}
 	}
-	if _, err := lint.File(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
-		!strings.Contains(err.Error(), strings.Join(lint.Kinds(), ", ")) {
+	if _, err := check(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
+		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {
 		t.Errorf("an unknown kind: %v", err)
 	}
-	if _, err := lint.File(t.Context(), filepath.Join(t.TempDir(), "missing"), lint.Tokens); !os.IsNotExist(err) {
+	missing := filepath.Join(t.TempDir(), "missing")
+	if _, err := check(t.Context(), missing, validate.Tokens); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a missing file: %v", err)
 	}
 }

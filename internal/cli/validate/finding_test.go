@@ -1,6 +1,8 @@
-package lint_test
+package validate_test
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 // finding is a text and what is found in it: each as LINE:COLUMN: PROBLEM | FIX.
@@ -27,10 +29,16 @@ func file(t *testing.T, name, text string) string {
 	return path
 }
 
+// check validates one file. Its error says that the file could not be checked.
+func check(ctx context.Context, path, kind string) ([]validate.Finding, error) {
+	report, _ := validate.Files(ctx, []string{path}, validate.Options{Kind: kind})
+	return report.Findings, errors.Join(report.Unread...)
+}
+
 // found returns what is found in a file, without its name.
-func found(t *testing.T, path string, kind lint.Kind) []string {
+func found(t *testing.T, path, kind string) []string {
 	t.Helper()
-	problems, err := lint.File(t.Context(), path, kind)
+	problems, err := check(t.Context(), path, kind)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +55,7 @@ func found(t *testing.T, path string, kind lint.Kind) []string {
 }
 
 // hold compares what is found in each text with what is wanted.
-func hold(t *testing.T, kind lint.Kind, all map[string]finding) {
+func hold(t *testing.T, kind string, all map[string]finding) {
 	t.Helper()
 	for name, c := range all {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package lint_test
+package validate_test
 
 import (
 	"os"
@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/kubetenant/kubetenant/internal/cli/lint"
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
 )
 
 // FuzzFile: whatever a file holds, nothing panics, places are places, and no secret is told.
@@ -25,13 +25,13 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, []byte(data), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, kind := range append(lint.Kinds(), "") {
-			found, err := lint.File(t.Context(), path, lint.Kind(kind))
+		for _, kind := range append(validate.Kinds(), "") {
+			found, err := check(t.Context(), path, kind)
 			if err != nil {
 				continue
 			}
 			for _, p := range found {
-				if p.Line < 1 || p.Column < 1 || p.Text == "" {
+				if p.Line < 1 || p.Column < 1 || p.Reason == "" {
 					t.Errorf("%s: %+v", kind, p)
 				}
 				// The first field of a record is a secret; what else stands in a file may be named.
