@@ -125,7 +125,7 @@ authentication:
 	rs, es := login("rs256", "alice@acme"), login("es256", "alice@globex")
 	accepted(t, s, "RS256", rs, "alice@acme", "acme", "corp:dev")
 	accepted(t, s, "ES256", es, "alice@globex", "globex", "corp:dev")
-	refused(t, s, "a tenant that the source may not mint", login("rs256", "alice@initech"), "may not mint")
+	refused(t, s, "a the source may not assert this tenant", login("rs256", "alice@initech"), "may not mint")
 	refused(t, s, "the system tenant", login("rs256", "alice@system"), "may not mint")
 	refused(t, s, "no tenant", login("rs256", "alice"), "no single tenant")
 	unseen := login("rs256", "carol@acme")

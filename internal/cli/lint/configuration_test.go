@@ -136,12 +136,12 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 	want := []string{
 		`acme.csv:1:1: the user name "system:admin" is the system tenant's`,
-		"mixed.csv:2:10: no tenant, although another record of the file names one: name the tenant in each record, " +
+		"mixed.csv:2:10: no tenant, but another record of the file names one: name the tenant in each record, " +
 			"or set defaultTenant in the configuration",
 		"mixed.csv:2:10: warning: the record names no tenant: it is the system tenant's",
-		"none.csv:1:10: no tenant, and the file has no default tenant",
+		"none.csv:1:10: no tenant: name the tenant in the record, or set defaultTenant in the configuration",
 		"passwords.csv:1:1: empty password",
-		"policy.jsonl:1:1: space must be given where a tenant is: without it the line would be about the system's",
+		"policy.jsonl:1:1: space is required if tenant is set: otherwise the line would apply to the system tenant's space",
 		`revoked.yaml:3:1: unknown field "user"`,
 		"system.csv:1:1: warning: others may read the file (mode 0644)",
 		"system.csv:1:8: warning: the record names no tenant: it is the system tenant's",
@@ -171,7 +171,7 @@ func TestNamedAndMissing(t *testing.T) {
 // refused with those there are.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
-		"tokens":                {"file", "S1,alice\n", "want at least"},
+		"tokens":                {"file", "S1,alice\n", "must have at least"},
 		"passwords by the name": {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
 		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},
 		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
