@@ -12,7 +12,7 @@ import (
 
 // Findings that several records have.
 const (
-	few    = " want at least secret, user and uid | write secret,user,uid, then groups in quotes, then ,,TENANT"
+	few    = " of them | write secret,user,uid, then groups in quotes, then ,,TENANT"
 	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, _ and ., " +
 		"and neither all nor tenant"
 	space = " a name begins or ends with white space, or contains an invisible character | write it without white space " +
@@ -29,7 +29,7 @@ const (
 func TestTokens(t *testing.T) {
 	hold(t, lint.Tokens, map[string]finding{
 		"good":           {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
-		"too few fields": {"S1,alice\n", []string{"1:1: 2 fields," + few}},
+		"too few fields": {"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few}},
 		"no tenant is said": {
 			"S1,alice,1,dev,,\n",
 			[]string{"1:17: the record ends with two empty fields: the tenant is missing | write the tenant behind the last comma"},
@@ -64,13 +64,13 @@ func TestTokens(t *testing.T) {
 			"\"S1\nx\"y,alice,1,,acme\nS2,bob\n",
 			[]string{
 				`1:1: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`,
-				"3:1: 2 fields," + few,
+				"3:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
 		"quotes within": {
 			"S1,al\"ice,1,,acme\nS2,bob\n",
 			[]string{
-				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`, "2:1: 2 fields," + few,
+				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`, "2:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
 		"twice": {
@@ -78,9 +78,9 @@ func TestTokens(t *testing.T) {
 			[]string{"2:1: an earlier line has the same token | remove one of the two records"},
 		},
 		"many": {
-			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: 2 fields," + few, "3:11:" + noName, "4:1: 1 fields," + few},
+			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName, "4:1: a record must have at least secret, user and uid, but has only 1" + few},
 		},
-		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space, "3:1: 2 fields," + few}},
+		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space, "3:1: a record must have at least secret, user and uid, but has only 2" + few}},
 		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
 		"an omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",

@@ -124,7 +124,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
 	if out, err := kubectl(t, s, "admin", late...); err == nil ||
-		!strings.Contains(out, "names a tenant that is being deleted, or was") {
+		!strings.Contains(out, "names a tenant that was deleted or is being deleted") {
 		t.Errorf("a namespace of a tenant that is deleted: %s", out)
 	}
 	waittest.Within(t, 3*time.Minute, func() error {
@@ -207,7 +207,7 @@ func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, u
 			successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "spec.replaces: the ID was a tenant's that was deleted",
 		},
 		"one that comes too early": {successor(uid, ""), "ended a moment ago"},
-		"a namespace":              {lateNamespace, "names a tenant that is being deleted, or was"},
+		"a namespace":              {lateNamespace, "names a tenant that was deleted or is being deleted"},
 	} {
 		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)},
 			asOps...)...); err == nil || !strings.Contains(out, c.want) {

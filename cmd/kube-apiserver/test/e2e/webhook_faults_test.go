@@ -414,13 +414,13 @@ func (f *faults) policiesHold(t *testing.T) {
 			manager, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace",
 		},
 		"another's label": {
-			f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "never changes",
+			f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "is immutable",
 		},
 		"no label": {
 			f.admin,
 			"/api/v1/namespaces/acme--web/configmaps",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l"}}`,
-			"never changes",
+			"is immutable",
 		},
 		"a label outside": {
 			f.admin,
@@ -450,7 +450,7 @@ func (f *faults) policiesHold(t *testing.T) {
 	for _, subresource := range [][]string{nil, {"status"}} {
 		_, err := f.admin.CoreV1().Namespaces().Patch(ctx, "acme--web", "application/merge-patch+json", patch,
 			metav1.PatchOptions{}, subresource...)
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "never changes") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is immutable") {
 			t.Errorf("a namespace moves by %v: %v", subresource, err)
 		}
 	}
