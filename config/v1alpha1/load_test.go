@@ -17,7 +17,7 @@ const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\
 
 func TestDecodeIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty": {"", "0 documents, want one"},
+		"empty": {"", "but has 0"},
 		"another kind": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: Other\n",
 			"must have apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration",
@@ -32,7 +32,7 @@ func TestDecodeIsStrict(t *testing.T) {
 			`unknown field "authentication.sources[0].x509.ca"`,
 		},
 		"wrong type":       {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
-		"two documents":    {header + "---\n" + header, "2 documents, want one"},
+		"two documents":    {header + "---\n" + header, "but has 2"},
 		"another's fields": {"apiVersion: v1\nkind: Secret\ndata: {}\n", "must have apiVersion"},
 		"both at once":     {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
 		"not YAML":         {header + "\t{", "yaml"},

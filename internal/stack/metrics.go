@@ -25,16 +25,16 @@ type reloadMetrics struct {
 func newReloadMetrics() *reloadMetrics {
 	return &reloadMetrics{
 		reloads: counters("config", "reloads_total",
-			"New versions of the configuration and the files it names, by path and by result: success, "+
-				"or error where the version before stays.",
+			"Number of reloads of the configuration and the files that it names, by path and result (success or error). "+
+				"After an error, the previous version remains in effect.",
 			"path", "result"),
 		info: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace:      "kubetenant",
 			Subsystem:      "config",
 			Name:           "info",
 			StabilityLevel: metrics.ALPHA,
-			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: " +
-				"replicas must agree.",
+			Help: "Hash and mode of the effective configuration, with the value 1. " +
+				"All replicas must have the same hash and mode.",
 		}, []string{"hash", "mode"}),
 	}
 }
@@ -97,15 +97,18 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		exists: exists,
 		named:  map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
-			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; "+
-				"shadow-deny: would have been denied) and reason.",
+			"Number of decisions of the tenant boundary, by decision and reason. The decision is deny, "+
+				"delegate if the next authorizer decides, allow if an exception applies, "+
+				"or shadow-deny if the request would be denied in Enforce mode.",
 			"decision", "reason"),
 		requests: counters("tenant", "requests_total",
-			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, "+
-				"(others) beyond the limit of tenants and for tenants without a Tenant and a namespace.", "tenant"),
+			"Number of requests and reviews that the tenant boundary decided, by the caller's tenant. "+
+				"The tenant is (none) for callers without a tenant. It is (others) for tenants above the limit, "+
+				"and for tenants that have neither a Tenant nor a namespace.", "tenant"),
 		denials: counters("tenant", "denials_total",
-			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
-		gates: counters("gate", "refused_total", "Writes that TenantGate refused, or would have refused, by its mode.",
+			"Number of requests and reviews that the tenant boundary denied, or would have denied without Shadow mode, "+
+				"by the caller's tenant.", "tenant"),
+		gates: counters("gate", "refused_total", "Number of writes that TenantGate refused, or would have refused without Shadow mode, by its mode.",
 			"mode"),
 	}
 }

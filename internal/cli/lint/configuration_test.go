@@ -88,7 +88,7 @@ func TestRevocation(t *testing.T) {
 		},
 		"the system's": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
-			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | "},
+			[]string{"5:5: tenants[1].name: Forbidden: the system tenant may not be revoked, because no caller could undo it | "},
 		},
 	})
 }
