@@ -56,8 +56,8 @@ func TestConfiguration(t *testing.T) {
 		"a warning": {
 			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
 			[]string{
-				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: patterns match whole names, " +
-					"and no name ends in a colon: append .* | ",
+				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: the pattern must match the whole name, " +
+					"and no name ends with a colon: append .* | ",
 			},
 		},
 		"a source that is none": {

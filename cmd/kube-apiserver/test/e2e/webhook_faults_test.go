@@ -250,7 +250,7 @@ func garbageConfiguration(t *testing.T, f *faults) {
 		}
 		waittest.Until(t, func() error {
 			log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
-			if n := bytes.Count(log, []byte("Refused a new version of a file")); err == nil && n <= i {
+			if n := bytes.Count(log, []byte("Rejected a new version of a file")); err == nil && n <= i {
 				err = fmt.Errorf("the log tells of %d bad versions", n)
 			}
 			return err
@@ -426,7 +426,7 @@ func (f *faults) policiesHold(t *testing.T) {
 			f.admin,
 			"/api/v1/namespaces/kube-system/configmaps",
 			labelled("kube-system", "acme"),
-			"in a tenant's namespaces only",
+			"may only be set in a tenant's namespaces",
 		},
 		"a node by somebody": {
 			f.named(t, "alice", "system:authenticated"),
