@@ -38,7 +38,7 @@ var (
 		"or use kubectl tenant delete-tenant")
 	errFinalizer = errors.New("the finalizer " + tenant.Finalizer +
 		" may only be removed by the server: it does so after the tenant's deletion is complete")
-	errReplaces = errors.New("spec.replaces: may not be set because no Tenant with this ID was deleted")
+	errReplaces   = errors.New("spec.replaces: may not be set because no Tenant with this ID was deleted")
 	errNotKnown   = errors.New("spec.id: cannot check yet whether a deleted tenant had this ID: try again")
 	errUnfinished = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
 )
