@@ -166,7 +166,8 @@ func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("serial"), c.Serial, "must be hexadecimal digits"))
 	}
 	if c.Issuer == "" {
-		errs = append(errs, field.Required(path.Child("issuer"), "must be set with serial, which is unique only for one issuer"))
+		errs = append(errs, field.Required(path.Child("issuer"),
+			"must be set with serial, which is unique only for one issuer"))
 	}
 	if strings.Contains(c.Issuer, " = ") {
 		errs = append(errs,

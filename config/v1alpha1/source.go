@@ -67,10 +67,12 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	}
 	if strings.HasPrefix(s.UsernamePrefix, "system:") {
 		errs = append(errs,
-			field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix, "may not begin with system:, which would make every user name a reserved one"))
+			field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix,
+				"may not begin with system:, which would make every user name a reserved one"))
 	}
 	if strings.HasPrefix(s.GroupsPrefix, "system:") || strings.HasPrefix(s.GroupsPrefix, tenant.GroupPrefix) {
-		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix, "may not begin with system: or tenant:, which would make every group a reserved one"))
+		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix,
+			"may not begin with system: or tenant:, which would make every group a reserved one"))
 	}
 	errs = append(errs, validateForm(s.UsernamePrefix, path.Child("usernamePrefix"))...)
 	errs = append(errs, validateForm(s.GroupsPrefix, path.Child("groupsPrefix"))...)
@@ -86,7 +88,8 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	})
 	if first == "" {
 		last := len(names) - 1
-		errs = append(errs, field.Required(path, "must have exactly one of "+strings.Join(names[:last], ", ")+" or "+names[last]))
+		errs = append(errs, field.Required(path,
+			"must have exactly one of "+strings.Join(names[:last], ", ")+" or "+names[last]))
 	}
 	return errs
 }

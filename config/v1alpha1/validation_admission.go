@@ -91,7 +91,8 @@ func validateStatus(allowed []StatusException, path *field.Path) field.ErrorList
 			errs = append(errs, field.Invalid(at.Child("tenants"), e.Tenants, `must be tenant names or "*"`))
 		}
 		if len(e.Resources) == 0 {
-			errs = append(errs, field.Required(at.Child("resources"), "must list the resources whose status the tenants may write"))
+			errs = append(errs, field.Required(at.Child("resources"),
+				"must list the resources whose status the tenants may write"))
 		}
 		errs = append(errs, validateResources(e.Resources, at.Child("resources"))...)
 	}
@@ -129,7 +130,8 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 		at := path.Index(i)
 		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
 		if k.Group == "" || k.Group == "apps" || k.Group == "batch" {
-			errs = append(errs, field.Forbidden(at.Child("group"), "may not be a built-in group, because its templates are known"))
+			errs = append(errs, field.Forbidden(at.Child("group"),
+				"may not be a built-in group, because its templates are known"))
 		}
 		if len(k.Paths) == 0 {
 			errs = append(errs, field.Required(at.Child("paths"), "must list the paths of the pod templates"))
@@ -236,7 +238,8 @@ func validateRules(
 		case rule.Policy != FieldAllowListed && len(rule.Allowed) > 0:
 			errs = append(errs, field.Forbidden(at.Child("allowed"), "may not be set if policy is "+string(rule.Policy)))
 		case rule.Policy == FieldAllowListed && len(rule.Allowed) == 0:
-			errs = append(errs, field.Required(at.Child("allowed"), "must have an entry: to allow nothing, set policy to Forbid"))
+			errs = append(errs, field.Required(at.Child("allowed"),
+				"must have an entry: to allow nothing, set policy to Forbid"))
 		}
 		for i, e := range rule.Allowed {
 			if problem := entry(name, e); problem != "" {
@@ -264,7 +267,8 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 		for i, t := range d.Tolerations {
 			here := at.Child("tolerations").Index(i)
 			if t.Key == "" {
-				errs = append(errs, field.Required(here.Child("key"), "must be set, because a toleration without a key tolerates every taint"))
+				errs = append(errs, field.Required(here.Child("key"),
+					"must be set, because a toleration without a key tolerates every taint"))
 			}
 			operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
 			if !slices.Contains(operators, t.Operator) {

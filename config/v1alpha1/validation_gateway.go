@@ -123,7 +123,8 @@ func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 	accounts := path.Child("serviceAccounts")
 	errs = append(errs, oneOfThese(accounts.Child("tokens"), c.ServiceAccounts.Tokens, TokensDeny, TokensPass)...)
 	if len(c.ServiceAccounts.Issuers) == 0 && c.ServiceAccounts.Tokens == TokensPass {
-		errs = append(errs, field.Required(accounts.Child("issuers"), "must be set if tokens is Pass: only tokens of these issuers are sent to the cluster"))
+		errs = append(errs, field.Required(accounts.Child("issuers"),
+			"must be set if tokens is Pass: only tokens of these issuers are sent to the cluster"))
 	}
 	for i, issuer := range c.ServiceAccounts.Issuers {
 		if issuer == "" {
@@ -186,7 +187,8 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	}
 	if strings.HasPrefix(i.DefaultUser, "system:") || i.DefaultUser != "" && !tenant.IsWellFormed(i.DefaultUser) {
 		errs = append(errs,
-			field.Invalid(path.Child("defaultUser"), i.DefaultUser, "must be a valid user name that does not begin with system:"))
+			field.Invalid(path.Child("defaultUser"), i.DefaultUser,
+				"must be a valid user name that does not begin with system:"))
 	}
 	if !*i.WithUser && i.DefaultUser == "" {
 		errs = append(errs, field.Required(path.Child("defaultUser"), "must be set if withUser is false"))
@@ -246,7 +248,8 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 		if id, err := tenant.Parse(u.Tenant); err != nil {
 			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "must be a tenant name"))
 		} else if id.IsSystem() {
-			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "may not be system, because callers of the system tenant keep their names"))
+			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant,
+				"may not be system, because callers of the system tenant keep their names"))
 		}
 		if u.User == "" {
 			errs = append(errs, field.Required(p.Child("user"), ""))
@@ -261,7 +264,8 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 		}
 	}
 	if len(i.Users) > 0 && !*i.WithUser {
-		errs = append(errs, field.Forbidden(path, "may not be set if withUser is false, because every caller is then the defaultUser"))
+		errs = append(errs, field.Forbidden(path,
+			"may not be set if withUser is false, because every caller is then the defaultUser"))
 	}
 	return errs
 }
@@ -271,7 +275,8 @@ func validateGatewaySources(sources []Source, path *field.Path) field.ErrorList 
 	var errs field.ErrorList
 	for i := range sources {
 		if sources[i].FrontProxy != nil {
-			errs = append(errs, field.Forbidden(path.Index(i).Child("frontProxy"), "a gateway does not trust the headers of a proxy"))
+			errs = append(errs, field.Forbidden(path.Index(i).Child("frontProxy"),
+				"a gateway does not trust the headers of a proxy"))
 		}
 	}
 	return errs

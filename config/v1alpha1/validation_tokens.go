@@ -40,7 +40,8 @@ func (a *ServiceAccount) validate(s *validatedSource) field.ErrorList {
 		{"usernamePrefix", s.UsernamePrefix}, {"groupsPrefix", s.GroupsPrefix},
 	} {
 		if f.value != "" {
-			errs = append(errs, field.Forbidden(s.path.Child(f.name), "may not be set, because names of service accounts are not changed"))
+			errs = append(errs, field.Forbidden(s.path.Child(f.name),
+				"may not be set, because names of service accounts are not changed"))
 		}
 	}
 	errs = append(errs, s.issuer(a.Issuer, s.own.Child("issuer"))...)
@@ -87,7 +88,8 @@ func (k *Keystone) validate(s *validatedSource) field.ErrorList {
 		s.claimed.keystone = s.Name
 	}
 	if k.Match != nil && k.Match.Issuer != "" {
-		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"), "may not be set, because JSON Web Tokens are never sent to Keystone"))
+		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"),
+			"may not be set, because JSON Web Tokens are never sent to Keystone"))
 	}
 	return errs
 }
@@ -133,12 +135,14 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 	}
 	if p := o.JWT.ClaimMappings.Username.Prefix; p != nil && strings.HasPrefix(*p, "system:") {
 		errs = append(errs,
-			field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p, "may not begin with system:, which would make every user name a reserved one"))
+			field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p,
+				"may not begin with system:, which would make every user name a reserved one"))
 	}
 	p := o.JWT.ClaimMappings.Groups.Prefix
 	if p != nil && (strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
 		errs = append(errs,
-			field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p, "may not begin with system: or tenant:, which would make every group a reserved one"))
+			field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p,
+				"may not begin with system: or tenant:, which would make every group a reserved one"))
 	}
 	if o.JWT.Issuer.EgressSelectorType != "" {
 		errs = append(errs, field.Forbidden(jwt.Child("issuer", "egressSelectorType"), "not supported"))
@@ -182,7 +186,8 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	var errs field.ErrorList
 	switch u, err := url.Parse(k.AuthURL); {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be the URL of Keystone, without credentials, query or fragment"))
+		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL,
+			"must be the URL of Keystone, without credentials, query or fragment"))
 	case u.Scheme != "https" && (u.Scheme != "http" || !net.ParseIP(u.Hostname()).IsLoopback()):
 		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL,
 			"must be https, except on the loopback address, because passwords and tokens are sent there"))

@@ -108,7 +108,8 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		denials: counters("tenant", "denials_total",
 			"Number of requests and reviews that the tenant boundary denied, or would have denied without Shadow mode, "+
 				"by the caller's tenant.", "tenant"),
-		gates: counters("gate", "refused_total", "Number of writes that TenantGate refused, or would have refused without Shadow mode, by its mode.",
+		gates: counters("gate", "refused_total",
+			"Number of writes that TenantGate refused, or would have refused without Shadow mode, by its mode.",
 			"mode"),
 	}
 }

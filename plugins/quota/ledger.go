@@ -95,7 +95,8 @@ func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 	defer cancel()
 	defer func() { // in a goroutine of its own, where no filter of the server recovers
 		if panicked := recover(); panicked != nil {
-			klog.FromContext(ctx).Error(errStore, "Recovered from a panic while charging a quota", "tenant", id, "panic", panicked,
+			klog.FromContext(ctx).Error(errStore,
+				"Recovered from a panic while charging a quota", "tenant", id, "panic", panicked,
 				"stack", string(debug.Stack()))
 			fail(entries, errStore)
 		}

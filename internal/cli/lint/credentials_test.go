@@ -80,7 +80,8 @@ func TestTokens(t *testing.T) {
 		"many": {
 			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName, "4:1: a record must have at least secret, user and uid, but has only 1" + few},
 		},
-		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space, "3:1: a record must have at least secret, user and uid, but has only 2" + few}},
+		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space,
+			"3:1: a record must have at least secret, user and uid, but has only 2" + few}},
 		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
 		"an omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
