@@ -19,9 +19,9 @@ import (
 var (
 	// ErrChain says that too much was presented: to verify a long chain takes seconds of a processor,
 	// and how long it is shows only then.
-	ErrChain = errors.New("too many or too large certificates")
+	ErrChain = errors.New("the client presented too many or too large certificates")
 	// ErrEncoding says that a certificate can be written in another way, with another fingerprint.
-	ErrEncoding = errors.New("certificate with bytes that are not signed")
+	ErrEncoding = errors.New("the certificate contains bytes that are not signed")
 )
 
 const (

@@ -83,7 +83,7 @@ func ExampleNew() {
 	// hello-alice true <nil>
 	// hello-system:admin false source "greetings": reserved user name
 	// goodbye false <nil>
-	// hello-alice false source "greetings": tenant that the source may not mint
-	// hello-system:admin false source "greetings": tenant that the source may not mint
+	// hello-alice false source "greetings": the source may not assert this tenant
+	// hello-system:admin false source "greetings": the source may not assert this tenant
 	// goodbye false <nil>
 }

@@ -17,7 +17,7 @@ import (
 // Why hygiene refuses an identity; to be tested with [errors.Is]. Beside these it returns the
 // errors of [tenant.Of] and of [tenant.Limits.Check].
 var (
-	ErrNotMinted     = errors.New("tenant that the source may not mint")
+	ErrNotMinted     = errors.New("the source may not assert this tenant")
 	ErrReservedUser  = errors.New("reserved user name")
 	ErrReservedGroup = errors.New("reserved group")
 	ErrReservedExtra = errors.New("reserved extra key")
@@ -49,7 +49,7 @@ type Hygiene struct {
 	ServiceAccounts bool
 }
 
-// Check refuses a tenant that the source may not mint, and names that are reserved for a caller
+// Check refuses a the source may not assert this tenant, and names that are reserved for a caller
 // of that tenant, before prefixes are put to them. File sources call it at load, so that a file
 // holds nothing that would be refused later.
 func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {

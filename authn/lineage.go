@@ -17,8 +17,8 @@ import (
 
 // ErrPredecessor says that a credential was issued before its tenant was made, or does not say
 // when: it may be one of the deleted tenant that had the name before.
-var ErrPredecessor = errors.New("credential of a deleted tenant of this name, " +
-	"or one that does not say when it was issued (spec.acceptUndated of the Tenant)")
+var ErrPredecessor = errors.New("the credential belongs to a deleted tenant of the same name, " +
+	"or has no time of issue (see spec.acceptUndated of the Tenant)")
 
 // acceptance is [Chain.Accepts].
 type acceptance func(ctx context.Context, id tenant.ID, issued time.Time) bool

@@ -23,16 +23,16 @@ func NewMetrics() *Metrics {
 			Namespace: "kubetenant",
 			Subsystem: "authentication",
 			Name:      "requests_total",
-			Help: "Requests by the source that claimed the credential and by result. The source is built-in for the server's " +
-				"own authenticators, and none if no source claimed it. The result is success, refused, unclaimed, or " +
-				"unavailable if the source cannot reach its provider.",
+			Help: "Number of authentication requests by source and result. " +
+				"The source is built-in for the server's own authenticators, and none if no source claimed the credential. " +
+				"The result is success, refused, unclaimed, or unavailable if the source could not reach its provider.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"source", "result"}),
 		cache: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace:      "kubetenant",
 			Subsystem:      "authentication",
 			Name:           "token_cache_requests_total",
-			Help:           "Bearer tokens by result of the lookup in the cache: hit or miss.",
+			Help:           "Number of lookups in the cache of bearer tokens, by result: hit or miss.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
 	}

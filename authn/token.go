@@ -30,7 +30,7 @@ const (
 
 // errUnclaimed passes "no source knows this token" through upstream's adapters, which turn an
 // abstention into an error and would so keep the server's own token sources from being asked.
-var errUnclaimed = errors.New("token of no source")
+var errUnclaimed = errors.New("no source accepts tokens of this kind")
 
 // errNotAccepted is for a source that was chosen for a token and abstains: nobody else may have it.
 var errNotAccepted = errors.New("token not accepted")
@@ -170,7 +170,7 @@ const tokenSourceName = "token"
 const maxTokenBytes = 64 << 10
 
 // ErrForm says that two readers could read the token as two.
-var ErrForm = errors.New("malformed token: ambiguous, too long, or with invisible characters")
+var ErrForm = errors.New("malformed token: it is ambiguous or too long, or contains invisible characters")
 
 // wellFormed refuses a token, of whatever source, that another reader might read in another way.
 func wellFormed(token string) error {

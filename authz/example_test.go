@@ -116,5 +116,5 @@ func ExampleSubjects_Of() {
 	fmt.Println(err)
 	// Output:
 	// acme <nil>
-	// tenants disagree: service account and its namespace
+	// conflicting tenants: service account and its namespace
 }

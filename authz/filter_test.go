@@ -206,7 +206,7 @@ func TestAMalformedTenantPathIsAStatus(t *testing.T) {
 	var status metav1.Status
 	if err := json.Unmarshal(answer.Body.Bytes(), &status); err != nil || answer.Code != http.StatusBadRequest ||
 		status.Kind != "Status" ||
-		status.Message != "malformed tenant part in the path" || strings.Contains(answer.Body.String(), "ALL") {
+		status.Message != "malformed tenant segment in the path" || strings.Contains(answer.Body.String(), "ALL") {
 		t.Errorf("%d %s, %v", answer.Code, answer.Body, err)
 	}
 }

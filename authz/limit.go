@@ -20,7 +20,7 @@ import (
 
 const labelSelector = "labelSelector"
 
-var errSelectorTwice = errors.New("label selector given twice or in another case")
+var errSelectorTwice = errors.New("labelSelector is set twice or in the wrong case")
 
 // selects reports whether a selector matches objects of tenant id only: it holds a requirement on
 // just the tenant label with just the one value.
@@ -201,9 +201,9 @@ func rewritten(
 
 // errExpired is the answer to a list that is to go on from where another ended: a limited one never
 // ends before its end, and where it would depends on others' objects. Clients begin anew.
-var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: list without continue")
+var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: start again without continue")
 
-var errLimitedDelete error = apierrors.NewBadRequest("a collection over all namespaces cannot be deleted with a limit")
+var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to delete a collection across all namespaces")
 
 // unpaged returns a request's query without pages: with a limit a list would say by its token that
 // there is more, if only of others'. Its errors are the answers.

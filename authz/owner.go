@@ -36,10 +36,10 @@ const (
 
 // errThrottled says that a namespace is not known yet while its requester has
 // asked for too many such.
-var errThrottled = errors.New("too many questions for unknown namespaces")
+var errThrottled = errors.New("too many lookups of unknown namespaces")
 
 // errNoAnswer says that a live read returned neither a namespace nor an error.
-var errNoAnswer = errors.New("no namespace and no error")
+var errNoAnswer = errors.New("the lookup returned neither a namespace nor an error")
 
 // Owners knows whose a namespace is, from a cache and, for what that does not hold yet, from a
 // live read. Safe for concurrent use.
@@ -208,7 +208,7 @@ func (o *Owners) find(ctx context.Context, by requester, namespace string) found
 		if apierrors.IsNotFound(err) {
 			return found{}
 		}
-		return found{err: fmt.Errorf("look up a namespace's owner: %w", err)}
+		return found{err: fmt.Errorf("look up the owner of a namespace: %w", err)}
 	}
 	return found{ns: ns, id: o.OwnerOf(ns)}
 }

@@ -13,7 +13,7 @@ import (
 // MalformedTenantPath is the message of the 400 response to every malformed tenant part
 // of a path. It repeats nothing of the path. "kubectl tenant" recognizes a server that
 // serves tenant paths by it.
-const MalformedTenantPath = "malformed tenant part in the path"
+const MalformedTenantPath = "malformed tenant segment in the path"
 
 var errTenantPath = errors.New(MalformedTenantPath)
 

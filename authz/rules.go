@@ -70,8 +70,8 @@ func (b *Boundary) RulesFor(
 }
 
 var (
-	errNoRules = errors.New("tenant boundary: the server's rules are not known here")
-	errCut     = errors.New("tenant boundary: rules that reach beyond the tenant's own are left out")
+	errNoRules = errors.New("tenant boundary: this server cannot list the caller's rules")
+	errCut     = errors.New("tenant boundary: rules that apply outside the tenant are omitted")
 )
 
 // cutRules cuts rules down to what is true for a tenant's caller in a namespace of its own.

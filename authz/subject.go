@@ -15,11 +15,11 @@ import (
 )
 
 // ErrDisagree says that an identity names one tenant in one place and another in another.
-var ErrDisagree = errors.New("tenants disagree")
+var ErrDisagree = errors.New("conflicting tenants")
 
 // ErrUndated says that an identity may be one of a deleted tenant's that had the name before:
 // nobody says when its credential was issued.
-var ErrUndated = errors.New("credential of no known time")
+var ErrUndated = errors.New("the credential has no time of issue")
 
 // certificateCredential begins the credential-id of identities from client certificates
 // (k8s.io/apiserver pkg/authentication/request/x509, v0.37.1).
@@ -64,7 +64,7 @@ type SubjectRule string
 const (
 	SubjectRuleExtra          SubjectRule = "the extra " + tenant.ExtraKey
 	SubjectRuleServiceAccount SubjectRule = "the owner of the service account's namespace"
-	SubjectRuleGroup          SubjectRule = "the one group " + tenant.GroupPrefix + "<id> of a certificate"
+	SubjectRuleGroup          SubjectRule = "the only group " + tenant.GroupPrefix + "<id> of a certificate"
 	SubjectRuleSystemName     SubjectRule = "a name of the system tenant"
 )
 
@@ -100,7 +100,7 @@ func (s *Subjects) ByRule(ctx context.Context, u user.Info) (tenant.ID, SubjectR
 		return tenant.ID{}, "", tenant.ErrUnbound
 	}
 	if id, err := fromGroups(u); !errors.Is(err, tenant.ErrUnbound) && !id.IsSystem() {
-		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a tenant's group", ErrDisagree)
+		return tenant.ID{}, "", fmt.Errorf("%w: a name of the system tenant and a group of another tenant", ErrDisagree)
 	}
 	return tenant.System(), SubjectRuleSystemName, nil
 }
@@ -157,7 +157,7 @@ func (s *Subjects) OfServiceAccounts(ctx context.Context, namespace string) (ten
 			return tenant.Parse(label)
 		}
 	}
-	return tenant.ID{}, fmt.Errorf("%w: service account of a namespace that is nobody's", tenant.ErrInvalid)
+	return tenant.ID{}, fmt.Errorf("%w: the namespace of the service account has no owner", tenant.ErrInvalid)
 }
 
 func isCertificate(u user.Info) bool {

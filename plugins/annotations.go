@@ -67,7 +67,7 @@ func Keep(ctx context.Context, was, is metav1.Object, keys ...string) {
 }
 
 func warnKept(ctx context.Context, key string) {
-	warning.AddWarning(ctx, "", "the annotation "+key+" is the server's own and stays as it was")
+	warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was not changed")
 }
 
 // Kept returns an error where an update does not leave the annotations as they were.
@@ -75,7 +75,7 @@ func Kept(was, is metav1.Object, keys ...string) error {
 	for _, key := range keys {
 		old, had := was.GetAnnotations()[key]
 		if now, has := is.GetAnnotations()[key]; had != has || now != old {
-			return fmt.Errorf("the annotation %s never changes", key)
+			return fmt.Errorf("the annotation %s is immutable", key)
 		}
 	}
 	return nil

@@ -83,7 +83,7 @@ func IsVirtual(a admission.Attributes) bool {
 }
 
 // ErrObject says that a write's object is not of the kind that the write names.
-var ErrObject = errors.New("no object of that kind")
+var ErrObject = errors.New("the request has no object of the expected kind")
 
 // Versioned returns an object as T, the type of kind: a server's internal object is converted, an
 // unstructured one decoded. The result may be obj itself and MUST NOT be changed.

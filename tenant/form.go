@@ -11,8 +11,8 @@ import (
 
 // Why the form of an identity is refused; to be tested with [errors.Is].
 var (
-	ErrForm  = errors.New("a name begins or ends with white space, or holds an invisible character")
-	ErrLarge = errors.New("identity larger than the limits")
+	ErrForm  = errors.New("a name begins or ends with white space, or contains an invisible character")
+	ErrLarge = errors.New("the identity exceeds the limits")
 )
 
 // DefaultLimits are generous: a directory allows 1,015 groups for one user (Active Directory,

@@ -38,7 +38,7 @@ func Parse(s string) (ID, error) {
 	case len(s) > MaxLength:
 		return ID{}, fmt.Errorf("%w: longer than %d bytes", ErrInvalid, MaxLength)
 	case !isLabelValue(s):
-		return ID{}, fmt.Errorf("%w: not a label value", ErrInvalid)
+		return ID{}, fmt.Errorf("%w: not a valid label value", ErrInvalid)
 	case isReserved(s):
 		return ID{}, fmt.Errorf("%w: reserved name", ErrInvalid)
 	}

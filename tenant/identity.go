@@ -39,7 +39,7 @@ func (i Identity) String() string {
 	return string(text)
 }
 
-var errIdentity = errors.New("no identity")
+var errIdentity = errors.New("invalid identity record")
 
 // ParseIdentity reads what is recorded. The error wraps [ErrInvalid] where the tenant is none.
 func ParseIdentity(text string) (Identity, error) {

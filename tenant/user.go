@@ -14,7 +14,7 @@ var (
 	// ErrUnbound says that an identity carries no tenant.
 	ErrUnbound = errors.New("no tenant")
 	// ErrAmbiguous says that an identity carries several tenants.
-	ErrAmbiguous = errors.New("several tenants")
+	ErrAmbiguous = errors.New("more than one tenant")
 )
 
 // Of returns the tenant that u carries in its extra [ExtraKey].
@@ -37,7 +37,7 @@ func Of(u user.Info) (ID, error) {
 	if !areKnown(extra, others) {
 		for key := range extra {
 			if key != ExtraKey && strings.EqualFold(key, ExtraKey) {
-				return ID{}, fmt.Errorf("%w: extra key in another case", ErrInvalid)
+				return ID{}, fmt.Errorf("%w: extra key in the wrong case", ErrInvalid)
 			}
 		}
 	}

@@ -26,7 +26,7 @@ import (
 var ErrRefused = errors.New("wrong user name or password")
 
 // ErrBusy refuses a login because too many others are being checked.
-var ErrBusy = errors.New("too many logins at a time")
+var ErrBusy = errors.New("too many concurrent logins")
 
 // maxHeaderBytes bounds the header value that is decoded: far above any login, far below
 // net/http's own limit.
@@ -39,7 +39,7 @@ type Options struct {
 	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
 	// record without a tenant is refused in such a file, so that an omission grants nothing.
 	AllowMixed bool
-	// Check refuses, at load, a tenant that the source may not mint and names that are reserved.
+	// Check refuses, at load, a tenant that the source may not assert and names that are reserved.
 	// Required.
 	Check func(name string, groups []string, id tenant.ID) error
 	// Report is told about each new version of the file. Optional.

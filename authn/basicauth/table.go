@@ -59,7 +59,7 @@ func parse(data []byte, o Options) (*table, error) {
 	t.count, err = credfile.Read(data, rules, func(r credfile.Record) error {
 		e := &entry{name: strings.Clone(r.Name), uid: strings.Clone(r.UID), kin: r.Kin}
 		if strings.Contains(e.name, ":") {
-			err := errors.New("a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2)")
+			err := errors.New("the user name must not contain a colon (RFC 7617, section 2)")
 			return credfile.AboutUser(err)
 		}
 		if err := e.setPassword(r.Secret, t.recent); err != nil {
@@ -67,7 +67,7 @@ func parse(data []byte, o Options) (*table, error) {
 		}
 		login := e.name + "@" + e.kin.Tenant.String()
 		if _, known := t.logins[login]; known {
-			return credfile.AboutUser(errors.New("the user stands in an earlier line of this tenant too"))
+			return credfile.AboutUser(errors.New("an earlier line has the same user and tenant"))
 		}
 		t.logins[login] = e
 		t.cost = max(t.cost, e.cost)
@@ -79,7 +79,7 @@ func parse(data []byte, o Options) (*table, error) {
 	}
 	for name, entries := range byName {
 		if _, taken := t.logins[name]; taken {
-			return nil, fmt.Errorf("the user name %q is another user's login name", name)
+			return nil, fmt.Errorf("the user name %q is the same as the login name of another user", name)
 		}
 		if len(entries) == 1 {
 			t.logins[name] = entries[0]
@@ -96,10 +96,10 @@ func (e *entry) setPassword(text string, keyed *recent) error {
 	}
 	cost, err := bcrypt.Cost([]byte(text))
 	if err != nil {
-		return errors.New("begins as a bcrypt hash and is none")
+		return errors.New("begins with $2 but is not a valid bcrypt hash")
 	}
 	if cost > maxCost {
-		return fmt.Errorf("bcrypt cost above %d", maxCost)
+		return fmt.Errorf("the bcrypt cost must be at most %d", maxCost)
 	}
 	e.hash, e.cost = []byte(text), cost
 	return nil

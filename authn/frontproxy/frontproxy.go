@@ -20,11 +20,10 @@ import (
 
 var (
 	// ErrSharedAuthority says that every client certificate would be taken for the proxy's.
-	ErrSharedAuthority = errors.New("a client CA is the requestheader CA, or signed by it, " +
-		"and any common name is allowed: every client could state any identity " +
-		"(set --requestheader-allowed-names or use another CA)")
+	ErrSharedAuthority = errors.New("every client could assert any identity, because a client CA is or is signed by the " +
+		"requestheader CA: set --requestheader-allowed-names or use another CA")
 	// ErrAnyName says that any certificate of the requestheader CA would be the proxy's.
-	ErrAnyName = errors.New("a front proxy that states tenants must have a name (set --requestheader-allowed-names)")
+	ErrAnyName = errors.New("a front proxy that asserts tenants must have a name: set --requestheader-allowed-names")
 )
 
 // New returns an authenticator of the requests that come over the proxy of config. It abstains on

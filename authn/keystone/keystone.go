@@ -42,19 +42,19 @@ const (
 // Why a token is refused; to be tested with [errors.Is]. None holds anything of the token or of
 // Keystone's answer.
 var (
-	ErrUnknown = errors.New("token unknown to Keystone: invalid, revoked, expired, or its user, " +
-		"project or domain is disabled")
-	ErrUnavailable    = error(outbound.Unavailable("cannot ask Keystone"))
-	ErrBusy           = error(outbound.Unavailable("too many questions to Keystone at once"))
-	ErrAnswer         = errors.New("senseless answer of Keystone")
+	ErrUnknown = errors.New("Keystone does not accept the token: it is invalid, revoked or expired, " +
+		"or its user, project or domain is disabled")
+	ErrUnavailable    = error(outbound.Unavailable("Keystone is unavailable"))
+	ErrBusy           = error(outbound.Unavailable("too many concurrent requests to Keystone"))
+	ErrAnswer         = errors.New("invalid response from Keystone")
 	ErrExpired        = errors.New("token expired")
 	ErrUnscoped       = errors.New("unscoped token")
 	ErrSystemScope    = errors.New("system-scoped token")
 	ErrDomainScope    = errors.New("domain-scoped token")
-	ErrTrust          = errors.New("token of a trust")
-	ErrAccessRules    = errors.New("token of an application credential with access rules")
-	ErrForeignProject = errors.New("project of another domain than the user's")
-	ErrDomain         = errors.New("domain is no tenant")
+	ErrTrust          = errors.New("the token is scoped to a trust")
+	ErrAccessRules    = errors.New("the token belongs to an application credential with access rules")
+	ErrForeignProject = errors.New("the project and the user are in different domains")
+	ErrDomain         = errors.New("the domain does not map to a tenant")
 )
 
 // Options say how tokens become identities.

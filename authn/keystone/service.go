@@ -31,7 +31,7 @@ const pause = 5 * time.Second
 // loginBurst is how many logins may follow each other; then there is one each pause.
 const loginBurst = 3
 
-var errRecent = errors.New("the service user logged in, or failed to, just now")
+var errRecent = errors.New("the service user tried to log in a moment ago")
 
 // subjectToken is the header that holds the token in question, of the request and of the
 // answer (Identity API v3).
@@ -84,13 +84,13 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
 	if err != nil {
 		// The library's error may quote the file.
-		return nil, fmt.Errorf("no usable cloud %q: not there, or a certificate that it names cannot be read", cloud)
+		return nil, fmt.Errorf("cloud %q is missing or invalid, or a certificate file that it names cannot be read", cloud)
 	}
 	if options.Password == "" && options.ApplicationCredentialSecret == "" {
-		return nil, fmt.Errorf("cloud %q: neither a password nor an application credential", cloud)
+		return nil, fmt.Errorf("cloud %q must have a password or an application credential", cloud)
 	}
 	if tlsConfig != nil && tlsConfig.InsecureSkipVerify {
-		return nil, fmt.Errorf("cloud %q: verify may not be false: passwords and tokens go there", cloud)
+		return nil, fmt.Errorf("cloud %q: verify may not be false, because passwords and tokens are sent to it", cloud)
 	}
 	provider, err := openstack.NewClient(endpoint(authURL))
 	if err != nil {
@@ -238,6 +238,6 @@ func (s *service) unavailable(ctx context.Context, doing string, err error) erro
 		return ErrUnavailable
 	}
 	s.logged = time.Now()
-	klog.FromContext(ctx).Error(err, "Keystone cannot be asked", "doing", doing)
+	klog.FromContext(ctx).Error(err, "Request to Keystone failed", "operation", doing)
 	return ErrUnavailable
 }

@@ -33,7 +33,7 @@ func (c *Clients) client(ca string) (*http.Client, error) {
 	if ca != "" {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM([]byte(ca)) {
-			return nil, errors.New("no certificate authority, PEM")
+			return nil, errors.New("no PEM-encoded CA certificate found")
 		}
 	}
 	client := &http.Client{

@@ -211,7 +211,7 @@ func (k *keySet) fetch(ctx context.Context, known time.Time) ([]jose.JSONWebKey,
 		defer k.mu.Unlock()
 		if k.err = err; err != nil {
 			k.tried = k.now()
-			klog.FromContext(ctx).Error(err, "Fetch the keys of an issuer", "issuer", k.issuer)
+			klog.FromContext(ctx).Error(err, "Failed to fetch the keys of an issuer", "issuer", k.issuer)
 			return nil, err
 		}
 		k.keys, k.fetched = keys, k.now()
@@ -285,10 +285,10 @@ func (k *keySet) discover(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if document.Issuer != k.issuer {
-		return "", fmt.Errorf("%w: the discovery document is another issuer's", ErrKeys)
+		return "", fmt.Errorf("%w: the discovery document names another issuer", ErrKeys)
 	}
 	if !strings.HasPrefix(document.Keys, "https://") {
-		return "", fmt.Errorf("%w: jwks_uri is no https URL", ErrKeys)
+		return "", fmt.Errorf("%w: jwks_uri must be an https URL", ErrKeys)
 	}
 	return document.Keys, nil
 }
@@ -304,7 +304,7 @@ func (k *keySet) get(ctx context.Context, url string, into any) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%w: %s answers %d", ErrKeys, url, resp.StatusCode)
+		return fmt.Errorf("%w: %s returned status %d", ErrKeys, url, resp.StatusCode)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrKeys, url, err)

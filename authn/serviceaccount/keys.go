@@ -62,7 +62,7 @@ func (k *Keys) Run(ctx context.Context) {
 func parseKeys(data []byte) ([]key, error) {
 	parsed, err := keyutil.ParsePublicKeysPEM(data)
 	if err != nil {
-		return nil, errors.New("no public keys, PEM") // the library's error may quote the file
+		return nil, errors.New("no PEM-encoded public keys found") // the library's error may quote the file
 	}
 	keys := make([]key, 0, len(parsed))
 	for i, public := range parsed {
@@ -87,7 +87,7 @@ func algorithmOf(public crypto.PublicKey) (string, error) {
 	switch p := public.(type) {
 	case *rsa.PublicKey:
 		if p.N.BitLen() < minRSABits {
-			return "", fmt.Errorf("an RSA key of fewer than %d bits", minRSABits)
+			return "", fmt.Errorf("an RSA key must have at least %d bits", minRSABits)
 		}
 		return jwt.SigningMethodRS256.Name, nil
 	case *ecdsa.PublicKey:
@@ -98,7 +98,7 @@ func algorithmOf(public crypto.PublicKey) (string, error) {
 			}
 		}
 	}
-	return "", errors.New("neither an RSA key nor an ECDSA key of P-256, P-384 or P-521")
+	return "", errors.New("must be an RSA key, or an ECDSA key with curve P-256, P-384 or P-521")
 }
 
 // verifying returns the keys that may have signed the token: those of its algorithm and, where it

@@ -91,7 +91,7 @@ func (i *identity) same(kind string, object metav1.Object, uid string, err error
 	case err != nil:
 		return lookupError(kind, err)
 	case string(object.GetUID()) != uid || uid == "":
-		return fmt.Errorf("%w: another %s has its name", ErrGone, kind)
+		return fmt.Errorf("%w: another %s has this name now", ErrGone, kind)
 	case object.GetDeletionTimestamp() != nil && object.GetDeletionTimestamp().Time.Before(i.a.o.Now()):
 		return fmt.Errorf("%w: %s", ErrGone, kind)
 	}

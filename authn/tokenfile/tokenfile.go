@@ -33,7 +33,7 @@ type Options struct {
 	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
 	// record without a tenant is refused in such a file, so that an omission grants nothing.
 	AllowMixed bool
-	// Check refuses, at load, a tenant that the source may not mint and names that are reserved.
+	// Check refuses, at load, a tenant that the source may not assert and names that are reserved.
 	// Required.
 	Check func(name string, groups []string, id tenant.ID) error
 	// Report is told about each new version of the file. Optional.
@@ -119,10 +119,10 @@ func parse(ctx context.Context, path string, data []byte, o Options) (table, err
 	count, err := credfile.Read(data, rules, func(r credfile.Record) error {
 		key := sum(r.Secret)
 		if _, twice := t.entries[key]; twice {
-			return errors.New("the token stands in an earlier line too")
+			return errors.New("an earlier line has the same token")
 		}
 		if text.Len()+len(r.Name)+len(r.UID) > math.MaxUint32 {
-			return errors.New("too many names for one file")
+			return errors.New("the file contains too many user names")
 		}
 		index, shared := known[r.Kin]
 		if !shared {

@@ -18,7 +18,7 @@ import (
 type Tenant func(ctx context.Context, u user.Info) (tenant.ID, error)
 
 // errNotOne says that an extra has no value or several.
-var errNotOne = errors.New("not exactly one value")
+var errNotOne = errors.New("must have exactly one value")
 
 // Value is the same tenant for every identity.
 func Value(id tenant.ID) Tenant {

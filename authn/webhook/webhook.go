@@ -40,10 +40,10 @@ const (
 // Why a token is refused, beside the errors of [tenant.Limits.Check]; to be tested with
 // [errors.Is]. None holds anything that the service said.
 var (
-	ErrNotAuthenticated = errors.New("not authenticated by the service")
-	ErrUnavailable      = error(outbound.Unavailable("the service cannot be asked"))
-	ErrTenant           = errors.New("the service's answer names no single tenant")
-	ErrReservedExtra    = errors.New("the service's answer names a tenant where none may be named")
+	ErrNotAuthenticated = errors.New("the service did not authenticate the token")
+	ErrUnavailable      = error(outbound.Unavailable("the service is unavailable"))
+	ErrTenant           = errors.New("the service's response does not name exactly one tenant")
+	ErrReservedExtra    = errors.New("the service's response has an extra key that only the server may set")
 )
 
 // Options say how answers become identities.
@@ -96,7 +96,8 @@ func checkSafe(config *rest.Config) error {
 		return err
 	}
 	if config.Insecure || u.Scheme != "https" && !net.ParseIP(u.Hostname()).IsLoopback() {
-		return errors.New("the server must be https and verified, but on the loopback address: tokens go there")
+		return errors.New("the server must use https with a verified certificate, except on the loopback address, " +
+			"because tokens are sent to it")
 	}
 	return nil
 }

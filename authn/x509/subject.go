@@ -33,10 +33,10 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 // errPrivileged: kube-apiserver refuses to have clients' certificates signed for this group
 // (k8s.io/kubernetes plugin/pkg/admission/certificates/subjectrestriction), but knows only of
 // organizations. Whoever may approve certificates must not become what nobody can take back.
-var errPrivileged = errors.New("certificate with the unit " + user.SystemPrivilegedGroup +
-	": only an organization of the old format is that")
+var errPrivileged = errors.New("the certificate has the organizational unit " + user.SystemPrivilegedGroup +
+	": only an organization of the old format may have this name")
 
-var errNoCommonName = errors.New("certificate without a common name")
+var errNoCommonName = errors.New("the certificate has no common name")
 
 // subject says what the subject of a verified certificate means. It implements upstream's
 // UserConversion.
@@ -75,7 +75,7 @@ func (s subject) tenantAndGroups(commonName string, organizations, units []strin
 		return id, slices.Clone(units), err
 	}
 	if s.denyOldFormat {
-		return tenant.ID{}, nil, errors.New("certificate without a tenant organization: the old format is not allowed")
+		return tenant.ID{}, nil, errors.New("the certificate has no tenant organization, and the old format is not allowed")
 	}
 	id, err := s.oldFormat(commonName, organizations)
 	return id, slices.Clone(organizations), err
@@ -87,12 +87,12 @@ func isMarked(organization string) bool {
 
 func newFormat(organizations []string) (tenant.ID, error) {
 	if len(organizations) != 1 {
-		return tenant.ID{}, errors.New("certificate with a tenant organization beside another organization")
+		return tenant.ID{}, errors.New("the certificate has a tenant organization and another organization")
 	}
 	name := strings.TrimPrefix(strings.TrimPrefix(organizations[0], marker), ":")
 	id, err := tenant.Parse(name)
 	if err != nil {
-		return tenant.ID{}, fmt.Errorf("certificate's tenant organization: %w", err)
+		return tenant.ID{}, fmt.Errorf("tenant organization of the certificate: %w", err)
 	}
 	return id, nil
 }
@@ -104,11 +104,11 @@ func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID
 		if slices.ContainsFunc(organizations, func(o string) bool { return slices.Contains(s.systemOrganizations, o) }) {
 			return tenant.System(), nil
 		}
-		return tenant.ID{}, errors.New("certificate without a tenant")
+		return tenant.ID{}, errors.New("the certificate does not name a tenant")
 	}
 	id, err := tenant.Parse(name)
 	if err != nil {
-		return tenant.ID{}, fmt.Errorf("tenant in the certificate's common name: %w", err)
+		return tenant.ID{}, fmt.Errorf("tenant in the common name of the certificate: %w", err)
 	}
 	return id, nil
 }

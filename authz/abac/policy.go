@@ -32,13 +32,13 @@ var (
 	errNotObject = errors.New("not a JSON object")
 	errTooLong   = errors.New("longer than 64 KiB")
 	errKind      = errors.New("apiVersion must be " + apiVersion + " and kind " + kind +
-		", or both must be absent for the old form")
-	errNoSubject  = errors.New("spec: neither user nor group")
-	errHalfAny    = errors.New("\"*\" as user or group stands alone: next to a name it would mean everybody")
-	errNothing    = errors.New("spec: neither resource nor nonResourcePath")
-	errNoSpace    = errors.New("space must be given where a tenant is: without it the line would be about the system's")
-	errOldFields  = errors.New("the old form has no apiGroup and no nonResourcePath")
-	errOldAndSpec = errors.New("the old form has no spec")
+		", or both must be omitted for the old format")
+	errNoSubject  = errors.New("spec: user or group is required")
+	errHalfAny    = errors.New("\"*\" may not be combined with a user or group name: the line would apply to every caller")
+	errNothing    = errors.New("spec: resource or nonResourcePath is required")
+	errNoSpace    = errors.New("space is required if tenant is set: otherwise the line would apply to the system tenant's space")
+	errOldFields  = errors.New("the old format may not have apiGroup or nonResourcePath")
+	errOldAndSpec = errors.New("the old format may not have spec")
 )
 
 // tenants is one side of a line: one tenant or any. The zero value is nobody.

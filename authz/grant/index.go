@@ -129,7 +129,7 @@ func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Cro
 	defer cancel()
 	live, err := g.Live(ctx, c.Caller, candidate.Namespace, candidate.Name)
 	if err != nil {
-		klog.FromContext(ctx).Info("A grant that matches could not be read: denied", "namespace", candidate.Namespace,
+		klog.FromContext(ctx).Info("Denied a request because the matching grant could not be read", "namespace", candidate.Namespace,
 			"grant", candidate.Name, "err", err)
 		return nil
 	}

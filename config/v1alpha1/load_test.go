@@ -17,13 +17,13 @@ const header = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\
 
 func TestDecodeIsStrict(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
-		"empty": {"", "0 documents, want one"},
+		"empty": {"", "but has 0"},
 		"another kind": {
 			"apiVersion: kubetenant.dev/v1alpha1\nkind: Other\n",
-			"want apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration",
+			"must have apiVersion kubetenant.dev/v1alpha1 and kind TenancyConfiguration",
 		},
-		"another version": {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "want apiVersion"},
-		"no kind":         {"authentication: {}\n", "want apiVersion"},
+		"another version": {"apiVersion: kubetenant.dev/v1\nkind: TenancyConfiguration\n", "must have apiVersion"},
+		"no kind":         {"authentication: {}\n", "must have apiVersion"},
 		"unknown field":   {header + "authentication: { surces: [] }\n", `unknown field "authentication.surces"`},
 		"field in a case": {header + "Authentication: {}\n", `unknown field "Authentication"`},
 		"duplicate field": {header + "authentication: {}\nauthentication: {}\n", "already set in map"},
@@ -32,8 +32,8 @@ func TestDecodeIsStrict(t *testing.T) {
 			`unknown field "authentication.sources[0].x509.ca"`,
 		},
 		"wrong type":       {header + "authentication: { qualifyNames: maybe }\n", "cannot unmarshal string"},
-		"two documents":    {header + "---\n" + header, "2 documents, want one"},
-		"another's fields": {"apiVersion: v1\nkind: Secret\ndata: {}\n", "want apiVersion"},
+		"two documents":    {header + "---\n" + header, "but has 2"},
+		"another's fields": {"apiVersion: v1\nkind: Secret\ndata: {}\n", "must have apiVersion"},
 		"both at once":     {header + "nonsense: 1\nadmission: { namespace: { podSecurity: loose } }\n", "podSecurity"},
 		"not YAML":         {header + "\t{", "yaml"},
 		"a list":           {"- a\n", "cannot unmarshal array"},

@@ -128,7 +128,7 @@ func (r *Revocation) validate() field.ErrorList {
 		}
 		errs = append(errs, validateIssuerForm(t.Issuer, p.Child("issuer"))...)
 		if t.ID == "" && t.Subject == "" && (t.IssuedBefore == nil || t.IssuedBefore.IsZero()) {
-			errs = append(errs, field.Required(p, "id, subject or issuedBefore"))
+			errs = append(errs, field.Required(p, "must have id, subject or issuedBefore"))
 		}
 	}
 	for i, u := range r.Users {
@@ -151,7 +151,7 @@ func (r *Revocation) validate() field.ErrorList {
 		if id, err := tenant.Parse(t.Name); err != nil {
 			errs = append(errs, field.Invalid(p, t.Name, err.Error()))
 		} else if id.IsSystem() {
-			errs = append(errs, field.Forbidden(p, "nobody could undo it"))
+			errs = append(errs, field.Forbidden(p, "the system tenant may not be revoked, because no caller could undo it"))
 		}
 	}
 	return errs
@@ -160,7 +160,7 @@ func (r *Revocation) validate() field.ErrorList {
 func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 	if c.SHA256 != "" {
 		if c.Serial != "" || c.Issuer != "" {
-			return field.ErrorList{field.Forbidden(path.Child("serial"), "sha256 is set already")}
+			return field.ErrorList{field.Forbidden(path.Child("serial"), "may not be set if sha256 is set")}
 		}
 		sum := digits(strings.TrimPrefix(c.SHA256, "X509SHA256="))
 		if raw, err := hex.DecodeString(sum); err != nil || len(raw) != 32 {
@@ -175,7 +175,8 @@ func (c *RevokedCertificate) normalise(path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("serial"), c.Serial, "must be hexadecimal digits"))
 	}
 	if c.Issuer == "" {
-		errs = append(errs, field.Required(path.Child("issuer"), "a serial number is unique to its issuer"))
+		errs = append(errs, field.Required(path.Child("issuer"),
+			"must be set with serial, which is unique only for one issuer"))
 	}
 	if strings.Contains(c.Issuer, " = ") {
 		errs = append(errs,
@@ -199,7 +200,7 @@ func decodeOne(data []byte, kind string, into any) (problems []error, err error)
 		return nil, err
 	}
 	if len(docs) != 1 {
-		return nil, fmt.Errorf("%d documents, want one", len(docs))
+		return nil, fmt.Errorf("must contain exactly one document, but has %d", len(docs))
 	}
 	return yamlfile.Unmarshal(docs[0], tenantv1alpha1.GroupVersion, kind, into)
 }

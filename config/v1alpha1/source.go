@@ -63,14 +63,16 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("tenants"), s.Tenants, err.Error()))
 	}
 	if len(s.Tenants) == 0 {
-		errs = append(errs, field.Required(path.Child("tenants"), "the tenants that the source may mint"))
+		errs = append(errs, field.Required(path.Child("tenants"), "must list the tenants that the source may assert"))
 	}
 	if strings.HasPrefix(s.UsernamePrefix, "system:") {
 		errs = append(errs,
-			field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix, "makes every user name a reserved one"))
+			field.Invalid(path.Child("usernamePrefix"), s.UsernamePrefix,
+				"may not begin with system:, which would make every user name a reserved one"))
 	}
 	if strings.HasPrefix(s.GroupsPrefix, "system:") || strings.HasPrefix(s.GroupsPrefix, tenant.GroupPrefix) {
-		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix, "makes every group a reserved one"))
+		errs = append(errs, field.Invalid(path.Child("groupsPrefix"), s.GroupsPrefix,
+			"may not begin with system: or tenant:, which would make every group a reserved one"))
 	}
 	errs = append(errs, validateForm(s.UsernamePrefix, path.Child("usernamePrefix"))...)
 	errs = append(errs, validateForm(s.GroupsPrefix, path.Child("groupsPrefix"))...)
@@ -78,7 +80,7 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	names := s.kinds(func(kind string, config sourceConfig) {
 		own := path.Child(kind)
 		if first != "" {
-			errs = append(errs, field.Forbidden(own, "the source already has the kind "+first))
+			errs = append(errs, field.Forbidden(own, "may not be set if "+first+" is set"))
 			return
 		}
 		first = kind
@@ -86,7 +88,8 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 	})
 	if first == "" {
 		last := len(names) - 1
-		errs = append(errs, field.Required(path, "one kind: "+strings.Join(names[:last], ", ")+" or "+names[last]))
+		errs = append(errs, field.Required(path,
+			"must have exactly one of "+strings.Join(names[:last], ", ")+" or "+names[last]))
 	}
 	return errs
 }
@@ -102,7 +105,7 @@ type claimed struct {
 // only says that there may be one source of the kind.
 func (s *validatedSource) only() field.ErrorList {
 	if slices.Contains(s.claimed.single, s.kind) {
-		return field.ErrorList{field.Forbidden(s.own, "another source has this kind, of which there may be one")}
+		return field.ErrorList{field.Forbidden(s.own, "only one source of this kind is allowed")}
 	}
 	s.claimed.single = append(s.claimed.single, s.kind)
 	return nil
@@ -127,7 +130,7 @@ func (s *validatedSource) issuer(issuer string, path *field.Path) field.ErrorLis
 // as if they had the other.
 func validateIssuerForm(issuer string, path *field.Path) field.ErrorList {
 	if issuer == "accounts.google.com" {
-		return field.ErrorList{field.Invalid(path, issuer, "write https://accounts.google.com")}
+		return field.ErrorList{field.Invalid(path, issuer, "must be https://accounts.google.com")}
 	}
 	return nil
 }
@@ -141,14 +144,14 @@ func (s *validatedSource) match(m *TokenMatch) field.ErrorList {
 	errs := exactlyOne(path, "issuer", m.Issuer, "prefix", m.Prefix, "opaque", opaque)
 	if m.Opaque && s.claimed.opaque != "" {
 		errs = append(errs,
-			field.Forbidden(path.Child("opaque"), "source "+s.claimed.opaque+" already has the opaque tokens"))
+			field.Forbidden(path.Child("opaque"), "source "+s.claimed.opaque+" already accepts opaque tokens"))
 	} else if m.Opaque {
 		s.claimed.opaque = s.Name
 	}
 	if m.Prefix != "" {
 		for prefix, by := range s.claimed.prefixes {
 			if strings.HasPrefix(prefix, m.Prefix) || strings.HasPrefix(m.Prefix, prefix) {
-				errs = append(errs, field.Forbidden(path.Child("prefix"), "source "+by+" has the prefix "+prefix))
+				errs = append(errs, field.Forbidden(path.Child("prefix"), "overlaps with the prefix "+prefix+" of source "+by))
 			}
 		}
 		s.claimed.prefixes[m.Prefix] = s.Name
@@ -168,7 +171,7 @@ func (x *X509) setDefaults(src *Source) {
 func (x *X509) validate(s *validatedSource) field.ErrorList {
 	var errs field.ErrorList
 	if x.ClientCAFile == "" {
-		errs = append(errs, field.Required(s.own.Child("clientCAFile"), "the certificate authorities, PEM"))
+		errs = append(errs, field.Required(s.own.Child("clientCAFile"), "must name a file of PEM-encoded CA certificates"))
 	}
 	if x.OldFormat != OldFormatAllow && x.OldFormat != OldFormatDeny {
 		errs = append(errs,

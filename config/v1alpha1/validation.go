@@ -54,7 +54,7 @@ func validateAuthentication(a *Authentication, path *field.Path) field.ErrorList
 		src, p := &a.Sources[i], path.Child("sources").Index(i)
 		switch {
 		case src.Name == "":
-			errs = append(errs, field.Required(p.Child("name"), "a source is named in logs and identities"))
+			errs = append(errs, field.Required(p.Child("name"), "must be set, because logs and identities name the source"))
 		case len(validation.IsDNS1123Label(src.Name)) > 0:
 			errs = append(errs, field.Invalid(p.Child("name"), src.Name, "must be a lower-case DNS label"))
 		case names.Has(src.Name):
@@ -75,35 +75,35 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 	for _, everybody := range []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"} {
 		if i := slices.Index(a.SystemSubjects.Groups, everybody); i >= 0 {
 			errs = append(errs,
-				field.Invalid(subjects.Child("groups").Index(i), everybody, "would make everybody the system tenant's"))
+				field.Invalid(subjects.Child("groups").Index(i), everybody, "would assign every caller to the system tenant"))
 		}
 	}
 	if i := slices.Index(a.SystemSubjects.Users, user.Anonymous); i >= 0 {
 		errs = append(errs,
-			field.Invalid(subjects.Child("users").Index(i), user.Anonymous, "would make everybody the system tenant's"))
+			field.Invalid(subjects.Child("users").Index(i), user.Anonymous, "would assign every caller to the system tenant"))
 	}
 	for i, prefix := range a.SystemSubjects.UserPrefixes {
 		for _, everybody := range []string{user.Anonymous, serviceaccount.ServiceAccountUsernamePrefix} {
 			if prefix != "" && strings.HasPrefix(everybody, prefix) {
 				errs = append(errs,
-					field.Invalid(subjects.Child("userPrefixes").Index(i), prefix, "would make everybody the system tenant's"))
+					field.Invalid(subjects.Child("userPrefixes").Index(i), prefix, "would assign every caller to the system tenant"))
 				break
 			}
 		}
 	}
 	if !slices.Contains(a.SystemSubjects.Groups, user.SystemPrivilegedGroup) {
 		errs = append(errs,
-			field.Required(subjects.Child("groups"), "must hold system:masters, the server's own loopback identity"))
+			field.Required(subjects.Child("groups"), "must contain system:masters, the group of the server's loopback identity"))
 	}
 	for i, ns := range a.SystemNamespaces {
 		if len(validation.IsDNS1123Label(ns)) > 0 {
-			errs = append(errs, field.Invalid(path.Child("systemNamespaces").Index(i), ns, "must be a namespace's name"))
+			errs = append(errs, field.Invalid(path.Child("systemNamespaces").Index(i), ns, "must be the name of a namespace"))
 		}
 	}
 	unbound := path.Child("unboundAllow")
 	for i, p := range a.UnboundAllow.Paths {
 		if !strings.HasPrefix(p, "/") || strings.Contains(p, "*") {
-			errs = append(errs, field.Invalid(unbound.Child("paths").Index(i), p, "must begin with / and hold no *"))
+			errs = append(errs, field.Invalid(unbound.Child("paths").Index(i), p, "must begin with / and may not contain *"))
 		}
 	}
 	for i, r := range a.UnboundAllow.Resources {
@@ -143,7 +143,7 @@ func validateObjectVerb(r ObjectVerb, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(path.Child(f.name), ""))
 		}
 		if strings.Contains(f.value, "*") {
-			errs = append(errs, field.Invalid(path.Child(f.name), f.value, "may hold no *"))
+			errs = append(errs, field.Invalid(path.Child(f.name), f.value, "may not contain *"))
 		}
 	}
 	return errs
@@ -160,7 +160,7 @@ func validateKeys(keys []string, path *field.Path) field.ErrorList {
 		case name != "*" && len(validation.IsQualifiedName(key)) > 0, len(validation.IsDNS1123Subdomain(domain)) > 0:
 			errs = append(errs, field.Invalid(path.Index(i), key, "must be a qualified key or domain/*"))
 		case domain == tenant.Domain, domain == "pod-security.kubernetes.io":
-			errs = append(errs, field.Forbidden(path.Index(i), "this domain is protected"))
+			errs = append(errs, field.Forbidden(path.Index(i), "keys of this domain may not be allowed"))
 		}
 	}
 	return errs
@@ -173,7 +173,7 @@ func validateResources(list []GroupResource, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(path.Index(i).Child("resource"), ""))
 		}
 		if strings.ContainsAny(r.Resource, "*/") || strings.Contains(r.Group, "*") {
-			errs = append(errs, field.Invalid(path.Index(i), r, "no wildcards and no subresources"))
+			errs = append(errs, field.Invalid(path.Index(i), r, "may not contain wildcards or subresources"))
 		}
 	}
 	return errs
@@ -191,7 +191,7 @@ func validateNames(names []string, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range names {
 		if name == "" {
-			errs = append(errs, field.Required(path.Index(i), "an empty name would match too much"))
+			errs = append(errs, field.Required(path.Index(i), "may not be empty"))
 		}
 		errs = append(errs, validateForm(name, path.Index(i))...)
 	}

@@ -45,7 +45,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 		at := path.Child("binding", "kinds").Index(i)
 		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
 		if k.Group == "" {
-			errs = append(errs, field.Required(at.Child("group"), "the kinds of the core group are no applications"))
+			errs = append(errs, field.Required(at.Child("group"), "kinds of the core group are not supported"))
 		}
 	}
 	for name, quantity := range a.Quota.Default {
@@ -56,7 +56,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	}
 	if a.Quota.Reservation.Duration <= 0 {
 		errs = append(errs, field.Invalid(path.Child("quota", "reservation"), a.Quota.Reservation.String(),
-			"must be longer than requests may take"))
+			"must be longer than the timeout of requests"))
 	}
 	errs = append(errs, validateStatus(a.Status.Allowed, path.Child("status", "allowed"))...)
 	for _, p := range []struct {
@@ -77,7 +77,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 			errs = append(errs, field.NotSupported(at, p.is, []Permission{PermissionAllow, PermissionForbid}))
 		}
 		if p.was != "" {
-			errs = append(errs, field.Forbidden(path.Child("roleBinding", p.moved), "this is "+at.String()+" now"))
+			errs = append(errs, field.Forbidden(path.Child("roleBinding", p.moved), "was moved to "+at.String()))
 		}
 	}
 	return errs
@@ -88,10 +88,11 @@ func validateStatus(allowed []StatusException, path *field.Path) field.ErrorList
 	for i, e := range allowed {
 		at := path.Index(i)
 		if _, err := tenant.ParseSet(e.Tenants); err != nil || len(e.Tenants) == 0 {
-			errs = append(errs, field.Invalid(at.Child("tenants"), e.Tenants, `must be names of tenants, or "*"`))
+			errs = append(errs, field.Invalid(at.Child("tenants"), e.Tenants, `must be tenant names or "*"`))
 		}
 		if len(e.Resources) == 0 {
-			errs = append(errs, field.Required(at.Child("resources"), "whose status they may write"))
+			errs = append(errs, field.Required(at.Child("resources"),
+				"must list the resources whose status the tenants may write"))
 		}
 		errs = append(errs, validateResources(e.Resources, at.Child("resources"))...)
 	}
@@ -105,7 +106,7 @@ func validateScheduler(s *WorkloadScheduling, d *PlacementDefaults, path *field.
 	}
 	return field.ErrorList{
 		field.Invalid(path.Child("defaults", "schedulerName"), d.SchedulerName,
-			"attribution.workloadUser.scheduling names another"),
+			"must be the same as schedulerName of attribution.workloadUser.scheduling"),
 	}
 }
 
@@ -129,15 +130,16 @@ func validateWorkloads(kinds []WorkloadKind, path *field.Path) field.ErrorList {
 		at := path.Index(i)
 		errs = append(errs, validateGroupKind(k.Group, k.Kind, at)...)
 		if k.Group == "" || k.Group == "apps" || k.Group == "batch" {
-			errs = append(errs, field.Forbidden(at.Child("group"), "the templates of built-in kinds are known"))
+			errs = append(errs, field.Forbidden(at.Child("group"),
+				"may not be a built-in group, because its templates are known"))
 		}
 		if len(k.Paths) == 0 {
-			errs = append(errs, field.Required(at.Child("paths"), "where the templates are"))
+			errs = append(errs, field.Required(at.Child("paths"), "must list the paths of the pod templates"))
 		}
 		for j, p := range k.Paths {
 			if slices.ContainsFunc(strings.Split(p, "."), func(name string) bool { return !templateField.MatchString(name) }) {
 				errs = append(errs,
-					field.Invalid(at.Child("paths").Index(j), p, `must be names of fields, or "*", separated by dots`))
+					field.Invalid(at.Child("paths").Index(j), p, `must be field names or "*", separated by dots`))
 			}
 		}
 	}
@@ -201,7 +203,7 @@ func validatePlacement(p *Placement, path *field.Path) field.ErrorList {
 func validateTenants(names []string, seen sets.Set[string], at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(names) == 0 {
-		errs = append(errs, field.Required(at.Child("tenants"), "for whom the rules are"))
+		errs = append(errs, field.Required(at.Child("tenants"), "must list the tenants that the rules apply to"))
 	}
 	for j, name := range names {
 		id, err := tenant.Parse(name)
@@ -209,7 +211,7 @@ func validateTenants(names []string, seen sets.Set[string], at *field.Path) fiel
 		case err != nil:
 			errs = append(errs, field.Invalid(at.Child("tenants").Index(j), name, err.Error()))
 		case id.IsSystem():
-			errs = append(errs, field.Forbidden(at.Child("tenants").Index(j), "the system tenant's objects are not held"))
+			errs = append(errs, field.Forbidden(at.Child("tenants").Index(j), "the rules do not apply to the system tenant"))
 		case seen.Has(name):
 			errs = append(errs, field.Duplicate(at.Child("tenants").Index(j), name))
 		}
@@ -234,9 +236,10 @@ func validateRules(
 		case !slices.Contains(policies, rule.Policy):
 			errs = append(errs, field.NotSupported(at.Child("policy"), rule.Policy, policies))
 		case rule.Policy != FieldAllowListed && len(rule.Allowed) > 0:
-			errs = append(errs, field.Forbidden(at.Child("allowed"), "has no meaning with the policy "+string(rule.Policy)))
+			errs = append(errs, field.Forbidden(at.Child("allowed"), "may not be set if policy is "+string(rule.Policy)))
 		case rule.Policy == FieldAllowListed && len(rule.Allowed) == 0:
-			errs = append(errs, field.Required(at.Child("allowed"), "say Forbid to allow nothing"))
+			errs = append(errs, field.Required(at.Child("allowed"),
+				"must have an entry: to allow nothing, set policy to Forbid"))
 		}
 		for i, e := range rule.Allowed {
 			if problem := entry(name, e); problem != "" {
@@ -250,7 +253,7 @@ func validateRules(
 func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
 	errs := validateRules(r.fields(), path, func(_, entry string) string {
 		if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
-			return "must be a key, key=value or a name; there are no wildcards"
+			return "must be a key, key=value or a name, without wildcards"
 		}
 		return ""
 	})
@@ -264,7 +267,8 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 		for i, t := range d.Tolerations {
 			here := at.Child("tolerations").Index(i)
 			if t.Key == "" {
-				errs = append(errs, field.Required(here.Child("key"), "a toleration without a key is one of everything"))
+				errs = append(errs, field.Required(here.Child("key"),
+					"must be set, because a toleration without a key tolerates every taint"))
 			}
 			operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
 			if !slices.Contains(operators, t.Operator) {
@@ -303,11 +307,11 @@ func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 			compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
 			switch {
 			case pattern == "":
-				errs = append(errs, field.Required(at, "an empty pattern matches nobody"))
+				errs = append(errs, field.Required(at, "may not be empty, because an empty pattern matches no name"))
 			case err != nil:
-				errs = append(errs, field.Invalid(at, pattern, "must be RE2"))
+				errs = append(errs, field.Invalid(at, pattern, "must be a regular expression in RE2 syntax"))
 			case name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
-				errs = append(errs, field.Invalid(at, pattern, "matches reserved names too"))
+				errs = append(errs, field.Invalid(at, pattern, "may not match reserved names"))
 			}
 		}
 	}
@@ -327,7 +331,7 @@ func (s *Settings) Warnings() []string {
 			// A pattern of YuniKorn's, whose patterns are not anchored.
 			if strings.HasSuffix(pattern, ":") {
 				warnings = append(warnings,
-					at.Index(i).String()+": patterns match whole names, and no name ends in a colon: append .*")
+					at.Index(i).String()+": the pattern must match the whole name, and no name ends with a colon: append .*")
 			}
 		}
 	}

@@ -60,7 +60,7 @@ func (g *Gateway) paths() (all []*string) {
 func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(g.Clusters) == 0 {
-		errs = append(errs, field.Required(path.Child("clusters"), "a gateway leads to some cluster"))
+		errs = append(errs, field.Required(path.Child("clusters"), "must list at least one cluster"))
 	}
 	names, root := sets.New[string](), false
 	for i := range g.Clusters {
@@ -92,7 +92,7 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(limits.Child("timeout"), g.Limits.Timeout.Duration.String(), "must be positive"))
 	}
 	if n := *g.Limits.GoawayPerMillion; n < 0 || n > mostGoaways {
-		errs = append(errs, field.Invalid(limits.Child("goawayPerMillion"), n, "must be from 0 to 20000"))
+		errs = append(errs, field.Invalid(limits.Child("goawayPerMillion"), n, "must be between 0 and 20000"))
 	}
 	if g.Audit != nil {
 		errs = append(errs,
@@ -123,7 +123,8 @@ func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 	accounts := path.Child("serviceAccounts")
 	errs = append(errs, oneOfThese(accounts.Child("tokens"), c.ServiceAccounts.Tokens, TokensDeny, TokensPass)...)
 	if len(c.ServiceAccounts.Issuers) == 0 && c.ServiceAccounts.Tokens == TokensPass {
-		errs = append(errs, field.Required(accounts.Child("issuers"), "tokens of others are not shown to the cluster"))
+		errs = append(errs, field.Required(accounts.Child("issuers"),
+			"must be set if tokens is Pass: only tokens of these issuers are sent to the cluster"))
 	}
 	for i, issuer := range c.ServiceAccounts.Issuers {
 		if issuer == "" {
@@ -131,7 +132,7 @@ func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 		}
 	}
 	if len(validation.IsDNS1123Label(c.Namespace)) > 0 {
-		errs = append(errs, field.Invalid(path.Child("namespace"), c.Namespace, "must be a namespace's name"))
+		errs = append(errs, field.Invalid(path.Child("namespace"), c.Namespace, "must be the name of a namespace"))
 	}
 	errs = append(errs, metav1validation.ValidateLabels(c.Labels, path.Child("labels"))...)
 	errs = append(errs, validateTenantMap(c.TenantMap, path.Child("tenantMap"))...)
@@ -141,12 +142,12 @@ func (c *GatewayCluster) validate(path *field.Path) field.ErrorList {
 
 func validateMayUse(names []string, path *field.Path) field.ErrorList {
 	if len(names) == 0 {
-		return field.ErrorList{field.Required(path, `names, or "*" for any but system`)}
+		return field.ErrorList{field.Required(path, `must list tenant names, or "*" for every tenant except system`)}
 	}
 	var errs field.ErrorList
 	for i, name := range names {
 		if _, err := tenant.ParseSet([]string{name}); err != nil {
-			errs = append(errs, field.Invalid(path.Index(i), name, "is no tenant's name"))
+			errs = append(errs, field.Invalid(path.Index(i), name, `must be a tenant name or "*"`))
 		}
 	}
 	return errs
@@ -168,7 +169,7 @@ func validateTenantMap(m map[string]string, path *field.Path) field.ErrorList {
 		to := m[from]
 		for _, name := range []string{from, to} {
 			if id, err := tenant.Parse(name); err != nil || id.IsSystem() {
-				errs = append(errs, field.Invalid(path.Key(from), name, "must be the name of a tenant that is not system"))
+				errs = append(errs, field.Invalid(path.Key(from), name, "must be the name of a tenant other than system"))
 			}
 		}
 		if taken.Has(to) {
@@ -186,10 +187,11 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 	}
 	if strings.HasPrefix(i.DefaultUser, "system:") || i.DefaultUser != "" && !tenant.IsWellFormed(i.DefaultUser) {
 		errs = append(errs,
-			field.Invalid(path.Child("defaultUser"), i.DefaultUser, "must be the name of somebody who is not the cluster's"))
+			field.Invalid(path.Child("defaultUser"), i.DefaultUser,
+				"must be a valid user name that does not begin with system:"))
 	}
 	if !*i.WithUser && i.DefaultUser == "" {
-		errs = append(errs, field.Required(path.Child("defaultUser"), "somebody has to ask"))
+		errs = append(errs, field.Required(path.Child("defaultUser"), "must be set if withUser is false"))
 	}
 	for _, p := range []struct {
 		name, is string
@@ -202,7 +204,7 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 		if slices.ContainsFunc(p.not, func(not string) bool {
 			return p.is != "" && (strings.HasPrefix(p.is, not) || strings.HasPrefix(not, p.is))
 		}) {
-			errs = append(errs, field.Invalid(path.Child(p.name), p.is, "would make names of the cluster's own"))
+			errs = append(errs, field.Invalid(path.Child(p.name), p.is, "would produce names that are reserved for the cluster"))
 		}
 	}
 	for n, key := range i.Extras {
@@ -210,7 +212,7 @@ func (i *GatewayIdentity) validate(path *field.Path) field.ErrorList {
 		if !qualified || key != strings.ToLower(key) || len(validation.IsQualifiedName(key)) > 0 ||
 			tenant.IsReservedExtraKey(key) || domain == tenant.Domain {
 			errs = append(errs, field.Invalid(path.Child("extras").Index(n), key,
-				"must be a lower-case key with a domain, and none that only a server sets"))
+				"must be a lower-case key with a domain, except keys that only a server may set"))
 		}
 	}
 	return append(errs, i.validateUsers(path.Child("users"))...)
@@ -226,10 +228,12 @@ func (c *GatewayCluster) validateNamesakes(path *field.Path) field.ErrorList {
 		case !strings.HasPrefix(u.As, c.Identity.UsernamePrefix):
 		case c.Identity.Unmapped == UnmappedKeep:
 			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As,
-				"an unmapped caller could bear it too: deny those, or have a usernamePrefix that it does not begin with"))
+				"an unmapped caller could have this name: set unmapped to Deny, "+
+					"or use a usernamePrefix that the name does not begin with"))
 		case system:
 			errs = append(errs, field.Invalid(path.Index(n).Child("as"), u.As,
-				"a caller of the system tenant could bear it too: have a usernamePrefix that it does not begin with"))
+				"a caller of the system tenant could have this name: "+
+					"use a usernamePrefix that the name does not begin with"))
 		}
 	}
 	return errs
@@ -242,9 +246,10 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 	for n, u := range i.Users {
 		p := path.Index(n)
 		if id, err := tenant.Parse(u.Tenant); err != nil {
-			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "is no tenant's name"))
+			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "must be a tenant name"))
 		} else if id.IsSystem() {
-			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant, "the system tenant's callers keep their names"))
+			errs = append(errs, field.Invalid(p.Child("tenant"), u.Tenant,
+				"may not be system, because callers of the system tenant keep their names"))
 		}
 		if u.User == "" {
 			errs = append(errs, field.Required(p.Child("user"), ""))
@@ -255,11 +260,12 @@ func (i *GatewayIdentity) validateUsers(path *field.Path) field.ErrorList {
 		}
 		seen[key] = true
 		if !tenant.IsWellFormed(u.As) || u.As == "" || strings.HasPrefix(u.As, "system:") {
-			errs = append(errs, field.Invalid(p.Child("as"), u.As, "must be the name of somebody who is not the cluster's"))
+			errs = append(errs, field.Invalid(p.Child("as"), u.As, "must be a valid user name that does not begin with system:"))
 		}
 	}
 	if len(i.Users) > 0 && !*i.WithUser {
-		errs = append(errs, field.Forbidden(path, "everybody is the defaultUser without withUser"))
+		errs = append(errs, field.Forbidden(path,
+			"may not be set if withUser is false, because every caller is then the defaultUser"))
 	}
 	return errs
 }
@@ -269,7 +275,8 @@ func validateGatewaySources(sources []Source, path *field.Path) field.ErrorList 
 	var errs field.ErrorList
 	for i := range sources {
 		if sources[i].FrontProxy != nil {
-			errs = append(errs, field.Forbidden(path.Index(i).Child("frontProxy"), "a gateway trusts no proxy's headers"))
+			errs = append(errs, field.Forbidden(path.Index(i).Child("frontProxy"),
+				"a gateway does not trust the headers of a proxy"))
 		}
 	}
 	return errs

@@ -71,8 +71,8 @@ func PolicyEntryProblem(name, entry string) string {
 	switch name {
 	case "imageRegistries":
 		if !registry.MatchString(plain) {
-			return "must be a registry, as docker.io, or a repository there, as registry.example.com/{tenant}; " +
-				"lower case, no tag, no wildcards"
+			return "must be a registry, for example docker.io, or a repository, for example " +
+				"registry.example.com/{tenant}: in lower case, without a tag or wildcards"
 		}
 	case "imagePullPolicies":
 		return oneOf(string(corev1.PullAlways), string(corev1.PullIfNotPresent), string(corev1.PullNever))
@@ -81,11 +81,11 @@ func PolicyEntryProblem(name, entry string) string {
 			string(corev1.ServiceTypeExternalName))
 	case "hosts":
 		if len(validation.IsDNS1123Subdomain(strings.TrimPrefix(plain, "*."))) > 0 {
-			return "must be a host, as www.example.com, or all beneath one, as *.{tenant}.example.com"
+			return "must be a host, for example www.example.com, or a wildcard, for example *.{tenant}.example.com"
 		}
 	default:
 		if len(validation.IsDNS1123Subdomain(plain)) > 0 {
-			return "must be the name of a class; there are no wildcards"
+			return "must be the name of a class, without wildcards"
 		}
 	}
 	return ""

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -35,7 +36,7 @@ func validateService(s *Service, path *field.Path) field.ErrorList {
 		{limits.Child("bodyBytes"), *s.Limits.BodyBytes, 1 << 10},
 	} {
 		if n.is < n.min {
-			errs = append(errs, field.Invalid(n.path, n.is, "is too small"))
+			errs = append(errs, field.Invalid(n.path, n.is, fmt.Sprintf("must be at least %d", n.min)))
 		}
 	}
 	if s.Limits.Timeout.Duration <= 0 {

@@ -34,13 +34,14 @@ func (a *ServiceAccount) validate(s *validatedSource) field.ErrorList {
 		errs = append(errs, field.Required(s.own.Child("issuer"), ""))
 	}
 	if len(a.KeyFiles) == 0 {
-		errs = append(errs, field.Required(s.own.Child("keyFiles"), "the public keys, PEM"))
+		errs = append(errs, field.Required(s.own.Child("keyFiles"), "must name files of PEM-encoded public keys"))
 	}
 	for _, f := range []struct{ name, value string }{
 		{"usernamePrefix", s.UsernamePrefix}, {"groupsPrefix", s.GroupsPrefix},
 	} {
 		if f.value != "" {
-			errs = append(errs, field.Forbidden(s.path.Child(f.name), "names of service accounts are never changed"))
+			errs = append(errs, field.Forbidden(s.path.Child(f.name),
+				"may not be set, because names of service accounts are not changed"))
 		}
 	}
 	errs = append(errs, s.issuer(a.Issuer, s.own.Child("issuer"))...)
@@ -82,12 +83,13 @@ func (k *Keystone) validate(s *validatedSource) field.ErrorList {
 		errs = append(errs, s.match(k.Match)...)
 	case s.claimed.keystone != "":
 		errs = append(errs, field.Required(s.own.Child("match"),
-			"source "+s.claimed.keystone+" already has all that looks like a Keystone token"))
+			"must be set, because source "+s.claimed.keystone+" already accepts every token that looks like a Keystone token"))
 	default:
 		s.claimed.keystone = s.Name
 	}
 	if k.Match != nil && k.Match.Issuer != "" {
-		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"), "Keystone is never shown a JSON Web Token"))
+		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"),
+			"may not be set, because JSON Web Tokens are never sent to Keystone"))
 	}
 	return errs
 }
@@ -115,9 +117,9 @@ func exactlyOne(path *field.Path, namesAndValues ...string) field.ErrorList {
 	case 1:
 		return nil
 	case 0:
-		return field.ErrorList{field.Required(path, "one of "+strings.Join(names, ", "))}
+		return field.ErrorList{field.Required(path, "must have exactly one of "+strings.Join(names, ", "))}
 	}
-	return field.ErrorList{field.Forbidden(path.Child(set[1]), set[0]+" is set already")}
+	return field.ErrorList{field.Forbidden(path.Child(set[1]), "may not be set if "+set[0]+" is set")}
 }
 
 func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
@@ -128,17 +130,19 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 	for i, mapping := range o.JWT.ClaimMappings.Extra {
 		if domain, _, _ := strings.Cut(mapping.Key, "/"); strings.EqualFold(domain, tenant.Domain) {
 			errs = append(errs, field.Forbidden(jwt.Child("claimMappings", "extra").Index(i).Child("key"),
-				"keys of "+tenant.Domain+" are set by the server"))
+				"only the server may set keys of "+tenant.Domain))
 		}
 	}
 	if p := o.JWT.ClaimMappings.Username.Prefix; p != nil && strings.HasPrefix(*p, "system:") {
 		errs = append(errs,
-			field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p, "makes every user name a reserved one"))
+			field.Invalid(jwt.Child("claimMappings", "username", "prefix"), *p,
+				"may not begin with system:, which would make every user name a reserved one"))
 	}
 	p := o.JWT.ClaimMappings.Groups.Prefix
 	if p != nil && (strings.HasPrefix(*p, "system:") || strings.HasPrefix(*p, tenant.GroupPrefix)) {
 		errs = append(errs,
-			field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p, "makes every group a reserved one"))
+			field.Invalid(jwt.Child("claimMappings", "groups", "prefix"), *p,
+				"may not begin with system: or tenant:, which would make every group a reserved one"))
 	}
 	if o.JWT.Issuer.EgressSelectorType != "" {
 		errs = append(errs, field.Forbidden(jwt.Child("issuer", "egressSelectorType"), "not supported"))
@@ -173,7 +177,7 @@ func validateTenant(name string, may tenant.Set, path *field.Path) field.ErrorLi
 	case err != nil:
 		return field.ErrorList{field.Invalid(path, name, err.Error())}
 	case !may.Has(id):
-		return field.ErrorList{field.Invalid(path, name, "not among the source's tenants")}
+		return field.ErrorList{field.Invalid(path, name, "must be one of the source's tenants")}
 	}
 	return nil
 }
@@ -182,10 +186,11 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	var errs field.ErrorList
 	switch u, err := url.Parse(k.AuthURL); {
 	case err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "":
-		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL, "must be the URL of a Keystone"))
+		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL,
+			"must be the URL of Keystone, without credentials, query or fragment"))
 	case u.Scheme != "https" && (u.Scheme != "http" || !net.ParseIP(u.Hostname()).IsLoopback()):
 		errs = append(errs, field.Invalid(path.Child("authURL"), k.AuthURL,
-			"must be https, but on the loopback address: passwords and tokens go there"))
+			"must be https, except on the loopback address, because passwords and tokens are sent there"))
 	}
 	for _, f := range []struct{ name, value string }{{"cloud", k.Cloud}, {"cloudsFile", k.CloudsFile}} {
 		if f.value == "" {
@@ -198,7 +203,7 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	for domain, name := range k.TenantMap {
 		p := path.Child("tenantMap").Key(domain)
 		if name == "" {
-			errs = append(errs, field.Required(p, "a tenant"))
+			errs = append(errs, field.Required(p, "must name a tenant"))
 		}
 		errs = append(errs, validateTenant(name, may, p)...)
 	}

@@ -128,9 +128,10 @@ func (g *Gateway) followFiles(ctx context.Context) {
 		switch renewed, err := g.renew(ctx, now); {
 		case err != nil:
 			refused = found
-			klog.FromContext(ctx).Error(err, "Refused a new version of a kubeconfig or audit policy: the one before stays")
+			klog.FromContext(ctx).Error(err,
+				"Rejected a new version of a kubeconfig or audit policy and kept the previous version")
 		case renewed:
-			klog.FromContext(ctx).Info("Took over a new version of a kubeconfig or audit policy")
+			klog.FromContext(ctx).Info("Loaded a new version of a kubeconfig or audit policy")
 		}
 	}, filesEvery)
 }

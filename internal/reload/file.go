@@ -154,7 +154,7 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 		if time.Since(f.since) < unended {
 			return false
 		}
-		klog.FromContext(ctx).Info("The last line of a file does not end; it may have been cut off", "path", f.path)
+		klog.FromContext(ctx).Info("The file does not end with a newline and may be incomplete", "path", f.path)
 	}
 	f.seen, f.next, f.looks = found, version{}, 0
 	if err == nil {

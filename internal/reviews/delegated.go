@@ -130,7 +130,7 @@ func (d *Delegated) access(
 		spec, status = &review.Spec, &review.Status
 		if spec.ResourceAttributes == nil || info == nil || spec.ResourceAttributes.Namespace != info.Namespace ||
 			info.Namespace == "" {
-			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must be that of the review")
+			return nil, apierrors.NewBadRequest("spec.resourceAttributes.namespace must be the namespace of the review")
 		}
 	default:
 		return nil, errKind
@@ -145,7 +145,7 @@ func (d *Delegated) access(
 	*status = authorizationv1.SubjectAccessReviewStatus{
 		Allowed: false,
 		Denied:  true,
-		Reason:  "the subject is not of the caller's tenant",
+		Reason:  "the subject does not belong to the caller's tenant",
 	}
 	subject, is := d.bind(r.Context(), id, caller, spec)
 	if !is {

@@ -33,8 +33,8 @@ type Reviewer func(r *http.Request, object runtime.Object) (runtime.Object, *api
 
 // The answers to reviews that are none.
 var (
-	errKind = apierrors.NewBadRequest("the review is of another kind or version")
-	errRead = apierrors.NewBadRequest("the review could not be read")
+	errKind = apierrors.NewBadRequest("the kind or version of the review does not match the request")
+	errRead = apierrors.NewBadRequest("the review could not be decoded")
 	errSpec = apierrors.NewBadRequest("exactly one of nonResourceAttributes or resourceAttributes must be specified")
 )
 
@@ -89,7 +89,7 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 func unread(err error) *apierrors.StatusError {
 	var large *http.MaxBytesError
 	if errors.As(err, &large) {
-		return apierrors.NewRequestEntityTooLargeError("reviews of tenants are smaller")
+		return apierrors.NewRequestEntityTooLargeError("a review may have at most 64 KiB")
 	}
 	return errRead
 }
@@ -109,7 +109,7 @@ var codecs = sync.OnceValue(func() serializer.CodecFactory {
 
 // errSelector stands for a selector of a review: it might limit the request to what is allowed,
 // which is decided when that is asked.
-var errSelector = errors.New("selectors of reviews are not looked at")
+var errSelector = errors.New("selectors of reviews are not evaluated")
 
 // Access answers a SelfSubjectAccessReview of who asks, if decide does not allow what it is about:
 // else the API server is to.

@@ -93,7 +93,7 @@ func addSources(ctx context.Context, p *sourceParts, sources []configv1alpha1.So
 		if p.Credentials == NoCredentials || p.Credentials == BearerTokens && !kind.bearer {
 			continue
 		}
-		s, err := authn.Source{}, errors.New("no kind set")
+		s, err := authn.Source{}, errors.New("the source has no kind")
 		if known {
 			s, err = openSource(ctx, p, config, kind)
 		}
@@ -201,7 +201,7 @@ func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alph
 
 func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source, s *authn.Source) error {
 	if p.RequestHeader == nil {
-		return errors.New("the server trusts no front proxy (--requestheader-client-ca-file is not set)")
+		return errors.New("the server does not trust a front proxy: set --requestheader-client-ca-file")
 	}
 	if len(p.RequestHeader.AllowedClientNames.Value()) == 0 {
 		return frontproxy.ErrAnyName
@@ -213,8 +213,8 @@ func openFrontProxy(_ context.Context, p *sourceParts, _ *configv1alpha1.Source,
 // Sources whose issuer is the server's where it may not be, or is not where it must be: the tokens
 // would then go to the server's own authenticators, which know no tenants.
 var (
-	errOwnIssuer   = errors.New("the issuer is the server's own, for service accounts")
-	errOtherIssuer = errors.New("serviceAccount.issuer is none of the server's (--service-account-issuer)")
+	errOwnIssuer   = errors.New("the issuer may not be the server's own issuer of service account tokens")
+	errOtherIssuer = errors.New("serviceAccount.issuer must be an issuer of the server (--service-account-issuer)")
 )
 
 func openServiceAccount(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {

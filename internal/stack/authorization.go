@@ -153,7 +153,7 @@ func (p *authorizationParts) addRBAC(
 	switch {
 	case r == nil:
 	case config.RBAC.Evaluator == configv1alpha1.EvaluatorUpstream && r.Upstream != nil:
-		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which does not know the annotations " +
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which ignores the annotations " +
 			tenant.ScopeAnnotation + " and " + tenant.ExpiresAnnotation)
 		chain.add("rbac", r.Upstream, r.UpstreamRules)
 	default:

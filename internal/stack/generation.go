@@ -67,7 +67,7 @@ type shared struct {
 // newShared returns what the generations of stack have in common.
 func newShared(server Server, stack *Stack) (*shared, error) {
 	if server.Cluster.Owners == nil {
-		return nil, errors.New("nothing tells whose namespaces are")
+		return nil, errors.New("Cluster.Owners is required")
 	}
 	of := &shared{
 		Server:    server,
@@ -104,10 +104,10 @@ func (s *shared) report(ctx context.Context) reload.Report {
 	return func(path string, err error) {
 		s.reloads.count(path, err)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Refused a new version of a file: the one before stays", "path", path)
+			klog.FromContext(ctx).Error(err, "Rejected a new version of a file and kept the previous version", "path", path)
 			return
 		}
-		klog.FromContext(ctx).Info("Took over a new version of a file", "path", path)
+		klog.FromContext(ctx).Info("Loaded a new version of a file", "path", path)
 	}
 }
 
@@ -196,7 +196,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		g.defaultQuota = config.Admission.Quota.Default
 	}
 	for _, text := range config.Warnings() {
-		klog.FromContext(ctx).Info("The configuration may not do what it looks like", "warning", text)
+		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
 	}
 	return g, nil
 }

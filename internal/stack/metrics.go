@@ -25,16 +25,16 @@ type reloadMetrics struct {
 func newReloadMetrics() *reloadMetrics {
 	return &reloadMetrics{
 		reloads: counters("config", "reloads_total",
-			"New versions of the configuration and of the files it names, by path and by result: success or error. "+
-				"After an error, the previous version stays active.",
+			"Number of reloads of the configuration and the files that it names, by path and result (success or error). "+
+				"After an error, the previous version remains in effect.",
 			"path", "result"),
 		info: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace:      "kubetenant",
 			Subsystem:      "config",
 			Name:           "info",
 			StabilityLevel: metrics.ALPHA,
-			Help: "1 for the active configuration, by a hash of its content and by its mode. " +
-				"All replicas must have the same hash.",
+			Help: "Hash and mode of the effective configuration, with the value 1. " +
+				"All replicas must have the same hash and mode.",
 		}, []string{"hash", "mode"}),
 	}
 }
@@ -97,16 +97,19 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		exists: exists,
 		named:  map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
-			"Decisions of the boundary by decision and reason. The decision is delegate (the other authorizers decide), "+
-				"allow (an exception), deny, or shadow-deny (Enforce mode would deny).",
+			"Number of decisions of the tenant boundary, by decision and reason. The decision is deny, "+
+				"delegate if the next authorizer decides, allow if an exception applies, "+
+				"or shadow-deny if the request would be denied in Enforce mode.",
 			"decision", "reason"),
 		requests: counters("tenant", "requests_total",
-			"Requests and reviews that the boundary decided, by the tenant of the caller. It is (none) for callers without "+
-				"a tenant. It is (others) for tenants beyond the limit and for tenants without a Tenant and a namespace.",
-			"tenant"),
+			"Number of requests and reviews that the tenant boundary decided, by the caller's tenant. "+
+				"The tenant is (none) for callers without a tenant. It is (others) for tenants above the limit, "+
+				"and for tenants that have neither a Tenant nor a namespace.", "tenant"),
 		denials: counters("tenant", "denials_total",
-			"Requests and reviews that the boundary denied, or would deny in Enforce mode, by the tenant of the caller.", "tenant"),
-		gates: counters("gate", "refused_total", "Writes that TenantGate denied, or would deny in Enforce mode, by its mode.",
+			"Number of requests and reviews that the tenant boundary denied, or would have denied without Shadow mode, "+
+				"by the caller's tenant.", "tenant"),
+		gates: counters("gate", "refused_total",
+			"Number of writes that TenantGate refused, or would have refused without Shadow mode, by its mode.",
 			"mode"),
 	}
 }

@@ -109,9 +109,9 @@ func checkDefaultQuota(c *configv1alpha1.Quota) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Default)) {
 		switch _, known := quota.Resource(name); {
 		case !known:
-			return fmt.Errorf("admission.quota.default[%s]: no object uses it", name)
+			return fmt.Errorf("admission.quota.default[%s]: no object uses this resource", name)
 		case name == quota.NamespaceCount: // who has none yet has no quota that could be counted
-			return fmt.Errorf("admission.quota.default[%s]: say it in the Tenants, spec.namespaces.max", name)
+			return fmt.Errorf("admission.quota.default[%s]: set spec.namespaces.max of each Tenant instead", name)
 		}
 	}
 	return nil

@@ -278,7 +278,7 @@ func TestNoSecretIsTold(t *testing.T) {
 	}
 	replace(t, dir, map[string]string{"tokens.csv": bad[0], "passwords.csv": bad[1]})
 	eventually(t, "both bad files are reported", func() bool {
-		return strings.Count(log.String(), "Refused a new version") >= 2
+		return strings.Count(log.String(), "Rejected a new version") >= 2
 	})
 	for _, err := range told {
 		if err != nil && strings.Contains(err.Error(), canary) {

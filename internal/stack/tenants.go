@@ -202,7 +202,7 @@ func (w *tenantWarnings) warn(ctx context.Context, id tenant.ID) {
 		return
 	}
 	w.at[id] = time.Now()
-	klog.FromContext(ctx).Info("Callers of a tenant without a Tenant would be nobody's with requireTenant: Always",
+	klog.FromContext(ctx).Info("A tenant has no Tenant, and its callers would be denied with requireTenant Always",
 		"tenant", id)
 }
 
@@ -218,8 +218,8 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 	}
 	const named = 5
 	slices.Sort(ids)
-	return fmt.Errorf("authorization.requireTenant: Always: %d tenants that own namespaces have no Tenant (%v): "+
-		"kubectl tenant adopt-tenants makes them",
+	return fmt.Errorf("authorization.requireTenant: may not be Always while %d tenants that own namespaces have no Tenant (%v): "+
+		"create them with kubectl tenant adopt-tenants",
 		len(ids), ids[:min(named, len(ids))])
 }
 

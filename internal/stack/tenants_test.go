@@ -171,7 +171,7 @@ func TestRequireTenantIsRefused(t *testing.T) {
 	}{
 		"one": {
 			func() ([]string, bool) { return []string{"acme"}, true },
-			"authorization.requireTenant: Always: 1 tenants that own namespaces have no Tenant ([acme])",
+			"authorization.requireTenant: may not be Always while 1 tenants that own namespaces have no Tenant ([acme])",
 		},
 		"many": {
 			func() ([]string, bool) { return strings.Fields("g f e d c b a"), true },
@@ -389,7 +389,7 @@ func TestRequireTenantWarns(t *testing.T) {
 		t.Fatal("no buffer")
 	}
 	text := sink.GetBuffer().String()
-	if strings.Count(text, "without a Tenant") != 2 || strings.Count(text, `tenant="one"`) != 1 ||
+	if strings.Count(text, "has no Tenant") != 2 || strings.Count(text, `tenant="one"`) != 1 ||
 		strings.Count(text, `tenant="two"`) != 1 {
 		t.Errorf("logged %s", text)
 	}

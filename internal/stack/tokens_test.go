@@ -208,17 +208,17 @@ func TestMetrics(t *testing.T) {
 		_, _, _ = s.Authenticator.AuthenticateRequest(bearer(token).WithContext(t.Context()))
 	}
 	const want = `
-# HELP kubetenant_authentication_requests_total [ALPHA] Requests by the source that claimed the credential ` +
-		`and by result. The source is built-in for the server's own authenticators, and none if no source claimed it. ` +
-		`The result is success, refused, unclaimed, or unavailable if the source cannot reach its provider.
+# HELP kubetenant_authentication_requests_total [ALPHA] Number of authentication requests by source and result. ` +
+		`The source is built-in for the server's own authenticators, and none if no source claimed the credential. ` +
+		`The result is success, refused, unclaimed, or unavailable if the source could not reach its provider.
 # TYPE kubetenant_authentication_requests_total counter
 kubetenant_authentication_requests_total{result="refused",source="corp"} 1
 kubetenant_authentication_requests_total{result="success",source="corp"} 2
 kubetenant_authentication_requests_total{result="success",source="tokens"} 1
 kubetenant_authentication_requests_total{result="unavailable",source="partner"} 1
 kubetenant_authentication_requests_total{result="unclaimed",source="none"} 1
-# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Bearer tokens by result of the lookup in the ` +
-		`cache: hit or miss.
+# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Number of lookups in the cache of bearer tokens, ` +
+		`by result: hit or miss.
 # TYPE kubetenant_authentication_token_cache_requests_total counter
 kubetenant_authentication_token_cache_requests_total{result="hit"} 1
 kubetenant_authentication_token_cache_requests_total{result="miss"} 3
@@ -245,7 +245,7 @@ func TestServiceAccountIssuersAreTheServers(t *testing.T) {
 		Cluster:        stack.Cluster{Owners: owners(t)},
 		Authentication: stack.Authentication{ServiceAccountIssuers: []string{issuer.URL()}},
 	})
-	if err == nil || !strings.Contains(err.Error(), "the issuer is the server's own") {
+	if err == nil || !strings.Contains(err.Error(), "the issuer may not be the server's own") {
 		t.Errorf("Open() = %v", err)
 	}
 }
@@ -267,7 +267,7 @@ func TestServiceAccountsAreTheServers(t *testing.T) {
 	}{
 		{nil, ""},
 		{[]string{"https://older", "https://cluster"}, ""},
-		{[]string{"https://cluster.local"}, "none of the server's"},
+		{[]string{"https://cluster.local"}, "must be an issuer of the server"},
 	} {
 		_, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
 			Cluster:        stack.Cluster{Owners: owners(t)},

@@ -31,7 +31,7 @@ func Read(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() || info.Size() > maxBytes {
-		return nil, fmt.Errorf("%s: not a regular file of at most %d bytes", path, maxBytes)
+		return nil, fmt.Errorf("%s: must be a regular file of at most %d bytes", path, maxBytes)
 	}
 	return os.ReadFile(path) // #nosec G304 -- the operator names the file
 }
@@ -66,7 +66,7 @@ func Unmarshal(data []byte, apiVersion, kind string, into any) (problems []error
 		return nil, err
 	}
 	if is.APIVersion != apiVersion || is.Kind != kind {
-		return nil, fmt.Errorf("want apiVersion %s and kind %s", apiVersion, kind)
+		return nil, fmt.Errorf("must have apiVersion %s and kind %s", apiVersion, kind)
 	}
 	return kjson.UnmarshalStrict(asJSON, into)
 }

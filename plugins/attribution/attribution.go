@@ -102,7 +102,7 @@ func (p *plugin) each(
 	return nil
 }
 
-var errOwner = errors.New("the object's owner cannot be looked up")
+var errOwner = errors.New("cannot look up the owner of the object")
 
 // maker returns what a new object is made from: what its controller ownerReference names in its own
 // namespace, nil where that does not exist (any more) or is of a kind that describes no pods.
@@ -120,7 +120,7 @@ func (p *plugin) maker(
 	for _, look := range []plugins.ObjectFunc{find, p.Objects} { // a cache may know one of that name that is gone
 		owner, err := look(ctx, kind, a.GetNamespace(), ref.Name)
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The owner of a new object cannot be looked up", "kind", kind,
+			klog.FromContext(ctx).Error(err, "Failed to look up the owner of a new object", "kind", kind,
 				"namespace", a.GetNamespace(), "name", ref.Name)
 			return nil, kind, errOwner
 		}

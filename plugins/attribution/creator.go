@@ -30,9 +30,9 @@ type Creator struct {
 }
 
 var (
-	errCreatorSize = errors.New("the caller's name is too long to be recorded")
-	errCreator     = errors.New("the annotation " + tenant.CreatorAnnotation + " is the server's to set")
-	errOnBehalfOf  = errors.New("the annotation " + tenant.OnBehalfOfAnnotation + " is the server's to set")
+	errCreatorSize = errors.New("the caller's user name is too long to record")
+	errCreator     = errors.New("only the server may set the annotation " + tenant.CreatorAnnotation)
+	errOnBehalfOf  = errors.New("only the server may set the annotation " + tenant.OnBehalfOfAnnotation)
 )
 
 // Record returns what is recorded of a caller. A caller of the system tenant is recorded by name

@@ -45,7 +45,7 @@ func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.Ob
 	return p.maySupply(c, value)
 }
 
-var errRevision = errors.New("the data of a revision holds a name twice, or one in another case")
+var errRevision = errors.New("the data of the revision has a field twice or in the wrong case")
 
 // annotationsOf returns the annotations of the template in a revision's data. Another reader might
 // find others if a name on the way to them stands there twice, or in another case too.

@@ -2,7 +2,6 @@ package attribution
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -76,8 +75,6 @@ func (p *plugin) schedule(
 	return pod.Write()
 }
 
-var errQueue = errors.New("names a scheduler queue that is not the tenant's")
-
 // queueOf is the queue of a tenant's pods in a namespace, empty where none is configured.
 func (s *Scheduling) queueOf(owner tenant.ID, namespace string) string {
 	return strings.NewReplacer("{tenant}", owner.String(), "{namespace}", namespace).Replace(s.Queue)
@@ -112,13 +109,14 @@ func (p *plugin) checkQueue(ctx context.Context, a admission.Attributes, was, is
 		}
 		if named.key == applicationLabel || named.key == olderApplicationLabel {
 			if isGenerated(name) && name != generated(a.GetNamespace()) && !owner.IsSystem() {
-				return fmt.Errorf("the label %s names the application of another namespace's pods", named.key)
+				return fmt.Errorf("the label %s names the application of pods in another namespace", named.key)
 			}
 			continue
 		}
 		own := s.queueOf(owner, a.GetNamespace())
 		if own != "" && !owner.IsSystem() && name != own && !strings.HasPrefix(name, own+".") {
-			return fmt.Errorf("the %s %s %w: it must be %s, or below it", named.where, named.key, errQueue, own)
+			return fmt.Errorf("the %s %s must name the tenant's scheduler queue, %s, or a queue below it",
+				named.where, named.key, own)
 		}
 	}
 	return nil

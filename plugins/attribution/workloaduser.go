@@ -55,7 +55,7 @@ func Pattern(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:
 var (
 	errChanged = errors.New("user info annotation change is not allowed")
 	errUser    = errors.New(`the user annotation must be {"user":"...","groups":[...]}`)
-	errName    = errors.New("the user annotation may hold no reserved name")
+	errName    = errors.New("the user annotation may not contain a reserved name")
 )
 
 // What is remembered of valid values: some megabytes at most.
@@ -111,7 +111,7 @@ func (p *plugin) maySupply(c *caller, value string) error {
 		slices.ContainsFunc(c.GetGroups(), func(g string) bool { return matches(w.ExternalGroups, g) })
 	trusted := w.BypassAuth || w.TrustControllers && c.controller
 	if !external && !trusted {
-		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation: leave out %s",
+		return fmt.Errorf("user %s with groups [%s] is not allowed to set user annotation: omit %s",
 			c.GetName(), strings.Join(c.GetGroups(), ","), tenant.WorkloadUserAnnotation)
 	}
 	info, err := p.parse(value)
@@ -242,7 +242,7 @@ func (p *plugin) stamped(
 ) (*string, error) {
 	want, err := p.wanted(ctx, c, a, is, d, o)
 	if has := supplied(d.meta); err == nil && has != nil && want != nil && *has != *want {
-		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s names its author now, not who stood there",
+		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s was changed to name the author of the object",
 			d.path, tenant.WorkloadUserAnnotation))
 	}
 	return want, err
@@ -261,7 +261,7 @@ func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) 
 		return has
 	}
 	warning.AddWarning(ctx, "",
-		fmt.Sprintf("%s: the annotation %s is the server's own and stays as it was", d.path, tenant.WorkloadUserAnnotation))
+		fmt.Sprintf("%s: the annotation %s is managed by the server and was not changed", d.path, tenant.WorkloadUserAnnotation))
 	return old
 }
 

@@ -35,12 +35,11 @@ const (
 const maxIdentityBytes = 32 << 10
 
 var (
-	errUnknownCaller = errors.New("the caller's tenant is not known")
-	errIdentity      = errors.New("the annotation " + tenant.IdentityAnnotation + " is the server's to set")
-	errScale         = errors.New("the object acts with another's rights: " +
-		"change its replicas by an update of the object, which makes them yours")
-	errSize  = errors.New("the caller has too many groups to be recorded")
-	errComma = errors.New("a user name or group with a comma cannot be recorded in " + KubeVelaGroup)
+	errUnknownCaller = errors.New("the caller's tenant is unknown")
+	errScale         = errors.New("the object acts with the rights of another user: " +
+		"update the object instead to change its replicas, so that it acts with your rights")
+	errSize  = errors.New("the caller has too many groups to record")
+	errComma = errors.New("a user name or group that contains a comma cannot be recorded in " + KubeVelaGroup)
 )
 
 // Options configure the plugin. Subject and Owner are required.
@@ -254,7 +253,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	for key, want := range records {
 		if value, has := is.GetAnnotations()[key]; has != (want != nil) || has && value != *want {
-			err = fmt.Errorf("%w: %s", errIdentity, key)
+			err = fmt.Errorf("only the server may set the annotation %s", key)
 		}
 	}
 	return forbidden(a, err)

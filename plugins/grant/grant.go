@@ -29,14 +29,14 @@ const Name = "TenantGrant"
 var accessGrants = schema.GroupResource{Group: tenant.Domain, Resource: "accessgrants"}
 
 var (
-	errUnknownCaller = errors.New("the caller's tenant is not known")
-	errStatus        = errors.New("only the system tenant writes the status of a grant")
-	errOwnTenant     = errors.New("spec.from.tenant: the namespace's own tenant needs no grant")
-	errForeign       = errors.New("only the namespace's own tenant and the system tenant grant: " +
-		"a grant would be its own reason otherwise")
-	errNobodys  = errors.New("the namespace is nobody's")
-	errNoObject = errors.New("no AccessGrant")
-	errGrantor  = errors.New("spec.grantor is the server's")
+	errUnknownCaller = errors.New("the caller's tenant is unknown")
+	errStatus        = errors.New("only the system tenant may write the status of a grant")
+	errOwnTenant     = errors.New("spec.from.tenant: may not be the tenant that owns the namespace")
+	errForeign       = errors.New("only the tenant that owns the namespace and the system tenant may write its grants, " +
+		"even if a grant allows more")
+	errNobodys  = errors.New("the namespace has no owner")
+	errNoObject = errors.New("the object is not an AccessGrant")
+	errGrantor  = errors.New("spec.grantor may only be set by the server")
 )
 
 // Request is what a grant asks for.
@@ -231,13 +231,13 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	}
 	if !request.Expires.IsZero() && !request.Expires.After(p.Now()) {
 		// refused, it would stop whoever applies a directory
-		warning.AddWarning(ctx, "", "spec.expires is over: the grant lets nobody in")
+		warning.AddWarning(ctx, "", "spec.expires is in the past: the grant does not allow access")
 	}
 	return Check(ctx, p.Authorizer, a.GetUserInfo(), request)
 }
 
 // ErrUnsure says that it cannot be told now whether a grantor may do what it grants.
-var ErrUnsure = errors.New("the grantor's rights cannot be told now")
+var ErrUnsure = errors.New("cannot check the grantor's rights now")
 
 // Check returns an error that names the first action of a grant that u may not do itself, or wraps
 // [ErrUnsure].
@@ -257,7 +257,7 @@ func Check(ctx context.Context, may authorizer.Authorizer, u user.Info, request 
 			if action.Name != "" {
 				resource += " " + action.Name
 			}
-			return fmt.Errorf("the grantor itself may not %s %s in this namespace", action.Verb, resource)
+			return fmt.Errorf("the grantor may not %s %s in this namespace", action.Verb, resource)
 		}
 	}
 	return nil

@@ -26,12 +26,12 @@ import (
 const Name = "TenantLabel"
 
 var (
-	errOutside = errors.New("the label " + tenant.Label + " stands in a tenant's namespaces only")
-	errOther   = errors.New("the label " + tenant.Label + " names the namespace's owner and never changes")
-	errBinding = errors.New("a Binding may carry no label or annotation of " + tenant.Domain + " and no " +
+	errOutside = errors.New("the label " + tenant.Label + " may only be set in a tenant's namespaces")
+	errOther   = errors.New("the label " + tenant.Label + " must name the owner of the namespace and is immutable")
+	errBinding = errors.New("a Binding may not have a label or annotation of " + tenant.Domain + " or the annotation " +
 		tenant.WorkloadUserAnnotation)
-	errTokenKind = errors.New("in a tenant's namespace a token may be bound to a Pod or a Secret only")
-	errNoObject  = errors.New("no object with metadata")
+	errTokenKind = errors.New("in a tenant's namespace, a token may only be bound to a Pod or a Secret")
+	errNoObject  = errors.New("the object has no metadata")
 )
 
 // New returns the plugin. It governs every create and update of what is stored, custom resources
@@ -93,7 +93,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want && isByKubectl(a) {
 		// A controller that sends its object without the label never knew of it, and would
 		// be told again and again.
-		warning.AddWarning(ctx, "", "the label "+tenant.Label+" is the server's own and stays as it was")
+		warning.AddWarning(ctx, "", "the label "+tenant.Label+" is managed by the server and was not changed")
 	}
 	set(is, want)
 	return nil

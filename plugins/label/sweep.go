@@ -225,8 +225,8 @@ func (s *Sweep) Run(ctx context.Context) {
 		case ctx.Err() != nil:
 			return
 		case err != nil:
-			klog.FromContext(ctx).Error(err, "Not all objects carry their tenant's label yet: "+
-				"lists over all namespaces stay closed to the tenants that lack some")
+			klog.FromContext(ctx).Error(err, "Not all objects have the label of their tenant yet: "+
+				"tenants with such objects may not list across all namespaces")
 			s.mu.Lock()
 			s.retryAt = time.Now().Add(backoff)
 			s.mu.Unlock()
@@ -268,7 +268,7 @@ func (s *Sweep) Round(ctx context.Context) error {
 		epoch := s.now()
 		lacking, err := s.sweep(ctx, r, metav1.NamespaceAll)
 		if err != nil {
-			problems = append(problems, fmt.Errorf("sweep %s: %w", r.GroupResource(), err))
+			problems = append(problems, fmt.Errorf("backfill %s: %w", r.GroupResource(), err))
 		}
 		if lacking != nil {
 			s.note(r.GroupResource(), lacking, epoch)
@@ -282,7 +282,7 @@ func (s *Sweep) Round(ctx context.Context) error {
 			if err == nil {
 				continue
 			}
-			problems = append(problems, fmt.Errorf("sweep %s of a namespace that changed hands: %w", r.GroupResource(), err))
+			problems = append(problems, fmt.Errorf("backfill %s of a namespace with a new owner: %w", r.GroupResource(), err))
 			s.mu.Lock()
 			s.changed[namespace] = time.Time{}
 			if swept := s.swept[r.GroupResource()]; swept != nil {

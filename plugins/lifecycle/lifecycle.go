@@ -37,11 +37,10 @@ var (
 	errProtected = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, " +
 		"or use kubectl tenant delete-tenant")
 	errFinalizer = errors.New("the finalizer " + tenant.Finalizer +
-		" is the server's own: it goes when all that was the tenant's has gone")
-	errReplaces   = errors.New("spec.replaces: no Tenant of this ID was deleted")
-	errRetired    = errors.New("spec.replaces: the ID was a tenant's that was deleted")
-	errNotKnown   = errors.New("spec.id: it is not known yet whether the ID was a tenant's that was deleted: try again")
-	errUnfinished = errors.New("spec.id: the tenant that had the ID before has not ended yet")
+		" may only be removed by the server: it does so after the tenant's deletion is complete")
+	errReplaces   = errors.New("spec.replaces: may not be set because no Tenant with this ID was deleted")
+	errNotKnown   = errors.New("spec.id: cannot check yet whether a deleted tenant had this ID: try again")
+	errUnfinished = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
 )
 
 // Life is what the plugin is told of a Tenant.
@@ -173,10 +172,10 @@ func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) erro
 			Resource:        of.Resource,
 		})
 		if err != nil {
-			return fmt.Errorf("spec.deletionPolicy: it cannot be told now whether the caller may delete %s: %w", of, err)
+			return fmt.Errorf("spec.deletionPolicy: cannot check now whether the caller may delete %s: %w", of, err)
 		}
 		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("spec.deletionPolicy: the caller itself may not delete %s, which Delete does", of)
+			return fmt.Errorf("spec.deletionPolicy: may not be Delete because the caller may not delete %s", of)
 		}
 	}
 	return nil
@@ -226,14 +225,15 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 	case !was:
 		return nil
 	case life.Replaces != last.UID:
-		return fmt.Errorf("%w: to give it to another say replaces: %s (kubectl tenant retired)", errRetired, last.UID)
+		return fmt.Errorf("spec.replaces: must be %s to reuse the ID of a deleted tenant (see kubectl tenant retired)",
+			last.UID)
 	}
 	ended := last.At
 	if ended.IsZero() { // its Tenant went before all was done, as its definition's do
 		ended = last.Begun
 	}
 	if until := ended.Add(rest); p.Now().Before(until) {
-		return fmt.Errorf("spec.id: the tenant that had the ID before ended a moment ago: from %s on another may have it",
+		return fmt.Errorf("spec.id: the tenant that had this ID was deleted a moment ago: the ID can be reused after %s",
 			until.UTC().Format(time.RFC3339))
 	}
 	return p.checkLeft(ctx, life.ID, &lineage)
@@ -242,7 +242,7 @@ func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error 
 // named is how much of what is left is named.
 const named = 5
 
-var errNotTold = errors.New("spec.id: what is left of the tenant that had the ID before cannot be told here")
+var errNotTold = errors.New("spec.id: cannot check what is left of the deleted tenant that had this ID")
 
 // checkLeft refuses a name that something is left of.
 func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Lineage) error {
@@ -254,7 +254,7 @@ func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Li
 		return fmt.Errorf("%w: %w", errNotTold, err)
 	}
 	if len(owned) > 0 {
-		return fmt.Errorf("spec.id: namespaces of the tenant that had the ID before are still there: %s",
+		return fmt.Errorf("spec.id: namespaces of the deleted tenant that had this ID still exist: %s",
 			strings.Join(owned[:min(named, len(owned))], ", "))
 	}
 	var had []string
@@ -266,7 +266,7 @@ func (p *plugin) checkLeft(ctx context.Context, id tenant.ID, lineage *tenant.Li
 		return fmt.Errorf("%w: %w", errNotTold, err)
 	}
 	if len(left) > 0 {
-		return fmt.Errorf("spec.id: what names the tenant that had the ID before would count for this one: %s",
+		return fmt.Errorf("spec.id: objects that name the deleted tenant with this ID would apply to the new tenant: %s",
 			strings.Join(left[:min(named, len(left))], ", "))
 	}
 	return nil

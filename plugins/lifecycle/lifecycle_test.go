@@ -108,22 +108,23 @@ func TestNames(t *testing.T) {
 		"a new name in use": {
 			nil, world{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, "",
 		},
-		"nobody replaced": {replaces("old"), world{}, "no Tenant of this ID was deleted"},
+		"nobody replaced": {replaces("old"), world{}, "no Tenant with this ID was deleted"},
 		"a name that was": {
-			nil, world{lineage: tenant.Lineage{Retired: before}}, "replaces: old (kubectl tenant retired)",
+			nil, world{lineage: tenant.Lineage{Retired: before}},
+			"replaces: must be old to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 		},
-		"another is replaced":  {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: old"},
+		"another is replaced":  {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: must be old"},
 		"the last is replaced": {replaces("old"), world{lineage: tenant.Lineage{Retired: before}}, ""},
 		"one that has not ended": {
 			replaces("old"),
 			world{lineage: tenant.Lineage{UID: "old", Ending: true, Retired: []tenant.Retired{{UID: "old"}}}},
-			"has not ended yet",
+			"is not complete",
 		},
-		"one that ends, early": {nil, world{lineage: tenant.Lineage{UID: "old", Ending: true}}, "has not ended yet"},
+		"one that ends, early": {nil, world{lineage: tenant.Lineage{UID: "old", Ending: true}}, "is not complete"},
 		"one that went at once": {
 			replaces("old"),
 			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", Begun: now.Add(-time.Minute)}}}},
-			"from 2026-11-24T12:09:00Z on",
+			"after 2026-11-24T12:09:00Z",
 		},
 		"the same, long ago": {
 			replaces("old"),
@@ -136,17 +137,17 @@ func TestNames(t *testing.T) {
 		"one that just ended": {
 			replaces("old"),
 			world{lineage: tenant.Lineage{Retired: []tenant.Retired{{UID: "old", At: now.Add(-10*time.Minute + time.Second)}}}},
-			"from 2026-11-24T12:00:01Z on",
+			"after 2026-11-24T12:00:01Z",
 		},
 		"a namespace is left": {
 			replaces("old"),
 			world{lineage: tenant.Lineage{Retired: before}, owned: []string{"acme--web"}},
-			"are still there: acme--web",
+			"still exist: acme--web",
 		},
 		"a binding is left": {
 			replaces("old"),
 			world{lineage: tenant.Lineage{Retired: before}, references: []string{"ClusterRoleBinding x"}},
-			"would count for this one: ClusterRoleBinding x",
+			"would apply to the new tenant: ClusterRoleBinding x",
 		},
 		"what it had is asked": {
 			replaces("old"),
@@ -155,16 +156,17 @@ func TestNames(t *testing.T) {
 					Retired: []tenant.Retired{{UID: "old", At: now.Add(-time.Hour), Namespaces: []string{"shop"}}},
 				},
 			},
-			"for this one: shop",
+			"to the new tenant: shop",
 		},
 		"the server is away": {
 			replaces("old"),
 			world{lineage: tenant.Lineage{Retired: before}, err: errors.New("away")},
-			"cannot be told here: away",
+			"cannot check what is left of the deleted tenant that had this ID: away",
 		},
-		"too early to tell": {nil, world{early: true}, "it is not known yet"},
+		"too early to tell": {nil, world{early: true}, "cannot check yet"},
 		"nobody can tell": {
-			replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true}, "cannot be told here",
+			replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true},
+			"cannot check what is left of the deleted tenant that had this ID",
 		},
 	} {
 		p := lifecycle.New(c.options(t))

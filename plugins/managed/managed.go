@@ -38,13 +38,13 @@ const (
 )
 
 var (
-	errManaged = errors.New("the object comes from a Tenant (label " + tenant.ManagedLabel +
-		"): change spec.admins, spec.bindings or spec.quota there, its TenantMembers, or the NamespaceTemplate")
-	errLabel    = errors.New("the label " + tenant.ManagedLabel + " is the server's own")
-	errGiven    = errors.New("a NamespaceTemplate of the tenant's Tenant gives an object of this name")
-	errName     = errors.New("names that begin with " + NamePrefix + " are the server's own")
-	errPrepared = errors.New("the annotations " + strings.Join(annotations, ", ") + " are the server's own")
-	errNotHeld  = errors.New("the annotation " + tenant.HeldAnnotation + " must stand on a new namespace of this tenant")
+	errManaged = errors.New("the object is managed by a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, " +
+		"spec.bindings or spec.quota of the Tenant, its TenantMembers or the NamespaceTemplate instead")
+	errLabel    = errors.New("only the server may set the label " + tenant.ManagedLabel)
+	errGiven    = errors.New("a NamespaceTemplate of the Tenant provides an object with this name")
+	errName     = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
+	errPrepared = errors.New("only the server may set the annotations " + strings.Join(annotations, ", "))
+	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation)
 )
 
 // Options configure the plugin. Subject and Terminating are required.

@@ -91,7 +91,7 @@ func TestManaged(t *testing.T) {
 		write
 		want string
 	}{
-		"created": {write{by: root, is: binding("x", ours)}, "the label kubetenant.dev/managed is the server's own"},
+		"created": {write{by: root, is: binding("x", ours)}, "only the server may set the label kubetenant.dev/managed"},
 		"created with no value": {
 			write{by: root, is: binding("x", map[string]string{tenant.ManagedLabel: ""})}, "the label kubetenant.dev/managed",
 		},
@@ -107,19 +107,19 @@ func TestManaged(t *testing.T) {
 		},
 		"by somebody unknown": {write{by: &user.DefaultInfo{Name: "x"}, is: binding("kubetenant:x", ours)}, "the label"},
 		"changed": {
-			write{by: root, was: binding("kubetenant:admins", ours), is: other}, "comes from a Tenant",
+			write{by: root, was: binding("kubetenant:admins", ours), is: other}, "is managed by a Tenant",
 		},
 		"changed by the manager": {write{by: manager, was: binding("kubetenant:admins", ours), is: other}, ""},
 		"written as it was":      {write{by: root, was: stored, is: binding("kubetenant:admins", ours)}, ""},
 		"unlabelled": {
 			write{by: root, was: binding("kubetenant:admins", ours), is: binding("kubetenant:admins", nil)},
-			"comes from a Tenant",
+			"is managed by a Tenant",
 		},
 		"labelled": {write{by: root, was: binding("x", nil), is: binding("x", ours)}, "the label"},
 		"an older one of its name, changed": {
 			write{by: root, was: binding("kubetenant:x", nil), is: binding("kubetenant:x", map[string]string{"a": "b"})}, "",
 		},
-		"deleted":                    {write{by: root, was: binding("kubetenant:admins", ours)}, "comes from a Tenant"},
+		"deleted":                    {write{by: root, was: binding("kubetenant:admins", ours)}, "is managed by a Tenant"},
 		"deleted by the manager":     {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
 		"deleted with its namespace": {write{by: root, in: "going", was: binding("kubetenant:admins", ours)}, ""},
 		"changed in a namespace that goes": {
@@ -129,7 +129,7 @@ func TestManaged(t *testing.T) {
 				was: binding("kubetenant:admins", ours),
 				is:  other,
 			},
-			"comes from a Tenant",
+			"is managed by a Tenant",
 		},
 		"deleted, an older one of its name": {write{by: root, was: binding("kubetenant:x", nil)}, ""},
 		"no object":                         {write{by: root, was: &metav1.Status{}, is: &metav1.Status{}}, "no object"},

@@ -36,7 +36,7 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	held, err := p.Held(ctx, a.GetNamespace())
 	if err != nil {
 		return admission.NewForbidden(a,
-			errors.New("it is not known whether the namespace has been given all that its Tenant says"))
+			errors.New("cannot check whether the namespace has everything that its Tenant specifies"))
 	}
 	if !held {
 		return nil
@@ -46,7 +46,7 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 		after = 0 // controllers have workers that all tenants share, and try again by themselves
 	}
 	return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+
-		" has not been given yet all that its Tenant says: the Tenant's condition Prepared tells why", after)
+		" does not have everything that its Tenant specifies yet: see the condition Prepared of the Tenant", after)
 }
 
 // checkName keeps the names of what a template gives in a namespace, there or not yet.
@@ -87,11 +87,11 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 				Resource:        r.Resource,
 			})
 			if err != nil {
-				return fmt.Errorf("spec.objects: it cannot be told now whether the caller may %s %s: %w",
+				return fmt.Errorf("spec.objects: cannot check now whether the caller may %s %s: %w",
 					verb, r.GroupResource(), err)
 			}
 			if may != authorizer.DecisionAllow {
-				return fmt.Errorf("spec.objects: the caller itself may not %s %s in all namespaces", verb, r.GroupResource())
+				return fmt.Errorf("spec.objects: the caller may not %s %s in all namespaces", verb, r.GroupResource())
 			}
 		}
 	}

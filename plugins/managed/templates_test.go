@@ -106,7 +106,7 @@ func TestTemplates(t *testing.T) {
 			u.SetLabels(map[string]string{"a": "b"})
 			return u
 		}(), ""},
-		"by somebody unknown": {"lost", nil, template("x", "a"), "it cannot be told now"},
+		"by somebody unknown": {"lost", nil, template("x", "a"), "cannot check now"},
 		"of what is none":     {"root", nil, template("bad", "a"), "spec.objects[0]: is no object"},
 		"deleted":             {"nobody", template("x", "a"), nil, ""},
 	} {
@@ -229,7 +229,7 @@ func TestGivenNames(t *testing.T) {
 		name string
 		want string
 	}{
-		"given":                {write{in: "a--web", is: of("given")}, "given", "gives an object of this name"},
+		"given":                {write{in: "a--web", is: of("given")}, "given", "provides an object with this name"},
 		"another":              {write{in: "a--web", is: of("x")}, "x", ""},
 		"in another namespace": {write{in: "b--web", is: of("given")}, "given", ""},
 		"of another kind": {

@@ -37,25 +37,25 @@ const (
 
 // BadLabel is the reason why a Namespace with a malformed or reserved tenant is refused. "kubectl
 // tenant" recognizes an admission webhook of kubetenant by it.
-const BadLabel = "the label " + tenant.Label + " names no valid tenant"
+const BadLabel = "the label " + tenant.Label + " must name a valid tenant"
 
 var (
-	errUnknownCaller = errors.New("the caller's tenant is not known")
+	errUnknownCaller = errors.New("the caller's tenant is unknown")
 	errBadLabel      = errors.New(BadLabel)
-	errForeignLabel  = errors.New("the label " + tenant.Label + " may name the caller's own tenant only")
+	errForeignLabel  = errors.New("the label " + tenant.Label + " may only name the caller's tenant")
 	errMoved         = errors.New("the label " + tenant.Label +
-		" never changes: an administrator can take the namespace from the tenant with kubectl tenant release NAMESPACE")
-	errSystem = errors.New("a namespace of authorization.systemNamespaces is never a tenant's: " +
-		"give the tenant another namespace")
+		" is immutable: an administrator can release the namespace with kubectl tenant release NAMESPACE")
+	errSystem = errors.New("a namespace of authorization.systemNamespaces may not belong to a tenant: " +
+		"use another namespace")
 	errReleasing = errors.New("the namespace is being released from a tenant (annotation " +
 		tenant.ReleasingAnnotation + "): run kubectl tenant release NAMESPACE again first")
-	errGive = errors.New("only the system tenant may give a namespace to a tenant")
+	errGive = errors.New("only the system tenant may assign an existing namespace to a tenant")
 	errOver = errors.New("the label " + tenant.Label +
-		" names a tenant that is being deleted, or was: nothing new may be its own")
-	errUnnameable = errors.New("a tenant whose name is no lower-case DNS label, or holds " + tenant.NamespaceSeparator +
-		", may not create namespaces")
-	errReserved = errors.New("a namespace whose name begins with a tenant and " + tenant.NamespaceSeparator +
-		" is that tenant's: give it the label " + tenant.Label + " of that tenant, or none, or another name")
+		" names a tenant that was deleted or is being deleted")
+	errUnnameable = errors.New("a tenant may not create namespaces if its name is not a lower-case DNS label " +
+		"or contains " + tenant.NamespaceSeparator)
+	errReserved = errors.New("a namespace name that begins with a tenant and " + tenant.NamespaceSeparator +
+		" is reserved for that tenant: set the label " + tenant.Label + " to it, remove the label, or use another name")
 )
 
 // Options configure the plugin. Subject is required.
@@ -210,7 +210,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	was, is, ok := objects(a)
 	if !ok {
 		if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
-			return admission.NewForbidden(a, errors.New("no Namespace object"))
+			return admission.NewForbidden(a, errors.New("the object is not a Namespace"))
 		}
 		return nil
 	}
@@ -390,7 +390,7 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 		return errUnnameable
 	}
 	if tenant.PrefixOwner(nameOf(is)) != caller {
-		return fmt.Errorf("the name of a namespace of this tenant must begin with %s", prefix)
+		return fmt.Errorf("the names of this tenant's namespaces must begin with %s", prefix)
 	}
 	return nil
 }
@@ -403,12 +403,12 @@ func checkKeys(kind string, was, is map[string]string, allowed func(string) bool
 			continue
 		}
 		if want, isOwn := own[key]; !isOwn || value != want {
-			return fmt.Errorf("the %s %q is not open to tenants", kind, key)
+			return fmt.Errorf("tenants may not set or remove the %s %q", kind, key)
 		}
 	}
 	for key := range was {
 		if _, still := is[key]; !still && !allowed(key) {
-			return fmt.Errorf("the %s %q is not open to tenants", kind, key)
+			return fmt.Errorf("tenants may not set or remove the %s %q", kind, key)
 		}
 	}
 	return nil

@@ -51,7 +51,7 @@ func (d *Defaults) has(name string, i item) bool {
 	return false
 }
 
-var errPinned = errors.New("the tenant's pods stand on its own nodes")
+var errPinned = errors.New("must have the tenant's default value, because its pods run only on its own nodes")
 
 // check refuses a new pod that is not pinned to the tenant's nodes.
 func (d *Defaults) check(s *corev1.PodSpec) error {

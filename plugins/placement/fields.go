@@ -26,15 +26,15 @@ type governed struct {
 
 // says is what a field chooses.
 var says = map[string]string{
-	"nodeName":          "node",
-	"nodeSelector":      "nodes",
-	"nodeAffinity":      "nodes",
-	"tolerations":       "nodes' taints",
-	"topologySpread":    "topology",
-	"runtimeClassName":  "runtime class",
-	"priorityClassName": "priority",
-	"schedulerName":     "scheduler",
-	podAffinity:         "other namespaces' pods",
+	"nodeName":          "the node of a pod",
+	"nodeSelector":      "the nodes of a pod",
+	"nodeAffinity":      "the nodes of a pod",
+	"tolerations":       "the taints that a pod tolerates",
+	"topologySpread":    "the topology that a pod is spread over",
+	"runtimeClassName":  "the runtime class of a pod",
+	"priorityClassName": "the priority of a pod",
+	"schedulerName":     "the scheduler of a pod",
+	podAffinity:         "the pods of other namespaces",
 }
 
 // podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there

@@ -177,7 +177,7 @@ func TestFields(t *testing.T) {
 			return fmt.Sprint(err)
 		}
 		if got := says(plugins.Rule{}); (got == "<nil>") != (c.refused == "") ||
-			!strings.Contains(got, c.refused+": a tenant's pods may not choose their ") && c.refused != "" {
+			!strings.Contains(got, c.refused+": tenants may not choose ") && c.refused != "" {
 			t.Errorf("%s, %+v: %s, want %s", c.field, c.spec, got, c.refused)
 		}
 		if got := says(plugins.Rule{Policy: plugins.Ignore}); got != "<nil>" {

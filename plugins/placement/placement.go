@@ -153,7 +153,7 @@ func (p *plugin) checkBinding(
 	return check(space.Rules["nodeName"], "nodeName", item{path: "target.name", key: binding.Target.Name})
 }
 
-var errOld = errors.New("the old object cannot be read")
+var errOld = errors.New("cannot read the old object")
 
 func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, at *place) error {
 	is, err := p.Kinds.Read(a.GetObject(), a.GetKind(), o)
@@ -234,5 +234,5 @@ func check(r plugins.Rule, name string, i item) error {
 	}) {
 		return nil
 	}
-	return fmt.Errorf("%s: a tenant's pods may not choose their %s", i.path, says[name])
+	return fmt.Errorf("%s: tenants may not choose %s", i.path, says[name])
 }

@@ -158,7 +158,7 @@ func TestWrites(t *testing.T) {
 			write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving},
 			"",
 		},
-		"claims of nothing": {write{kind: "StatefulSet", is: claiming("x")}, "cannot be read"},
+		"claims of nothing": {write{kind: "StatefulSet", is: claiming("x")}, "cannot read"},
 		"after claims of nothing": {
 			write{kind: "StatefulSet", is: stateful(nodes{"one": "n"}), was: claiming("x")}, "old object",
 		},

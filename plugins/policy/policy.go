@@ -75,7 +75,7 @@ func check(
 	if a.GetOperation() == admission.Update {
 		old, err := read(a.GetOldObject(), o)
 		if err != nil && !workload.IsLeaving(a) {
-			return fmt.Errorf("the old object: %w", err)
+			return fmt.Errorf("old object: %w", err)
 		}
 		for _, i := range old {
 			before[said{i.field, i.value}] = true

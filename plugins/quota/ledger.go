@@ -95,7 +95,8 @@ func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 	defer cancel()
 	defer func() { // in a goroutine of its own, where no filter of the server recovers
 		if panicked := recover(); panicked != nil {
-			klog.FromContext(ctx).Error(errStore, "Charging a quota panicked", "tenant", id, "panic", panicked,
+			klog.FromContext(ctx).Error(errStore,
+				"Recovered from a panic while charging a quota", "tenant", id, "panic", panicked,
 				"stack", string(debug.Stack()))
 			fail(entries, errStore)
 		}
@@ -110,7 +111,7 @@ func (l *ledger) pay(ctx context.Context, id tenant.ID, entries []*entry) {
 		err := l.try(ctx, id, entries)
 		if !errors.Is(err, ErrConflict) {
 			if err != nil {
-				klog.FromContext(ctx).Error(err, "A quota could not be charged", "tenant", id)
+				klog.FromContext(ctx).Error(err, "Failed to charge a quota", "tenant", id)
 				fail(entries, errStore)
 			}
 			return

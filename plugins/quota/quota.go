@@ -33,9 +33,9 @@ import (
 const Name = "TenantQuota"
 
 // ErrUnknown says that a quota, or what is used of it, is not known yet.
-var ErrUnknown = errors.New("what is used of the quota is not known yet")
+var ErrUnknown = errors.New("the usage of the quota is not known yet")
 
-var errTaken = errors.New("the tenant has a quota already")
+var errTaken = errors.New("the tenant already has a quota")
 
 var (
 	errRead  = errors.New("the tenant's quota could not be read")
@@ -61,7 +61,7 @@ type Store interface {
 }
 
 // ErrConflict says that a quota was changed by another.
-var ErrConflict = errors.New("the quota was changed by another")
+var ErrConflict = errors.New("the quota was changed by another request")
 
 // Options configure the plugin. Owner and Store are required.
 type Options struct {
@@ -208,7 +208,7 @@ func unread(ctx context.Context, id tenant.ID, err error) error {
 	if errors.Is(err, ErrUnknown) {
 		return ErrUnknown
 	}
-	klog.FromContext(ctx).Error(err, "A quota could not be read", "tenant", id)
+	klog.FromContext(ctx).Error(err, "Failed to read a quota", "tenant", id)
 	return errRead
 }
 
@@ -234,7 +234,7 @@ func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 	for name := range hard {
 		of, known := Resource(corev1.ResourceName(name))
 		if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
-			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses it", strings.Join(field, "."), name))
+			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses this resource", strings.Join(field, "."), name))
 		}
 	}
 	return nil

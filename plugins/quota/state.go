@@ -122,7 +122,7 @@ func (s *State) charge(r *request) (*State, error) {
 // all again. Only writes that fail afterwards come near it.
 const maxReserved = 500
 
-var errBusy = errors.New("too many writes of this tenant were let through and not stored")
+var errBusy = errors.New("too many admitted writes of this tenant are not stored yet")
 
 // reserved returns the reservation of an earlier try, or of an earlier update of the object.
 func (s *State) reserved(r *request) *Reservation {

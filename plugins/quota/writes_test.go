@@ -496,13 +496,14 @@ func TestQuotasThemselves(t *testing.T) {
 		takenErr error
 		want     string
 	}{
-		"the first":               {asks{is: of(hard("pods", "count/secrets"))}, false, nil, ""},
-		"a second":                {asks{is: of(hard("pods"))}, true, nil, "has a quota already"},
-		"a second that is not":    {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
-		"one that changes":        {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
-		"whether is not known":    {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
-		"a name of nothing":       {asks{is: of(hard("pods", "wood"))}, false, nil, "spec.hard[wood]: no object uses it"},
-		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses it"},
+		"the first":            {asks{is: of(hard("pods", "count/secrets"))}, false, nil, ""},
+		"a second":             {asks{is: of(hard("pods"))}, true, nil, "already has a quota"},
+		"a second that is not": {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
+		"one that changes":     {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
+		"whether is not known": {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
+		"a name of nothing": {asks{is: of(hard("pods", "wood"))}, false, nil,
+			"spec.hard[wood]: no object uses this resource"},
+		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses this resource"},
 		"of cluster-scoped":       {asks{is: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
 		"limits of another shape": {asks{is: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
 		"its status":              {asks{is: of(hard("wood")), was: of(hard()), subresource: "status"}, false, nil, ""},

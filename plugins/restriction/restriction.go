@@ -85,7 +85,7 @@ func isUpkeep(a admission.Attributes) bool {
 
 func withoutFinalizers(obj runtime.Object) (runtime.Object, error) {
 	if obj == nil {
-		return nil, errors.New("no object")
+		return nil, errors.New("the request has no object")
 	}
 	obj = obj.DeepCopyObject()
 	m, err := meta.Accessor(obj)

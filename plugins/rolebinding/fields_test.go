@@ -88,8 +88,8 @@ func differs(t *testing.T, name, got, want string) {
 
 // TestSubjects: whom a binding in a tenant's namespace may name, with qualified names and without.
 func TestSubjects(t *testing.T) {
-	const foreign, reserved, account = "names another tenant's callers", "is a reserved name",
-		"names a service account of a namespace"
+	const foreign, reserved, account = "names callers of another tenant", "is a reserved name",
+		"names a service account in a namespace"
 	for _, c := range []struct {
 		kind, namespace, name string
 		plain, qualified      string // the refusals
@@ -151,15 +151,15 @@ func TestBindingsThatChange(t *testing.T) {
 	}{
 		"as it was": {held{is: of("r", "tenant:b"), was: of("r", "tenant:b")}, ""},
 		"one more": {
-			held{is: of("r", "tenant:b", "tenant:c"), was: of("r", "tenant:b")}, "subjects[1] names another",
+			held{is: of("r", "tenant:b", "tenant:c"), was: of("r", "tenant:b")}, "subjects[1] names callers of another",
 		},
 		"another role": {
-			held{is: of("s", "tenant:b"), was: of("r", "tenant:b")}, "subjects[0] names another",
+			held{is: of("s", "tenant:b"), was: of("r", "tenant:b")}, "subjects[0] names callers of another",
 		},
 		"by a guest, the owner's":      {held{is: of("r", "tenant:a"), by: "b"}, ""},
-		"by a guest, its own":          {held{is: of("r", "tenant:b"), by: "b"}, "subjects[0] names another"},
+		"by a guest, its own":          {held{is: of("r", "tenant:b"), by: "b"}, "subjects[0] names callers of another"},
 		"by the system":                {held{is: of("r", "tenant:b"), by: "system"}, ""},
-		"by nobody":                    {held{is: of("r", "tenant:b"), by: "A B"}, "subjects[0] names another"},
+		"by nobody":                    {held{is: of("r", "tenant:b"), by: "A B"}, "subjects[0] names callers of another"},
 		"where the owner is not known": {held{is: of("r"), namespace: "away"}, "away"},
 		"no binding":                   {held{}, "no object"},
 		"after no binding": {
@@ -352,12 +352,12 @@ func TestOtherTemplates(t *testing.T) {
 		"an owner as it was":       {held{is: stateful(blocking), was: stateful(blocking)}, sets, "", ""},
 		"an owner that goes first": {held{is: owned(nil)}, sets, "", ""},
 		"one that is not blocked":  {held{is: owned(new(false))}, sets, "", ""},
-		"claims of nothing":        {held{is: claiming("x")}, sets, "cannot be read", "cannot be read"},
+		"claims of nothing":        {held{is: claiming("x")}, sets, "cannot read", "cannot read"},
 		"after claims of nothing": {
-			held{is: stateful(blocking), was: claiming("x")}, sets, "cannot be read", "cannot be read",
+			held{is: stateful(blocking), was: claiming("x")}, sets, "cannot read", "cannot read",
 		},
-		"unreadable":               {held{is: broken(false)}, sets, "cannot be read", "cannot be read"},
-		"unreadable and stays":     {held{is: broken(false), was: broken(false)}, sets, "cannot be read", "cannot be read"},
+		"unreadable":               {held{is: broken(false)}, sets, "cannot read", "cannot read"},
+		"unreadable and stays":     {held{is: broken(false), was: broken(false)}, sets, "cannot read", "cannot read"},
 		"unreadable, and leaving":  {held{is: broken(true), was: broken(true)}, sets, "", ""},
 		"after what is unreadable": {held{is: stateful(blocking), was: broken(false)}, sets, "no object", "no object"},
 	} {

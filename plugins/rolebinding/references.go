@@ -34,14 +34,14 @@ var (
 
 var (
 	errRequest = errors.New("the certificate request cannot be read")
-	errSubject = errors.New("only the system tenant's callers may ask " +
-		"for the certificate of a tenant's or a reserved name")
+	errSubject = errors.New("only callers of the system tenant may request " +
+		"a certificate for a tenant's name or a reserved name")
 	errExternalIPs = errors.New("spec.externalIPs may not be set in this tenant's namespaces")
 	errVolume      = errors.New("may not be set by a tenant")
-	errSource      = errors.New("names a namespace that is not the tenant's")
-	errToken       = errors.New("only the namespace's own tenant may ask for a service account's token")
-	errOwnerUID    = errors.New("names no object of this namespace by its UID")
-	errBlocks      = errors.New("may not be set for an owner that is in no namespace")
+	errSource      = errors.New("names a namespace that the tenant does not own")
+	errToken       = errors.New("only the tenant that owns the namespace may request a token of a service account")
+	errOwnerUID    = errors.New("must name an existing object of this namespace and its UID")
+	errBlocks      = errors.New("may not be set for a cluster-scoped owner")
 )
 
 // checkRequest refuses a certificate that would make somebody a tenant's, in the new format or the

@@ -12,9 +12,9 @@ import (
 )
 
 var (
-	errForeign   = errors.New("names another tenant's callers")
+	errForeign   = errors.New("names callers of another tenant")
 	errReserved  = errors.New("is a reserved name")
-	errForeignSA = errors.New("names a service account of a namespace that is not the tenant's")
+	errForeignSA = errors.New("names a service account in a namespace that the tenant does not own")
 )
 
 // Subjects says to whom a tenant may give a role in its namespaces.

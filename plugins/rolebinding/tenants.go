@@ -24,8 +24,8 @@ var (
 
 var (
 	errForeignMembers = errors.New("spec.id: " +
-		"only the tenant's own callers and the system tenant's may say who its members are")
-	errOtherTenant = errors.New("spec.id never changes")
+		"only callers of this tenant and of the system tenant may change its members")
+	errOtherTenant = errors.New("spec.id is immutable")
 )
 
 // Spread is what a Tenant gives in each namespace of a tenant, or its TenantMembers.
@@ -90,7 +90,7 @@ func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 				continue
 			}
 			if !slices.Contains(allowed, role.ClusterRole) {
-				return fmt.Errorf("spec.bindings[%d].clusterRole: spec.memberRoles of the tenant's Tenant does not name %q",
+				return fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
 					i, role.ClusterRole)
 			}
 			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
@@ -202,10 +202,10 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 		})
 		if err != nil {
 			return fmt.Errorf("spec.namespaces.templates: "+
-				"it cannot be told now whether the caller may use the NamespaceTemplate %s: %w", name, err)
+				"cannot check now whether the caller may use the NamespaceTemplate %s: %w", name, err)
 		}
 		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("spec.namespaces.templates: the caller itself may not use the NamespaceTemplate %s", name)
+			return fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name)
 		}
 	}
 	return nil
@@ -226,10 +226,10 @@ func (p *plugin) checkBind(ctx context.Context, writer user.Info, path, name str
 		Name:            name,
 	})
 	if err != nil {
-		return fmt.Errorf("%s: it cannot be told now whether the caller may bind the ClusterRole %s: %w", path, name, err)
+		return fmt.Errorf("%s: cannot check now whether the caller may bind the ClusterRole %s: %w", path, name, err)
 	}
 	if may != authorizer.DecisionAllow {
-		return fmt.Errorf("%s: the caller itself may not bind the ClusterRole %s", path, name)
+		return fmt.Errorf("%s: the caller may not bind the ClusterRole %s", path, name)
 	}
 	return nil
 }

@@ -120,10 +120,10 @@ func TestTenants(t *testing.T) {
 	}{
 		"admins": {"system:admin", "", nil, given(admins("peter")), ""},
 		"who may not bind that": {
-			"system:x", "", nil, given(admins("peter")), "spec.admins: the caller itself may not bind the ClusterRole admin",
+			"system:x", "", nil, given(admins("peter")), "spec.admins: the caller may not bind the ClusterRole admin",
 		},
 		"another, who may bind": {"system:x", "", nil, given(role("spec.bindings[0].subjects", "view", "peter")), ""},
-		"nobody knows":          {"system:unsure", "", nil, given(admins("peter")), "cannot be told now"},
+		"nobody knows":          {"system:unsure", "", nil, given(admins("peter")), "cannot check now"},
 		"a reserved name": {
 			"system:admin", "", nil, given(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
 		},
@@ -152,7 +152,7 @@ func TestTenants(t *testing.T) {
 			"",
 			nil,
 			giving("view", "edit"),
-			"spec.memberRoles[1]: the caller itself may not bind the ClusterRole edit",
+			"spec.memberRoles[1]: the caller may not bind the ClusterRole edit",
 		},
 		"one more that he may not": {"system:x", "", giving("view"), giving("view", "edit"), "spec.memberRoles[1]"},
 		"a template":               {"system:x", "", nil, templated("std"), ""},
@@ -161,11 +161,11 @@ func TestTenants(t *testing.T) {
 			"",
 			nil,
 			templated("std", "other"),
-			"spec.namespaces.templates: the caller itself may not use the NamespaceTemplate other",
+			"spec.namespaces.templates: the caller may not use the NamespaceTemplate other",
 		},
 		"who may": {"system:admin", "", nil, templated("std", "other"), ""},
 		"nobody knows whether he may": {
-			"system:x", "", nil, templated("unsure"), "cannot be told now whether the caller may use",
+			"system:x", "", nil, templated("unsure"), "cannot check now whether the caller may use",
 		},
 		"one taken away": {
 			"system:x", "", templated("std", "other"), templated("std"), "may not use the NamespaceTemplate other",
@@ -223,15 +223,15 @@ func TestMembers(t *testing.T) {
 	}{
 		"a role":                       {"a", nil, given(role(path, "view", "peter")), ""},
 		"by the system":                {"system:x", nil, given(role(path, "view", "peter")), ""},
-		"by another tenant's":          {"b", nil, given(role(path, "view", "peter")), "only the tenant's own callers"},
-		"by another tenant's, nothing": {"b", nil, given(), "only the tenant's own callers"},
-		"changed by another tenant's":  {"b", given(role(path, "view", "peter")), given(), "only the tenant's own callers"},
-		"by nobody's":                  {"A B", nil, given(), "only the tenant's own callers"},
+		"by another tenant's":          {"b", nil, given(role(path, "view", "peter")), "only callers of this tenant"},
+		"by another tenant's, nothing": {"b", nil, given(), "only callers of this tenant"},
+		"changed by another tenant's":  {"b", given(role(path, "view", "peter")), given(), "only callers of this tenant"},
+		"by nobody's":                  {"A B", nil, given(), "only callers of this tenant"},
 		"another role": {
 			"a",
 			nil,
 			given(role(path, "view"), role("spec.bindings[1].subjects", "admin", "peter")),
-			"spec.bindings[1].clusterRole: spec.memberRoles of the tenant's Tenant does not name \"admin\"",
+			"spec.bindings[1].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant",
 		},
 		"another role, by the system": {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
 		"a reserved name": {
@@ -248,11 +248,11 @@ func TestMembers(t *testing.T) {
 		},
 		"of another's name":              {"a", nil, misnamed(), "metadata.name must be a"},
 		"of a tenant that may give none": {"b", nil, others(role(path, "view", "peter")), "spec.bindings[0].clusterRole"},
-		"made another tenant's":          {"system:x", given(), others(), "spec.id never changes"},
+		"made another tenant's":          {"system:x", given(), others(), "spec.id is immutable"},
 		"what is not understood":         {"system:x", nil, &corev1.ConfigMap{}, "no TenantMembers"},
 		"after what is not understood":   {"a", &corev1.ConfigMap{}, given(role(path, "view", "peter")), ""},
 		"after what is not, another's one": {
-			"b", &corev1.ConfigMap{}, given(role(path, "view", "peter")), "only the tenant's own callers",
+			"b", &corev1.ConfigMap{}, given(role(path, "view", "peter")), "only callers of this tenant",
 		},
 	} {
 		op := admission.Create

@@ -23,7 +23,7 @@ import (
 // Name of the plugin.
 const Name = "TenantStatus"
 
-var errStatus = errors.New("the status of this resource is its controller's, which a tenant may not write")
+var errStatus = errors.New("tenants may not write the status of this resource: only its controller may")
 
 // Resources returns the resources whose status controllers own (k8s.io/kubernetes, v1.37.1), in
 // every version. A Job is among them unless another controller manages it. What tenants' own

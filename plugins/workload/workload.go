@@ -21,7 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-var errTemplate = errors.New("the template of its pods cannot be read")
+var errTemplate = errors.New("cannot read the pod template")
 
 // each stands in a path for every element of a list or a map.
 const each = "*"

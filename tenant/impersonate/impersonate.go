@@ -24,11 +24,11 @@ var (
 	// ErrUnrecorded says that an object records no identity.
 	ErrUnrecorded = errors.New("the object records no identity")
 	// ErrMismatch says that the record is not of the tenant whose object it is.
-	ErrMismatch = errors.New("the recorded identity is another tenant's")
+	ErrMismatch = errors.New("the recorded identity belongs to another tenant")
 	// ErrSystem says that the record is the system tenant's, whose rights are not lent.
-	ErrSystem = errors.New("the recorded identity is the system tenant's")
+	ErrSystem = errors.New("the recorded identity belongs to the system tenant")
 
-	errDefaultUser = errors.New("a default user is required, which is no reserved name")
+	errDefaultUser = errors.New("DefaultUser is required and may not begin with system:")
 )
 
 // Options say what of an identity is used. DefaultUser is required.
@@ -57,7 +57,7 @@ func New(o Options) (*Impersonator, error) {
 	}
 	groups, err := regexp.Compile(`\A(?:` + o.GroupPattern + `)\z`)
 	if err != nil {
-		return nil, fmt.Errorf("the pattern of groups: %w", err)
+		return nil, fmt.Errorf("GroupPattern: %w", err)
 	}
 	return &Impersonator{o, groups}, nil
 }

@@ -19,9 +19,9 @@ import (
 var (
 	// ErrNobody says that a request is sent in nobody's name: its context has neither
 	// [WithObject] nor [WithOwnIdentity].
-	ErrNobody = errors.New("the request is sent in nobody's name")
+	ErrNobody = errors.New("the context names neither an object nor the own identity to send the request with")
 	// ErrCluster says that a cluster's name is none that stands in a path.
-	ErrCluster = errors.New("a cluster's name is a lower-case DNS label")
+	ErrCluster = errors.New("a cluster name must be a lower-case DNS label")
 )
 
 // OwnerFunc returns the tenant that owns a namespace now. It MUST be safe for concurrent use; an
@@ -138,7 +138,7 @@ func (t *roundTripper) nextFor(ctx context.Context) (http.RoundTripper, error) {
 	// Who asks for that is the controller, of its own cluster: by a client of this round tripper, too.
 	owner, err := t.owner(context.WithValue(WithOwnIdentity(ctx), clusterKey{}, nil), of.object.GetNamespace())
 	if err != nil {
-		return nil, fmt.Errorf("who owns the object's namespace: %w", err)
+		return nil, fmt.Errorf("look up the owner of the object's namespace: %w", err)
 	}
 	if c.Extra[tenant.ExtraKey][0] != owner.String() {
 		return nil, ErrMismatch

@@ -125,9 +125,9 @@ authentication:
 	rs, es := login("rs256", "alice@acme"), login("es256", "alice@globex")
 	accepted(t, s, "RS256", rs, "alice@acme", "acme", "corp:dev")
 	accepted(t, s, "ES256", es, "alice@globex", "globex", "corp:dev")
-	refused(t, s, "a tenant that the source may not mint", login("rs256", "alice@initech"), "may not mint")
-	refused(t, s, "the system tenant", login("rs256", "alice@system"), "may not mint")
-	refused(t, s, "no tenant", login("rs256", "alice"), "no single tenant")
+	refused(t, s, "a the source may not assert this tenant", login("rs256", "alice@initech"), "may not assert")
+	refused(t, s, "the system tenant", login("rs256", "alice@system"), "may not assert")
+	refused(t, s, "no tenant", login("rs256", "alice"), "do not name exactly one tenant")
 	unseen := login("rs256", "carol@acme")
 	if err := provider.Rotate(t.Context()); err != nil {
 		t.Fatal(err)
@@ -183,7 +183,7 @@ authentication:
 	accepted(t, s, "a mapped domain", get("My Domain", idp.Project("web", "My Domain")), "alice", "my-domain", groups...)
 	refused(t, s, "a domain that is no tenant", get("Other Domain", idp.Project("web", "Other Domain")),
 		keystone.ErrDomain.Error())
-	refused(t, s, "a domain named system", get("system", idp.Project("web", "system")), "may not mint")
+	refused(t, s, "a domain named system", get("system", idp.Project("web", "system")), "may not assert")
 	u, err := ask(t, s, acme)
 	if err != nil {
 		t.Fatal(err)

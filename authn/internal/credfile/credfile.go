@@ -46,7 +46,7 @@ type Rules struct {
 	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
 	// record without a tenant is refused in such a file.
 	AllowMixed bool
-	// Check refuses a tenant that the source may not mint and names that are reserved.
+	// Check refuses a tenant that the source may not assert and names that are reserved.
 	Check func(name string, groups []string, id tenant.ID) error
 	// EmptySecret decides about a record without a secret: an error refuses the file, nil skips it.
 	EmptySecret func(line int) error
@@ -79,8 +79,8 @@ type aboutUser struct{ error }
 
 // The reasons why a record without a tenant is refused.
 var (
-	errNoDefault = errors.New("no tenant, and the file has no default tenant")
-	errMixed     = errors.New("no tenant, although another record of the file names one: " +
+	errNoDefault = errors.New("no tenant: name the tenant in the record, or set defaultTenant in the configuration")
+	errMixed     = errors.New("no tenant, but another record of the file names one: " +
 		"name the tenant in each record, or set defaultTenant in the configuration")
 )
 
@@ -115,7 +115,8 @@ func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 		}
 		line, _ := r.FieldPos(0)
 		if len(fields) < fieldGroups {
-			return count, &Error{line, -1, fmt.Errorf("%d fields, want at least secret, user and uid", len(fields))}
+			return count, &Error{line, -1,
+				fmt.Errorf("a record must have at least secret, user and uid, but has only %d of them", len(fields))}
 		}
 		forms.add(line, fields)
 		if mixed := forms.mixed(); mixed != nil && !rules.AllowMixed && !rules.Default.IsZero() {
@@ -199,7 +200,7 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 	n := len(fields)
 	for i := fieldUser; i <= fieldUID; i++ {
 		if fields[i] == "" {
-			return Record{}, i, errors.New("empty")
+			return Record{}, i, errors.New("must not be empty")
 		}
 		if !tenant.IsWellFormed(fields[i]) {
 			return Record{}, i, tenant.ErrForm
@@ -208,12 +209,12 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 	tenantText := ""
 	if hasTenantForm(fields) {
 		if tenantText = fields[n-1]; tenantText == "" {
-			return Record{}, n - 1, errors.New("two empty fields at the end: a tenant is missing")
+			return Record{}, n - 1, errors.New("the record ends with two empty fields: the tenant is missing")
 		}
 	}
 	for i := fieldGroups + 1; i < n; i++ {
 		if beforeTenant := tenantText != "" && i == n-2; fields[i] == "" && !beforeTenant {
-			return Record{}, i, errors.New("empty, and not before a tenant in the last field")
+			return Record{}, i, errors.New("must not be empty, except directly before a tenant in the last field")
 		}
 	}
 	groupsText := ""

@@ -129,7 +129,7 @@ func TestMixedFiles(t *testing.T) {
 			r.AllowMixed = false
 			_, err := read(data, r)
 			if (err == nil) != (want == "") ||
-				err != nil && !strings.HasPrefix(err.Error(), want+": no tenant, although another") {
+				err != nil && !strings.HasPrefix(err.Error(), want+": no tenant, but another") {
 				t.Errorf("%q, default %s: %v; want %q", data, byDefault, err, want)
 			}
 		}

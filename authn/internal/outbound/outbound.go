@@ -23,10 +23,10 @@ const MaxHeaderBytes = 64 << 10
 
 // Errors of the transports and the gate; to be tested with [errors.Is].
 var (
-	ErrMalformed = errors.New("malformed answer")
-	ErrTooLarge  = errors.New("answer too large")
-	ErrRedirect  = errors.New("answer redirects")
-	ErrBusy      = errors.New("too many requests at once")
+	ErrMalformed = errors.New("malformed response")
+	ErrTooLarge  = errors.New("response too large")
+	ErrRedirect  = errors.New("the response is a redirect")
+	ErrBusy      = errors.New("too many concurrent requests")
 )
 
 // Unavailable is the error of a provider that cannot be asked: nothing was

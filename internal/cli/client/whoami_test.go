@@ -79,7 +79,7 @@ func TestWhoAmITenant(t *testing.T) {
 			0,
 			"",
 			"acme",
-			"the one group tenant:<id> of a certificate",
+			"the only group tenant:<id> of a certificate",
 		},
 		"that group otherwise": {`{"username":"alice","groups":["tenant:acme"]}`, 0, "", "", "none: "},
 		"nothing":              {`{"username":"alice"}`, 0, "", "", "none: "},

@@ -22,7 +22,7 @@ const (
 
 // refusedText is a refusal by an admission plugin of kubetenant.
 const refusedText = `{"kind":"Status","message":"namespaces \"b--new\" is forbidden: the label kubetenant.dev/tenant ` +
-	`may name the caller's own tenant only"}`
+	`may only name the caller's tenant"}`
 
 // outcomeOf returns the outcome that a judge gives to an answer.
 func outcomeOf(judge func(answer) (Outcome, string), code int, body string) Outcome {

@@ -211,12 +211,12 @@ func TestArktosPolicy(t *testing.T) {
 		"every tenant":             {spec(`"resource":"pods","tenant":"*","user":"bob"`), "", every},
 		"every tenant in the name": {spec(`"resource":"pods","user":"*:bob"`), "", every},
 		"every tenant beside one":  {spec(`"resource":"pods","tenant":"acme","user":"*:bob"`), "", every},
-		"nobody":                   {spec(`"resource":"pods"`), "", []string{"line 1: spec: neither user nor group"}},
+		"nobody":                   {spec(`"resource":"pods"`), "", []string{"line 1: spec: user or group is required"}},
 		"no object":                {"# comment\n\n[]\n", "", []string{"line 3: not a JSON object"}},
 		"no tenant's name": {
 			spec(`"resource":"pods","tenant":"a b","user":"bob"`),
 			"",
-			[]string{"line 1: tenant: invalid tenant: not a label value"},
+			[]string{"line 1: tenant: invalid tenant: not a valid label value"},
 		},
 	} {
 		r := converted(t, "arktos-policy", c.text)

@@ -66,28 +66,28 @@ func TestSubjects(t *testing.T) {
 		"nobody": {
 			named("", "tenant:acme"),
 			[]string{
-				"2:1: certificate without a common name | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for " +
+				"2:1: the certificate has no common name | write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for " +
 					"each group",
 			},
 		},
 		"no tenant": {
 			named("alice", "dev"),
 			[]string{
-				"2:1: certificate without a tenant | " +
+				"2:1: the certificate does not name a tenant | " +
 					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
 		"two tenants": {
 			named("alice", "tenant:acme,tenant:globex"),
 			[]string{
-				"2:1: certificate with a tenant organization beside another organization | write the subject " +
+				"2:1: the certificate has a tenant organization and another organization | write the subject " +
 					"/CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
 		"no tenant's name": {
 			named("alice", "tenant:a b"),
 			[]string{
-				"2:1: certificate's tenant organization: invalid tenant: not a label value | write the subject " +
+				"2:1: tenant organization of the certificate: invalid tenant: not a valid label value | write the subject " +
 					"/CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},
@@ -119,7 +119,7 @@ func TestSubjects(t *testing.T) {
 		"names with white space": {
 			named("alice ", "tenant:acme"),
 			[]string{
-				"2:1: a name begins or ends with white space, or holds an invisible character | write it without white space at " +
+				"2:1: a name begins or ends with white space, or contains an invisible character | write it without white space at " +
 					"its ends and without invisible characters",
 			},
 		},
@@ -203,7 +203,7 @@ func TestSigningRequest(t *testing.T) {
 		"no tenant": {
 			fmt.Sprintf(object, signer, usages, expiry, inside(named("alice", ""))),
 			[]string{
-				"8:3: spec.request: certificate without a tenant | " +
+				"8:3: spec.request: the certificate does not name a tenant | " +
 					"write the subject /CN=USER/O=tenant:TENANT with an /OU=GROUP for each group",
 			},
 		},

@@ -57,8 +57,8 @@ func TestConfiguration(t *testing.T) {
 		"a warning": {
 			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
 			[]string{
-				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: patterns match whole names, " +
-					"and no name ends in a colon: append .* | ",
+				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: the pattern must match the whole name, " +
+					"and no name ends with a colon: append .* | ",
 			},
 		},
 		"a source that is none": {
@@ -91,7 +91,7 @@ func TestRevocation(t *testing.T) {
 		},
 		"the system's": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
-			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | remove it"},
+			[]string{"5:5: tenants[1].name: Forbidden: the system tenant may not be revoked, because no caller could undo it | remove it"},
 		},
 	})
 }
@@ -139,12 +139,12 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 	want := []string{
 		`acme.csv:1:1: the user name "system:admin" is the system tenant's`,
-		"mixed.csv:2:10: no tenant, although another record of the file names one: name the tenant in each record, " +
+		"mixed.csv:2:10: no tenant, but another record of the file names one: name the tenant in each record, " +
 			"or set defaultTenant in the configuration",
 		"mixed.csv:2:10: warning: the record names no tenant: it is the system tenant's",
-		"none.csv:1:10: no tenant, and the file has no default tenant",
+		"none.csv:1:10: no tenant: name the tenant in the record, or set defaultTenant in the configuration",
 		"passwords.csv:1:1: empty password",
-		"policy.jsonl:1:1: space must be given where a tenant is: without it the line would be about the system's",
+		"policy.jsonl:1:1: space is required if tenant is set: otherwise the line would apply to the system tenant's space",
 		`revoked.yaml:3:1: user: unknown field "user"`,
 		"system.csv:1:1: warning: other users may read the file (mode 0644)",
 		"system.csv:1:8: warning: the record names no tenant: it is the system tenant's",
@@ -175,7 +175,7 @@ func TestNamedAndMissing(t *testing.T) {
 // refused with those there are.
 func TestKinds(t *testing.T) {
 	for name, c := range map[string]struct{ file, text, want string }{
-		"tokens by the name":    {"file.csv", "S1,alice\n", "want at least"},
+		"tokens by the name":    {"file.csv", "S1,alice\n", "must have at least"},
 		"tokens":                {"file", "S1,alice,\n", "empty"},
 		"passwords by the name": {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
 		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},

@@ -214,10 +214,10 @@ func reserved(names *tenant.SystemNames, name string, groups []string, id tenant
 // credentialFix says what to write, by what is wrong.
 func credentialFix(text string) string {
 	for _, f := range [][2]string{
-		{"want at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
+		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
 		{"two empty fields", "write the tenant behind the last comma"},
 		{"before a tenant", "leave the empty field out, or end the record with ,,TENANT"},
-		{"no default tenant", "end the record with ,,TENANT"},
+		{"no tenant: name", "end the record with ,,TENANT"},
 		{
 			"another record of the file names one",
 			"end the record with ,,TENANT, or with ,,system for a caller of the cluster's own",
@@ -227,8 +227,8 @@ func credentialFix(text string) string {
 		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
 		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
 		{"white space", "write it without white space at its ends and without invisible characters"},
-		{"larger than the limits", "leave groups out: identities have at most 2,000 and 128 KiB"},
-		{"with a colon", "no Basic header can carry it: use another name"},
+		{"exceeds the limits", "leave groups out: identities have at most 2,000 and 128 KiB"},
+		{"contain a colon", "no Basic header can carry it: use another name"},
 		{"bcrypt cost", "hash it with a cost of at most 16"},
 		{"bcrypt hash", "write the whole hash, of 60 characters (htpasswd -nB)"},
 		{"quote", "put the field in quotes and write quotes in it twice"},

@@ -12,14 +12,14 @@ import (
 
 // Findings that several records have.
 const (
-	few    = " want at least secret, user and uid | write secret,user,uid, then groups in quotes, then ,,TENANT"
-	noName = " invalid tenant: not a label value | a tenant is a label value: at most 63 letters, digits, -, _ and ., " +
+	few    = " of them | write secret,user,uid, then groups in quotes, then ,,TENANT"
+	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, _ and ., " +
 		"and neither all nor tenant"
-	space = " a name begins or ends with white space, or holds an invisible character | write it without white space " +
+	space = " a name begins or ends with white space, or contains an invisible character | write it without white space " +
 		"at its ends and without invisible characters"
 	unnamed = ` warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT, also with ,,` +
 		`system, or set defaultTenant: "" in the configuration`
-	omitted = " no tenant, although another record of the file names one: name the tenant in each record, " +
+	omitted = " no tenant, but another record of the file names one: name the tenant in each record, " +
 		"or set defaultTenant in the configuration" +
 		" | end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"
 )
@@ -29,17 +29,17 @@ const (
 func TestTokens(t *testing.T) {
 	hold(t, validate.Tokens, map[string]finding{
 		"good":           {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
-		"too few fields": {"S1,alice\n", []string{"1:1: 2 fields," + few}},
+		"too few fields": {"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few}},
 		"no tenant is said": {
 			"S1,alice,1,dev,,\n",
-			[]string{"1:17: two empty fields at the end: a tenant is missing | write the tenant behind the last comma"},
+			[]string{"1:17: the record ends with two empty fields: the tenant is missing | write the tenant behind the last comma"},
 		},
 		"no tenant's name": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
-		"no user":          {"S1,,1,,acme\n", []string{"1:4: empty | write the user name and the uid"}},
+		"no user":          {"S1,,1,,acme\n", []string{"1:4: must not be empty | write the user name and the uid"}},
 		"a field too many": {
 			"S1,alice,1,x,,y,,acme\n",
 			[]string{
-				"1:14: empty, and not before a tenant in the last field | leave the empty field out, " +
+				"1:14: must not be empty, except directly before a tenant in the last field | leave the empty field out, " +
 					"or end the record with ,,TENANT",
 			},
 		},
@@ -64,23 +64,24 @@ func TestTokens(t *testing.T) {
 			"\"S1\nx\"y,alice,1,,acme\nS2,bob\n",
 			[]string{
 				`1:1: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`,
-				"3:1: 2 fields," + few,
+				"3:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
 		"quotes within": {
 			"S1,al\"ice,1,,acme\nS2,bob\n",
 			[]string{
-				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`, "2:1: 2 fields," + few,
+				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`, "2:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
 		"twice": {
 			"S1,alice,1,,acme\nS1,bob,2,,acme\n",
-			[]string{"2:1: the token stands in an earlier line too | remove one of the two records"},
+			[]string{"2:1: an earlier line has the same token | remove one of the two records"},
 		},
 		"many": {
-			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: 2 fields," + few, "3:11:" + noName, "4:1: 1 fields," + few},
+			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName, "4:1: a record must have at least secret, user and uid, but has only 1" + few},
 		},
-		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space, "3:1: 2 fields," + few}},
+		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space,
+			"3:1: a record must have at least secret, user and uid, but has only 2" + few}},
 		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
 		"an omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
@@ -95,7 +96,7 @@ func TestPasswords(t *testing.T) {
 		"good": {"S1,alice,1,dev,,acme\nS1,alice,1,dev,,globex\n", nil},
 		"twice": {
 			"S1,alice,1,,acme\nS2,alice,2,,acme\n",
-			[]string{"2:4: the user stands in an earlier line of this tenant too | remove one of the two records"},
+			[]string{"2:4: an earlier line has the same user and tenant | remove one of the two records"},
 		},
 		"no password": {
 			",alice,1,,acme\n",
@@ -104,17 +105,17 @@ func TestPasswords(t *testing.T) {
 		"a colon": {
 			"S1,al:ice,1,,acme\n",
 			[]string{
-				"1:4: a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2) " +
+				"1:4: the user name must not contain a colon (RFC 7617, section 2) " +
 					"| no Basic header can carry it: use another name",
 			},
 		},
 		"half a hash": {
 			"$2y$05$half,alice,1,,acme\n",
-			[]string{"1:1: begins as a bcrypt hash and is none | write the whole hash, of 60 characters (htpasswd -nB)"},
+			[]string{"1:1: begins with $2 but is not a valid bcrypt hash | write the whole hash, of 60 characters (htpasswd -nB)"},
 		},
 		"a hash that takes far too long": {
 			"$2y$31$" + strings.Repeat("a", 53) + ",alice,1,,acme\n",
-			[]string{"1:1: bcrypt cost above 16 | hash it with a cost of at most 16"},
+			[]string{"1:1: the bcrypt cost must be at most 16 | hash it with a cost of at most 16"},
 		},
 	})
 }

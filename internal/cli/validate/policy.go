@@ -76,7 +76,7 @@ func columnOf(text []byte, reason string) int {
 // policyFix says what to write, by what is wrong.
 func policyFix(text string) string {
 	for _, f := range [][2]string{
-		{"space must be given", `add "space": the tenant whose objects the line is about, or "*"`},
+		{"space is required", `add "space": the tenant whose objects the line is about, or "*"`},
 		{"tenant: ", `write a tenant's name, "system" or "*"`},
 		{"space: ", `write a tenant's name, "system" or "*"`},
 		{
@@ -85,11 +85,11 @@ func policyFix(text string) string {
 				"spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, nonResourcePath",
 		},
 		{"duplicate field", "write the key once"},
-		{"neither user nor group", `add "user" or "group"; "*" is everybody of the tenant`},
-		{"neither resource nor", `add "resource" or "nonResourcePath"; "*" is all`},
-		{"stands alone", `leave the "*" out: the name is enough`},
+		{"user or group is required", `add "user" or "group"; "*" is everybody of the tenant`},
+		{"resource or nonResourcePath is required", `add "resource" or "nonResourcePath"; "*" is all`},
+		{"may not be combined", `leave the "*" out: the name is enough`},
 		{"apiVersion must be", `write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy"`},
-		{"old form", `write the form with "apiVersion", "kind" and "spec"`},
+		{"old format", `write the form with "apiVersion", "kind" and "spec"`},
 		{"64 KiB", "split the line"},
 		{"JSON", "one whole JSON object on each line, without a comma behind it"},
 		{"invalid character", "one whole JSON object on each line, without a comma behind it"},

@@ -22,13 +22,13 @@ func TestPolicy(t *testing.T) {
 		"no space": {
 			of + `{"user":"alice","tenant":"acme","resource":"pods"}}`,
 			[]string{
-				`1:1: space must be given where a tenant is: without it the line would be about the system's | add "space": the ` +
+				`1:1: space is required if tenant is set: otherwise the line would apply to the system tenant's space | add "space": the ` +
 					`tenant whose objects the line is about, or "*"`,
 			},
 		},
 		"no tenant's name": {
 			"\n" + of + `{"user":"alice","tenant":"a b","space":"acme","resource":"pods"}}`,
-			[]string{`2:97: tenant: invalid tenant: not a label value | write a tenant's name, "system" or "*"`},
+			[]string{`2:97: tenant: invalid tenant: not a valid label value | write a tenant's name, "system" or "*"`},
 		},
 		"a space of no name": {
 			of + `{"user":"alice","tenant":"acme","space":"all","resource":"pods"}}`,
@@ -47,16 +47,16 @@ func TestPolicy(t *testing.T) {
 		},
 		"nobody": {
 			of + `{"resource":"pods"}}`,
-			[]string{`1:74: spec: neither user nor group | add "user" or "group"; "*" is everybody of the tenant`},
+			[]string{`1:74: spec: user or group is required | add "user" or "group"; "*" is everybody of the tenant`},
 		},
 		"nothing": {
 			of + `{"user":"alice"}}`,
-			[]string{`1:74: spec: neither resource nor nonResourcePath | add "resource" or "nonResourcePath"; "*" is all`},
+			[]string{`1:74: spec: resource or nonResourcePath is required | add "resource" or "nonResourcePath"; "*" is all`},
 		},
 		"everybody and a name": {
 			of + `{"user":"*","group":"dev","resource":"pods"}}`,
 			[]string{
-				`1:89: "*" as user or group stands alone: next to a name it would mean everybody | leave the "*" out: the name ` +
+				`1:89: "*" may not be combined with a user or group name: the line would apply to every caller | leave the "*" out: the name ` +
 					`is enough`,
 			},
 		},
@@ -64,14 +64,14 @@ func TestPolicy(t *testing.T) {
 			`{"apiVersion":"v1","kind":"Policy","spec":{"user":"alice","resource":"pods"}}`,
 			[]string{
 				`1:2: apiVersion must be abac.authorization.kubernetes.io/v1beta1 and kind Policy, ` +
-					`or both must be absent for the old form | write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", ` +
+					`or both must be omitted for the old format | write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", ` +
 					`"kind": "Policy"`,
 			},
 		},
 		"the old form's field": {
 			`{"user":"alice","apiGroup":"apps"}`,
 			[]string{
-				`1:1: the old form has no apiGroup and no nonResourcePath | write the form with "apiVersion", "kind" and "spec"`,
+				`1:1: the old format may not have apiGroup or nonResourcePath | write the form with "apiVersion", "kind" and "spec"`,
 			},
 		},
 		"too long": {`{"user":"` + strings.Repeat("a", 70000) + `"}`, []string{"1:1: longer than 64 KiB | split the line"}},

@@ -536,7 +536,7 @@ func inform(t *testing.T, s *localserver.Server, resource schema.GroupVersionRes
 	informer := factory.ForResource(resource).Informer()
 	refused := make(chan error, 1)
 	if err := informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-		if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "carry no tenant label yet") {
+		if apierrors.IsForbidden(err) && !strings.Contains(err.Error(), "do not have the tenant label yet") {
 			select {
 			case refused <- err:
 			default:

@@ -410,9 +410,9 @@ func (p *plane) reload(ctx context.Context, act func() error) error {
 			text := string(line)
 			switch {
 			case !strings.Contains(text, path):
-			case strings.Contains(text, "Took over a new version of a file"):
+			case strings.Contains(text, "Loaded a new version of a file"):
 				return nil
-			case strings.Contains(text, "Refused a new version of a file") && !strings.Contains(text, "no such file"):
+			case strings.Contains(text, "Rejected a new version of a file") && !strings.Contains(text, "no such file"):
 				return final{errors.New(text)}
 			}
 		}

@@ -33,7 +33,7 @@ func TestRetirement(t *testing.T) {
 	// The certificate is from this moment: a token of the file says no time.
 	testRetirement(t, retirementConfig, func(t *testing.T, s *localserver.Server) *rest.Config {
 		return withToken(config(t, s, "acme"), "old-token-of-acme")
-	}, "deleted tenant of this name")
+	}, "deleted tenant of the same name")
 }
 
 func TestWebhookRetirement(t *testing.T) {
@@ -124,7 +124,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "tenant:ac
 	}
 	late := append([]string{"create", "-f", testFile(t, lateNamespace)}, asOps...)
 	if out, err := kubectl(t, s, "admin", late...); err == nil ||
-		!strings.Contains(out, "names a tenant that is being deleted, or was") {
+		!strings.Contains(out, "names a tenant that was deleted or is being deleted") {
 		t.Errorf("a namespace of a tenant that is deleted: %s", out)
 	}
 	waittest.Within(t, 3*time.Minute, func() error {
@@ -201,13 +201,13 @@ func nameIsNobodys(t *testing.T, s *localserver.Server, caller rest.Interface, u
 	for what, c := range map[string]struct{ manifest, want string }{
 		"a Tenant of the name": {
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: acme }, spec: { id: acme } }`,
-			"spec.replaces: the ID was a tenant's that was deleted",
+			"to reuse the ID of a deleted tenant",
 		},
 		"one that replaces another": {
-			successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "spec.replaces: the ID was a tenant's that was deleted",
+			successor("0f0f0f0f-0000-0000-0000-000000000000", ""), "to reuse the ID of a deleted tenant",
 		},
-		"one that comes too early": {successor(uid, ""), "ended a moment ago"},
-		"a namespace":              {lateNamespace, "names a tenant that is being deleted, or was"},
+		"one that comes too early": {successor(uid, ""), "was deleted a moment ago"},
+		"a namespace":              {lateNamespace, "names a tenant that was deleted or is being deleted"},
 	} {
 		if out, err := kubectl(t, s, "admin", append([]string{"create", "-f", testFile(t, c.manifest)},
 			asOps...)...); err == nil || !strings.Contains(out, c.want) {

@@ -475,7 +475,7 @@ func TestRefusedStarts(t *testing.T) {
 		"an authority for clients and proxies alike": {
 			filepath.Dir(shared),
 			[]string{"--tenancy-config", shared, "--", "--requestheader-allowed-names="},
-			"every client could state any identity",
+			"every client could assert any identity",
 		},
 		"a missing configuration": {
 			t.TempDir(), []string{"--tenancy-config", "/nonexistent/tenancy.yaml"}, "/nonexistent/tenancy.yaml: no such file",

@@ -133,7 +133,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error { return given("stark--held", all[0], all[1], "resourcequota/balancers", all[3]) })
 	if out, err := kubectl(t, s, "admin", append([]string{
 		"create", "--raw=/api/v1/namespaces/stark--held/pods", "-f", testFile(t, pod("stark--held")),
-	}, asOps...)...); err == nil || !strings.Contains(out, "has not been given yet all that its Tenant says") {
+	}, asOps...)...); err == nil || !strings.Contains(out, "does not have everything that its Tenant specifies yet") {
 		t.Errorf("a Pod does not wait: %s", out)
 	}
 	for _, more := range [][]string{asOps, nil} { // the control plane's identities too

@@ -250,7 +250,7 @@ func garbageConfiguration(t *testing.T, f *faults) {
 		}
 		waittest.Until(t, func() error {
 			log, err := os.ReadFile(filepath.Join(f.Dir, "kubetenant-webhook-1.log"))
-			if n := bytes.Count(log, []byte("Refused a new version of a file")); err == nil && n <= i {
+			if n := bytes.Count(log, []byte("Rejected a new version of a file")); err == nil && n <= i {
 				err = fmt.Errorf("the log tells of %d bad versions", n)
 			}
 			return err
@@ -414,19 +414,19 @@ func (f *faults) policiesHold(t *testing.T) {
 			manager, daemonSets, daemonSet, "may not be created or updated in a tenant's namespace",
 		},
 		"another's label": {
-			f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "never changes",
+			f.admin, "/api/v1/namespaces/acme--web/configmaps", labelled("acme--web", "globex"), "is immutable",
 		},
 		"no label": {
 			f.admin,
 			"/api/v1/namespaces/acme--web/configmaps",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"l"}}`,
-			"never changes",
+			"is immutable",
 		},
 		"a label outside": {
 			f.admin,
 			"/api/v1/namespaces/kube-system/configmaps",
 			labelled("kube-system", "acme"),
-			"in a tenant's namespaces only",
+			"may only be set in a tenant's namespaces",
 		},
 		"a node by somebody": {
 			f.named(t, "alice", "system:authenticated"),
@@ -450,7 +450,7 @@ func (f *faults) policiesHold(t *testing.T) {
 	for _, subresource := range [][]string{nil, {"status"}} {
 		_, err := f.admin.CoreV1().Namespaces().Patch(ctx, "acme--web", "application/merge-patch+json", patch,
 			metav1.PatchOptions{}, subresource...)
-		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "never changes") {
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "is immutable") {
 			t.Errorf("a namespace moves by %v: %v", subresource, err)
 		}
 	}

@@ -240,7 +240,7 @@ kind: WebhookAdmissionConfiguration, kubeConfigFile: %[2]q}}]`,
 			name, label)
 		if err := admin.CoreV1().RESTClient().Post().AbsPath("/api/v1/namespaces").SetHeader("Content-Type",
 			"application/yaml").Body([]byte(body)).Do(t.Context()).Error(); err == nil ||
-			!strings.Contains(err.Error(), "is that tenant's") {
+			!strings.Contains(err.Error(), "is reserved for that tenant") {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
