@@ -47,7 +47,7 @@ func commandLine(dir string) []step {
 			"acme's admin",
 			"acme",
 			[]string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--role", "cluster-admin"},
-			"you may not give what you do not have yourself",
+			"you cannot grant rights that you do not have",
 		},
 		{
 			"the cluster's admin",
@@ -59,7 +59,7 @@ func commandLine(dir string) []step {
 			"acme's admin",
 			"acme",
 			[]string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"},
-			"removed RoleBinding",
+			"in namespace acme--web revoked",
 		},
 		{
 			"the cluster's admin",

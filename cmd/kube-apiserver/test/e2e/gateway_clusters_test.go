@@ -64,7 +64,7 @@ func TestGatewayClusters(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"acme":  "gateway\n",
-			"admin": "gateway (this is a cluster behind it, reached directly)\n",
+			"admin": "gateway (you are connected directly to a cluster behind it)\n",
 		} {
 			if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).
 				MatchString(out) {

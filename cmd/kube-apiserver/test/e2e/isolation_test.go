@@ -218,7 +218,7 @@ func interrupted(t *testing.T, s *localserver.Server) {
 				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), said)
 			}
 		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||
-			out != "runs removed: 1\n" {
+			out != "runs cleaned up: 1\n" {
 			t.Errorf("--clean-up: %v\n%s", err, out)
 		}
 		nothingIsLeft(t, s)
