@@ -73,7 +73,7 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 		metav1.ListOptions{LabelSelector: selector})
 	// a server of Kubernetes, and a gateway for which that is no path of its own
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("%s does not list clusters: either it is not a gateway, or gateway.views.clusters is not " +
+		return nil, fmt.Errorf("%s does not list clusters: either it is not a gateway, or gateway.views.clusters is not "+
 			"set in its configuration: %w", config.Host, err)
 	}
 	if err != nil {

@@ -36,7 +36,7 @@ func readPolicy(c *configv1alpha1.Settings) (*abac.Policy, error) {
 }
 
 func addConfig(cmd *cobra.Command, config *string) {
-	cmd.Flags().StringVar(config, "config", "", "TenancyConfiguration file to use instead of the configuration that the " +
+	cmd.Flags().StringVar(config, "config", "", "TenancyConfiguration file to use instead of the configuration that the "+
 		"server publishes")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 }
@@ -73,7 +73,7 @@ func serverSettings(
 ) (known *configv1alpha1.Settings, done func(), err error) {
 	known, done, err = requiredSettings(cmd, c, path)
 	if errors.Is(err, errNoSettings) {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: you cannot read a published configuration of the server, and " +
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: you cannot read a published configuration of the server, and "+
 			"--config is not set: using the default configuration")
 		known, err = settings("")
 	}
@@ -116,8 +116,8 @@ func requiredSettings(
 	done = func() { _ = os.RemoveAll(dir) } // at worst a file stays that holds no secret
 	missing := func(what string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"warning: the server does not publish its %s because it is too large: set --config to the server's " +
-			"configuration\n", what)
+			"warning: the server does not publish its %s because it is too large: set --config to the server's "+
+				"configuration\n", what)
 	}
 	known = &p.Settings
 	if a := known.Authorization.ABAC; a != nil {

@@ -66,13 +66,13 @@ file for version control.`,
 	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false,
 		"make every caller of the tenant an admin of all its namespaces")
 	cmd.Flags().BoolVar(&t.BindMembers, bindMembers, false,
-		"bind kubetenant:tenant-member to the tenant's callers in the whole cluster (default: only if the server does not " +
-		"derive that role)")
+		"bind kubetenant:tenant-member to the tenant's callers in the whole cluster (default: only if the server does not "+
+			"derive that role)")
 	cmd.Flags().StringVar(&t.Replaces, "replaces", "",
 		"UID of the deleted tenant that had this name before (see kubectl tenant retired)")
 	cmd.Flags().BoolVar(&t.NetworkPolicy, "network-policy", false,
-		"let only pods of the tenant's own namespaces connect to pods in its namespaces; needs a network that enforces " +
-		"NetworkPolicies")
+		"let only pods of the tenant's own namespaces connect to pods in its namespaces; needs a network that enforces "+
+			"NetworkPolicies")
 	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces to create for the tenant")
 	cmd.MarkFlagsOneRequired("admin", "members-admin")
 	cmd.ValidArgsFunction = flags.CompleteTenants
@@ -90,7 +90,7 @@ func createTenant(
 ) error {
 	if mode == dryRunClient { // asks no cluster
 		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all callers of the tenant"}}[t.MembersAdmin]...)
-		say("tenant %s would be created with namespaces %s and admins " +
+		say("tenant %s would be created with namespaces %s and admins "+
 			"%s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
 		return nil
 	}
@@ -160,7 +160,7 @@ func checkNewTenant(t *tenancy.New, text string) error {
 	for _, admin := range t.Admins {
 		problems = append(problems, client.CheckUser("--admin", admin))
 		if strings.HasPrefix(admin, "system:") {
-			problems = append(problems, fmt.Errorf("--admin %q: user names that start with \"system:\" are reserved for the " +
+			problems = append(problems, fmt.Errorf("--admin %q: user names that start with \"system:\" are reserved for the "+
 				"system tenant", admin))
 		}
 	}

@@ -15,8 +15,8 @@ const (
 
 func addDryRun(cmd *cobra.Command, mode *string) {
 	cmd.Flags().StringVar(mode, "dry-run", "",
-		"\"client\": print the changes without making them; \"server\": let the server validate the changes without " +
-		"storing them")
+		"\"client\": print the changes without making them; \"server\": let the server validate the changes without "+
+			"storing them")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = dryRunClient
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", outputs(dryRunClient, dryRunServer))
 }

@@ -100,7 +100,7 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	problems := []error{o.format.Check(), o.readFiles()}
 	switch {
 	case o.scenario != "" && o.config != "":
-		problems = append(problems, errors.New("--config cannot be used with a scenario: the scenario has its own " +
+		problems = append(problems, errors.New("--config cannot be used with a scenario: the scenario has its own "+
 			"configuration"))
 	case o.of != "" && o.object != nil:
 		problems = append(problems, errors.New("-f with an object cannot be used with --case: the case has its own object"))

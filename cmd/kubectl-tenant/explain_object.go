@@ -92,7 +92,7 @@ func (o *explainOptions) request(
 			return err
 		}
 		if named.GroupResource != mapping.Resource.GroupResource() {
-			return fmt.Errorf("the object in the file is one of %s, but RESOURCE is " +
+			return fmt.Errorf("the object in the file is one of %s, but RESOURCE is "+
 				"%s", mapping.Resource.GroupResource(), named.GroupResource)
 		}
 		r.Subresource = named.Subresource

@@ -76,7 +76,7 @@ The kubeconfig is printed to standard output, unless --out or --merge is set.`,
 	f.BoolVar(&o.oidc, "oidc", false, "log in at an OpenID provider")
 	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: issuer URL of the provider")
 	f.StringVar(&o.clientID, "client-id", "", "with --oidc: client ID registered at the provider")
-	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the certificate authority of the provider " +
+	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the certificate authority of the provider "+
 		"(default: the system's)")
 	addStorage(cmd, &o.storage)
 	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to request in addition to openid")
@@ -84,8 +84,8 @@ The kubeconfig is printed to standard output, unless --out or --merge is set.`,
 		"lifetime of the credential, such as 8h, or end time, such as 2030-01-31T18:00:00Z; the server may shorten it")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
 	f.BoolVar(&o.tenantPath, "tenant-path", false,
-		"append the tenant's path to the server address, if the server supports it; grants of other tenants and the policy " +
-		"file do not apply there")
+		"append the tenant's path to the server address, if the server supports it; grants of other tenants and the policy "+
+			"file do not apply there")
 	f.StringVar(&o.out, "out", "", "file to create, readable only by you")
 	f.StringVar(&o.merge, "merge", "", "existing kubeconfig file to add the context to")
 	addDryRun(cmd, &o.mode)
@@ -144,7 +144,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 		problems = append(problems, err)
 	}
 	if o.user != "" && err == nil && !id.IsSystem() && strings.HasPrefix(o.user, "system:") {
-		problems = append(problems, fmt.Errorf("--user %q: user names that start with \"system:\" are reserved for the " +
+		problems = append(problems, fmt.Errorf("--user %q: user names that start with \"system:\" are reserved for the "+
 			"system tenant", o.user))
 	}
 	now := time.Now()
@@ -344,7 +344,7 @@ func (o *genOptions) tryCertificate(
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s a certificate for %s, valid for %s (dry " +
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s a certificate for %s, valid for %s (dry "+
 		"run)\n", verb, r.Subject(), r.Expiry)
 	return err
 }
@@ -358,7 +358,7 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.I
 			Spec: authenticationv1.TokenRequestSpec{Audiences: o.audiences, ExpirationSeconds: &seconds},
 		}, options)
 	if apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("service account %s does not exist in namespace %s: create it with kubectl create " +
+		return "", fmt.Errorf("service account %s does not exist in namespace %s: create it with kubectl create "+
 			"serviceaccount %s -n %s",
 			o.serviceAccount, c.Namespace, o.serviceAccount, c.Namespace)
 	}

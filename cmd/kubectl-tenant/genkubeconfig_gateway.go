@@ -28,12 +28,12 @@ type gatewayOptions struct {
 func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&g.url, "gateway", "",
-		"address of a gateway (https://...): write a context for each --cluster behind it. The cluster of --context signs " +
-		"the certificate of --user; the gateway's configuration must trust its certificate authority")
+		"address of a gateway (https://...): write a context for each --cluster behind it. The cluster of --context signs "+
+			"the certificate of --user; the gateway's configuration must trust its certificate authority")
 	f.StringSliceVar(&g.clusters, "cluster", nil, "with --gateway: names of the clusters (see kubectl tenant clusters)")
 	f.StringVar(&g.ca, "gateway-ca", "",
-		"with --gateway: file with its certificate authority (default: the kubeconfig's, if it has the same host, or else " +
-		"the system's)")
+		"with --gateway: file with its certificate authority (default: the kubeconfig's, if it has the same host, or else "+
+			"the system's)")
 	cmd.MarkFlagsRequiredTogether("gateway", "cluster")
 }
 

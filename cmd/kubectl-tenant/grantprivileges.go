@@ -98,13 +98,13 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	p, err := published(cmd.Context(), c)
 	if err != nil {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"warning: %s: you may not read the server's configuration: --expires has no effect if the server uses its own " +
-			"RBAC evaluator\n",
+			"warning: %s: you may not read the server's configuration: --expires has no effect if the server uses its own "+
+				"RBAC evaluator\n",
 			c.Name)
 		return nil
 	}
 	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
-		return fmt.Errorf("%s: --expires has no effect on this server, because it uses its own RBAC evaluator " +
+		return fmt.Errorf("%s: --expires has no effect on this server, because it uses its own RBAC evaluator "+
 			"(authorization.rbac.evaluator: %s)", c.Name, rbac.Evaluator)
 	}
 	return nil
@@ -201,7 +201,7 @@ run it again.`,
 	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
 	cmd.Flags().BoolVar(&f.createNamespace, "create-namespace", false, "create the namespace if it does not exist")
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: tenant of the new namespace (default: your " +
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: tenant of the new namespace (default: your "+
 		"own tenant)")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", f.flags.CompleteTenants)
 	return cmd
@@ -331,7 +331,7 @@ func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
 			c.Name, named(g.Subject), g.Namespace)
 	}
 	for _, name := range left {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which was not created by grant-privileges, still " +
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which was not created by grant-privileges, still "+
 			"applies\n",
 			c.Name, g.Namespace, name)
 	}

@@ -71,7 +71,7 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 	f.StringVar(&o.ClientID, "client-id", "", "client ID registered at the provider (required)")
 	f.StringVar(&secret, "client-secret-file", "", "file with the secret of a confidential client")
 	f.StringVar(&o.CAFile, "issuer-ca", "", "file with the certificate authority of the provider (default: the system's)")
-	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to request in addition to openid, such as offline_access for a " +
+	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to request in addition to openid, such as offline_access for a "+
 		"refresh token")
 	f.BoolVar(&o.Device, "device", false, "log in on another device (RFC 8628)")
 	f.BoolVar(&noBrowser, "no-browser", false, "print the login address instead of opening a browser")

@@ -144,7 +144,7 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluste
 			return m, err
 		}
 	}
-	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which is required to remove a " +
+	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which is required to remove a "+
 		"namespace from its tenant: ask a cluster admin",
 		tenancy.ErrRefused, tenant.ManagerUser)
 }

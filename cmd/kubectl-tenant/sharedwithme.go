@@ -95,7 +95,7 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 		metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
 	if apierrors.IsBadRequest(err) { // of fields that its definition does not select by
 		return nil,
-			fmt.Errorf("the server does not support announced AccessGrants: its kubetenant or its CustomResourceDefinition is " +
+			fmt.Errorf("the server does not support announced AccessGrants: its kubetenant or its CustomResourceDefinition is "+
 				"too old: %w", err)
 	}
 	if err != nil {

@@ -53,8 +53,8 @@ before step 5.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUninstall(cmd, flags, o) },
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print the planned changes without making them")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "continue even if credentials of tenants are accepted, servers have " +
-		"different configurations, Tenants are being deleted, kube-apiserver's own bindings would give tenants' callers " +
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue even if credentials of tenants are accepted, servers have "+
+		"different configurations, Tenants are being deleted, kube-apiserver's own bindings would give tenants' callers "+
 		"more rights, a server cannot be reached, or it is unknown whether a server calls the webhook service")
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "answer every question with yes")
 	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false,

@@ -39,7 +39,7 @@ publishes, or else the default.`,
   kubectl tenant who-can get /metrics`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return fmt.Errorf("two or three arguments required: VERB and RESOURCE, optionally NAME, or VERB and PATH (see %s " +
+				return fmt.Errorf("two or three arguments required: VERB and RESOURCE, optionally NAME, or VERB and PATH (see %s "+
 					"--help)",
 					cmd.CommandPath())
 			}
@@ -284,7 +284,7 @@ func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
 		return resource{asked, subresource}, false, nil
 	}
 	if meta.IsNoMatchError(err) {
-		return resource{}, false, fmt.Errorf("the server has no resource %q: to list resources, run kubectl " +
+		return resource{}, false, fmt.Errorf("the server has no resource %q: to list resources, run kubectl "+
 			"api-resources", name)
 	}
 	if err != nil {
