@@ -151,7 +151,7 @@ tenant from another tenant.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			return format.print(cmd, answers, "nobody")
+			return format.print(cmd, answers, "no identity found")
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
