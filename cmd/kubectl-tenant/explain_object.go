@@ -174,7 +174,7 @@ func answered(
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	whose := self.Tenant + ", by " + self.Because
+	whose := self.Tenant + ", from " + self.Because
 	if self.Tenant == "" {
 		whose = "none: " + self.Because
 	}

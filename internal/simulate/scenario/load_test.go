@@ -33,11 +33,11 @@ func TestDecodeScenarios(t *testing.T) {
 		},
 		"no expectation": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: {} } ]\n",
-			"user, unauthenticated or refused",
+			"one of user, unauthenticated and refused must be set",
 		},
 		"decision of nothing": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { decision: deny } } ]\n",
-			"user, unauthenticated or refused",
+			"one of user, unauthenticated and refused must be set",
 		},
 		"a request undecided": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: " +

@@ -231,7 +231,7 @@ func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, te
 	t.Helper()
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "by itself: the gateway") ||
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "only the gateway in front of it does") ||
 		strings.Count(out, "\n") != 1 {
 		t.Errorf("at the cluster itself: %v\n%s", err, out)
 	}
