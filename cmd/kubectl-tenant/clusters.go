@@ -24,9 +24,9 @@ func newClustersCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "clusters",
 		Short: "List the clusters behind a gateway that you may use",
-		Long: `Lists the clusters behind a gateway that callers of your tenant may use. For each
-cluster it shows the server version, and whether the gateway has current data.
-Without current data, the gateway denies your requests to that cluster.
+		Long: `Lists the clusters behind a gateway that callers of your tenant may use. For
+each cluster it shows the server version, and whether the gateway has current
+data. Without current data, the gateway denies your requests to that cluster.
 
 The kubeconfig must name the gateway or one of its clusters. To create such a
 kubeconfig, use gen-kubeconfig --gateway.

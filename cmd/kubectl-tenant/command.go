@@ -88,7 +88,7 @@ func newOptionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "options",
 		Short: "List the flags that all commands accept",
-		Long:  "Lists the flags that all commands accept: the cluster and the user to connect as.",
+		Long:  "Lists the flags that all commands accept, such as the cluster and the user.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), cmd.InheritedFlags().FlagUsagesWrapped(pageWidth))

@@ -29,9 +29,9 @@ Delete, and deletes the object. If the tenant's namespaces are not empty, it
 refuses and lists their contents. To delete the contents too, set
 --with-everything. Objects that every namespace has do not matter.
 
-The command asks you to type the tenant's name, unless you set --yes. It waits up
-to ten minutes for the server to finish. --wait=false returns immediately, and
-the deletion continues.
+The command asks you to type the tenant's name, unless you set --yes. It waits
+up to ten minutes for the server to finish. --wait=false returns immediately,
+and the deletion continues.
 
 During the deletion, callers of the tenant can only read, and the server deletes
 the namespaces, bindings and quotas. It deletes the Tenant object 90 seconds

@@ -51,20 +51,21 @@ the request is denied, explain prints the smallest change that would allow it: a
 command, a grant, a binding, a setting or a line of the policy file. Each
 proposed change was tested.
 
-For a write, the result of admission depends on the object. With -f, explain runs
-PodSecurity and all kubetenant plugins, except quota limits. Without -f, it
+For a write, the result of admission depends on the object. With -f, explain
+runs PodSecurity and all kubetenant plugins, except quota limits. Without -f, it
 reports only results that hold for every object, and "undecided" otherwise. If
-the server would accept a workload but PodSecurity would refuse its Pods, explain
-shows both. The checks that explain did not run are listed after the decision.
+the server would accept a workload but PodSecurity would refuse its Pods,
+explain shows both. The checks that explain did not run are listed after the
+decision.
 
 For a live cluster, explain uses the configuration that the server publishes, or
 the file of --config. The identity is the one of --as, --as-group and --tenant,
 or your own. To explain a request offline, use -f with a scenario file: either
 name one of its cases with --case, or give a request of your own.
 
-explain does not impersonate the user. If you cannot read roles and bindings, you
-can only explain your own requests. The server then evaluates them, with a dry
-run for writes.
+explain does not impersonate the user. If you cannot read roles and bindings,
+you can only explain your own requests. The server then evaluates them, with a
+dry run for writes.
 
 Exit status:
   0  allowed by every check that ran

@@ -49,8 +49,8 @@ authority, and a credential.
 cluster's admin can usually create one. If you may approve it, the command does
 so. Otherwise it waits until another admin approves it.
 
---serviceaccount requests a token for a service account. An admin of a tenant can
-do this.
+--serviceaccount requests a token for a service account. An admin of a tenant
+can do this.
 
 --oidc creates a kubeconfig without a credential. It logs in at an OpenID
 provider when it is used (see kubectl tenant login).

@@ -149,7 +149,7 @@ func newGrantPrivilegesCommand(flags *client.Flags) *cobra.Command {
 	f := &grantFlags{flags: flags, format: output.NewObjectFormat()}
 	cmd := &cobra.Command{
 		Use:   "grant-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
-		Short: "Grant a role in a namespace to a user, group or service account",
+		Short: "Grant an identity a role in a namespace",
 		Long: `Binds a role to an identity in a namespace: edit by default, view with
 --readonly, or the role of --role. For --role, a Role of the namespace takes
 precedence over a ClusterRole. The command creates one RoleBinding for each
@@ -162,8 +162,8 @@ callers of the namespace's tenant and of the system tenant. If --serviceaccount
 has no namespace, it is a service account in NS.
 
 With --expires, the binding is valid until that time (kubetenant.dev/expires),
-and remains visible in list-privileges afterwards. Without --expires, the binding
-does not expire. If it has expired before, it becomes valid again.
+and remains visible in list-privileges afterwards. Without --expires, the
+binding does not expire. If it has expired before, it becomes valid again.
 
 With several clusters, the command reports the result for each. After a failure,
 run it again.`,
@@ -279,8 +279,8 @@ func newRevokePrivilegesCommand(flags *client.Flags) *cobra.Command {
 		Short: "Revoke what grant-privileges granted",
 		Long: `Revokes the bindings that grant-privileges created for an identity in a
 namespace. With --readonly or --role, it revokes only the binding of that role.
-Bindings that were created in another way remain, and are listed. You can run the
-command again without harm.`,
+Bindings that were created in another way remain, and are listed. You can run
+the command again without harm.`,
 		Example: `  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

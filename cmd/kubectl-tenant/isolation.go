@@ -23,11 +23,11 @@ func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
 		Use:   "verify-isolation",
 		Short: "Test every request between two temporary tenants",
 		Long: `Creates two temporary tenants with one namespace and full rights each. It then
-discovers every resource, subresource and verb of the server, and tries each with
-these identities: a user and a service account of the first tenant, a user without a
-tenant, and no credential. Each request is sent to the other tenant's namespace,
-to system namespaces, at cluster scope, across all namespaces, through tenant
-paths, and with impersonation.
+discovers every resource, subresource and verb of the server, and tries each
+with these identities: a user and a service account of the first tenant, a user
+without a tenant, and no credential. Each request is sent to the other tenant's
+namespace, to system namespaces, at cluster scope, across all namespaces,
+through tenant paths, and with impersonation.
 
 It also checks that lists and watches return only allowed objects, that self
 reviews match the decisions, and that watches end with their namespace. Behind
@@ -35,11 +35,11 @@ the webhook service it adapts to two limits: lists across all namespaces must
 name their tenant, and watches may outlive a namespace.
 
 The command needs the kubeconfig of a cluster admin. Behind a gateway, it needs
-the kubeconfig of an operator at the gateway, because the cluster itself does not
-isolate tenants (docs/gateway.md). It sends about 25,000 requests (writes as dry
-runs) in about a minute. Findings are grouped by verb and resource, and the first
-ten groups are shown. A request counts as not tested if its response does not
-show the boundary's decision: for example, a timeout, a server error, or a
+the kubeconfig of an operator at the gateway, because the cluster itself does
+not isolate tenants (docs/gateway.md). It sends about 25,000 requests (writes as
+dry runs) in about a minute. Findings are grouped by verb and resource, and the
+first ten groups are shown. A request counts as not tested if its response does
+not show the boundary's decision: for example, a timeout, a server error, or a
 refusal by another program.
 
 The command deletes the tenants at the end, even after an interrupt. If that

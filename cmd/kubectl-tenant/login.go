@@ -27,11 +27,11 @@ func newLoginCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "login --issuer-url URL --client-id ID",
 		Short: "Log in at an OpenID provider (kubectl credential plugin)",
-		Long: `Prints an ExecCredential with an ID token. The token comes from the cache, from a
-refresh token, or from a login in the browser. With --device, you can log in on
-any other device. The browser login uses an authorization code with PKCE and a
-loopback listener. kubectl runs this command itself if the kubeconfig was created
-with gen-kubeconfig --oidc.
+		Long: `Prints an ExecCredential with an ID token. The token comes from the cache, from
+a refresh token, or from a login in the browser. With --device, you can log in
+on any other device. The browser login uses an authorization code with PKCE and
+a loopback listener. kubectl runs this command itself if the kubeconfig was
+created with gen-kubeconfig --oidc.
 
 Tokens are cached in files that only you can read. With --token-cache-storage
 keyring, they are in the system's keyring. There is one cache entry for each

@@ -40,8 +40,8 @@ invalidate all tokens of the tenant. It lists the objects that remain.
 In a namespace of authorization.systemNamespaces, it removes the label and
 deletes only the objects that come from the Tenant object. It refuses if the
 annotation kubetenant.dev/creator shows that a tenant's caller created an object
-of the kinds above, and --force keeps that object. If you cannot read a published
-configuration of the server, set --config.
+of the kinds above, and --force keeps that object. If you cannot read a
+published configuration of the server, set --config.
 
 The command asks you to type the tenant's name, unless you set --yes. You need
 the right to impersonate the user system:kubetenant:tenants. In the compiled-in

@@ -20,8 +20,8 @@ func newStatusCommand(flags *client.Flags) *cobra.Command {
 		Use:   "status",
 		Short: "Show whether and how kubetenant runs on the server",
 		Long: `Shows whether kubetenant is installed on the server, its deployment mode, the
-versions, the hash and mode of the configuration, and the replicas. It also lists
-problems: replicas with different configurations, missing
+versions, the hash and mode of the configuration, and the replicas. It also
+lists problems: replicas with different configurations, missing
 CustomResourceDefinitions, and Tenants that are not ready.
 
 The deployment mode is detected from the server's behavior. Objects that an

@@ -18,10 +18,10 @@ func newSuspendCommand(flags *client.Flags) *cobra.Command {
 		Use:   "suspend TENANT",
 		Short: "Deny a tenant's callers access, or limit them to reading",
 		Long: `Suspends a tenant: its users and service accounts can only ask who they are and
-what they may do. With --read-only, they can get, list, watch and delete, but not
-exec, attach, forward ports or use a proxy. Active connections that are no longer
-allowed are closed. The tenant's pods and the cluster's own controllers continue
-to run.
+what they may do. With --read-only, they can get, list, watch and delete, but
+not exec, attach, forward ports or use a proxy. Active connections that are no
+longer allowed are closed. The tenant's pods and the cluster's own controllers
+continue to run.
 
 The command sets spec.suspension of the Tenant object: do not set that field in
 manifests that you keep in Git. The stricter of spec.suspension and spec.access
@@ -102,10 +102,10 @@ only for the named tenants. Use it if tenants were defined by labels only.
 Nothing else changes. When every tenant has a Tenant object, you can set
 authorization.requireTenant to Warn, and later to Always.
 
-With --admins, some identities become admins of the Tenant object: those with the
-ClusterRole admin in all namespaces of the tenant by grant-privileges, without an
-expiry. They are then also admins of new namespaces, and can create namespaces.
-The server deletes their former bindings when the new rights apply.
+With --admins, some identities become admins of the Tenant object: those with
+the ClusterRole admin in all namespaces of the tenant by grant-privileges,
+without an expiry. They are then also admins of new namespaces, and can create
+namespaces. The server deletes their former bindings when the new rights apply.
 
 With -o, the command prints the objects. Add --dry-run=client to write them to a
 file for version control.`,

@@ -32,11 +32,11 @@ func newTenantsCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tenants [TENANT...]",
 		Short: "List tenants with their namespaces, admins and quota",
-		Long: `Lists every tenant that owns a namespace, has a Tenant object or a TenantQuota, or
-was created by create-tenant. Its admins are the identities with the role admin
-or cluster-admin in one of its namespaces, or in all of them through the tenant's
-group. With -o wide, it also shows the access of tenants that have a Tenant
-object.
+		Long: `Lists every tenant that owns a namespace, has a Tenant object or a TenantQuota,
+or was created by create-tenant. Its admins are the identities with the role
+admin or cluster-admin in one of its namespaces, or in all of them through the
+tenant's group. With -o wide, it also shows the access of tenants that have a
+Tenant object.
 
 -l selects namespaces by label. Then only tenants with such namespaces are
 listed, with those namespaces.`,

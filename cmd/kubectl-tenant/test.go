@@ -17,8 +17,8 @@ func newTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE|DIR...",
 		Short: "Run scenario files offline",
-		Long: `Runs scenario files (kind Scenario) without a cluster, with the same code that the
-server uses, including its evaluation of roles and bindings. A scenario with
+		Long: `Runs scenario files (kind Scenario) without a cluster, with the same code that
+the server uses, including its evaluation of roles and bindings. A scenario with
 "delegate: Allow" shows only the denials of the tenant boundary.`,
 		Example: `  kubectl tenant test policy-tests/
   kubectl tenant test identity.yaml -o junit > report.xml`,

@@ -25,8 +25,8 @@ func newUninstallCommand(flags *client.Flags) *cobra.Command {
 		Use:   "uninstall",
 		Short: "Remove kubetenant from a cluster",
 		Long: `Removes kubetenant from a cluster in six steps, and prints each step before it
-runs. You can stop the command after any step and run it again: it determines the
-remaining work from the cluster. Only the cluster's admin can run it.
+runs. You can stop the command after any step and run it again: it determines
+the remaining work from the cluster. Only the cluster's admin can run it.
 
  1. It refuses while the servers accept credentials of tenants or have different
     configurations.

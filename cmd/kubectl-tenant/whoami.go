@@ -22,7 +22,8 @@ shows the identity that you would have.
 
 In the compiled-in deployment mode, the server reports the tenant. Behind the
 webhook service, the command determines it like the service does: from the group
-tenant:<id> of a certificate, or from the owner of a service account's namespace.`,
+tenant:<id> of a certificate, or from the owner of a service account's
+namespace.`,
 		Example: `  kubectl tenant whoami
   kubectl tenant whoami --as alice --as-group tenant:acme -o json`,
 		Args: noArgs,

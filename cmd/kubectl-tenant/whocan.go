@@ -28,12 +28,12 @@ func newWhoCanCommand(flags *client.Flags) *cobra.Command {
 		Long: `Shows the users, groups and service accounts that may do something, with the
 binding or access grant that allows it, and their tenants. The name alice in two
 tenants is one subject of RBAC, but each alice can only access the namespaces of
-its tenant. Without -n, the command checks each namespace. With a NAME, it checks
-the namespace of the kubeconfig, as kubectl does.
+its tenant. Without -n, the command checks each namespace. With a NAME, it
+checks the namespace of the kubeconfig, as kubectl does.
 
 It evaluates RBAC and access grants of the cluster, the tenant boundary, and the
-policy file. The configuration is the file of --config, or the one that the server
-publishes, or else the default.`,
+policy file. The configuration is the file of --config, or the one that the
+server publishes, or else the default.`,
 		Example: `  kubectl tenant who-can delete pods -n acme--web
   kubectl tenant who-can create pods/exec
   kubectl tenant who-can get /metrics`,
@@ -114,8 +114,8 @@ func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
 		Use:   "who-can-become (USER | --serviceaccount SA)",
 		Short: "Show how callers can act as an identity or gain its rights",
 		Long: `Shows which identities can act as a user or service account, or gain its rights.
-The ways are impersonation, a certificate that they approve or sign, a token of a
-service account, a pod that runs as it, a shell in such a pod, and binding or
+The ways are impersonation, a certificate that they approve or sign, a token of
+a service account, a pod that runs as it, a shell in such a pod, and binding or
 escalating roles. For a service account, the list shows which ways lead into its
 tenant from another tenant.`,
 		Example: `  kubectl tenant who-can-become alice

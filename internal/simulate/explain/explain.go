@@ -221,7 +221,7 @@ func (q *Query) ownerSaid(a *answer) string {
 	case !q.Request.ResourceRequest:
 		return "a path has no owner"
 	case name != "" && q.lacks(name):
-		return "namespace does not exist: " + name
+		return "there is no namespace " + name
 	case !a.outcome.Owner.IsZero():
 		return "tenant " + a.outcome.Owner.String()
 	case name == "":

@@ -179,7 +179,7 @@ func TestSteps(t *testing.T) {
 				"grants":      "not needed",
 				"policy file": "not configured",
 				"rbac":        `allowed by ClusterRoleBinding "acmes"`,
-				"admission":   "is not asked",
+				"admission":   "not applicable: ",
 			},
 		},
 		"not bound": {
@@ -293,7 +293,7 @@ func TestSteps(t *testing.T) {
 			nil,
 			"allow",
 			map[string]string{
-				"tenant": "system, by",
+				"tenant": "system, from",
 				"grants": "not needed",
 				"owner":  "not looked up: it does not matter for this caller",
 			},
