@@ -23,7 +23,7 @@ func newAdoptCommand(flags *client.Flags) *cobra.Command {
 them. From then on, the tenant's callers have their rights in these namespaces.
 
 "kubectl tenant release" can undo this only while a namespace is almost empty.
-The command therefore asks you to type the tenant's name, unless you set --yes.
+The command therefore prompts you for the tenant's name, unless you set --yes.
 It refuses a tenant that has no Tenant object, unless you set --force. It always
 refuses system namespaces.
 
@@ -76,7 +76,7 @@ exist.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "tenant", "", "tenant that gets the namespaces (required)")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation")
 	cmd.Flags().BoolVar(&force, "force", false, "adopt even if the tenant has no Tenant object")
 	_ = cmd.MarkFlagRequired("tenant")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)

@@ -23,10 +23,10 @@ identity that a command is about. Progress and warnings go to standard error.
 For scripts, use -o json or another output format of kubectl.
 
 Exit status:
-  0  success
-  1  a problem was found, the request was refused, or some clusters failed
-  2  the command could not run: for example, a file is missing or malformed, the
-     server cannot be reached, or the command line is invalid`,
+  0  Success.
+  1  A problem was found, the request was refused, or some clusters failed.
+  2  The command could not run. For example, a file is missing or malformed, the
+     server cannot be reached, or the command line is invalid.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},

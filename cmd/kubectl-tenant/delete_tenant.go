@@ -29,7 +29,7 @@ Delete, and deletes the object. If the tenant's namespaces are not empty, it
 refuses and lists their contents. To delete the contents too, set
 --with-everything. Objects that every namespace has do not matter.
 
-The command asks you to type the tenant's name, unless you set --yes. It waits
+The command prompts you for the tenant's name, unless you set --yes. It waits
 up to ten minutes for the server to finish. --wait=false returns immediately,
 and the deletion continues.
 
@@ -82,7 +82,7 @@ the name can be reused at once. It never deletes system namespaces.`,
 			return c.Explain(withNearest(cmd.Context(), c, id.String(), err))
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation")
 	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the tenant is deleted")
 	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete the contents of its namespaces too")
 	cmd.ValidArgsFunction = flags.CompleteTenants

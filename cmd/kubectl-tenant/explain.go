@@ -68,9 +68,9 @@ you can only explain your own requests. The server then evaluates them, with a
 dry run for writes.
 
 Exit status:
-  0  allowed by every check that ran
-  1  denied, or refused by admission
-  2  the decision could not be determined`,
+  0  Every check that ran allows the request.
+  1  The request is denied, or refused by admission.
+  2  The decision could not be determined.`,
 		Example: `  kubectl tenant explain delete pods web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain create -f deployment.yaml --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain list pods -A --as alice --tenant acme
@@ -193,7 +193,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		return answered(ctx, c, q, self)
 	}
 	if len(snapshot.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s, which the decision depends on: ask the cluster's admin",
+		return nil, fmt.Errorf("you may not list %s, which the decision depends on: run the command as a cluster admin",
 			strings.Join(snapshot.Unread, ", "))
 	}
 	q.Snapshot = snapshot

@@ -23,11 +23,11 @@ func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
 		Use:   "verify-isolation",
 		Short: "Test every request between two temporary tenants",
 		Long: `Creates two temporary tenants with one namespace and full rights each. It then
-discovers every resource, subresource and verb of the server, and tries each
-with these identities: a user and a service account of the first tenant, a user
-without a tenant, and no credential. Each request is sent to the other tenant's
-namespace, to system namespaces, at cluster scope, across all namespaces,
-through tenant paths, and with impersonation.
+discovers every resource, subresource and verb of the server. It tries each as a
+user and as a service account of the first tenant, as a user without a tenant,
+and without a credential. Each request is sent to the other tenant's namespace,
+to system namespaces, at cluster scope, across all namespaces, through tenant
+paths, and with impersonation.
 
 It also checks that lists and watches return only allowed objects, that self
 reviews match the decisions, and that watches end with their namespace. Behind
@@ -38,9 +38,9 @@ The command needs the kubeconfig of a cluster admin. Behind a gateway, it needs
 the kubeconfig of an operator at the gateway, because the cluster itself does
 not isolate tenants (docs/gateway.md). It sends about 25,000 requests (writes as
 dry runs) in about a minute. Findings are grouped by verb and resource, and the
-first ten groups are shown. A request counts as not tested if its response does
-not show the boundary's decision: for example, a timeout, a server error, or a
-refusal by another program.
+first ten groups are shown. A request is reported as not tested if its response
+does not show the boundary's decision. Examples are a timeout, a server error,
+or a refusal by another program.
 
 The command deletes the tenants at the end, even after an interrupt. If that
 fails, run it with --clean-up, which deletes the leftovers of every run. It also
@@ -48,9 +48,9 @@ stops runs of other admins. Each run deletes leftovers that are older than an
 hour.
 
 Exit status:
-  0  tenants are isolated
-  1  a request leaked, or a request in the caller's own namespaces was denied
-  2  the test could not run, or some requests were not tested`,
+  0  The tenants are isolated.
+  1  A request leaked, or a request in the caller's own namespaces was denied.
+  2  The test could not run, or some requests were not tested.`,
 		Example: `  kubectl tenant verify-isolation --kubeconfig admin.kubeconfig
   kubectl tenant verify-isolation --api-group apps --api-group batch
   kubectl tenant verify-isolation --clean-up`,

@@ -24,10 +24,10 @@ func newMigrateCommand() *cobra.Command {
 		Short: "Convert tenant configuration of other projects",
 		Long: `Converts files of another project to kubetenant's formats:
 
-  arktos-*           policy, token or password file of Arktos
-  k8s-keystone-auth  policies, version 1 or 2, as a JSON list or in a ConfigMap
+  arktos-*           A policy, token or password file of Arktos.
+  k8s-keystone-auth  Policies, version 1 or 2, as a JSON list or in a ConfigMap.
   capsule            Tenants, as kubectl get tenants.capsule.clastix.io -o yaml
-                     prints them, optionally with their Namespaces
+                     prints them, optionally with their Namespaces.
 
 The output folder must not contain any of the files that the command writes. For
 Capsule, cluster objects go to cluster/ and after-adoption/, and settings of the

@@ -31,11 +31,12 @@ the watch times out (up to an hour). The command then refuses, unless you set
 --force.
 
 The command refuses while the namespace contains objects that could give the
-tenant further access: Pods and the objects that create them, custom resources,
-PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and ServiceAccounts
-other than default. --force deletes them. The command always deletes the objects
-that come from the Tenant object, and recreates the ServiceAccount default to
-invalidate all tokens of the tenant. It lists the objects that remain.
+tenant further access. These are Pods and the objects that create them, custom
+resources, PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and
+ServiceAccounts other than default. --force deletes them. The command always
+deletes the objects that come from the Tenant object. It also recreates the
+ServiceAccount default to invalidate all tokens of the tenant. It lists the
+objects that remain.
 
 In a namespace of authorization.systemNamespaces, it removes the label and
 deletes only the objects that come from the Tenant object. It refuses if the
@@ -43,7 +44,7 @@ annotation kubetenant.dev/creator shows that a tenant's caller created an object
 of the kinds above, and --force keeps that object. If you cannot read a
 published configuration of the server, set --config.
 
-The command asks you to type the tenant's name, unless you set --yes. You need
+The command prompts you for the tenant's name, unless you set --yes. You need
 the right to impersonate the user system:kubetenant:tenants. In the compiled-in
 deployment mode, you also need to impersonate the group system:masters. After an
 interruption, run it again. Until then, the annotation kubetenant.dev/releasing
@@ -76,7 +77,7 @@ reserves the namespace.`,
 			return c.Explain(r.Run(cmd.Context(), args[0]))
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask for confirmation")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation")
 	cmd.Flags().BoolVar(&force, "force", false, "continue, and delete the objects that block the release")
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
 	addConfig(cmd, &config)
@@ -145,6 +146,6 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluste
 		}
 	}
 	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which is required to remove a "+
-		"namespace from its tenant: ask a cluster admin",
+		"namespace from its tenant: run the command as a cluster admin",
 		tenancy.ErrRefused, tenant.ManagerUser)
 }

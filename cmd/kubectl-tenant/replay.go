@@ -33,9 +33,9 @@ Users and their tenants are taken from the audit events. Requests of nodes are
 skipped, because the Node authorizer needs to know the pods of each node.
 
 Exit status:
-  0  no decision would change
-  1  at least one decision would change
-  2  the requests could not be evaluated`,
+  0  No decision would change.
+  1  At least one decision would change.
+  2  The requests could not be evaluated.`,
 		Example: `  kubectl tenant replay audit.log --config new.yaml --objects dump.yaml`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

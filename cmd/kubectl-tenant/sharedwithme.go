@@ -33,7 +33,7 @@ func newSharedWithMeCommand(flags *client.Flags) *cobra.Command {
 		Long: `Lists the AccessGrants for callers of your tenant whose owners announce them
 (spec.announce: true). It shows who can use each grant, what the grant allows,
 and whether it is valid now. Grants that are not announced also work, but do not
-appear here: ask their owner.
+appear here.
 
 Grants apply at the server's own address only. If your kubeconfig has a server
 URL that ends in /tenants/<id>, the list is empty.`,

@@ -29,9 +29,9 @@ earlier installation left behind have no influence. Parts that you may not read
 are shown as <unknown>.
 
 Exit status:
-  0  no problems found
-  1  problems found
-  2  kubetenant is not installed, or this could not be determined`,
+  0  No problem was found.
+  1  Problems were found.
+  2  kubetenant is not installed, or this could not be determined.`,
 		Example: `  kubectl tenant status
   kubectl tenant status -o json`,
 		Args: noArgs,

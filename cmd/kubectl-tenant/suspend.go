@@ -17,11 +17,11 @@ func newSuspendCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "suspend TENANT",
 		Short: "Deny a tenant's callers access, or limit them to reading",
-		Long: `Suspends a tenant: its users and service accounts can only ask who they are and
-what they may do. With --read-only, they can get, list, watch and delete, but
-not exec, attach, forward ports or use a proxy. Active connections that are no
-longer allowed are closed. The tenant's pods and the cluster's own controllers
-continue to run.
+		Long: `Suspends a tenant: its users and service accounts can only send self reviews,
+such as kubectl auth whoami. With --read-only, they can get, list, watch and
+delete, but not exec, attach, forward ports or use a proxy. The server ends
+active connections that are no longer allowed. The tenant's pods and the
+cluster's own controllers continue to run.
 
 The command sets spec.suspension of the Tenant object: do not set that field in
 manifests that you keep in Git. The stricter of spec.suspension and spec.access
@@ -49,7 +49,7 @@ func newResumeCommand(flags *client.Flags) *cobra.Command {
 		Use:   "resume TENANT",
 		Short: "End the suspension of a tenant",
 		Long: `Ends the suspension of a tenant. From then on, spec.access of the Tenant object
-applies, which is Open by default.`,
+applies again.`,
 		Example: `  kubectl tenant resume acme`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return suspend(cmd, flags, args[0], "", mode) },

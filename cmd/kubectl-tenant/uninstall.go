@@ -31,11 +31,11 @@ the remaining work from the cluster. Only the cluster's admin can run it.
  1. It refuses while the servers accept credentials of tenants or have different
     configurations.
  2. It deletes the ClusterRoleBindings that would give tenants' callers more
-    rights on a server without kubetenant. It asks before it deletes a binding
-    that kubetenant did not create.
+    rights on a server without kubetenant. It prompts before it deletes a
+    binding that kubetenant did not create.
  3. It lists the RoleBindings whose names callers of several tenants share, and
-    deletes or keeps them. It deletes expired RoleBindings, and asks before it
-    deletes a binding whose expiry cannot be read.
+    deletes or keeps them. It deletes expired RoleBindings, and prompts before
+    it deletes a binding whose expiry cannot be read.
  4. It removes the finalizers of kubetenant. No tenant is deleted.
  5. It prints the necessary changes of the servers, and waits until no server
     runs kubetenant. Then it repeats steps 2 to 4.
@@ -53,9 +53,9 @@ before step 5.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUninstall(cmd, flags, o) },
 	}
 	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print the planned changes without making them")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "continue even if credentials of tenants are accepted, servers have "+
-		"different configurations, Tenants are being deleted, kube-apiserver's own bindings would give tenants' callers "+
-		"more rights, a server cannot be reached, or it is unknown whether a server calls the webhook service")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue even if the servers accept credentials of tenants or "+
+		"have different configurations, or if Tenants are being deleted. Also continue if kube-apiserver's own bindings "+
+		"would give tenants' callers more rights, or if a server cannot be reached or may still call the webhook service")
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "answer every question with yes")
 	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false,
 		"keep the RoleBindings whose names callers of several tenants share, or whose expiry cannot be read")

@@ -114,10 +114,10 @@ func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
 		Use:   "who-can-become (USER | --serviceaccount SA)",
 		Short: "Show how callers can act as an identity or gain its rights",
 		Long: `Shows which identities can act as a user or service account, or gain its rights.
-The ways are impersonation, a certificate that they approve or sign, a token of
-a service account, a pod that runs as it, a shell in such a pod, and binding or
-escalating roles. For a service account, the list shows which ways lead into its
-tenant from another tenant.`,
+They can impersonate it, approve or sign a certificate for it, or bind or
+escalate roles. For a service account, they can also request a token, run a pod
+as it, or open a shell in its pods. The list then shows which of these ways lead
+into its tenant from another tenant.`,
 		Example: `  kubectl tenant who-can-become alice
   kubectl tenant who-can-become --serviceaccount acme--web/robot`,
 		Args: cobra.MaximumNArgs(1),

@@ -136,7 +136,7 @@ func TestArktosPolicy(t *testing.T) {
 	}
 	everybody := []string{
 		"line 1: it applied to every caller and now applies only to callers of the system tenant; for other callers, set " +
-			"\"tenant\" and \"space\"",
+			`"tenant" and "space"`,
 	}
 	every := []string{
 		"line 1: the line applies to every tenant; write one line for each tenant, with its own space",

@@ -211,8 +211,8 @@ func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 // serviceAccount returns the subject of a service account in one of the tenant's namespaces.
 func (t *capsuleTenant) serviceAccount(namespace, name string) (v1alpha1.Subject, string) {
 	if !slices.Contains(t.namespaces, namespace) {
-		return v1alpha1.Subject{}, fmt.Sprintf("namespace %s is not known to belong to the tenant, and a tenant cannot "+
-			"bind a role to a service account of another namespace; use a service account of the tenant", namespace)
+		return v1alpha1.Subject{}, fmt.Sprintf("it is unknown whether namespace %s belongs to the tenant; "+
+			"use a service account from a namespace of the tenant", namespace)
 	}
 	return v1alpha1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
 }

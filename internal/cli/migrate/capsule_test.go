@@ -140,7 +140,7 @@ func TestCapsuleTenant(t *testing.T) {
 			`namespaceOptions: { additionalMetadata: { labels: { kubetenant.dev/tenant: gas } } }`,
 			`{}`,
 			[]string{
-				"spec.namespaceOptions.additionalMetadata.labels[\"kubetenant.dev/tenant\"]: the label is reserved, or has no " +
+				`spec.namespaceOptions.additionalMetadata.labels["kubetenant.dev/tenant"]: the label is reserved, or has no ` +
 					"effect without Capsule; remove it from the file",
 			},
 		},
@@ -180,8 +180,8 @@ func TestCapsuleTenant(t *testing.T) {
 			`"owners[0].name": alice, "cordoned.x": { y: true }`,
 			`{}`,
 			[]string{
-				"spec[\"cordoned.x\"]: the field or its value is not supported; look up its effect and set it up by hand",
-				"spec[\"owners[0].name\"]: the field or its value is not supported; look up its effect and set it up by hand",
+				`spec["cordoned.x"]: the field or its value is not supported; look up its effect and set it up by hand`,
+				`spec["owners[0].name"]: the field or its value is not supported; look up its effect and set it up by hand`,
 			},
 		},
 	} {
@@ -198,8 +198,8 @@ func TestCapsuleTenant(t *testing.T) {
 // TestCapsuleSubjects: subjects that a tenant may not bind are refused with a reason; service
 // accounts of the tenant are bound after the adoption, since the server refuses them before.
 func TestCapsuleSubjects(t *testing.T) {
-	const foreign = ` is not known to belong to the tenant, and a tenant cannot bind a role to a service account of another ` +
-		`namespace; use a service account of the tenant`
+	const unsure, foreign = "it is unknown whether namespace ", " belongs to the tenant; use a service account from a " +
+		"namespace of the tenant"
 	for name, c := range map[string]struct{ subject, why, adopted string }{
 		"an account of the tenant": {
 			`{ kind: ServiceAccount, name: "system:serviceaccount:a:robot" }`,
@@ -215,10 +215,10 @@ func TestCapsuleSubjects(t *testing.T) {
 			`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:system:serviceaccounts:a}`,
 		},
 		"an account of another namespace": {
-			`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, "namespace ci" + foreign, "",
+			`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, unsure + "ci" + foreign, "",
 		},
 		"an account of the cluster": {
-			`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, "namespace kube-system" + foreign, "",
+			`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, unsure + "kube-system" + foreign, "",
 		},
 		"no account": {
 			`{ kind: ServiceAccount, name: robot }`,
@@ -392,7 +392,7 @@ func TestCapsuleTemplate(t *testing.T) {
 			`networkPolicies: { items: [ { podSelector: {}, audit: x } ] }`,
 			nil,
 			[]string{
-				"spec.networkPolicies.items[0]: it is not a valid NetworkPolicy (unknown field \"spec.audit\"); add it to a " +
+				`spec.networkPolicies.items[0]: it is not a valid NetworkPolicy (unknown field "spec.audit"); add it to a ` +
 					"NamespaceTemplate by hand",
 			},
 		},
@@ -635,7 +635,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"),
 			"a",
 			[]string{
-				"object 2 (Namespace b): metadata.labels[\"capsule.clastix.io/tenant\"]: namespace b is not adopted: its tenant " +
+				`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant ` +
 					"was not converted; migrate that tenant first",
 			},
 		},

@@ -74,14 +74,18 @@ func TestKeystoneWhom(t *testing.T) {
 			nil,
 			"the groups g, h: in k8s-keystone-auth, groups are project IDs, which are not groups in kubetenant",
 		},
-		"any role": {`"users":{"projects":["web"],"roles":["*"]}`, nil, "\"*\" is not supported for users, projects and " +
-			"roles; list the names"},
-		"any project": {`"users":{"projects":["*"]}`, nil, "\"*\" is not supported for users, projects and roles; list the " +
-			"names"},
+		"any role": {
+			`"users":{"projects":["web"],"roles":["*"]}`, nil,
+			`"*" is not supported for users, projects and roles; list the names`,
+		},
+		"any project": {
+			`"users":{"projects":["*"]}`, nil,
+			`"*" is not supported for users, projects and roles; list the names`,
+		},
 		"the system's users": {
 			`"match":[{"type":"user","values":["alice","system:admin"]}]`,
 			nil,
-			"the users alice, system:admin: names that start with \"system:\" are not Keystone users",
+			`the users alice, system:admin: names that start with "system:" are not Keystone users`,
 		},
 		"a project by its id": {
 			`"users":{"projects":["web","0123456789abcdef0123456789abcdef"]}`,
@@ -93,7 +97,9 @@ func TestKeystoneWhom(t *testing.T) {
 			nil,
 			"two matches of type role: RBAC cannot require both",
 		},
-		"a match of another type": {`"match":[{"type":"domain","values":["a"]}]`, nil, "matches of type domain are not supported"},
+		"a match of another type": {
+			`"match":[{"type":"domain","values":["a"]}]`, nil, "matches of type domain are not supported",
+		},
 		"another type in version 2": {
 			`"users":{"projects":["web"],"domains":["a"]}`,
 			nil,
@@ -177,8 +183,8 @@ func TestKeystoneWhat(t *testing.T) {
 			`"nonresource_permissions":{"/x/*":["get"],"*":["get"],"/y":["get"]}`,
 			[]string{cluster + `[get] [] [][/y]`},
 			[]string{
-				"the path \"*\" would be a wildcard in RBAC, but may not have been one before; list the paths",
-				"the path \"/x/*\" would be a wildcard in RBAC, but may not have been one before; list the paths",
+				`the path "*" would be a wildcard in RBAC, but may not have been one before; list the paths`,
+				`the path "/x/*" would be a wildcard in RBAC, but may not have been one before; list the paths`,
 			},
 		},
 		"upper case, version 1": {
@@ -194,7 +200,7 @@ func TestKeystoneWhat(t *testing.T) {
 		"a subresource, version 2": {
 			`"resource_permissions":{"a/pods/log":["get"]}`,
 			nil,
-			[]string{"\"a/pods/log\" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand"},
+			[]string{`"a/pods/log" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand`},
 		},
 		"no path": {
 			`"nonresource":{"verbs":["get"]}`, nil, []string{"a nonresource without path never matched in k8s-keystone-auth"},
@@ -226,17 +232,17 @@ func TestKeystoneWhat(t *testing.T) {
 		"all but a namespace": {
 			`"resource_permissions":{"!a/pods":["get"]}`,
 			nil,
-			[]string{"\"!a\": RBAC cannot express exceptions; list the allowed names"},
+			[]string{`"!a": RBAC cannot express exceptions; list the allowed names`},
 		},
 		"all but one in a list": {
 			`"resource_permissions":{"['!a','b']/pods":["get"]}`,
 			nil,
-			[]string{"\"!a\": RBAC cannot express exceptions; list the allowed names"},
+			[]string{`"!a": RBAC cannot express exceptions; list the allowed names`},
 		},
 		"all but a resource": {
 			`"resource_permissions":{"a/!pods":["get"]}`,
 			nil,
-			[]string{"\"!pods\": RBAC cannot express exceptions; list the allowed names"},
+			[]string{`"!pods": RBAC cannot express exceptions; list the allowed names`},
 		},
 		"no namespace's name": {
 			`"resource_permissions":{"['A_B','b']/pods":["get"]}`,
@@ -247,8 +253,8 @@ func TestKeystoneWhat(t *testing.T) {
 			`"resource_permissions":{"/nodes":["get"],"nodes":["get"]}`,
 			nil,
 			[]string{
-				"\"/nodes\" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand",
-				"\"nodes\" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand",
+				`"/nodes" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand`,
+				`"nodes" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand`,
 			},
 		},
 	} {

@@ -93,7 +93,9 @@ func TestBecomeAccount(t *testing.T) {
 			[]string{"impersonate (constrained): eve"},
 		},
 		"a token": {
-			"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, []string{"request a token for it: eve"},
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
+			[]string{"request a token for it: eve"},
 		},
 		"the account itself":  {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts")}, nil},
 		"a Secret's creation": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "secrets")}, nil},

@@ -69,10 +69,14 @@ func TestListScope(t *testing.T) {
 		},
 		"everywhere, unknown":       {unknown, &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
 		"limited to it and another": {of("acme"), limited("globex, acme"), nil, "all namespaces of tenant acme: "},
-		"limited to another":        {of("acme"), limited("globex"), nil, "limited to globex: it does not apply to tenant acme"},
-		"limited to a longer name":  {of("acme"), limited("acme2"), nil, "limited to acme2: it does not apply to tenant acme"},
-		"limited to nothing":        {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
-		"limited, unknown":          {unknown, limited("globex"), nil, "limited to globex: "},
+		"limited to another": {
+			of("acme"), limited("globex"), nil, "limited to globex: it does not apply to tenant acme",
+		},
+		"limited to a longer name": {
+			of("acme"), limited("acme2"), nil, "limited to acme2: it does not apply to tenant acme",
+		},
+		"limited to nothing": {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
+		"limited, unknown":   {unknown, limited("globex"), nil, "limited to globex: "},
 	} {
 		if got := held(t, c.who, c.b, c.unread...); got != c.want {
 			t.Errorf("%s: %q; want %q", name, got, c.want)

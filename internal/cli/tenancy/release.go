@@ -132,8 +132,8 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 	if !r.KeepsWatches {
 		return nil
 	}
-	what := fmt.Sprintf("callers of the tenant may keep open watches in namespace %s until kube-apiserver restarts or "+
-		"the watches time out (up to an hour); until then, they can see objects of the next tenant", name)
+	what := fmt.Sprintf("callers of the tenant may keep open watches in namespace %s, and see objects of the next "+
+		"tenant, until kube-apiserver restarts or the watches time out (up to an hour)", name)
 	if r.Force {
 		r.Warn("%s", what)
 		return nil

@@ -210,7 +210,7 @@ func TestSteps(t *testing.T) {
 			ask("get", "pods", "globex--shop"),
 			nil,
 			"deny",
-			map[string]string{"rbac": "not reached; result would be: allowed by ClusterRoleBinding \"acmes\""},
+			map[string]string{"rbac": `not reached; result would be: allowed by ClusterRoleBinding "acmes"`},
 		},
 		"granted": {
 			alice,
