@@ -4,7 +4,7 @@ SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 
-MODULES := . cmd/kube-apiserver examples hack/tools hack/gitops/argo-agent hack/gitops/kustomize-controller
+MODULES = $(dir $(shell git ls-files '*go.mod'))
 SERVER := cmd/kube-apiserver
 BIN := $(CURDIR)/bin
 CACHE := $(CURDIR)/.cache
@@ -15,15 +15,13 @@ SERVER_LDFLAGS := $(STRIP) -X k8s.io/component-base/version.gitVersion=$(KUBERNE
 # Without paths of this folder in the binaries, clones share the build cache.
 export GOFLAGS := $(strip $(GOFLAGS) -trimpath)
 
-# To change on the command line. SUITES is a list with commas; if it is empty, all suites run.
+# To change on the command line, as are DEMO_EXIT=1 and SUITES: a list with commas; all suites run without it.
 ANSWER_BYTES ?= 1073741824
 CORPUS ?= 12
 DEMO_DIR ?= $(CACHE)/demo
-DEMO_EXIT ?=
 FUZZTIME ?= 60s
 MODEL_DECISIONS ?= 1000000
 PACKAGES ?= $(shell nproc)
-SUITES ?=
 
 # Tests run in a scratch folder, without debug information, which makes linking faster. The servers that
 # they start have no race detector; see test-race.
@@ -52,8 +50,8 @@ demo: build ## a control plane with two tenants, and a walk through requests
 demo-keystone: build keystone ## the same control plane with callers of a real Keystone
 	@go run ./hack/demo --bin $(BIN) --dir $(DEMO_DIR) --keystone
 
-GENERATORS := $(addprefix $(BIN)/,controller-gen client-gen lister-gen informer-gen)
-generate: $(GENERATORS) ## deepcopy methods, CustomResourceDefinitions and clients from tenant/v1alpha1
+GENERATORS := $(addprefix $(BIN)/,controller-gen client-gen lister-gen informer-gen crd-ref-docs config-schema)
+generate: $(GENERATORS) ## code, definitions, the schema and reference pages from the Go types and comments
 	@hack/generate.sh $(BIN)
 check: $(BIN)/golangci-lint $(BIN)/vale $(GENERATORS) ## formatting, vet, linters, English, current generated files
 	@hack/check.sh $(BIN) $(MODULES)
@@ -65,7 +63,7 @@ test-library: build $(BIN)/vale ## the tests without a real kube-apiserver, with
 	$(GO_TEST) -run '^TestModel$$' ./authz -model.decisions $(MODEL_DECISIONS)
 	$(GO_TEST) -run '^TestLarge(Answers|Lists)$$' ./internal/gateway -answer.bytes $(ANSWER_BYTES)
 	$(SCRATCH) $(BIN)/kubectl-tenant test testdata/scenarios
-	cd examples && $(GO_TEST) ./...
+	cd examples && $(GO_TEST) ./... && cd controller && $(GO_TEST) ./...
 test-servers: build ## the tests with a kube-apiserver that has tenants compiled in
 	cd $(SERVER) && $(SERVER_TEST) -skip '^(TestWebhook|TestClients|TestGateway)' ./...
 
@@ -88,7 +86,6 @@ test-upstream-short: build ## the suites that CI runs
 
 test-idp: keystone $(CACHE)/idp/package.json ## a real Keystone and a real OpenID provider
 	KUBETENANT_IDP=$(CACHE)/idp $(SCRATCH) go test -race -count=1 -timeout 10m ./test/idp
-
 test-browser: $(CACHE)/browser/package.json ## the access map and the diagrams of the docs in a real browser
 	@command -v chromium >/dev/null || hack/install-apt.sh chromium
 	KUBETENANT_BROWSER=$(CACHE)/browser $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap \
@@ -125,8 +122,8 @@ fuzz: ## each fuzz target for FUZZTIME, and its coverage
 	@hack/fuzz.sh $(FUZZTIME)
 fuzz-corpora: ## copy CORPUS inputs that each target has found into testdata/fuzz
 	@hack/fuzz-corpora.sh $(CORPUS)
-golden: ## write the expected output of commands and servers again
-	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./internal/manifests/webhook
+golden: ## write the expected output of commands and servers, and pages of docs/reference, again
+	UPDATE_GOLDEN=1 go test ./cmd/kubectl-tenant/... ./internal/manifests/webhook ./test/reference
 	cd $(SERVER) && UPDATE_GOLDEN=1 go test -run Bootstrap ./test/differential
 clean: ## remove what make has built; control planes in .cache stay
 	rm -rf $(BIN) $(addprefix $(CACHE)/,browser gitops idp javascript upstream) $(CACHE)/built-*
@@ -136,7 +133,7 @@ e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 gitops-tools: $(CACHE)/gitops/built
 keystone:
 	@hack/install-apt.sh python3-keystone uwsgi-core uwsgi-plugin-python3
-$(GENERATORS) $(addprefix $(BIN)/,golangci-lint helm kubeconform vale): hack/tools/go.mod
+$(GENERATORS) $(addprefix $(BIN)/,golangci-lint helm kubeconform vale): hack/tools/go.mod $(wildcard hack/tools/*/*.go)
 	@echo 'building $(@F) (up to 3 minutes the first time) ...'
 	@cd hack/tools && go build -o $@ "$$(go list tool | grep '/$(@F)$$')" && touch $@
 $(BIN)/promtool:

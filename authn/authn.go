@@ -124,7 +124,22 @@ func (c *Chain) request(s Source) authenticator.Request {
 	})
 }
 
-// audited counts what came of a request, and notes in its audit event which source refused and why.
+// The keys of the annotations of audit events of denied credentials. The page
+// docs/reference/audit-annotations.md is written from the comments.
+const (
+	// sourceAuditAnnotation specifies the name of the source that denied the credential. It is written
+	// if a source claimed the credential and denied it.
+	sourceAuditAnnotation = "authentication.kubetenant.dev/source"
+	// refusedAuditAnnotation specifies why the source denied the credential, shortened. It is written
+	// if a source claimed the credential and denied it.
+	refusedAuditAnnotation = "authentication.kubetenant.dev/refused"
+	// credentialAuditAnnotation specifies the ID of the denied credential, such as JTI=<id> or
+	// X509SHA256=<sum>. It is written if the source denied a verified credential with an ID.
+	credentialAuditAnnotation = "authentication.kubetenant.dev/credential-id"
+)
+
+// audited counts the results of authentication. It writes the source of a denial and its reason
+// into the audit event.
 func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
 		resp, ok, err := next.AuthenticateRequest(req)
@@ -132,10 +147,10 @@ func (c *Chain) audited(next authenticator.Request) authenticator.Request {
 		c.Metrics.count(resp, ok, r)
 		if r != nil {
 			audit.AddAuditAnnotations(req.Context(),
-				"authentication.kubetenant.dev/source", r.source,
-				"authentication.kubetenant.dev/refused", shortened(r.err.Error()))
+				sourceAuditAnnotation, r.source,
+				refusedAuditAnnotation, shortened(r.err.Error()))
 			if r.credential != "" {
-				audit.AddAuditAnnotation(req.Context(), "authentication.kubetenant.dev/credential-id", r.credential)
+				audit.AddAuditAnnotation(req.Context(), credentialAuditAnnotation, r.credential)
 			}
 		}
 		return resp, ok, err

@@ -10,28 +10,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Metrics count what becomes of credentials. Nil counts nothing. Safe for concurrent use.
+// Metrics count authentications by their result. Nil counts nothing. Safe for concurrent use.
 type Metrics struct {
 	requests *metrics.CounterVec
 	cache    *metrics.CounterVec
 }
 
-// NewMetrics returns metrics that count once they are registered.
+// NewMetrics returns metrics. They count after they are registered.
 func NewMetrics() *Metrics {
 	return &Metrics{
 		requests: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "kubetenant",
 			Subsystem: "authentication",
 			Name:      "requests_total",
-			Help: "Requests by the source that claimed their credential (built-in, or none where nobody did) " +
-				"and by result: success, refused, unclaimed, or unavailable where the source could not ask its provider.",
+			Help: "Requests by the source that claimed the credential and by result. The source is built-in for the server's " +
+				"own authenticators, and none if no source claimed it. The result is success, refused, unclaimed, or " +
+				"unavailable if the source cannot reach its provider.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"source", "result"}),
 		cache: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace:      "kubetenant",
 			Subsystem:      "authentication",
 			Name:           "token_cache_requests_total",
-			Help:           "Bearer tokens by whether what came of them was remembered: hit or miss.",
+			Help:           "Bearer tokens by result of the lookup in the cache: hit or miss.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
 	}

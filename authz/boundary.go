@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
@@ -321,25 +320,6 @@ func (b *Boundary) name(v *verdict) Verdict {
 		return ShadowDenied
 	}
 	return Denied
-}
-
-// annotate writes into the audit event what was decided about the request itself.
-func annotate(ctx context.Context, path tenantPath, o Outcome) {
-	const domain = "authorization.kubetenant.dev/"
-	kv := []string{domain + "decision", string(o.Verdict)}
-	if o.Reason != "" {
-		kv = append(kv, domain+"reason", string(o.Reason))
-	}
-	if !o.Caller.IsZero() {
-		kv = append(kv, domain+"caller-tenant", o.Caller.String())
-	}
-	if !o.Owner.IsZero() {
-		kv = append(kv, domain+"owner-tenant", o.Owner.String())
-	}
-	if path != (tenantPath{}) { // the event's own URI has lost it
-		kv = append(kv, domain+"path-tenant", path.String())
-	}
-	audit.AddAuditAnnotations(ctx, kv...)
 }
 
 // attributes are a request's with another user, or limited to a tenant by a selector or

@@ -32,9 +32,9 @@ const (
 	ReasonNoTenantObject Reason = "tenant subject: the caller's tenant does not exist"
 	ReasonRetired        Reason = "tenant subject: the caller's tenant was deleted"
 	ReasonUndated        Reason = "tenant subject: the credential may belong to a deleted tenant of the same name"
-	ReasonClosed   Reason = "tenant access: the caller's tenant is closed"
-	ReasonReadOnly Reason = "tenant access: the caller's tenant may only read and delete"
-	ReasonABAC     Reason = "tenant abac: a rule of the policy file allows the request"
+	ReasonClosed         Reason = "tenant access: the caller's tenant is closed"
+	ReasonReadOnly       Reason = "tenant access: the caller's tenant may only read and delete"
+	ReasonABAC           Reason = "tenant abac: a rule of the policy file allows the request"
 )
 
 // isFirm reports whether the boundary denies for this reason in shadow mode too. An administrator has

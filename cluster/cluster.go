@@ -125,7 +125,9 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Tenants, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {
 		return nil, err
 	}
-	c.Grants = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil)
+	if c.Grants, err = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil); err != nil {
+		return nil, err
+	}
 	if c.byTenant, err = tenantquota.NewNamespaces(c.namespaces); err != nil {
 		return nil, err
 	}

@@ -1,21 +1,25 @@
 #!/usr/bin/env bash
 # generate.sh BIN [--check]: writes the deepcopy methods, the CustomResourceDefinitions, and the
-# clients, listers and informers of the kinds in tenant/v1alpha1. BIN has the generators. With
-# --check, it writes into a temporary folder and fails if a file in the repository differs.
+# clients, listers and informers of the kinds in tenant/v1alpha1. It also writes the JSON schema of
+# the configuration file and the reference pages of both. BIN has the generators. With --check, it
+# writes into a temporary folder and fails if a file in the repository differs.
 set -euo pipefail
 
 bin=$(realpath "$1")
 cd "$(dirname "$0")/.."
 module=$(go list -m)
 kinds=tenant/v1alpha1 definitions=deploy/chart/crds clients=tenant/client
-generated=("$kinds/zz_generated.deepcopy.go" "$definitions" "$clients")
+configuration=config/v1alpha1 pages=docs/reference
+generated=("$kinds/zz_generated.deepcopy.go" "$definitions" "$clients" "$configuration/schema.json"
+  "$pages/kinds.md" "$pages/configuration.md")
 
 if [ "${2:-}" = --check ]; then
   repository=$PWD
   copy=$(mktemp -d)
   trap 'rm -rf "$copy"' EXIT
-  cp -r --parents go.mod go.sum tenant "$copy"
+  cp -r --parents go.mod go.sum config hack/reference internal/yamlfile tenant "$copy"
   cd "$copy"
+  mkdir -p "$pages"
 fi
 
 rm -rf "${generated[@]}"
@@ -30,6 +34,14 @@ plural=(--plural-exceptions TenantMembers:TenantMembers)
 "$bin/informer-gen" "${plural[@]}" --output-dir "$clients/informers" --output-pkg "$module/$clients/informers" \
   --listers-package "$module/$clients/listers" \
   --versioned-clientset-package "$module/$clients/clientset/versioned" "./$kinds"
+
+"$bin/config-schema" >"$configuration/schema.json"
+page() { # FOLDER TITLE PAGE
+  "$bin/crd-ref-docs" --log-level ERROR --renderer markdown --config hack/reference/config.yaml \
+    --templates-dir hack/reference/templates --source-path "$1" --template-value "title=$2" --output-path "$pages/$3"
+}
+page "$kinds" Kinds kinds.md
+page "$configuration" Configuration configuration.md
 
 if [ -n "${repository:-}" ]; then
   for path in "${generated[@]}"; do

@@ -1,85 +1,86 @@
 package tenant
 
-// The names under which a tenant is written down. Every key of the project is declared here and
-// nowhere else.
+// The names that the project writes. Every key that several packages use is declared here. The page
+// docs/reference/labels-and-annotations.md is written from the comments.
 const (
 	// Domain is the API group of the project's kinds and the domain of its keys.
 	Domain = "kubetenant.dev"
 
-	// ExtraKey is the key in user.Info's Extra that carries the caller's tenant, exactly one value.
-	// It survives TokenReview, SubjectAccessReview, admission, audit and front proxies. It is
-	// lower case, as user.Info demands for impersonation (k8s.io/apiserver
-	// pkg/authentication/user, v0.37.1).
+	// ExtraKey specifies the tenant of the caller and has exactly one value. TokenReviews,
+	// SubjectAccessReviews, admission, audit events and front proxies contain it. It is lower case
+	// because impersonation requires this (k8s.io/apiserver pkg/authentication/user, v0.37.1).
 	ExtraKey = Domain + "/tenant"
 
-	// SourceKey is the key in user.Info's Extra that names the configured source that
-	// authenticated the caller.
+	// SourceKey specifies the name of the configured source that authenticated the caller.
 	SourceKey = Domain + "/source"
 
-	// KeystoneDomainKey, KeystoneProjectKey and KeystoneRolesKey are the keys in user.Info's
-	// Extra that carry the IDs of the user's domain, of the project and, sorted, of the
-	// roles of a Keystone token.
-	KeystoneDomainKey  = Domain + "/keystone-domain-id"
+	// KeystoneDomainKey specifies the ID of the domain of a Keystone user.
+	KeystoneDomainKey = Domain + "/keystone-domain-id"
+	// KeystoneProjectKey specifies the ID of the project of a Keystone token.
 	KeystoneProjectKey = Domain + "/keystone-project-id"
-	KeystoneRolesKey   = Domain + "/keystone-role-ids"
+	// KeystoneRolesKey specifies the sorted IDs of the roles of a Keystone token.
+	KeystoneRolesKey = Domain + "/keystone-role-ids"
 
-	// Label says on a Namespace whose it is, and on every object in a tenant's namespace the same.
+	// Label specifies the tenant of a Namespace. Every object in a tenant's namespace has the same
+	// label with the same value.
 	Label = Domain + "/tenant"
 
-	// ScopeAnnotation limits the rules of a ClusterRoleBinding: "Tenanted" to the caller's own
-	// tenant's space, a comma-separated list to those tenants' spaces.
+	// ScopeAnnotation limits the rules of a ClusterRoleBinding to namespaces. "Tenanted" allows the
+	// namespaces of the caller's own tenant. A list of tenants, separated by commas, allows theirs.
 	ScopeAnnotation = Domain + "/scope"
-	// ExpiresAnnotation of a RoleBinding or ClusterRoleBinding is when it ceases to count (RFC 3339).
+	// ExpiresAnnotation specifies the time (RFC 3339) at which a RoleBinding or a ClusterRoleBinding
+	// expires.
 	ExpiresAnnotation = Domain + "/expires"
 
-	// WorkloadUserAnnotation names the user of a pod to schedulers that account by user (Apache
-	// YuniKorn, admission controller, 1.7).
+	// WorkloadUserAnnotation specifies the user of a Pod for schedulers that account by user, such as
+	// Apache YuniKorn (admission controller, 1.7).
 	WorkloadUserAnnotation = "yunikorn.apache.org/user.info"
 
-	// CreatorAnnotation says who created an object: compact JSON, written by the server alone.
+	// CreatorAnnotation specifies the creator of an object as compact JSON. Only the server writes it.
 	CreatorAnnotation = Domain + "/creator"
 
-	// OnBehalfOfAnnotation says of what a controller made for whom it did: the creator of the object
-	// that the controller made it from.
+	// OnBehalfOfAnnotation specifies the user for whom a controller created an object. It is the
+	// creator of the object from which the controller created this one.
 	OnBehalfOfAnnotation = Domain + "/on-behalf-of"
 
-	// IdentityAnnotation says with whose rights a controller acts on an object, see [Identity].
+	// IdentityAnnotation specifies the identity whose permissions a controller uses for an object, see
+	// [Identity].
 	IdentityAnnotation = Domain + "/identity"
 
-	// TakeIdentityAnnotation set to "true" by a caller of the system tenant makes its own identity the
-	// object's, with that write: what stood there before asks for nothing.
+	// TakeIdentityAnnotation assigns the identity of a caller of the system tenant to an object. The
+	// value is "true". It applies only to the write that sets it.
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
-	// ManagedLabel stands on objects that the server keeps as they are, in tenants' namespaces and on
-	// their quotas, and names what they come from: "tenant" for a Tenant, "template" for a
-	// NamespaceTemplate. Nobody but [ManagerUser] writes such an object.
+	// ManagedLabel specifies the source of an object that the server maintains in a tenant's namespaces
+	// or for its quota. "tenant" means a Tenant, and "template" means a NamespaceTemplate. Only
+	// [ManagerUser] may write such an object.
 	ManagedLabel = Domain + "/managed"
-	// PreparedAnnotation stands on a Namespace that has all that its tenant's are given: a hash of
-	// that and of the Namespace's UID. Nobody but [ManagerUser] writes it.
+	// PreparedAnnotation confirms that a Namespace has all objects that its Tenant specifies. The value
+	// is a hash of these objects and of the UID of the Namespace. Only [ManagerUser] may write it.
 	PreparedAnnotation = Domain + "/prepared"
-	// HeldAnnotation stands on a Namespace that was never prepared, and in which there are to be no
-	// Pods before it is. Nobody but [ManagerUser] takes it off.
+	// HeldAnnotation denies Pods in a Namespace that was never prepared. The server removes it when
+	// the Namespace is prepared. Only [ManagerUser] may remove it.
 	HeldAnnotation = Domain + "/held"
-	// ReleasingAnnotation names the tenant from which kubectl tenant release is taking a Namespace.
-	// Until the release is complete, no caller may give the Namespace to another tenant. Only
+	// ReleasingAnnotation specifies the tenant from which kubectl tenant release is taking a Namespace.
+	// Until the release is complete, no caller may assign the Namespace to another tenant. Only
 	// [ManagerUser] may write it.
 	ReleasingAnnotation = Domain + "/releasing"
-	// TemplateAnnotation of an object with [ManagedLabel] names its NamespaceTemplate, and behind a
-	// slash a hash of what was written.
+	// TemplateAnnotation specifies the NamespaceTemplate of an object with [ManagedLabel]. After a
+	// slash, it has a hash of the written content.
 	TemplateAnnotation = Domain + "/template"
-	// OfTenantLabel stands on cluster-scoped objects that were made for a tenant and go with it: the
-	// tenant's own label stands in its namespaces alone.
+	// OfTenantLabel specifies the tenant of a cluster-scoped object that was created for the tenant.
+	// The object is deleted with the tenant.
 	OfTenantLabel = Domain + "/of-tenant"
-	// Finalizer keeps a Tenant that is deleted until all that was its tenant's has gone. Nobody but
-	// [ManagerUser] takes it off.
+	// Finalizer retains a deleted Tenant until all objects of the tenant are deleted. Only
+	// [ManagerUser] may remove it.
 	Finalizer = Domain + "/tenant"
-	// TakeBackAnnotation set to "true" on a Tenant that is deleted takes its deletion back while
-	// spec.deletionDelay is not over.
+	// TakeBackAnnotation cancels the deletion of a Tenant if it is set to "true" before
+	// spec.deletionDelay has passed.
 	TakeBackAnnotation = Domain + "/take-back"
-	// ManagerUser is the user name by which the server keeps what bears [ManagedLabel]:
-	// always the system tenant's.
+	// ManagerUser is the user name with which the server writes objects with [ManagedLabel]. It always
+	// belongs to the system tenant.
 	ManagerUser = "system:kubetenant:tenants"
 
-	// GroupPrefix begins the group that holds all callers of one tenant, see [ID.Group].
+	// GroupPrefix is the prefix of the group of all callers of a tenant, see [ID.Group].
 	GroupPrefix = "tenant:"
 )

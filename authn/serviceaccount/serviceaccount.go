@@ -206,14 +206,25 @@ func (i *identity) Live(ctx context.Context) error {
 	return err
 }
 
+// The keys of the annotations of audit events of tokens that should be replaced, as upstream writes
+// them.
+const (
+	// legacyTokenAuditAnnotation specifies the service account of a legacy token. It is written if the
+	// request has a token from a Secret.
+	legacyTokenAuditAnnotation = "authentication.k8s.io/legacy-token"
+	// staleTokenAuditAnnotation specifies the service account and the age of a token after its warning
+	// threshold. It is written if a client did not refresh its token in time.
+	staleTokenAuditAnnotation = "authentication.k8s.io/stale-token"
+)
+
 // objects looks at the live objects, and notes in the audit event what upstream notes of tokens
 // that should be replaced.
 func (i *identity) objects(ctx context.Context) error {
 	if i.claims.legacy() {
-		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/legacy-token", i.claims.Subject)
+		audit.AddAuditAnnotation(ctx, legacyTokenAuditAnnotation, i.claims.Subject)
 	}
 	if after, now := i.claims.warnAfter(), i.a.o.Now(); !after.IsZero() && now.After(after) {
-		audit.AddAuditAnnotation(ctx, "authentication.k8s.io/stale-token",
+		audit.AddAuditAnnotation(ctx, staleTokenAuditAnnotation,
 			fmt.Sprintf("subject: %s, seconds after warning threshold: %d", i.claims.Subject, int64(now.Sub(after)/time.Second)))
 	}
 	if i.a.o.Objects == nil {

@@ -1,5 +1,5 @@
-// Package accessgrant follows the AccessGrants of a cluster for the boundary, and keeps their
-// status: whether the grantor may still do itself what it grants.
+// Package accessgrant follows the AccessGrants of a cluster for the boundary. It also writes their
+// status, which reports whether the grantor still has the rights that it grants.
 package accessgrant
 
 import (
@@ -9,7 +9,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -19,21 +18,21 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz/grant"
-	"github.com/kubetenant/kubetenant/internal/listinformer"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// cycle is the time after which each grant's grantor is checked again, and the precision of
-// status.lastUsed.
 const (
+	// cycle is the interval at which each grantor is checked, and the precision of status.lastUsed.
 	cycle = time.Minute
-	// doubt is how long a grantor must not be allowed before that is written: a server learns of a
-	// RoleBinding and of the grant that was made with it in no order.
+	// doubt is how long a grantor must lack rights before the status reports it. A server observes a
+	// RoleBinding and the grant that depends on it in any order.
 	doubt = 3 * time.Second
 )
 
-// Controller follows the AccessGrants that a client sees.
+// Controller follows the AccessGrants that a client sees. A grant that does not decode, or has a
+// field that this release does not know, allows nothing.
 type Controller struct {
 	client   dynamic.Interface
 	reads    *reads
@@ -43,15 +42,21 @@ type Controller struct {
 	informer cache.SharedIndexInformer
 
 	mu      sync.Mutex
-	used    map[cache.ObjectName]time.Time // since the last look
-	doubted map[cache.ObjectName]time.Time // since when a grantor seems not to be allowed any more
+	used    map[cache.ObjectName]time.Time // since the last status
+	doubted map[cache.ObjectName]time.Time // since when a grantor seems to lack rights
 }
 
-// New returns a controller that knows nothing before [Controller.Run] or [Controller.Sync]. lineage
-// tells who has the names of tenants, see [grant.Grants]. A nil now is time.Now.
-func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time) *Controller {
+// New returns a controller that has no grants before [Controller.Run] or [Controller.Sync]. lineage
+// returns the Tenant that has a name, see [grant.Grants]. If now is nil, the clock is [time.Now].
+func New(
+	client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now func() time.Time,
+) (*Controller, error) {
 	if now == nil {
 		now = time.Now
+	}
+	informer, err := typed.NewStrictInformer[v1alpha1.AccessGrant](client, accessGrants())
+	if err != nil {
+		return nil, err
 	}
 	return &Controller{
 		client: client,
@@ -61,43 +66,42 @@ func New(client dynamic.Interface, lineage func(tenant.ID) tenant.Lineage, now f
 		lineage:  lineage,
 		now:      now,
 		index:    grant.NewIndex(),
-		informer: listinformer.New(client, accessGrants()),
+		informer: informer,
 		used:     map[cache.ObjectName]time.Time{},
 		doubted:  map[cache.ObjectName]time.Time{},
-	}
+	}, nil
 }
 
 func accessGrants() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants)
 }
 
-// Grants are what a boundary asks: those that count, each read again live before it does.
-func (g *Controller) Grants() *grant.Grants {
+// Grants returns the grants for a boundary. Each is read again live before it allows a request.
+func (c *Controller) Grants() *grant.Grants {
 	return &grant.Grants{
-		Index:   g.index,
-		Live:    g.reads.live,
-		Lineage: g.lineage,
-		Now:     g.now,
-		Used:    g.noteUse,
+		Index:   c.index,
+		Live:    c.reads.live,
+		Lineage: c.lineage,
+		Now:     c.now,
+		Used:    c.noteUse,
 	}
 }
 
-// Run follows the grants, and writes their status, until ctx ends. may says what grantors may do
-// themselves. changed is told of the namespace of each grant that allows something else than
-// before, or nothing any more. Once per Controller.
-func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
+// Run follows the grants and writes their status until ctx ends. It is called once. may decides
+// about the grantors. Run calls changed with the namespace of each grant that starts to allow other
+// requests, or none.
+func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed func(namespace string)) {
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
-	informer := g.informer
-	if _, err := informer.AddEventHandler(g.handler(ctx, queue.Add, changed)); err != nil {
-		klog.FromContext(ctx).Error(err, "Grants are not followed")
+	if _, err := c.informer.AddEventHandler(c.handler(ctx, queue.Add, changed)); err != nil {
+		klog.FromContext(ctx).Error(err, "AccessGrants are not followed")
 		return
 	}
-	go informer.RunWithContext(ctx)
+	go c.informer.RunWithContext(ctx)
 	go wait.UntilWithContext(ctx, func(context.Context) {
-		for _, obj := range informer.GetStore().List() {
-			if u, ok := obj.(*unstructured.Unstructured); ok {
-				queue.Add(cache.MetaObjectToName(u))
+		for _, key := range c.informer.GetStore().ListKeys() {
+			if name, err := cache.ParseObjectName(key); err == nil {
+				queue.Add(name)
 			}
 		}
 	}, cycle)
@@ -110,12 +114,12 @@ func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 		if shutdown {
 			return
 		}
-		err := g.writeStatus(ctx, may, name)
+		err := c.writeStatus(ctx, may, name)
 		if errors.Is(err, errDoubted) {
 			queue.Forget(name)
 			queue.AddAfter(name, doubt)
 		} else if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The status of a grant could not be written", "grant", name, "err", err)
+			klog.FromContext(ctx).Info("The status of an AccessGrant could not be written", "grant", name, "err", err)
 			queue.AddRateLimited(name)
 		} else {
 			queue.Forget(name)
@@ -124,69 +128,67 @@ func (g *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 	}
 }
 
-// handler takes over what an informer tells of grants.
-func (g *Controller) handler(
+// handler handles the events of the informer. It calls look for each grant that is new or changed.
+func (c *Controller) handler(
 	ctx context.Context, look func(cache.ObjectName), changed func(namespace string),
 ) cache.ResourceEventHandler {
 	add := func(obj any) {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			g.set(ctx, u)
-			look(cache.MetaObjectToName(u))
+		if object, ok := obj.(metav1.Object); ok {
+			c.set(ctx, object)
+			look(cache.MetaObjectToName(object))
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: add,
-		UpdateFunc: func(was, is any) {
-			add(is)
-			before, _ := was.(*unstructured.Unstructured)
-			now, _ := is.(*unstructured.Unstructured)
-			if before != nil && now != nil && !sameRights(before, now) {
-				changed(now.GetNamespace())
+		UpdateFunc: func(before, after any) {
+			add(after)
+			if object, ok := after.(metav1.Object); ok && !sameRights(before, after) {
+				changed(object.GetNamespace())
 			}
 		},
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				g.index.Delete(name.Namespace, name.Name)
+				c.index.Delete(name.Namespace, name.Name)
 				changed(name.Namespace)
-				g.takeUse(name)
-				g.trusts(name)
+				c.takeUse(name)
+				c.trust(name)
 			}
 		},
 	}
 }
 
-// HasSynced reports whether the grants that there were when Run began are known.
-func (g *Controller) HasSynced() bool { return g.informer.HasSynced() }
+// HasSynced reports whether the controller has the grants that existed when Run began.
+func (c *Controller) HasSynced() bool { return c.informer.HasSynced() }
 
-// Sync takes over the grants as they are now, once: for a cluster that does not change.
-func (g *Controller) Sync(ctx context.Context) error {
-	list, err := g.client.Resource(accessGrants()).List(ctx, metav1.ListOptions{})
+// Sync indexes the current grants once, for a cluster that does not change.
+func (c *Controller) Sync(ctx context.Context) error {
+	list, err := c.client.Resource(accessGrants()).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
 	for i := range list.Items {
-		g.set(ctx, &list.Items[i])
+		c.set(ctx, typed.Strict[v1alpha1.AccessGrant](&list.Items[i]))
 	}
 	return nil
 }
 
-// set indexes a grant that counts.
-func (g *Controller) set(ctx context.Context, u *unstructured.Unstructured) {
-	counts, err := grantOf(u)
+// set indexes a grant, or removes it from the index if it allows nothing.
+func (c *Controller) set(ctx context.Context, object metav1.Object) {
+	valid, err := grantOf(object)
 	if err != nil {
-		klog.FromContext(ctx).Info("A grant is not understood and counts for nothing", "namespace", u.GetNamespace(),
-			"grant", u.GetName(), "err", err)
+		klog.FromContext(ctx).Info("An AccessGrant is invalid and allows nothing",
+			"grant", cache.MetaObjectToName(object), "err", err)
 	}
-	if counts == nil {
-		g.index.Delete(u.GetNamespace(), u.GetName())
+	if valid == nil {
+		c.index.Delete(object.GetNamespace(), object.GetName())
 		return
 	}
-	g.index.Set(counts)
+	c.index.Set(valid)
 }
 
-// noteUse remembers that a grant was used.
-func (g *Controller) noteUse(used *grant.Grant) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.used[cache.NewObjectName(used.Namespace, used.Name)] = g.now()
+// noteUse records that a grant was used.
+func (c *Controller) noteUse(used *grant.Grant) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used[cache.NewObjectName(used.Namespace, used.Name)] = c.now()
 }

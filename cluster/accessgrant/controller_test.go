@@ -63,6 +63,15 @@ func clientOf(t testing.TB, grants ...*v1alpha1.AccessGrant) *fake.FakeDynamicCl
 		map[schema.GroupVersionResource]string{resource: "AccessGrantList"}, all...)
 }
 
+func controller(t testing.TB, client dynamic.Interface, now func() time.Time) *accessgrant.Controller {
+	t.Helper()
+	c, err := accessgrant.New(client, nil, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
 // crossing is alice of a, who gets a pod in b--web.
 func crossing(t testing.TB) *authz.Crossing {
 	u := &user.DefaultInfo{Name: "alice"}
@@ -120,7 +129,7 @@ func TestWhatCounts(t *testing.T) {
 	} {
 		g := granted()
 		c.change(g)
-		grants := accessgrant.New(clientOf(t, g), nil, func() time.Time { return now })
+		grants := controller(t, clientOf(t, g), func() time.Time { return now })
 		if err := grants.Sync(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +143,7 @@ func TestWhatCounts(t *testing.T) {
 	g := granted()
 	g.Spec.From.Users, g.Spec.From.ServiceAccounts = nil,
 		[]v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}}
-	grants := accessgrant.New(clientOf(t, g), nil, nil)
+	grants := controller(t, clientOf(t, g), nil)
 	if err := grants.Sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +199,7 @@ type running struct {
 
 func run(t *testing.T, client dynamic.Interface) *running {
 	t.Helper()
-	r := &running{Controller: accessgrant.New(client, nil, nil), client: client, rights: &rights{}}
+	r := &running{Controller: controller(t, client, nil), client: client, rights: &rights{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var over sync.WaitGroup
 	over.Go(func() {

@@ -1,20 +1,27 @@
 package accessgrant
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	grantplugin "github.com/kubetenant/kubetenant/plugins/grant"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// grantOf returns what a grant says, or nil for one that does not count: that nobody recorded, or
-// that is not accepted or being deleted.
-func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
-	g, err := Parse(u)
+// grantOf returns a grant of an informer. It returns nil if the grant allows nothing, because it
+// has no grantor, is not accepted or is being deleted. The result shares slices with the object.
+func grantOf(obj any) (*grant.Grant, error) {
+	g, err := typed.From[v1alpha1.AccessGrant](obj)
+	if err != nil {
+		return nil, err
+	}
+	err = Validate(g).ToAggregate()
 	if err != nil || g.Spec.Grantor == nil || !Accepted(g) || g.DeletionTimestamp != nil {
 		return nil, err
 	}
@@ -22,7 +29,7 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 		Namespace: g.Namespace,
 		Name:      g.Name,
 		UID:       g.UID,
-		Users:     g.Spec.From.Users,
+		Users:     slices.Clone(g.Spec.From.Users),
 		Groups:    g.Spec.From.Groups,
 		Grantee:   g.Spec.Grantor.Grantee,
 	}
@@ -33,7 +40,7 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 		return nil, err
 	}
 	if grantor, err := tenant.Parse(g.Spec.Grantor.Tenant); err != nil || grantor != out.Owner && !grantor.IsSystem() {
-		return nil, err // a grantee's grant would be its own reason
+		return nil, err // a tenant must not grant itself access
 	}
 	for _, name := range g.Spec.From.ServiceAccounts {
 		out.Users = append(out.Users, serviceaccount.MakeUsername(name.Namespace, name.Name))
@@ -52,12 +59,17 @@ func grantOf(u *unstructured.Unstructured) (*grant.Grant, error) {
 	return out, nil
 }
 
-// RequestOf is what the admission plugin is told of a grant.
+// RequestOf decodes and validates a grant for the admission plugin.
 func RequestOf(obj runtime.Object) (*grantplugin.Request, error) {
 	g, err := Parse(obj)
 	if err != nil {
 		return nil, err
 	}
+	return requestOf(g)
+}
+
+func requestOf(g *v1alpha1.AccessGrant) (*grantplugin.Request, error) {
+	var err error
 	request := &grantplugin.Request{}
 	if request.From, err = tenant.Parse(g.Spec.From.Tenant); err != nil {
 		return nil, err

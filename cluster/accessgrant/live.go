@@ -13,7 +13,9 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/internal/budget"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -105,7 +107,7 @@ func (r *reads) run(ctx context.Context, of use, s *shared) {
 	close(s.done)
 }
 
-// read reads a grant as the server has it now.
+// read returns a grant as the server has it now, or nil if it does not exist or allows nothing.
 func read(ctx context.Context, client dynamic.Interface, of cache.ObjectName) (*grant.Grant, error) {
 	u, err := client.Resource(accessGrants()).Namespace(of.Namespace).Get(ctx, of.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
@@ -114,5 +116,5 @@ func read(ctx context.Context, client dynamic.Interface, of cache.ObjectName) (*
 	if err != nil {
 		return nil, err
 	}
-	return grantOf(u)
+	return grantOf(typed.Strict[v1alpha1.AccessGrant](u))
 }

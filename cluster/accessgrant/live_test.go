@@ -14,6 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz/grant"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestFlood: 900 at once use one grant. Few reads answer them all, no tenant's flood takes
@@ -96,4 +97,25 @@ func TestManyGrants(t *testing.T) {
 			t.Errorf("%d of 1000 are refused", n)
 		}
 	})
+}
+
+// TestGrantOfCopiesUsers checks that service accounts are not appended to the users of an object of
+// the informer.
+func TestGrantOfCopiesUsers(t *testing.T) {
+	names := []string{"alice", "bob"}
+	g, err := grantOf(&v1alpha1.AccessGrant{Spec: v1alpha1.AccessGrantSpec{
+		From: v1alpha1.AccessGrantFrom{
+			Tenant:          "a",
+			Users:           names[:1],
+			ServiceAccounts: []v1alpha1.ServiceAccountName{{Namespace: "a--ci", Name: "robot"}},
+		},
+		To:      []v1alpha1.AccessGrantRule{{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get"}}},
+		Grantor: &v1alpha1.AccessGrantor{Owner: "b", Tenant: "b", User: "peter"},
+	}})
+	if err != nil || g == nil || len(g.Users) != 2 {
+		t.Fatal(g, err)
+	}
+	if names[1] != "bob" {
+		t.Errorf("the object now has the users %q", names)
+	}
 }

@@ -8,10 +8,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -112,22 +112,12 @@ func (e *Engine) notLooked(ctx context.Context, err error) {
 // is another, or not there.
 func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, given map[tenant.ID]*given) {
 	right := map[string]corev1.ResourceList{} // by tenant
-	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
-	for {
-		list, err := e.quotas().List(ctx, next)
-		if err != nil {
-			e.notLooked(ctx, err)
-			return
-		}
-		for i := range list.Items {
-			q := &v1alpha1.TenantQuota{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, q); err == nil {
-				right[q.Spec.Tenant] = q.Spec.Hard
-			}
-		}
-		if next.Continue = list.GetContinue(); next.Continue == "" {
-			break
-		}
+	err := e.quotas.Each(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage},
+		func(q *v1alpha1.TenantQuota) { right[q.Spec.Tenant] = q.Spec.Hard },
+		func(*typed.Invalid) {})
+	if err != nil {
+		e.notLooked(ctx, err)
+		return
 	}
 	for name := range right {
 		if id, err := tenant.Parse(name); err == nil {

@@ -8,11 +8,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/tenant"
-	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // errUnknown says that it is not known what a tenant gives: its Tenant is about to
@@ -95,13 +94,12 @@ var errBehind = errors.New("the Tenant is another by now")
 // know the Tenant as it was looked at: who has not heard of it yet would let them go with nothing.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
-		u, err := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).Get(ctx,
-			id.ObjectName(), metav1.GetOptions{})
+		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
 		switch {
 		case apierrors.IsNotFound(err) && gives.uid == "":
 		case err != nil:
 			return err
-		case u.GetUID() != gives.uid || u.GetGeneration() != gives.generation:
+		case t.UID != gives.uid || t.Generation != gives.generation:
 			return errBehind
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -23,8 +24,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -78,6 +81,8 @@ type Engine struct {
 	Options
 	lister   corelisters.NamespaceLister
 	subjects rolebinding.Subjects
+	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	writes   flowcontrol.RateLimiter
 	events   *tenants.Recorder
 
@@ -96,6 +101,8 @@ func New(o Options) *Engine {
 	e := &Engine{
 		Options:  o,
 		lister:   corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
+		tenants:  typed.NewClient[v1alpha1.Tenant](o.Dynamic, resourceOf(v1alpha1.ResourceTenants)),
+		quotas:   typed.NewClient[v1alpha1.TenantQuota](o.Dynamic, resourceOf(v1alpha1.ResourceTenantQuotas)),
 		busy:     map[string]bool{},
 		failed:   map[string]error{},
 		drifted:  map[string]bool{},
@@ -113,6 +120,10 @@ func New(o Options) *Engine {
 		return e.OwnerOf(ns), nil
 	}
 	return e
+}
+
+func resourceOf(name string) schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
 func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {

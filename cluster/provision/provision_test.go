@@ -33,6 +33,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -180,7 +181,7 @@ func (w *world) tenant(change func(*v1alpha1.TenantSpec)) {
 	t.Name, t.UID, t.CreationTimestamp = "acme", "t1", metav1.Now()
 	exists := err == nil
 	if exists {
-		t, err = tenants.TenantOf(u)
+		t, err = typed.Decode[v1alpha1.Tenant](u)
 		w.must(err)
 	}
 	change(&t.Spec)
@@ -232,7 +233,7 @@ func (w *world) says() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	w.must(err)
 	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared)
 	if c == nil {
@@ -501,7 +502,7 @@ func TestManyRefusedSubjects(t *testing.T) {
 		})
 		u, err := w.dynamic.Resource(resource).Get(t.Context(), "acme", metav1.GetOptions{})
 		w.must(err)
-		stored, err := tenants.TenantOf(u)
+		stored, err := typed.Decode[v1alpha1.Tenant](u)
 		w.must(err)
 		for _, kind := range []string{v1alpha1.ConditionPrepared, v1alpha1.ConditionReady} {
 			c := meta.FindStatusCondition(stored.Status.Conditions, kind)

@@ -10,12 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -23,10 +21,6 @@ import (
 
 // errQuotaTaken says that somebody else has made the quota of a tenant.
 var errQuotaTaken = errors.New("spec.quota: a TenantQuota of the tenant is there that is not the Tenant's: delete it")
-
-func (e *Engine) quotas() dynamic.NamespaceableResourceInterface {
-	return e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
-}
 
 // hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no
 // limits.
@@ -41,9 +35,9 @@ func hardOf(spec *v1alpha1.TenantSpec) corev1.ResourceList {
 	return hard
 }
 
-// applyQuota makes the TenantQuota of a Tenant what the Tenant says, and returns its name, empty
-// for none; where that failed, the name of the one before, which may still be there. The default
-// one that a server makes for whoever has none becomes it.
+// applyQuota creates or updates the TenantQuota of a Tenant and returns its name, or "" if the
+// Tenant has no limits. A TenantQuota from the default of the configuration becomes that of the
+// Tenant. If applyQuota fails, it returns the name of the quota that may still exist.
 func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant) (string, error) {
 	hard := hardOf(&t.Spec)
 	if len(hard) == 0 && t.Status.Quota == "" && !e.isManaged(id) {
@@ -64,7 +58,7 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	case is == nil:
 		return e.createQuota(ctx, id, hard)
 	}
-	return is.GetName(), e.updateQuota(ctx, is, id, hard)
+	return is.Name, e.updateQuota(ctx, is, hard)
 }
 
 // isManaged reports whether a quota of a tenant was seen that is the Tenant's:
@@ -87,38 +81,36 @@ func (e *Engine) forgetManaged(id tenant.ID) {
 	delete(e.managed, id)
 }
 
-// quotaOf returns the quota of a tenant that is the Tenant's or can become it, nil for none; and
-// the name of one that cannot.
-func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *unstructured.Unstructured, others string, err error) {
-	all, err := e.quotas().List(ctx, metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotasOf(id)})
-	if err != nil {
-		return nil, "", err
-	}
-	for i := range all.Items {
-		q := &all.Items[i]
-		if of, _, _ := unstructured.NestedString(q.Object, "spec", "tenant"); of != id.String() {
-			continue
-		}
+// quotaOf returns the quota of a tenant that is the Tenant's or can become it, or nil. It also
+// returns the name of a quota that cannot. It fails if a quota does not decode.
+func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *v1alpha1.TenantQuota, others string, err error) {
+	var unknown error
+	options := metav1.ListOptions{ResourceVersion: "0", FieldSelector: tenants.QuotasOf(id)}
+	err = e.quotas.Each(ctx, options, func(q *v1alpha1.TenantQuota) {
 		switch {
-		case q.GetLabels()[tenant.ManagedLabel] != "", q.GetLabels()[v1alpha1.DefaultQuotaLabel] != "":
+		case q.Spec.Tenant != id.String():
+		case q.Labels[tenant.ManagedLabel] != "", q.Labels[v1alpha1.DefaultQuotaLabel] != "":
 			is = q
 		default:
-			others = q.GetName()
+			others = q.Name
 		}
-	}
-	return is, others, nil
+	}, func(i *typed.Invalid) { unknown = i })
+	return is, others, errors.Join(err, unknown)
 }
 
 func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.ResourceList) (string, error) {
 	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first may be another tenant's
-		u, err := quotaObject(name, id, hard)
-		if err != nil {
-			return "", err
-		}
 		if err := e.writes.Wait(ctx); err != nil {
 			return "", err
 		}
-		_, err = e.quotas().Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		_, err := e.quotas.Create(ctx, &v1alpha1.TenantQuota{
+			TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota},
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   name,
+				Labels: map[string]string{tenant.ManagedLabel: managed.SourceTenant},
+			},
+			Spec: v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard},
+		})
 		if err == nil {
 			e.noteManaged(id)
 			return name, nil
@@ -130,57 +122,44 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 	return "", errQuotaTaken
 }
 
-// quotaObject is the TenantQuota of a Tenant.
-func quotaObject(name string, id tenant.ID, hard corev1.ResourceList) (*unstructured.Unstructured, error) {
-	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{
-		Tenant: id.String(),
-		Hard:   hard,
-	})
-	if err != nil {
-		return nil, err
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantQuota))
-	u.SetName(name)
-	u.SetLabels(map[string]string{tenant.ManagedLabel: managed.SourceTenant})
-	return u, nil
-}
-
-// updateQuota brings a quota up to date, as it was read.
-func (e *Engine) updateQuota(
-	ctx context.Context, is *unstructured.Unstructured, id tenant.ID, hard corev1.ResourceList,
-) error {
-	q := &v1alpha1.TenantQuota{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, q); err != nil {
-		return err
-	}
-	_, byDefault := q.Labels[v1alpha1.DefaultQuotaLabel]
-	if !byDefault && q.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(q.Spec.Hard, hard) {
+// updateQuota writes the limits of a quota. It fails with a conflict if the quota has changed since
+// it was read.
+func (e *Engine) updateQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
+	_, byDefault := is.Labels[v1alpha1.DefaultQuotaLabel]
+	if !byDefault && is.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(is.Spec.Hard, hard) {
 		return nil
 	}
-	want, err := quotaObject(is.GetName(), id, hard)
-	if err != nil {
-		return err
+	limits := map[string]any{}
+	for name := range is.Spec.Hard {
+		limits[string(name)] = nil
 	}
-	is.Object["spec"] = want.Object["spec"]
-	is.SetLabels(want.GetLabels())
+	for name, limit := range hard {
+		limits[string(name)] = limit
+	}
+	labels := map[string]any{}
+	for key := range is.Labels {
+		labels[key] = nil
+	}
+	labels[tenant.ManagedLabel] = managed.SourceTenant
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.quotas().Update(ctx, is, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err := e.quotas.PatchRead(ctx, is, map[string]any{
+		"metadata": map[string]any{"labels": labels},
+		"spec":     map[string]any{"hard": limits},
+	})
 	return err
 }
 
-// removeQuota deletes a quota that is the Tenant's; nil is none.
-func (e *Engine) removeQuota(ctx context.Context, is *unstructured.Unstructured) error {
-	if is == nil || is.GetLabels()[tenant.ManagedLabel] == "" {
+// removeQuota deletes a quota that is the Tenant's. It does nothing if the quota is nil.
+func (e *Engine) removeQuota(ctx context.Context, is *v1alpha1.TenantQuota) error {
+	if is == nil || is.Labels[tenant.ManagedLabel] == "" {
 		return nil
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	err := e.quotas().Delete(ctx, is.GetName(),
-		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(is.GetUID()))})
+	err := e.quotas.Delete(ctx, is)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -140,7 +140,7 @@ func (w *world) condition(kind string) string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	w.must(err)
 	c := meta.FindStatusCondition(t.Status.Conditions, kind)
 	if c == nil {
@@ -224,7 +224,7 @@ func TestQuotaAtRest(t *testing.T) {
 
 // TestQuotaFails: what fails is said, and tried again until it is in place, or gone.
 func TestQuotaFails(t *testing.T) {
-	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "update": pods(7), "delete": none} {
+	for verb, to := range map[string]func(*v1alpha1.TenantSpec){"create": pods(5), "patch": pods(7), "delete": none} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
 			if verb != "create" {
@@ -249,7 +249,7 @@ func TestQuotaFails(t *testing.T) {
 				t.Errorf("%s: afterwards it says %s", verb, says)
 			}
 			if has := w.quotas(); strings.Contains(has, "pods:5") != (verb == "create") ||
-				strings.Contains(has, "pods:7") != (verb == "update") {
+				strings.Contains(has, "pods:7") != (verb == "patch") {
 				t.Errorf("%s: afterwards %s", verb, has)
 			}
 		})
@@ -302,6 +302,35 @@ func TestQuotaUnsaid(t *testing.T) {
 		w.settle()
 		if has := w.quotas(); has != " | " {
 			t.Errorf("it stays: %s", has)
+		}
+	})
+}
+
+// TestInvalidTenantKeepsWhatItGave: while a Tenant does not decode, nothing that it gave changes. A
+// namespace that is created meanwhile gets nothing.
+func TestInvalidTenantKeepsWhatItGave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Admins = []v1alpha1.Subject{{Kind: "User", Name: "alice"}}
+			pods(5)(s)
+		})
+		before := fmt.Sprint(w.bindings("acme--web"), w.quotas())
+		u, err := w.dynamic.Resource(resource).Get(t.Context(), "acme", metav1.GetOptions{})
+		w.must(err)
+		u.Object["spec"].(map[string]any)["memberRoles"] = "x"
+		u.Object["spec"].(map[string]any)["quota"] = map[string]any{"pods": "9"}
+		u.SetGeneration(u.GetGeneration() + 1)
+		_, err = w.dynamic.Resource(resource).Update(t.Context(), u, metav1.UpdateOptions{})
+		w.must(err)
+		w.namespace("acme--new", "acme", nil)
+		time.Sleep(time.Hour)
+		if got := fmt.Sprint(w.bindings("acme--web"), w.quotas()); got != before || len(w.bindings("acme--web")) == 0 {
+			t.Errorf("it has %s, before %s", got, before)
+		}
+		if got := w.bindings("acme--new"); len(got) > 0 {
+			t.Errorf("the new namespace has %v", got)
 		}
 	})
 }

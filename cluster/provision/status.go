@@ -2,7 +2,6 @@ package provision
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -68,20 +66,10 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	if status.Quota == "" {
 		content["quota"] = nil // or the one that was stays
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": t.UID, "resourceVersion": t.ResourceVersion},
-		"status":   content,
-	})
-	if err != nil {
-		return err
-	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
-		Patch(ctx, t.Name, types.MergePatchType,
-			patch,
-			metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, "status")
+	_, err = e.tenants.PatchRead(ctx, t, map[string]any{"status": content}, "status")
 	switch {
 	case apierrors.IsNotFound(err): // it is told of the next one
 		return nil

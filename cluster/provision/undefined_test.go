@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
-	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -57,7 +57,7 @@ func (w *world) reasons() string {
 	w.t.Helper()
 	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
 	w.must(err)
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	w.must(err)
 	var said []string
 	for _, kind := range []string{v1alpha1.ConditionReady, v1alpha1.ConditionPrepared} {

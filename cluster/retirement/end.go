@@ -13,10 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -53,7 +53,6 @@ type end struct {
 	*Engine
 	id tenant.ID
 	t  *v1alpha1.Tenant
-	u  *unstructured.Unstructured // as it is stored
 }
 
 // proceed does the next steps. Each finds by itself whether it is done already.
@@ -98,14 +97,14 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	}
 	now := doing(v1alpha1.ReasonRetiring,
 		"its bindings and quotas go, and when everybody knows that it ends its name is nobody's")
-	others := slices.DeleteFunc(slices.Clone(e.u.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer })
+	others := slices.DeleteFunc(slices.Clone(e.t.Finalizers), func(f string) bool { return f == tenant.Finalizer })
 	if len(others) > 0 {
 		now = doing(v1alpha1.ReasonStuck, "somebody else holds it by finalizers: "+strings.Join(others, ", "))
 	}
 	if err := e.say(ctx, now); err != nil {
 		return 0, err
 	}
-	if err := errors.Join(e.bindings(ctx), e.quotas(ctx), e.members(ctx)); err != nil {
+	if err := errors.Join(e.deleteBindings(ctx), e.deleteQuotas(ctx), e.deleteMembers(ctx)); err != nil {
 		return 0, err
 	}
 	// Every server must know of the RetiredTenant before the Tenant has gone, and nobody else hold it
@@ -119,7 +118,7 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	if err := e.retire(ctx, kept); err != nil {
 		return 0, err
 	}
-	return 0, e.release(ctx, e.u)
+	return 0, e.release(ctx, e.t)
 }
 
 // delay waits until it may begin, and returns after how long it is looked at again; or takes the
@@ -134,7 +133,7 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 	case again <= 0:
 		return 0, true, nil
 	case e.t.Annotations[tenant.TakeBackAnnotation] == "true":
-		if err := e.release(ctx, e.u); err != nil {
+		if err := e.release(ctx, e.t); err != nil {
 			return 0, false, err
 		}
 		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
@@ -244,8 +243,8 @@ func gone(err error) error {
 	return err
 }
 
-// bindings deletes those that were made for the tenant in the whole cluster.
-func (e *end) bindings(ctx context.Context) error {
+// deleteBindings deletes the ClusterRoleBindings that were created for the tenant.
+func (e *end) deleteBindings(ctx context.Context) error {
 	all, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
 		metav1.ListOptions{LabelSelector: tenant.OfTenantLabel + "=" + e.id.String()})
 	if err != nil {
@@ -264,88 +263,87 @@ func (e *end) bindings(ctx context.Context) error {
 	return nil
 }
 
-// members deletes the TenantMembers: who is one of a tenant is none of whoever gets its name.
-func (e *end) members(ctx context.Context) error {
-	all := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers))
-	m, err := all.Get(ctx, e.id.ObjectName(), metav1.GetOptions{})
+// deleteMembers deletes the TenantMembers, so that a later tenant with the same ID has none.
+func (e *end) deleteMembers(ctx context.Context) error {
+	m, err := e.members.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
+	var object metav1.Object = m
+	if invalid := (*typed.Invalid)(nil); errors.As(err, &invalid) {
+		object, err = invalid, nil
+	}
 	if err != nil {
 		return gone(err)
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(m.GetUID()))}
-	return gone(all.Delete(ctx, m.GetName(), options))
+	return gone(e.members.Delete(ctx, object))
 }
 
-func (e *end) quotas(ctx context.Context) error {
-	quotas := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
-	all, err := quotas.List(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)})
-	if err != nil {
-		return gone(err) // where the server knows none
-	}
-	for i := range all.Items {
-		q := &all.Items[i]
-		if of, _, _ := unstructured.NestedString(q.Object, "spec", "tenant"); of != e.id.String() {
-			continue
+// deleteQuotas deletes the TenantQuotas of the tenant. It fails if the tenant of one is unknown,
+// because the quota does not decode.
+func (e *end) deleteQuotas(ctx context.Context) error {
+	var all []*v1alpha1.TenantQuota
+	var unknown error
+	err := e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)}, func(q *v1alpha1.TenantQuota) {
+		if q.Spec.Tenant == e.id.String() {
+			all = append(all, q)
 		}
+	}, func(i *typed.Invalid) { unknown = i })
+	if err != nil {
+		return gone(err) // the server may not define the kind
+	}
+	for _, q := range all {
 		if err := e.writes.Wait(ctx); err != nil {
 			return err
 		}
-		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(q.GetUID()))}
-		if err := gone(quotas.Delete(ctx, q.GetName(), options)); err != nil {
+		if err := gone(e.quotas.Delete(ctx, q)); err != nil {
 			return err
 		}
 	}
-	return nil
+	return unknown
 }
 
-// keep makes the RetiredTenant, or adds namespaces to it that it does not name yet.
-func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*unstructured.Unstructured, error) {
-	retired := e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants))
+// keep creates the RetiredTenant, or adds the namespaces that it lacks.
+func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*v1alpha1.RetiredTenant, error) {
 	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
-	is, err := retired.Get(ctx, name, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	kept, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
 		return nil, err
 	}
-	missing := err != nil
 	if missing {
-		is = &unstructured.Unstructured{
-			Object: map[string]any{"spec": map[string]any{"id": e.id.String(), "uid": string(e.t.UID)}},
+		kept = &v1alpha1.RetiredTenant{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindRetiredTenant},
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       v1alpha1.RetiredTenantSpec{ID: e.id.String(), UID: string(e.t.UID)},
 		}
-		is.SetGroupVersionKind(resource().GroupVersion().WithKind(v1alpha1.KindRetiredTenant))
-		is.SetName(name)
 	}
-	_, known := tenants.RetiredOf(is)
-	names := slices.Clone(known.Namespaces)
+	names := slices.Clone(kept.Spec.Namespaces)
 	for i := range spaces {
 		names = append(names, spaces[i].Name)
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
 	names = names[:min(len(names), remembered)]
-	if !missing && len(names) == len(known.Namespaces) {
-		return is, nil
-	}
-	if err := unstructured.SetNestedStringSlice(is.Object, names, "spec", "namespaces"); err != nil {
-		return nil, err
+	if !missing && len(names) == len(kept.Spec.Namespaces) {
+		return kept, nil
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return nil, err
 	}
 	if missing {
-		return retired.Create(ctx, is, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		kept.Spec.Namespaces = names
+		return e.retired.Create(ctx, kept)
 	}
-	return retired.Update(ctx, is, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	return e.retired.PatchRead(ctx, kept, map[string]any{"spec": map[string]any{"namespaces": names}})
 }
 
-// retire says that the tenant has ended, and what names it still.
-func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error {
-	_, known := tenants.RetiredOf(kept)
-	if !known.At.IsZero() {
+// retire records that the deletion is complete, and the objects that still name the tenant.
+func (e *end) retire(ctx context.Context, kept *v1alpha1.RetiredTenant) error {
+	if kept.Spec.RetiredAt != nil {
 		return nil
 	}
-	left, err := e.References(ctx, e.id, known.Namespaces)
+	left, err := e.References(ctx, e.id, kept.Spec.Namespaces)
 	if err != nil {
 		return err
 	}
@@ -355,21 +353,14 @@ func (e *end) retire(ctx context.Context, kept *unstructured.Unstructured) error
 	if more := len(left) - references; more > 0 {
 		left = append(left[:references], fmt.Sprintf("and %d more", more))
 	}
+	spec := map[string]any{"retiredAt": metav1.Now()}
 	if len(left) > 0 {
-		if err := unstructured.SetNestedStringSlice(kept.Object, left, "spec", "references"); err != nil {
-			return err
-		}
-	}
-	now := time.Now().UTC().Format(time.RFC3339)
-	if err := unstructured.SetNestedField(kept.Object, now, "spec", "retiredAt"); err != nil {
-		return err
+		spec["references"] = left
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err = e.Dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)).
-		Update(ctx, kept,
-			metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = e.retired.PatchRead(ctx, kept, map[string]any{"spec": spec})
 	return err
 }
 
@@ -420,21 +411,16 @@ func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	if equality.Semantic.DeepEqual(status.Conditions, e.t.Status.Conditions) {
 		return nil
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
-	if err != nil {
-		return err
-	}
-	changed := e.u.DeepCopy()
-	changed.Object["status"] = content
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	u, err := e.Dynamic.Resource(resource()).UpdateStatus(ctx, changed,
-		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	changed := *e.t
+	changed.Status = status
+	written, err := e.tenants.UpdateStatus(ctx, &changed)
 	if err != nil {
 		return gone(err)
 	}
 	e.tell(conditions[0])
-	e.u, e.t.Status = u, status
+	e.t = written
 	return nil
 }

@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -23,6 +22,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -54,10 +54,14 @@ type Options struct {
 // Engine ends tenants. One at a time may of a cluster.
 type Engine struct {
 	Options
-	writes flowcontrol.RateLimiter
-	queue  workqueue.TypedRateLimitingInterface[string] // names of Tenants
-	begun  map[string]time.Time                         // by UID, which deletions this process has begun
-	events *tenants.Recorder
+	writes  flowcontrol.RateLimiter
+	queue   workqueue.TypedRateLimitingInterface[string] // names of Tenants
+	begun   map[string]time.Time                         // the deletions that this process has begun, by UID
+	events  *tenants.Recorder
+	tenants typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	retired typed.Client[v1alpha1.RetiredTenant, *v1alpha1.RetiredTenant]
+	quotas  typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
+	members typed.Client[v1alpha1.TenantMembers, *v1alpha1.TenantMembers]
 }
 
 // New returns an engine that does nothing before [Engine.Run].
@@ -69,6 +73,10 @@ func New(o Options) *Engine {
 		queue: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
 		),
+		tenants: typed.NewClient[v1alpha1.Tenant](o.Dynamic, resource(v1alpha1.ResourceTenants)),
+		retired: typed.NewClient[v1alpha1.RetiredTenant](o.Dynamic, resource(v1alpha1.ResourceRetiredTenants)),
+		quotas:  typed.NewClient[v1alpha1.TenantQuota](o.Dynamic, resource(v1alpha1.ResourceTenantQuotas)),
+		members: typed.NewClient[v1alpha1.TenantMembers](o.Dynamic, resource(v1alpha1.ResourceTenantMembers)),
 	}
 }
 
@@ -83,9 +91,9 @@ func (e *Engine) Run(ctx context.Context) error {
 	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
 	defer stopEvents()
 	e.events = events
-	stop, err := e.Tenants.FollowObjects(func(u *unstructured.Unstructured) {
-		if u.GetDeletionTimestamp() != nil || !isFinal(u) {
-			e.queue.Add(u.GetName())
+	stop, err := e.Tenants.FollowObjects(func(t metav1.Object) {
+		if t.GetDeletionTimestamp() != nil || !hasFinalizer(t) {
+			e.queue.Add(t.GetName())
 		}
 	})
 	if err != nil {
@@ -116,53 +124,67 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-func resource() schema.GroupVersionResource {
-	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
+func resource(name string) schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-// isFinal reports whether a Tenant bears the finalizer.
-func isFinal(u *unstructured.Unstructured) bool {
-	return slices.Contains(u.GetFinalizers(), tenant.Finalizer)
-}
+// hasFinalizer reports whether a Tenant has the finalizer of the engine.
+func hasFinalizer(t metav1.Object) bool { return slices.Contains(t.GetFinalizers(), tenant.Finalizer) }
 
-// look does what is due for the Tenant of a name, and returns after how long it is to be
-// looked at again, zero for not.
+// look does the next steps for the Tenant with a name. It returns the time until the next look, or
+// zero if there is none.
 func (e *Engine) look(ctx context.Context, name string) (time.Duration, error) {
-	u, err := e.Dynamic.Resource(resource()).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+	t, err := e.tenants.Get(ctx, cache.ObjectName{Name: name})
+	if apierrors.IsNotFound(err) {
 		return 0, nil
-	case err != nil:
-		return 0, err
-	case u.GetDeletionTimestamp() == nil:
-		return 0, e.hold(ctx, u)
-	case !isFinal(u):
-		return 0, nil // somebody else's finalizer
 	}
-	ends, err := e.definitionEnds(ctx, u)
+	var invalid *typed.Invalid
+	if errors.As(err, &invalid) {
+		return 0, e.lookAtInvalid(ctx, invalid)
+	}
 	if err != nil {
 		return 0, err
 	}
-	id, _ := tenants.AccessOf(u)
-	if ends || id.IsZero() { // nobody asked for a tenant's end
-		return 0, e.release(ctx, u)
+	if t.DeletionTimestamp == nil {
+		return 0, e.hold(ctx, t)
 	}
-	t, err := tenants.TenantOf(u)
+	if !hasFinalizer(t) {
+		return 0, nil // it has finalizers of other programs
+	}
+	definitionEnds, err := e.definitionEnds(ctx, t)
 	if err != nil {
 		return 0, err
 	}
-	return (&end{
-		Engine: e,
-		id:     id,
-		t:      t,
-		u:      u,
-	}).proceed(ctx)
+	id, _ := tenants.AccessOf(t)
+	if definitionEnds || id.IsZero() { // it is not the end of a tenant
+		return 0, e.release(ctx, t)
+	}
+	return (&end{Engine: e, id: id, t: t}).proceed(ctx)
 }
 
-// definitionEnds reports whether a Tenant goes since its definition does, or
-// went with the one before.
-func (e *Engine) definitionEnds(ctx context.Context, u *unstructured.Unstructured) (bool, error) {
-	name := resource().GroupResource().String()
+// lookAtInvalid holds a Tenant that does not decode, also while it is being deleted: its tenant and
+// its deletion policy are unknown. It releases the Tenant if its definition is deleted.
+func (e *Engine) lookAtInvalid(ctx context.Context, t *typed.Invalid) error {
+	if t.DeletionTimestamp == nil {
+		return e.hold(ctx, t)
+	}
+	if !hasFinalizer(t) {
+		return nil
+	}
+	definitionEnds, err := e.definitionEnds(ctx, t)
+	if err != nil {
+		return err
+	}
+	if definitionEnds {
+		return e.release(ctx, t)
+	}
+	return t
+}
+
+// definitionEnds reports whether a Tenant is deleted because its definition is, or was deleted with
+// an earlier definition.
+func (e *Engine) definitionEnds(ctx context.Context, t metav1.Object) (bool, error) {
+	name := resource(v1alpha1.ResourceTenants).GroupResource().String()
 	definition, err := e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
@@ -170,35 +192,32 @@ func (e *Engine) definitionEnds(ctx context.Context, u *unstructured.Unstructure
 	if err != nil {
 		return false, err
 	}
-	made, created := u.GetCreationTimestamp(), definition.GetCreationTimestamp()
+	made, created := t.GetCreationTimestamp(), definition.GetCreationTimestamp()
 	return definition.GetDeletionTimestamp() != nil || made.Before(&created), nil
 }
 
-// hold puts the finalizer on a Tenant that is older than the plugin that does.
-func (e *Engine) hold(ctx context.Context, u *unstructured.Unstructured) error {
-	if isFinal(u) {
+// hold adds the finalizer to a Tenant that was created without the admission plugin.
+func (e *Engine) hold(ctx context.Context, t metav1.Object) error {
+	if hasFinalizer(t) {
 		return nil
 	}
-	u.SetFinalizers(append(u.GetFinalizers(), tenant.Finalizer))
-	return e.update(ctx, u)
+	return e.setFinalizers(ctx, t, append(slices.Clip(t.GetFinalizers()), tenant.Finalizer))
 }
 
-// release takes it off: the Tenant is gone then, unless somebody else holds it.
-func (e *Engine) release(ctx context.Context, u *unstructured.Unstructured) error {
-	u.SetFinalizers(slices.DeleteFunc(u.GetFinalizers(), func(f string) bool { return f == tenant.Finalizer }))
-	err := e.update(ctx, u)
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
+// release removes the finalizer. The server then deletes the Tenant, unless it has other
+// finalizers.
+func (e *Engine) release(ctx context.Context, t metav1.Object) error {
+	others := slices.DeleteFunc(slices.Clone(t.GetFinalizers()), func(f string) bool { return f == tenant.Finalizer })
+	return gone(e.setFinalizers(ctx, t, others))
 }
 
-// update writes a Tenant as it was read, and fails where it has changed since.
-func (e *Engine) update(ctx context.Context, u *unstructured.Unstructured) error {
+// setFinalizers writes the finalizers of a Tenant. It fails with a conflict if the Tenant has
+// changed since it was read.
+func (e *Engine) setFinalizers(ctx context.Context, t metav1.Object, finalizers []string) error {
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	_, err := e.Dynamic.Resource(resource()).Update(ctx, u, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err := e.tenants.PatchRead(ctx, t, map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 	return err
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/retirement"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -80,9 +81,9 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 			append(objects, definition)...),
 	}
 	w.kube.PrependReactor("delete", "namespaces", w.deleteNamespace)
+	w.dynamic.PrependReactor("patch", "tenants", w.patched)
 	w.kube.PrependReactor("*", "*", w.dies)
 	w.dynamic.PrependReactor("*", "*", w.dies)
-	w.dynamic.PrependReactor("update", "tenants", w.updated)
 	w.dynamic.PrependReactor("create", "retiredtenants", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		// as the server does
 		a.(clienttesting.CreateAction).GetObject().(*unstructured.Unstructured).SetCreationTimestamp(metav1.Now())
@@ -133,13 +134,15 @@ func (w *world) deleteNamespace(a clienttesting.Action) (bool, runtime.Object, e
 	return true, nil, nil
 }
 
-// updated takes a Tenant away that has no finalizer any more, as the server does.
-func (w *world) updated(a clienttesting.Action) (bool, runtime.Object, error) {
-	u, is := a.(clienttesting.UpdateAction).GetObject().(*unstructured.Unstructured)
-	if is && u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 {
-		return true, u, w.dynamic.Tracker().Delete(tenantObjects, "", u.GetName())
+// patched applies a patch to a Tenant, and deletes the Tenant if it has no finalizer left, as the
+// server does.
+func (w *world) patched(a clienttesting.Action) (bool, runtime.Object, error) {
+	_, obj, err := clienttesting.ObjectReaction(w.dynamic.Tracker())(a)
+	u, ok := obj.(*unstructured.Unstructured)
+	if err == nil && ok && u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 {
+		err = w.dynamic.Tracker().Delete(tenantObjects, "", u.GetName())
 	}
-	return false, nil, nil
+	return true, obj, err
 }
 
 // start starts an engine, as a new leader does.
@@ -220,10 +223,13 @@ func (w *world) has() string {
 		w.t.Fatal(err)
 	}
 	for i := range list.Items {
-		id, was := tenants.RetiredOf(&list.Items[i])
-		references, _, _ := unstructured.NestedStringSlice(list.Items[i].Object, "spec", "references")
+		r, err := typed.Decode[v1alpha1.RetiredTenant](&list.Items[i])
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		id, was := tenants.RetiredOf(r)
 		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v",
-			id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, references))
+			id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, r.Spec.References))
 	}
 	return strings.Join(all, "; ")
 }
@@ -235,7 +241,7 @@ func (w *world) condition(name, of string) string {
 	if err != nil {
 		return "gone"
 	}
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
 		w.t.Fatal(err)
 	}

@@ -74,19 +74,8 @@ type Object struct {
 	Object   *unstructured.Unstructured
 }
 
-// Parse reads a NamespaceTemplate, typed or not.
-func Parse(obj runtime.Object) (*Template, error) {
-	stored, ok := obj.(*v1alpha1.NamespaceTemplate)
-	if !ok {
-		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-		if err != nil {
-			return nil, err
-		}
-		stored = &v1alpha1.NamespaceTemplate{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, stored); err != nil {
-			return nil, err
-		}
-	}
+// Parse reads the objects of a NamespaceTemplate.
+func Parse(stored *v1alpha1.NamespaceTemplate) (*Template, error) {
 	t := &Template{
 		Objects: make([]map[string]any, len(stored.Spec.Objects)),
 		Hold:    stored.Spec.Hold,

@@ -11,16 +11,17 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // templateOf reads the template of some objects.
 func templateOf(t *testing.T, objects string) *template.Template {
 	t.Helper()
-	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte("spec: { objects: [ "+objects+" ] }"), &u.Object); err != nil {
+	stored := &v1alpha1.NamespaceTemplate{}
+	if err := yaml.Unmarshal([]byte("spec: { objects: [ "+objects+" ] }"), stored); err != nil {
 		t.Fatal(err)
 	}
-	out, err := template.Parse(u)
+	out, err := template.Parse(stored)
 	if err != nil {
 		t.Fatal(err)
 	}

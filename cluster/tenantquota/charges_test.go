@@ -5,7 +5,9 @@ import (
 	"testing"
 	"testing/synctest"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -14,14 +16,14 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestChargesThatFail: what another wrote first is a conflict, after which the newest counts;
-// another error is itself.
+// TestChargesThatFail checks that a charge that fails changes no usage. If another process has
+// written the quota, the store returns a conflict and reads the quota again.
 func TestChargesThatFail(t *testing.T) {
 	of := v1alpha1.Resource(v1alpha1.ResourceTenantQuotas)
 	for name, c := range map[string]struct {
 		err      error
 		conflict bool
-		used     int64 // what is known then
+		used     int64 // afterwards
 	}{
 		"written by another": {apierrors.NewConflict(of, "a", nil), true, 4},
 		"refused":            {apierrors.NewForbidden(of, "a", nil), false, 1},
@@ -38,7 +40,9 @@ func TestChargesThatFail(t *testing.T) {
 				return true, newest, nil
 			})
 			was := one(t, quotas, a)
-			err := quotas.Charge(t.Context(), was, was)
+			next := *was
+			next.Used = corev1.ResourceList{corev1.ResourcePods: resource.MustParse("2")}
+			err := quotas.Charge(t.Context(), was, &next)
 			if err == nil || errors.Is(err, quota.ErrConflict) != c.conflict {
 				t.Errorf("%s: %v", name, err)
 			}

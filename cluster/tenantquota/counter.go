@@ -23,26 +23,27 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
-	// countAfter gathers the changes of a tenant's objects into one count.
+	// countAfter is the delay of a count, so that one count covers several changes.
 	countAfter = 250 * time.Millisecond
-	// countCycle is how often every quota is counted, whatever changed.
+	// countCycle is the interval at which every quota is counted, even if nothing has changed.
 	countCycle = time.Minute
-	// rememberGone is how long it is known that an object was deleted; a longer
-	// reservation waits to expire.
+	// rememberGone is how long a deleted object releases its reservation. After that the reservation
+	// must expire.
 	rememberGone = 15 * time.Minute
 )
 
-// errCounting says that the objects are not all known yet.
+// errCounting reports that an informer has not synced.
 var errCounting = errors.New("the objects are not all known yet")
 
-// Counter counts what the objects of tenants use, and writes it into their quotas: that gives back
-// what was deleted, and what was reserved for a write that was not stored. Of the resources that
-// some quota limits, or has limited, it follows all objects.
+// Counter counts the usage of tenants and writes it into their quotas. This releases the usage of
+// deleted objects, and reservations of writes that were not stored. It follows all objects of each
+// resource that a quota limits or has limited.
 type Counter struct {
 	quotas     *Store
 	client     dynamic.Interface
@@ -55,7 +56,7 @@ type Counter struct {
 	gone     map[types.UID]time.Time
 }
 
-// NewCounter returns a counter for quotas that run.
+// NewCounter returns a counter for a store that runs.
 func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Namespaces) *Counter {
 	return &Counter{
 		quotas:     quotas,
@@ -70,7 +71,7 @@ func NewCounter(quotas *Store, mapper meta.ResettableRESTMapper, namespaces *Nam
 	}
 }
 
-// Run counts until ctx ends. Once per Counter. The namespaces must have been read by then.
+// Run counts until ctx ends. It is called once, after the namespaces have synced.
 func (c *Counter) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	add := func(obj any) {
@@ -80,13 +81,13 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 	handler, err := c.quotas.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    add,
-		UpdateFunc: func(_, is any) { add(is) },
+		UpdateFunc: func(_, now any) { add(now) },
 	})
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Quotas are not counted")
 		return
 	}
-	defer func() { _ = c.quotas.informer.RemoveEventHandler(handler) }() // it may have ended
+	defer func() { _ = c.quotas.informer.RemoveEventHandler(handler) }() // the informer may have ended
 	spaces, err := c.namespaces.informer.AddEventHandler(c.followNamespaces())
 	if err != nil {
 		klog.FromContext(ctx).Error(err, "Namespaces are not counted")
@@ -121,7 +122,7 @@ func (c *Counter) Run(ctx context.Context) {
 	}
 }
 
-// forget drops what was deleted long ago, and looks again for kinds that there were not.
+// forget forgets old deletions, and the resources that the server did not have.
 func (c *Counter) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -146,26 +147,31 @@ func (c *Counter) isGone(uid types.UID) bool {
 
 // count counts one quota.
 func (c *Counter) count(ctx context.Context, name string) error {
-	obj, found, err := c.quotas.informer.GetStore().GetByKey(name)
-	u, is := obj.(*unstructured.Unstructured)
-	if err != nil || !found || !is {
+	obj, _, err := c.quotas.informer.GetStore().GetByKey(name)
+	known, ok := obj.(metav1.Object)
+	if err != nil || !ok {
 		return err
 	}
-	was, object, err := stateOf(c.quotas.newest(u))
+	siblings, err := c.quotas.of(tenantOf(obj))
 	if err != nil {
 		return err
 	}
-	if siblings, err := c.quotas.of(object.Spec.Tenant); err != nil {
-		return err
-	} else if isDefault(u) && !slices.ContainsFunc(siblings, isDefault) {
-		return c.quotas.drop(ctx, u) // the tenant has one of its own now
+	if isDefault(known) && slices.ContainsFunc(siblings, isOwn) {
+		return c.quotas.drop(ctx, known)
 	}
+	object, err := typed.From[v1alpha1.TenantQuota](c.quotas.newest(known))
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "A TenantQuota is invalid: its tenant may create nothing",
+			"quota", name, "tenant", tenantOf(obj))
+		return nil // an event follows if it is fixed
+	}
+	was := stateOf(object)
 	objects, counted, unknown := c.objects(ctx, object)
 	now := time.Now()
 	state, used := was.Recount(objects, c.isGone, counted, now)
 	breakdown := make([]v1alpha1.NamespaceUsage, 0, len(used))
 	for _, namespace := range slices.Sorted(maps.Keys(used)) {
-		delete(used[namespace], quota.NamespaceCount) // what a namespace is worth everybody knows
+		delete(used[namespace], quota.NamespaceCount) // it is always 1
 		if len(used[namespace]) == 0 {
 			continue
 		}
@@ -191,8 +197,8 @@ func earliest(all []quota.Reservation) time.Time {
 	return out
 }
 
-// objects returns what the tenant of a quota has of what is limited, and which names that are: of a
-// resource that cannot be read now nothing is counted, and the error says so.
+// objects returns the objects that a quota limits, and the names of the limits that it has counted.
+// If it cannot read a resource, it leaves out the limits of this resource and returns an error.
 func (c *Counter) objects(
 	ctx context.Context, q *v1alpha1.TenantQuota,
 ) (out []quota.Counted, counted []corev1.ResourceName, unknown error) {
@@ -243,7 +249,7 @@ func (c *Counter) stored(
 			return nil, err
 		}
 		for _, obj := range objects {
-			if o, is := obj.(*countedObject); is {
+			if o, ok := obj.(*countedObject); ok {
 				out = append(out, quota.Counted{
 					UID:       o.UID,
 					Namespace: o.Namespace,
@@ -256,16 +262,17 @@ func (c *Counter) stored(
 	return out, nil
 }
 
-// countedObject is what is kept of an object.
+// countedObject has the fields of an object that the counter needs.
 type countedObject struct {
 	metav1.ObjectMeta
 	usage corev1.ResourceList
-	// Where it is being deleted: when it is over, whether or not it goes, and what it uses then.
-	over  time.Time
+	// over is the end of the grace period of an object that is being deleted, otherwise zero.
+	over time.Time
+	// final is the usage after over.
 	final corev1.ResourceList
 }
 
-// now is what it uses.
+// now returns the current usage.
 func (o *countedObject) now() corev1.ResourceList {
 	if !o.over.IsZero() && time.Now().After(o.over) {
 		return o.final
@@ -273,13 +280,13 @@ func (o *countedObject) now() corev1.ResourceList {
 	return o.usage
 }
 
-// informer returns the informer of a resource, and starts it where it is new; nil for a resource
-// that the server does not have, of which there is nothing.
+// informer returns the informer of a resource and starts a new one. It returns nil if the server
+// does not have the resource.
 func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.SharedIndexInformer, error) {
 	c.mu.Lock()
-	known, has := c.counting[of]
+	known, ok := c.counting[of]
 	c.mu.Unlock()
-	if has {
+	if ok {
 		return known, nil
 	}
 	resource, err := c.mapper.ResourceFor(of.WithVersion(""))
@@ -302,15 +309,15 @@ func (c *Counter) informer(ctx context.Context, of schema.GroupResource) (cache.
 		}
 		go informer.RunWithContext(ctx)
 	}
-	c.mu.Lock() // this is the one place that adds, and one count runs at a time
+	c.mu.Lock() // no other goroutine adds an informer, because counts do not run concurrently
 	defer c.mu.Unlock()
 	c.counting[of] = informer
 	return informer, nil
 }
 
 func countable(of schema.GroupResource, obj any) (any, error) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
 		return obj, nil // a tombstone
 	}
 	out := &countedObject{ObjectMeta: metav1.ObjectMeta{
@@ -330,7 +337,7 @@ func countable(of schema.GroupResource, obj any) (any, error) {
 	return out, err
 }
 
-// again counts again what the quotas of a tenant limit.
+// again queues the quotas of a tenant.
 func (c *Counter) again(id string) {
 	quotas, err := c.quotas.informer.GetIndexer().IndexKeys(byTenant, id)
 	if err != nil {
@@ -341,7 +348,8 @@ func (c *Counter) again(id string) {
 	}
 }
 
-// followNamespaces counts again whose namespaces came or went.
+// followNamespaces returns a handler that queues the quotas of a tenant when it gets or loses a
+// namespace.
 func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if id := labelOf(obj); id != "" {
@@ -349,26 +357,26 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 		}
 	}
 	gone := func(obj any) {
-		if ns, is := obj.(*corev1.Namespace); is {
+		if ns, ok := obj.(*corev1.Namespace); ok {
 			c.noteGone(ns.UID)
 			changed(ns)
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: changed,
-		UpdateFunc: func(was, is any) {
-			before, _ := was.(*corev1.Namespace)
-			now, _ := is.(*corev1.Namespace)
-			if before == nil || now == nil || before.UID == now.UID && labelOf(was) == labelOf(is) {
+		UpdateFunc: func(before, after any) {
+			was, _ := before.(*corev1.Namespace)
+			now, _ := after.(*corev1.Namespace)
+			if was == nil || now == nil || was.UID == now.UID && labelOf(before) == labelOf(after) {
 				return
 			}
-			if changed(was); before.UID != now.UID {
-				gone(was)
+			if changed(before); was.UID != now.UID {
+				gone(before)
 			}
-			changed(is)
+			changed(after)
 		},
 		DeleteFunc: func(obj any) {
-			if unknown, is := obj.(cache.DeletedFinalStateUnknown); is {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj
 			}
 			gone(obj)
@@ -376,30 +384,30 @@ func (c *Counter) followNamespaces() cache.ResourceEventHandler {
 	}
 }
 
-// follow counts again what changed.
+// follow returns a handler that queues the quotas of a tenant when its objects change.
 func (c *Counter) follow() cache.ResourceEventHandler {
 	changed := func(obj any) {
 		if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-			c.again(c.namespaces.owner(name.Namespace)) // of a namespace that is not known yet the cycle finds it
+			c.again(c.namespaces.owner(name.Namespace)) // the next cycle finds a namespace that is not known yet
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: changed,
-		UpdateFunc: func(was, is any) {
-			before, _ := was.(*countedObject)
-			now, _ := is.(*countedObject)
-			if before != nil && now != nil && before.UID != now.UID {
-				c.noteGone(before.UID)
+		UpdateFunc: func(before, after any) {
+			was, _ := before.(*countedObject)
+			now, _ := after.(*countedObject)
+			if was != nil && now != nil && was.UID != now.UID {
+				c.noteGone(was.UID)
 			}
-			if before == nil || now == nil || before.UID != now.UID || !upstreamquota.Equals(before.usage, now.usage) {
-				changed(is)
+			if was == nil || now == nil || was.UID != now.UID || !upstreamquota.Equals(was.usage, now.usage) {
+				changed(after)
 			}
 		},
 		DeleteFunc: func(obj any) {
-			if unknown, is := obj.(cache.DeletedFinalStateUnknown); is {
+			if unknown, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 				obj = unknown.Obj
 			}
-			if o, is := obj.(*countedObject); is {
+			if o, ok := obj.(*countedObject); ok {
 				c.noteGone(o.UID)
 				changed(o)
 			}

@@ -332,15 +332,3 @@ func TestOneOfItsOwn(t *testing.T) {
 		}
 	})
 }
-
-// TestWhatCannotBeRead: a quota that is not as it should be limits by an error, not by nothing.
-func TestWhatCannotBeRead(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bad := object(t, "bad", "b", false, "")
-		bad.Object["spec"].(map[string]any)["hard"] = "x"
-		quotas, _ := store(t, bad)
-		if states, err := quotas.Of(t.Context(), tenanttest.ID(t, "b")); err == nil || states != nil {
-			t.Errorf("%v, %v", states, err)
-		}
-	})
-}

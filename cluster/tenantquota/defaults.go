@@ -9,36 +9,38 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
-	// ensureEvery is how often it is looked whether every tenant has a quota.
+	// ensureEvery is the interval at which changes of namespaces, quotas and the configuration are
+	// handled.
 	ensureEvery = time.Second
-	// ensureAnyway is after how long it is looked although nothing has changed.
+	// ensureAnyway is the interval at which all tenants are checked even if nothing has changed.
 	ensureAnyway = time.Minute
 )
 
-// EnsureDefaults gives tenants that have no quota the one that hard returns, and takes it away
-// where that is empty, until ctx ends. A tenant's writes wait for its quota.
-func (q *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
+// EnsureDefaults creates a default quota with the limits of hard for each tenant that has no quota,
+// until ctx ends. If hard returns no limits, it deletes the default quotas. The writes of a tenant
+// wait for its quota.
+func (s *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard func() corev1.ResourceList) {
 	var last pass
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		// Counted before it is looked: what changes meanwhile is seen by the next one.
-		now := pass{namespaces.changes.Load(), q.changes.Load(), hard(), time.Now()}
-		if last.holds(&now) {
+		// The changes are counted first. The next pass handles a later change.
+		now := pass{namespaces.changes.Load(), s.changes.Load(), hard(), time.Now()}
+		if last.covers(&now) {
 			return
 		}
-		if q.ensureAll(ctx, namespaces, now.hard) {
+		if s.ensureAll(ctx, namespaces, now.hard) {
 			last = now
 		} else {
 			last = pass{}
@@ -46,25 +48,25 @@ func (q *Store) EnsureDefaults(ctx context.Context, namespaces *Namespaces, hard
 	}, ensureEvery)
 }
 
-// pass is what a look at all tenants went by. The zero value is none.
+// pass records what a check of all tenants was based on. The zero value covers no other pass.
 type pass struct {
 	namespaces, quotas uint64
 	hard               corev1.ResourceList
 	at                 time.Time
 }
 
-// holds reports whether nothing has changed since, nor is it long ago.
-func (p *pass) holds(now *pass) bool {
+// covers reports whether nothing has changed since p and p is not too old.
+func (p *pass) covers(now *pass) bool {
 	return p.namespaces == now.namespaces && p.quotas == now.quotas && upstreamquota.Equals(p.hard, now.hard) &&
 		now.at.Sub(p.at) < ensureAnyway
 }
 
-// ensureAll reports whether all tenants have what they should.
-func (q *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard corev1.ResourceList) bool {
+// ensureAll reports whether all tenants have the quotas that they should have.
+func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard corev1.ResourceList) bool {
 	if len(hard) == 0 {
-		err := q.dropDefaults(ctx)
+		err := s.dropDefaults(ctx)
 		if err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "A default quota that is not wanted any more still limits its tenant")
+			klog.FromContext(ctx).Error(err, "A default quota could not be deleted and still limits its tenant")
 		}
 		return err == nil
 	}
@@ -75,9 +77,9 @@ func (q *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 		if parseErr != nil || id.IsSystem() {
 			continue
 		}
-		failed := q.ensure(ctx, id, hard)
+		failed := s.ensure(ctx, id, hard)
 		done = done && failed == nil
-		if !errors.Is(failed, quota.ErrConflict) { // which hides no other error
+		if !errors.Is(failed, quota.ErrConflict) { // a conflict must not hide other errors
 			err = errors.Join(err, failed)
 		}
 	}
@@ -87,49 +89,49 @@ func (q *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 	return done
 }
 
-// ensure makes the quota of a tenant that has none, and brings one that was made so up to date.
-func (q *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceList) error {
-	objects, err := q.of(id.String())
+// ensure creates the quota of a tenant that has none, and updates a default quota.
+func (s *Store) ensure(ctx context.Context, id tenant.ID, hard corev1.ResourceList) error {
+	objects, err := s.of(id.String())
 	if err != nil {
 		return err
 	}
-	for _, u := range objects {
-		state, _, err := stateOf(u)
+	for _, object := range objects {
+		q, err := typed.From[v1alpha1.TenantQuota](object)
 		if err != nil {
 			return err
 		}
-		if isDefault(u) && !upstreamquota.Equals(state.Hard, hard) {
-			return q.update(ctx, u, hard)
+		if isDefault(q) && !upstreamquota.Equals(q.Spec.Hard, hard) {
+			return s.update(ctx, q, hard)
 		}
 	}
-	if len(objects) == 0 {
-		name := id.ObjectName()
-		if _, taken, err := q.informer.GetStore().GetByKey(name); err != nil || taken {
-			name = id.DistinctObjectName() // by a quota of another tenant
-		}
-		return q.create(ctx, name, id, hard)
+	if len(objects) > 0 {
+		return nil
 	}
-	return nil
+	name := id.ObjectName()
+	if _, taken, err := s.informer.GetStore().GetByKey(name); err != nil || taken {
+		name = id.DistinctObjectName() // a quota of another tenant has the name
+	}
+	return s.create(ctx, name, id, hard)
 }
 
-// dropDefaults takes away the quotas that ensure made.
-func (q *Store) dropDefaults(ctx context.Context) error {
-	if !q.HasSynced() {
+// dropDefaults deletes all default quotas.
+func (s *Store) dropDefaults(ctx context.Context) error {
+	if !s.HasSynced() {
 		return quota.ErrUnknown
 	}
 	var err error
-	for _, obj := range q.informer.GetStore().List() {
-		if u, is := obj.(*unstructured.Unstructured); is && isDefault(u) {
-			err = errors.Join(err, q.drop(ctx, u))
+	for _, obj := range s.informer.GetStore().List() {
+		if object, ok := obj.(metav1.Object); ok && isDefault(object) {
+			err = errors.Join(err, s.drop(ctx, object))
 		}
 	}
 	return err
 }
 
-// drop deletes a quota, and none that was made anew by its name.
-func (q *Store) drop(ctx context.Context, u *unstructured.Unstructured) error {
-	uid := u.GetUID()
-	err := q.client.Resource(tenantQuotas()).Delete(ctx, u.GetName(),
+// drop deletes a quota, unless another one has its name now.
+func (s *Store) drop(ctx context.Context, object metav1.Object) error {
+	uid := object.GetUID()
+	err := s.client.Resource(tenantQuotas()).Delete(ctx, object.GetName(),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -137,45 +139,37 @@ func (q *Store) drop(ctx context.Context, u *unstructured.Unstructured) error {
 	return err
 }
 
-// create makes a default quota, and leaves alone what has its name by now: the tenant's own,
-// which is not seen here yet.
-func (q *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
-	spec, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.TenantQuotaSpec{
-		Tenant: id.String(),
-		Hard:   hard,
+// create creates a default quota. If a quota of the name exists, it is one of the tenant that the
+// store does not have yet, and stays as it is.
+func (s *Store) create(ctx context.Context, name string, id tenant.ID, hard corev1.ResourceList) error {
+	s.changes.Add(1) // the tenant is checked again even if no event arrives
+	_, err := s.quotas.Create(ctx, &v1alpha1.TenantQuota{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenantQuota},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.DefaultQuotaLabel: "true"}},
+		Spec:       v1alpha1.TenantQuotaSpec{Tenant: id.String(), Hard: hard},
 	})
-	if err != nil {
-		return err
-	}
-	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
-	u.SetGroupVersionKind(tenantQuotas().GroupVersion().WithKind(v1alpha1.KindTenantQuota))
-	u.SetName(name)
-	u.SetLabels(map[string]string{v1alpha1.DefaultQuotaLabel: "true"})
-	q.changes.Add(1) // it is looked at again, whether or not its event comes
-	_, err = q.client.Resource(tenantQuotas()).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}
 	return err
 }
 
-// update brings a default quota up to date, and leaves alone one that has changed since it was seen
-// here: it may be the tenant's own by now.
-func (q *Store) update(ctx context.Context, known *unstructured.Unstructured, hard corev1.ResourceList) error {
+// update updates the limits of a default quota. It returns a conflict if the quota has changed
+// since, because it may be one of the tenant now.
+func (s *Store) update(ctx context.Context, known *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	patch, err := json.Marshal([]map[string]any{
-		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.GetResourceVersion()},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": known.ResourceVersion},
 		{"op": "replace", "path": "/spec/hard", "value": hard},
 	})
 	if err != nil {
 		return err
 	}
-	q.changes.Add(1) // as in create
-	_, err = q.client.Resource(tenantQuotas()).Patch(ctx, known.GetName(), types.JSONPatchType, patch,
-		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	switch {
-	case apierrors.IsConflict(err):
-		return quota.ErrConflict // it is looked at again soon
-	case apierrors.IsNotFound(err):
+	s.changes.Add(1) // as in create
+	_, err = s.quotas.Patch(ctx, cache.NewObjectName("", known.Name), types.JSONPatchType, patch)
+	if apierrors.IsConflict(err) {
+		return quota.ErrConflict // the next pass tries again
+	}
+	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err

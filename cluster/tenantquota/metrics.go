@@ -3,26 +3,28 @@ package tenantquota
 import (
 	"sync"
 
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// maxMeasured bounds how many quotas have metrics: the first that were seen.
+// maxMeasured limits the quotas that have metrics.
 const maxMeasured = 1000
 
 // measures are the metrics of quotas. They follow the informer.
 type measures struct {
 	hard, used *metrics.GaugeVec
 
-	mu   sync.Mutex
-	said map[string][]map[string]string // the labels of each quota, by its name
+	mu       sync.Mutex
+	measured map[string][]map[string]string // the labels of each quota by its name
 }
 
-// Metrics returns what the quotas allow and what is used of them, by tenant and resource, of 1,000
-// quotas at most. They follow the store from the call on, which is made once, before [Store.Run].
-func (q *Store) Metrics() ([]metrics.Registerable, error) {
+// Metrics returns the limits and the usage of quotas by tenant and resource. At most 1,000 quotas
+// have metrics. Metrics is called once, before [Store.Run].
+func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	gauge := func(name, help string) *metrics.GaugeVec {
 		return metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace:      "kubetenant",
@@ -33,70 +35,60 @@ func (q *Store) Metrics() ([]metrics.Registerable, error) {
 		}, []string{"tenant", "resource"})
 	}
 	m := &measures{
-		said: map[string][]map[string]string{},
-		hard: gauge("hard", "What the TenantQuota of a tenant allows, in the resource's base unit (cores, bytes, objects)."),
-		used: gauge("used", "What a tenant uses of its TenantQuota, in the resource's base unit."),
+		measured: map[string][]map[string]string{},
+		hard: gauge("hard", "Limit of a tenant by its TenantQuota, in the base unit of the resource (cores, bytes, objects). "+
+			"At most 1,000 TenantQuotas have metrics."),
+		used: gauge("used", "Usage of a tenant in its TenantQuota, in the base unit of the resource (cores, bytes, objects). "+
+			"At most 1,000 TenantQuotas have metrics."),
 	}
-	_, err := q.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    m.set,
-		UpdateFunc: func(_, is any) { m.set(is) },
+		UpdateFunc: func(_, now any) { m.set(now) },
 		DeleteFunc: m.drop,
 	})
 	return []metrics.Registerable{m.hard, m.used}, err
 }
 
+// set replaces the metrics of a quota. A quota that does not decode has none.
 func (m *measures) set(obj any) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
+	q, err := typed.From[v1alpha1.TenantQuota](obj)
+	if err != nil {
+		m.drop(obj)
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	name := u.GetName()
-	if _, known := m.said[name]; !known && len(m.said) >= maxMeasured {
+	if _, ok := m.measured[q.Name]; !ok && len(m.measured) >= maxMeasured {
 		return
 	}
-	m.forget(name)
-	m.said[name] = nil
-	for _, from := range []struct {
-		gauge *metrics.GaugeVec
-		path  []string
-	}{{m.hard, []string{"spec", "hard"}}, {m.used, []string{"status", "used"}}} {
-		values, _, _ := unstructured.NestedMap(u.Object, from.path...)
-		for of, value := range values {
-			text, isText := value.(string)
-			amount, err := resource.ParseQuantity(text)
-			if number, isNumber := value.(int64); isNumber {
-				amount, err = *resource.NewQuantity(number, resource.DecimalSI), nil
-			} else if !isText {
-				continue
-			}
-			if err != nil {
-				continue
-			}
-			labels := map[string]string{"tenant": tenantIn(u), "resource": of}
-			from.gauge.With(labels).Set(amount.AsApproximateFloat64())
-			m.said[name] = append(m.said[name], labels)
-		}
+	m.forget(q.Name)
+	m.measured[q.Name] = append(m.add(m.hard, q.Spec.Tenant, q.Spec.Hard), m.add(m.used, q.Spec.Tenant, q.Status.Used)...)
+}
+
+// add sets the metrics of a list and returns their labels.
+func (*measures) add(gauge *metrics.GaugeVec, id string, list corev1.ResourceList) []map[string]string {
+	all := make([]map[string]string, 0, len(list))
+	for resource, amount := range list {
+		labels := map[string]string{"tenant": id, "resource": string(resource)}
+		gauge.With(labels).Set(amount.AsApproximateFloat64())
+		all = append(all, labels)
 	}
+	return all
 }
 
 func (m *measures) drop(obj any) {
-	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
-		obj = gone.Obj
-	}
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
+	name, err := cache.DeletionHandlingObjectToName(obj)
+	if err != nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forget(u.GetName())
-	delete(m.said, u.GetName())
+	m.forget(name.Name)
+	delete(m.measured, name.Name)
 }
 
 func (m *measures) forget(name string) {
-	for _, labels := range m.said[name] {
+	for _, labels := range m.measured[name] {
 		m.hard.Delete(labels)
 		m.used.Delete(labels)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
-// TestMetrics: the metrics are the quotas', and go with them.
+// TestMetrics checks that the metrics follow the quotas. A quota that does not decode has no
+// metrics, and other quotas keep theirs.
 func TestMetrics(t *testing.T) {
 	quota := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
@@ -29,15 +30,16 @@ func TestMetrics(t *testing.T) {
 				"pods":            "10",
 				"requests.memory": "2Ki",
 				"count/secrets":   int64(3),
-				"bad":             "x",
-				"worse":           true,
 			},
 		},
 		"status": map[string]any{"used": map[string]any{"pods": "4"}},
 	}}
+	invalid := quota.DeepCopy()
+	invalid.SetName("invalid")
+	invalid.Object["spec"] = map[string]any{"tenant": "globex", "hard": map[string]any{"pods": "3", "secrets": "x"}}
 	of := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{of: "TenantQuotaList"}, quota)
+		map[schema.GroupVersionResource]string{of: "TenantQuotaList"}, quota, invalid)
 	store, err := tenantquota.New(client)
 	if err != nil {
 		t.Fatal(err)
@@ -59,20 +61,26 @@ func TestMetrics(t *testing.T) {
 			return testutil.GatherAndCompare(registry, strings.NewReader(want), "kubetenant_quota_hard", "kubetenant_quota_used")
 		})
 	}
-	const hard = "# HELP kubetenant_quota_hard [ALPHA] What the TenantQuota of a tenant allows, " +
-		"in the resource's base unit (cores, bytes, objects).\n# TYPE kubetenant_quota_hard gauge\n"
-	const used = "# HELP kubetenant_quota_used [ALPHA] What a tenant uses of its TenantQuota, " +
-		"in the resource's base unit.\n# TYPE kubetenant_quota_used gauge\n"
+	const hard = "# HELP kubetenant_quota_hard [ALPHA] Limit of a tenant by its TenantQuota, " +
+		"in the base unit of the resource (cores, bytes, objects). At most 1,000 TenantQuotas have metrics.\n# TYPE kubetenant_quota_hard gauge\n"
+	const used = "# HELP kubetenant_quota_used [ALPHA] Usage of a tenant in its TenantQuota, " +
+		"in the base unit of the resource (cores, bytes, objects). At most 1,000 TenantQuotas have metrics.\n# TYPE kubetenant_quota_used gauge\n"
 	is(hard + `kubetenant_quota_hard{resource="count/secrets",tenant="acme"} 3
 kubetenant_quota_hard{resource="pods",tenant="acme"} 10
 kubetenant_quota_hard{resource="requests.memory",tenant="acme"} 2048
 ` + used + `kubetenant_quota_used{resource="pods",tenant="acme"} 4
 `)
-	quota = quota.DeepCopy()
-	quota.Object["spec"].(map[string]any)["hard"] = map[string]any{"pods": "20"}
-	if _, err := client.Resource(of).Update(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
+	limit := func(pods any) {
+		t.Helper()
+		quota = quota.DeepCopy()
+		quota.Object["spec"].(map[string]any)["hard"] = map[string]any{"pods": pods}
+		if _, err := client.Resource(of).Update(t.Context(), quota, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	limit("many")
+	is("")
+	limit("20")
 	is(hard + `kubetenant_quota_hard{resource="pods",tenant="acme"} 20
 ` + used + `kubetenant_quota_used{resource="pods",tenant="acme"} 4
 `)

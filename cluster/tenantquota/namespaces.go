@@ -14,15 +14,15 @@ import (
 // namespacesByTenant is the index of namespaces by the value of their tenant label.
 const namespacesByTenant = "kubetenant"
 
-// Namespaces are those of a cluster, found by their tenant.
+// Namespaces finds the namespaces of a cluster by their tenant.
 type Namespaces struct {
 	informer cache.SharedIndexInformer
 	indexer  cache.Indexer
-	changes  *atomic.Uint64 // how often one has come, gone or changed its owner
+	changes  *atomic.Uint64 // how often a namespace was created, deleted or got another owner
 }
 
-// NewNamespaces returns the namespaces that an informer follows, to which it adds an
-// index. Once per informer.
+// NewNamespaces returns the namespaces of an informer. It adds an index and is called once for each
+// informer.
 func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	n := &Namespaces{informer: informer, indexer: informer.GetIndexer(), changes: &atomic.Uint64{}}
 	if err := informer.AddIndexers(cache.Indexers{namespacesByTenant: func(obj any) ([]string, error) {
@@ -33,17 +33,17 @@ func NewNamespaces(informer cache.SharedIndexInformer) (*Namespaces, error) {
 	}}); err != nil {
 		return nil, err
 	}
-	_, err := informer.AddEventHandler(counted(n.changes, func(was, is any) bool { return labelOf(was) == labelOf(is) }))
+	_, err := informer.AddEventHandler(counted(n.changes, func(was, now any) bool { return labelOf(was) == labelOf(now) }))
 	return n, err
 }
 
-// counted returns a handler that counts what changes, but for updates that leave it the same.
-func counted(changes *atomic.Uint64, same func(was, is any) bool) cache.ResourceEventHandler {
+// counted returns a handler that counts changes. It ignores updates for which same returns true.
+func counted(changes *atomic.Uint64, same func(was, now any) bool) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(any) { changes.Add(1) },
 		DeleteFunc: func(any) { changes.Add(1) },
-		UpdateFunc: func(was, is any) {
-			if !same(was, is) {
+		UpdateFunc: func(was, now any) {
+			if !same(was, now) {
 				changes.Add(1)
 			}
 		},
@@ -51,23 +51,23 @@ func counted(changes *atomic.Uint64, same func(was, is any) bool) cache.Resource
 }
 
 func labelOf(obj any) string {
-	ns, is := obj.(*corev1.Namespace)
-	if !is {
+	ns, ok := obj.(*corev1.Namespace)
+	if !ok {
 		return ""
 	}
 	return ns.Labels[tenant.Label]
 }
 
-// Tenants returns the values of the label that there are.
+// Tenants returns all values of the label.
 func (n *Namespaces) Tenants() []string { return n.indexer.ListIndexFuncValues(namespacesByTenant) }
 
-// Of returns the names of the namespaces of a value of the label.
+// Of returns the names of the namespaces with a value of the label.
 func (n *Namespaces) Of(id string) ([]string, error) {
 	return n.indexer.IndexKeys(namespacesByTenant, id)
 }
 
-// count returns what the namespaces of a value of the label use of a quota: those
-// too that are being deleted.
+// count returns the usage of the namespaces with a value of the label, including those that are being
+// deleted.
 func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	all, err := n.indexer.ByIndex(namespacesByTenant, id)
 	if err != nil {
@@ -75,7 +75,7 @@ func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	}
 	out := make([]quota.Counted, 0, len(all))
 	for _, obj := range all {
-		if ns, is := obj.(*corev1.Namespace); is {
+		if ns, ok := obj.(*corev1.Namespace); ok {
 			out = append(out, quota.Counted{
 				UID:       ns.UID,
 				Namespace: ns.Name,
@@ -87,7 +87,7 @@ func (n *Namespaces) count(id string) ([]quota.Counted, error) {
 	return out, nil
 }
 
-// owner returns the value of a namespace's label; empty for one that is not known.
+// owner returns the value of a namespace's label, or "" if the namespace is not known.
 func (n *Namespaces) owner(name string) string {
 	obj, _, _ := n.indexer.GetByKey(name)
 	return labelOf(obj)

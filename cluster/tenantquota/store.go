@@ -1,10 +1,9 @@
-// Package tenantquota holds the TenantQuotas of a cluster: what they allow, what is used and
-// reserved of them, and the counting of what there is.
+// Package tenantquota holds the TenantQuotas of a cluster with their limits, usage and
+// reservations. It also counts the objects of tenants.
 package tenantquota
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -13,14 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/kubetenant/kubetenant/internal/listinformer"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -34,163 +31,183 @@ func tenantQuotas() schema.GroupVersionResource {
 }
 
 // Store holds the TenantQuotas that a client sees. It implements [quota.Store].
+//
+// Its objects are of the type or [typed.Invalid]. A quota that does not decode still limits its
+// tenant: [Store.Of] returns an error, so the tenant can use nothing more.
 type Store struct {
 	client   dynamic.Interface
+	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	informer cache.SharedIndexInformer
-	changes  atomic.Uint64 // how often a quota has come, gone or got another spec
+	changes  atomic.Uint64 // how often a quota was created, deleted or got another spec
 
 	mu sync.Mutex
-	// latest are the quotas that were written or read here and that the informer may not know yet.
-	latest map[string]*unstructured.Unstructured
+	// latest are quotas that this process has written or read and the informer may not have yet. They
+	// MUST NOT be changed.
+	latest map[string]*v1alpha1.TenantQuota
 }
 
 // New returns the store of the quotas that client sees while [Store.Run] runs.
 func New(client dynamic.Interface) (*Store, error) {
-	informer := listinformer.New(client, tenantQuotas())
-	q := &Store{client: client, informer: informer, latest: map[string]*unstructured.Unstructured{}}
+	informer, err := typed.NewInformer[v1alpha1.TenantQuota](client, tenantQuotas(), nil)
+	if err != nil {
+		return nil, err
+	}
 	if err := informer.AddIndexers(cache.Indexers{byTenant: func(obj any) ([]string, error) {
-		u, is := obj.(*unstructured.Unstructured)
-		if !is {
-			return nil, nil
-		}
-		return []string{tenantIn(u)}, nil
+		return []string{tenantOf(obj)}, nil
 	}}); err != nil {
 		return nil, err
 	}
-	_, err := informer.AddEventHandler(counted(&q.changes, sameSpec))
-	return q, err
+	s := &Store{
+		client:   client,
+		quotas:   typed.NewClient[v1alpha1.TenantQuota](client, tenantQuotas()),
+		informer: informer,
+		latest:   map[string]*v1alpha1.TenantQuota{},
+	}
+	_, err = informer.AddEventHandler(counted(&s.changes, sameSpec))
+	return s, err
 }
 
-// sameSpec reports whether two states of a quota differ in no more than what is used.
-func sameSpec(was, is any) bool {
-	before, known := was.(*unstructured.Unstructured)
-	now, knownNow := is.(*unstructured.Unstructured)
-	return known && knownNow && before.GetUID() == now.GetUID() && isDefault(before) == isDefault(now) &&
-		equality.Semantic.DeepEqual(before.Object["spec"], now.Object["spec"])
+// sameSpec reports whether two states of a quota have the same limits and both do or do not follow
+// the configuration.
+func sameSpec(before, after any) bool {
+	was, errBefore := typed.From[v1alpha1.TenantQuota](before)
+	now, errAfter := typed.From[v1alpha1.TenantQuota](after)
+	return errBefore == nil && errAfter == nil && was.UID == now.UID && isDefault(was) == isDefault(now) &&
+		equality.Semantic.DeepEqual(&was.Spec, &now.Spec)
 }
 
-func tenantIn(u *unstructured.Unstructured) string {
-	name, _, _ := unstructured.NestedString(u.Object, "spec", "tenant")
-	return name
+// tenantOf returns spec.tenant of an object of the informer.
+func tenantOf(obj any) string {
+	switch obj := obj.(type) {
+	case *v1alpha1.TenantQuota:
+		return obj.Spec.Tenant
+	case *typed.Invalid:
+		return obj.Tenant
+	}
+	return ""
 }
 
-// Run follows the quotas until ctx ends. Once per Store.
-func (q *Store) Run(ctx context.Context) { q.informer.RunWithContext(ctx) }
+// Run follows the quotas until ctx ends. It is called once.
+func (s *Store) Run(ctx context.Context) { s.informer.RunWithContext(ctx) }
 
-// HasSynced reports whether the quotas of the start are known.
-func (q *Store) HasSynced() bool { return q.informer.HasSynced() }
+// HasSynced reports whether the store has the quotas that existed when Run began.
+func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
-func (q *Store) TenantOf(name string) tenant.ID {
-	obj, found, err := q.informer.GetStore().GetByKey(name)
-	u, is := obj.(*unstructured.Unstructured)
-	if err != nil || !found || !is {
+// TenantOf returns the tenant of a quota, or the zero ID if the quota does not exist or its tenant
+// is invalid.
+func (s *Store) TenantOf(name string) tenant.ID {
+	obj, _, err := s.informer.GetStore().GetByKey(name)
+	if err != nil {
 		return tenant.ID{}
 	}
-	id, err := tenant.Parse(tenantIn(u))
+	id, err := tenant.Parse(tenantOf(obj))
 	if err != nil {
 		return tenant.ID{}
 	}
 	return id
 }
 
-// NameOf returns the name of the one quota about a tenant, empty where there is none; false where
-// there are several, and before they are known.
-func (q *Store) NameOf(id tenant.ID) (string, bool) {
-	objects, err := q.of(id.String())
-	switch {
-	case err != nil || len(objects) > 1:
+// NameOf returns the name of the only quota of a tenant, or "" if the tenant has none. It returns
+// false if the tenant has several, or if the quotas are not known yet.
+func (s *Store) NameOf(id tenant.ID) (string, bool) {
+	objects, err := s.of(id.String())
+	if err != nil || len(objects) > 1 {
 		return "", false
-	case len(objects) == 0:
+	}
+	if len(objects) == 0 {
 		return "", true
 	}
 	return objects[0].GetName(), true
 }
 
-// newest returns the newer of what the informer knows and what was written here.
-func (q *Store) newest(u *unstructured.Unstructured) *unstructured.Unstructured {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	own, has := q.latest[u.GetName()]
-	if !has {
-		return u
+// newest returns the newer of an object of the informer and the one that this process has written.
+func (s *Store) newest(object metav1.Object) metav1.Object {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, ok := s.latest[object.GetName()]
+	if !ok {
+		return object
 	}
-	newer, err := resourceversion.CompareResourceVersion(own.GetResourceVersion(), u.GetResourceVersion())
-	if err != nil || newer <= 0 || own.GetUID() != u.GetUID() {
-		delete(q.latest, u.GetName())
-		return u
+	newer, err := resourceversion.CompareResourceVersion(own.ResourceVersion, object.GetResourceVersion())
+	if err != nil || newer <= 0 || own.UID != object.GetUID() {
+		delete(s.latest, object.GetName())
+		return object
 	}
 	return own
 }
 
-func (q *Store) remember(u *unstructured.Unstructured) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.latest[u.GetName()] = u
+func (s *Store) remember(q *v1alpha1.TenantQuota) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.latest[q.Name] = q
 }
 
-// of returns the objects of a tenant.
-func (q *Store) of(id string) ([]*unstructured.Unstructured, error) {
-	if !q.HasSynced() {
+// of returns the quotas of a tenant in the order of their names. A default quota is left out if the
+// tenant has another one.
+func (s *Store) of(id string) ([]metav1.Object, error) {
+	if !s.HasSynced() {
 		return nil, quota.ErrUnknown
 	}
-	objects, err := q.informer.GetIndexer().ByIndex(byTenant, id)
+	objects, err := s.informer.GetIndexer().ByIndex(byTenant, id)
 	if err != nil {
 		return nil, err
 	}
-	out := make([]*unstructured.Unstructured, 0, len(objects))
+	out := make([]metav1.Object, 0, len(objects))
 	for _, obj := range objects {
-		if u, is := obj.(*unstructured.Unstructured); is {
-			out = append(out, q.newest(u))
+		if object, ok := obj.(metav1.Object); ok {
+			out = append(out, s.newest(object))
 		}
 	}
-	if slices.ContainsFunc(out, func(u *unstructured.Unstructured) bool { return !isDefault(u) }) {
-		out = slices.DeleteFunc(out, isDefault) // it is over
+	if slices.ContainsFunc(out, isOwn) {
+		out = slices.DeleteFunc(out, isDefault)
 	}
-	slices.SortFunc(out, func(a, b *unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
+	slices.SortFunc(out, func(a, b metav1.Object) int { return strings.Compare(a.GetName(), b.GetName()) })
 	return out, nil
 }
 
 // isDefault reports whether a quota follows the configuration.
-func isDefault(u *unstructured.Unstructured) bool {
-	return u.GetLabels()[v1alpha1.DefaultQuotaLabel] == "true"
+func isDefault(object metav1.Object) bool {
+	return object.GetLabels()[v1alpha1.DefaultQuotaLabel] == "true"
 }
 
+func isOwn(object metav1.Object) bool { return !isDefault(object) }
+
 // Of implements [quota.Store].
-func (q *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
-	objects, err := q.of(id.String())
+func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
+	objects, err := s.of(id.String())
 	if err != nil || len(objects) == 0 {
 		return nil, err
 	}
 	out := make([]*quota.State, 0, len(objects))
-	for _, u := range objects {
-		state, _, err := stateOf(u)
+	for _, object := range objects {
+		q, err := typed.From[v1alpha1.TenantQuota](object)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, state)
+		out = append(out, stateOf(q))
 	}
 	return out, nil
 }
 
 // Taken implements [quota.Store].
-func (q *Store) Taken(_ context.Context, id tenant.ID) (bool, error) {
-	objects, err := q.of(id.String())
-	return slices.ContainsFunc(objects, func(u *unstructured.Unstructured) bool { return !isDefault(u) }), err
+func (s *Store) Taken(_ context.Context, id tenant.ID) (bool, error) {
+	objects, err := s.of(id.String())
+	return slices.ContainsFunc(objects, isOwn), err
 }
 
-func stateOf(u *unstructured.Unstructured) (*quota.State, *v1alpha1.TenantQuota, error) {
-	object := &v1alpha1.TenantQuota{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, object); err != nil {
-		return nil, nil, fmt.Errorf("quota %s: %w", u.GetName(), err)
-	}
+// stateOf returns the state of a quota. It shares the limits and usages with the object.
+func stateOf(q *v1alpha1.TenantQuota) *quota.State {
 	state := &quota.State{
-		Name:    object.Name,
-		Version: object.ResourceVersion,
-		Hard:    object.Spec.Hard,
-		Used:    object.Status.Used,
+		Name:    q.Name,
+		Version: q.ResourceVersion,
+		Hard:    q.Spec.Hard,
+		Used:    q.Status.Used,
 	}
-	for _, r := range object.Status.Reserved {
+	if len(q.Status.Reserved) > 0 {
+		state.Reserved = make([]quota.Reservation, 0, len(q.Status.Reserved))
+	}
+	for i := range q.Status.Reserved {
+		r := &q.Status.Reserved[i]
 		state.Reserved = append(state.Reserved, quota.Reservation{
 			UID:     r.UID,
 			Key:     r.Key,
@@ -199,35 +216,36 @@ func stateOf(u *unstructured.Unstructured) (*quota.State, *v1alpha1.TenantQuota,
 			After:   r.After,
 		})
 	}
-	return state, object, nil
+	return state
 }
 
 // Charge implements [quota.Store].
-func (q *Store) Charge(ctx context.Context, was, is *quota.State) error {
-	return q.write(ctx, was, is, nil)
+func (s *Store) Charge(ctx context.Context, was, is *quota.State) error {
+	return s.write(ctx, was, is, nil)
 }
 
-// write stores a state in place of another. namespaces is nil where it was not counted.
-func (q *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1alpha1.NamespaceUsage) error {
-	obj, found, err := q.informer.GetStore().GetByKey(was.Name)
-	known, isObject := obj.(*unstructured.Unstructured)
-	if err != nil || !found || !isObject {
+// write replaces a state with another. If namespaces is nil, the usage of each namespace stays.
+func (s *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1alpha1.NamespaceUsage) error {
+	obj, _, err := s.informer.GetStore().GetByKey(was.Name)
+	object, ok := obj.(metav1.Object)
+	if err != nil || !ok {
 		return quota.ErrConflict
 	}
-	u := q.newest(known)
-	if u.GetResourceVersion() != was.Version {
-		return quota.ErrConflict
-	}
-	_, object, err := stateOf(u)
+	stored, err := typed.From[v1alpha1.TenantQuota](s.newest(object))
 	if err != nil {
 		return err
 	}
-	object.Status.Used, object.Status.Reserved = is.Used, nil
+	if stored.ResourceVersion != was.Version {
+		return quota.ErrConflict
+	}
+	next := *stored // the fields that are set below are its own
+	next.Status.Used = is.Used
+	next.Status.Reserved = make([]v1alpha1.QuotaReservation, 0, len(is.Reserved))
 	if namespaces != nil {
-		object.Status.Namespaces = namespaces
+		next.Status.Namespaces = namespaces
 	}
 	for _, r := range is.Reserved {
-		object.Status.Reserved = append(object.Status.Reserved, v1alpha1.QuotaReservation{
+		next.Status.Reserved = append(next.Status.Reserved, v1alpha1.QuotaReservation{
 			UID:     r.UID,
 			Key:     r.Key,
 			Expires: metav1.NewTime(r.Expires),
@@ -235,23 +253,16 @@ func (q *Store) write(ctx context.Context, was, is *quota.State, namespaces []v1
 			After:   r.After,
 		})
 	}
-	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&object.Status)
-	if err != nil {
-		return err
-	}
-	next := u.DeepCopy()
-	next.Object["status"] = status
-	written, err := q.client.Resource(tenantQuotas()).UpdateStatus(ctx, next,
-		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	written, err := s.quotas.UpdateStatus(ctx, &next)
 	if apierrors.IsConflict(err) {
-		if written, err = q.client.Resource(tenantQuotas()).Get(ctx, was.Name, metav1.GetOptions{}); err == nil {
-			q.remember(written)
+		if written, err = s.quotas.Get(ctx, cache.NewObjectName("", was.Name)); err == nil {
+			s.remember(written)
 			return quota.ErrConflict
 		}
 	}
 	if err != nil {
 		return err
 	}
-	q.remember(written)
+	s.remember(written)
 	return nil
 }

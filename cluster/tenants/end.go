@@ -2,22 +2,23 @@ package tenants
 
 import (
 	"context"
-	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// retiredPrefix begins, in the queue, the names of RetiredTenants: those of Tenants hold no slash.
+// retiredPrefix is the prefix of the names of RetiredTenants in the queue. The name of a Tenant has
+// no slash.
 const retiredPrefix = "retired/"
 
-// look finds out why a Tenant goes, or is gone: not for its definition's sake it ends.
+// look finds the cause of the deletion of a Tenant. If the cause is not the deletion of the
+// definition, the tenant ends.
 func (s *Store) look(ctx context.Context, name string) error {
 	retiredName, isRetired := strings.CutPrefix(name, retiredPrefix)
 	of := resource()
@@ -46,56 +47,47 @@ func (s *Store) look(ctx context.Context, name string) error {
 	return err
 }
 
-// end takes over that the Tenant of a name goes, or is gone, and returns what counted of it and
-// what does now. One that was made anew meanwhile is another: nobody takes over anything
-// between the look and that.
+// end records that the Tenant with a name is being deleted, or was deleted. It returns what applied
+// of the Tenant and what applies now. It changes nothing if the Tenant was created again meanwhile.
 func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant.ID, was, now *live, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	id, was = s.entry(name)
 	obj, found, err := s.informer.GetStore().GetByKey(name)
-	id, counted := s.named[name]
-	was = s.live[id]
-	if err != nil || !counted || was == nil {
+	if err != nil || was == nil {
 		return id, was, was, err
 	}
-	switch u, _ := obj.(*unstructured.Unstructured); {
-	case found && u != nil && u.GetDeletionTimestamp() != nil && u.GetUID() == was.uid:
-		changed := *was
-		changed.ending = isDefined && !was.made.Before(&created) // else it goes with the definition before this one
-		s.live[id] = &changed
-		return id, was, &changed, nil
-	case found, !isDefined: // made anew, or gone with its definition
-	case was.made.Before(&created): // it went with the definition before this one
-	default:
-		delete(s.live, id)
-		delete(s.named, name)
+	if !found {
+		if !isDefined || was.made.Before(&created) {
+			return id, was, was, nil // it was deleted with its definition
+		}
+		s.put(name, id, nil)
 		return id, was, nil, nil
 	}
-	return id, was, was, nil
+	object, _ := obj.(metav1.Object)
+	if object == nil || object.GetDeletionTimestamp() == nil || object.GetUID() != was.uid {
+		return id, was, was, nil // it was created again
+	}
+	changed := *was
+	changed.ending = isDefined && !was.made.Before(&created) // otherwise it is deleted with its definition
+	s.put(name, id, &changed)
+	return id, was, &changed, nil
 }
 
-// hasBegunSince reports whether the condition Deleting of a Tenant is true since a time. There may
-// be many: nothing is converted.
-func hasBegunSince(u *unstructured.Unstructured, since time.Time) bool {
-	conditions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "status", "conditions")
-	list, _ := conditions.([]any)
-	return slices.ContainsFunc(list, func(c any) bool {
-		is, _ := c.(map[string]any)
-		text, _ := is["lastTransitionTime"].(string)
-		at, err := time.Parse(time.RFC3339, text)
-		return err == nil && is["type"] == v1alpha1.ConditionDeleting && is["status"] == string(metav1.ConditionTrue) &&
-			at.After(since)
-	})
+// hasBegunSince reports whether the deletion of a Tenant has begun since a time.
+func hasBegunSince(t *v1alpha1.Tenant, since time.Time) bool {
+	c := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting)
+	return c != nil && c.Status == metav1.ConditionTrue && c.LastTransitionTime.After(since)
 }
 
-// Ended returns which deletions of Tenants, by their UIDs, have begun since a time; and
-// how many Tenants there are.
+// Ended returns the UIDs of the Tenants whose deletion has begun since a time, and the number of
+// all Tenants.
 func (s *Store) Ended(since time.Time) (begun map[string]bool, total int) {
 	begun = map[string]bool{}
 	all := s.informer.GetStore().List()
 	for _, obj := range all {
-		if u, is := obj.(*unstructured.Unstructured); is && u.GetDeletionTimestamp() != nil && hasBegunSince(u, since) {
-			begun[string(u.GetUID())] = true
+		if t, ok := obj.(*v1alpha1.Tenant); ok && t.DeletionTimestamp != nil && hasBegunSince(t, since) {
+			begun[string(t.UID)] = true
 		}
 	}
 	s.retired.since(since, func(uid string) { begun[uid] = true })

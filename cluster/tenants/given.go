@@ -7,9 +7,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -86,24 +85,21 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 // holdTimeout bounds how long it is asked whether Pods wait in a namespace that is being made.
 const holdTimeout = 2 * time.Second
 
-// Holds reports whether Pods wait in a new namespace of a tenant until it is prepared: a template
-// holds them that its Tenant names, or one of these is not known. It asks the server itself, since
-// a Tenant is often made right before its namespaces, and holds where that does not answer.
+// Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
+// They wait if a template of its Tenant has spec.hold, or if one is not known. Holds reads the
+// Tenant from the server, since a Tenant is often created right before its namespaces. Pods wait if
+// the server does not answer or the Tenant does not decode.
 func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
 		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
-	u, err := s.client.Resource(resource()).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	of, err := s.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
 	if apierrors.IsNotFound(err) {
 		return false
 	}
-	if err != nil {
-		return true
-	}
-	names, _, err := unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
-	return err != nil || slices.ContainsFunc(names, func(name string) bool {
+	return err != nil || slices.ContainsFunc(of.Spec.Namespaces.Templates, func(name string) bool {
 		t, known := s.Template(name)
 		return !known || t == nil || t.Hold
 	})
@@ -118,6 +114,9 @@ func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, n
 	is := s.of(id)
 	if is == nil {
 		return false, nil
+	}
+	if is.invalid {
+		return false, errTemplates
 	}
 	for _, one := range is.spaces.Templates {
 		switch t, known := s.Template(one); {

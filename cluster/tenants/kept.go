@@ -3,36 +3,50 @@ package tenants
 import (
 	"sync"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/internal/listinformer"
+	"github.com/kubetenant/kubetenant/internal/typed"
 )
 
-// kept are the objects of a kind, as they are understood, by their names.
-type kept[T any] struct {
+// kept has what was parsed of the objects of a kind, by name.
+type kept[V any] struct {
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
-	read     func(runtime.Object) (*T, error)
 
-	mu    sync.RWMutex
-	named map[string]*T // never changed
-	told  func(name string)
+	mu      sync.RWMutex
+	named   map[string]*V // never changed
+	changed func(name string)
 }
 
-// newKept follows those that client sees as soon as the informer runs.
-func newKept[T any](
-	client dynamic.Interface, of schema.GroupVersionResource, read func(runtime.Object) (*T, error),
-) (*kept[T], error) {
-	k := &kept[T]{read: read, named: map[string]*T{}, informer: listinformer.New(client, of)}
+// newKept follows the objects of a kind as soon as the informer runs. An object that does not
+// decode, or that parse refuses, is ignored.
+func newKept[V, T any, P typed.Pointer[T]](
+	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
+) (*kept[V], error) {
+	k := &kept[V]{named: map[string]*V{}}
 	var err error
+	if k.informer, err = typed.NewInformer[T, P](client, of, nil); err != nil {
+		return nil, err
+	}
+	set := func(obj any) {
+		name, _ := cache.ObjectToName(obj)
+		object, err := typed.From[T, P](obj)
+		var parsed *V
+		if err == nil {
+			parsed, err = parse(object)
+		}
+		if err != nil {
+			klog.Background().Error(err, "An object is ignored", "resource", of.Resource, "name", name.Name)
+			parsed = nil
+		}
+		k.put(name.Name, parsed)
+	}
 	k.handled, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    k.set,
-		UpdateFunc: func(_, is any) { k.set(is) },
+		AddFunc:    set,
+		UpdateFunc: func(_, now any) { set(now) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
 				k.put(name.Name, nil)
@@ -42,45 +56,32 @@ func newKept[T any](
 	return k, err
 }
 
-func (k *kept[T]) set(obj any) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
-		return
-	}
-	read, err := k.read(u)
-	if err != nil { // a later release's
-		klog.Background().Info("An object is not understood, and counts as if it were not there", "kind", u.GetKind(),
-			"name", u.GetName(), "err", err)
-		read = nil
-	}
-	k.put(u.GetName(), read)
-}
-
-// put takes over what an object says, nil for one that is not there.
-func (k *kept[T]) put(name string, is *T) {
+// put stores what was parsed of an object, or nil if the object does not exist.
+func (k *kept[V]) put(name string, parsed *V) {
 	k.mu.Lock()
-	if is != nil {
-		k.named[name] = is
+	if parsed != nil {
+		k.named[name] = parsed
 	} else {
 		delete(k.named, name)
 	}
-	told := k.told
+	changed := k.changed
 	k.mu.Unlock()
-	if told != nil {
-		told(name)
+	if changed != nil {
+		changed(name)
 	}
 }
 
-// get returns one, nil where there is none.
-func (k *kept[T]) get(name string) *T {
+// get returns what was parsed of an object, or nil if there is none.
+func (k *kept[V]) get(name string) *V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.named[name]
 }
 
-// onChange has told be told of each that comes, changes or goes; nil for nobody.
-func (k *kept[T]) onChange(told func(name string)) {
+// onChange sets the function that is called for each object that is created, changes or is deleted.
+// If nil, none is called.
+func (k *kept[V]) onChange(changed func(name string)) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.told = told
+	k.changed = changed
 }

@@ -24,7 +24,7 @@ func newCount() *metrics.GaugeVec {
 		Namespace:      "kubetenant",
 		Name:           "tenants",
 		StabilityLevel: metrics.ALPHA,
-		Help:           "The Tenants that count, by how far the callers of their tenants may go.",
+		Help:           "Number of Tenants by the access of their callers: Open, ReadOnly or Closed.",
 	}, []string{"access"})
 }
 

@@ -1,76 +1,164 @@
 package tenants
 
 import (
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"errors"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// slim keeps of a Tenant what is looked at.
-func slim(obj any) (any, error) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
-		return obj, nil // a tombstone
+// trim removes the fields of a Tenant that no user of the store reads.
+func trim(t *v1alpha1.Tenant) {
+	t.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant}
+	all := t.ObjectMeta
+	t.ObjectMeta = metav1.ObjectMeta{
+		Name:              all.Name,
+		UID:               all.UID,
+		ResourceVersion:   all.ResourceVersion,
+		Generation:        all.Generation,
+		CreationTimestamp: all.CreationTimestamp,
+		DeletionTimestamp: all.DeletionTimestamp,
+		Finalizers:        all.Finalizers,
 	}
-	out := &unstructured.Unstructured{Object: map[string]any{"spec": u.Object["spec"]}}
-	if status, has := u.Object["status"]; has {
-		out.Object["status"] = status
+	if value := all.Annotations[tenant.TakeBackAnnotation]; value != "" {
+		t.Annotations = map[string]string{tenant.TakeBackAnnotation: value}
 	}
-	out.SetName(u.GetName())
-	out.SetUID(u.GetUID())
-	out.SetGeneration(u.GetGeneration())
-	out.SetCreationTimestamp(u.GetCreationTimestamp())
-	out.SetDeletionTimestamp(u.GetDeletionTimestamp())
-	out.SetFinalizers(u.GetFinalizers())
-	out.SetResourceVersion(u.GetResourceVersion())
-	if value := u.GetAnnotations()[tenant.TakeBackAnnotation]; value != "" {
-		out.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: value})
-	}
-	return out, nil
 }
 
-// NamespacesOf returns the labels, the prefix, the level of pod security and the templates of a
-// tenant's namespaces. It ignores a field that it cannot read.
-func NamespacesOf(u *unstructured.Unstructured) (spec v1alpha1.TenantNamespacesSpec) {
-	text := func(field string) string {
-		value, _, _ := unstructured.NestedString(u.Object, "spec", "namespaces", field)
-		return value
-	}
-	spec.PodSecurity, spec.Prefix = text("podSecurity"), v1alpha1.NamespacePrefix(text("prefix"))
-	spec.Templates, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "namespaces", "templates")
-	labels, _, _ := unstructured.NestedStringMap(u.Object, "spec", "namespaces", "labels")
-	for key, value := range labels {
-		if spec.Labels == nil {
-			spec.Labels = make(map[string]v1alpha1.LabelValue, len(labels))
-		}
-		spec.Labels[key] = v1alpha1.LabelValue(value)
-	}
-	return spec
-}
-
-// AccessOf returns the tenant of a Tenant and how far its callers may go; the zero ID for one that
-// counts for nothing: of another name than its tenant's, or of no tenant.
-func AccessOf(u *unstructured.Unstructured) (tenant.ID, authz.Access) {
-	text, _, _ := unstructured.NestedString(u.Object, "spec", "id")
-	id, err := tenant.Parse(text)
-	if err != nil || id.IsSystem() || id.ObjectName() != u.GetName() {
+// AccessOf returns the tenant of a Tenant and the access of its callers. It returns the zero ID if
+// the Tenant has another name than the Tenant of spec.id, or if spec.id is invalid.
+func AccessOf(t *v1alpha1.Tenant) (tenant.ID, authz.Access) {
+	id, err := tenant.Parse(t.Spec.ID)
+	if err != nil || id.IsSystem() || id.ObjectName() != t.Name {
 		return tenant.ID{}, authz.AccessUnknown
 	}
-	access := authz.AccessOpen
-	for _, field := range []string{"access", "suspension"} {
-		value, _, err := unstructured.NestedString(u.Object, "spec", field)
-		switch v1alpha1.TenantAccess(value) {
-		case "", v1alpha1.TenantAccessOpen:
-		case v1alpha1.TenantAccessReadOnly:
-			access = min(access, authz.AccessReadOnly)
-		default: // a later release's
-			access = authz.AccessClosed
-		}
-		if err != nil {
-			access = authz.AccessClosed
-		}
+	return id, min(accessOf(t.Spec.Access), accessOf(t.Spec.Suspension))
+}
+
+func accessOf(value v1alpha1.TenantAccess) authz.Access {
+	switch value {
+	case "", v1alpha1.TenantAccessOpen:
+		return authz.AccessOpen
+	case v1alpha1.TenantAccessReadOnly:
+		return authz.AccessReadOnly
 	}
-	return id, access
+	return authz.AccessClosed // includes the values of a later release
+}
+
+// IDNamed returns the tenant whose Tenant has a name, or the zero ID if the name does not determine
+// it. The name determines an ID that is a DNS label.
+func IDNamed(name string) tenant.ID {
+	id, err := tenant.Parse(name)
+	if err != nil || id.IsSystem() || id.ObjectName() != name {
+		return tenant.ID{}
+	}
+	return id
+}
+
+// live is what the store remembers of a Tenant. It is never changed.
+type live struct {
+	access      authz.Access // in its spec
+	invalid     bool         // it does not decode
+	uid         types.UID
+	made        metav1.Time
+	ending      bool // it is being deleted, and its definition is not the cause
+	goes        bool // it is being deleted
+	undated     bool
+	replaces    string                        // the UID of the Tenant before
+	spaces      v1alpha1.TenantNamespacesSpec // not to be changed
+	memberRoles []string
+	admins      []rbacv1.Subject // not to be changed
+}
+
+// effective returns the access of the tenant's callers. They may only read while the Tenant is
+// being deleted.
+func (l *live) effective() authz.Access {
+	if l.ending {
+		return min(l.access, authz.AccessReadOnly)
+	}
+	return l.access
+}
+
+// read returns an object of the informer, its tenant, and what applies of it. The last result is
+// nil if nothing applies.
+func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
+	t, err := typed.From[v1alpha1.Tenant](obj)
+	var invalid *typed.Invalid
+	if errors.As(err, &invalid) {
+		id, now := s.readInvalid(invalid)
+		return invalid, id, now
+	}
+	if err != nil {
+		return nil, tenant.ID{}, nil
+	}
+	id, access := AccessOf(t)
+	if id.IsZero() {
+		return t, id, nil
+	}
+	return t, id, &live{
+		access:      access,
+		uid:         t.UID,
+		made:        t.CreationTimestamp,
+		goes:        t.DeletionTimestamp != nil,
+		undated:     t.Spec.AcceptUndated,
+		replaces:    t.Spec.Replaces,
+		spaces:      t.Spec.Namespaces,
+		memberRoles: t.Spec.MemberRoles,
+		admins:      Subjects(t.Spec.Admins),
+	}
+}
+
+// readInvalid returns the tenant of a Tenant that does not decode, and what applies of it: the
+// tenant is closed and has no admins. Its namespaces keep what was known of them. The ID is zero if
+// neither the name nor an earlier version of the Tenant determines it.
+func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
+	now := &live{
+		access:  authz.AccessClosed,
+		invalid: true,
+		uid:     t.UID,
+		made:    t.CreationTimestamp,
+		goes:    t.DeletionTimestamp != nil,
+		spaces:  v1alpha1.TenantNamespacesSpec{Prefix: v1alpha1.NamespacePrefixRequired},
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	id, was := s.entry(t.Name)
+	if was != nil && was.uid == now.uid {
+		now.spaces, now.replaces = was.spaces, was.replaces
+	}
+	if id.IsZero() {
+		id = IDNamed(t.Name)
+	}
+	return id, now
+}
+
+// entry returns the tenant and what applies of the Tenant with a name, or nil. The caller holds mu.
+func (s *Store) entry(name string) (tenant.ID, *live) {
+	if id, ok := s.named[name]; ok {
+		return id, s.live[id]
+	}
+	return tenant.ID{}, s.invalid[name]
+}
+
+// put stores what applies of the Tenant with a name, and removes what applied before. If now is
+// nil, nothing applies. The caller holds mu.
+func (s *Store) put(name string, id tenant.ID, now *live) {
+	if last, ok := s.named[name]; ok {
+		delete(s.live, last)
+		delete(s.named, name)
+	}
+	delete(s.invalid, name)
+	switch {
+	case now == nil:
+	case id.IsZero():
+		s.invalid[name] = now
+	default:
+		s.live[id], s.named[name] = now, id
+	}
 }

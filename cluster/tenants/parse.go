@@ -1,41 +1,48 @@
 package tenants
 
 import (
+	"errors"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TenantOf decodes a Tenant.
-func TenantOf(obj runtime.Object) (*v1alpha1.Tenant, error) {
-	t := &v1alpha1.Tenant{}
-	return t, decode(obj, t)
-}
-
-// MembersOf decodes TenantMembers.
-func MembersOf(obj runtime.Object) (*v1alpha1.TenantMembers, error) {
-	m := &v1alpha1.TenantMembers{}
-	return m, decode(obj, m)
-}
-
-func decode(obj runtime.Object, into any) error {
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		return err
+// ReadRetired returns the tenant of a RetiredTenant and its record. It takes the results of a
+// function that reads one. It returns the zero ID if the ID is invalid. It reads the name of a
+// RetiredTenant that does not decode, because no tenant may get the ID meanwhile.
+func ReadRetired(r *v1alpha1.RetiredTenant, err error) (tenant.ID, tenant.Retired, error) {
+	var invalid *typed.Invalid
+	if errors.As(err, &invalid) {
+		id, out := readInvalidRetired(invalid)
+		return id, out, nil
 	}
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(content, into)
+	if err != nil {
+		return tenant.ID{}, tenant.Retired{}, err
+	}
+	id, out := RetiredOf(r)
+	return id, out, nil
 }
 
-// RetiredOf returns the tenant of a RetiredTenant and its record. It returns the zero ID if the
-// RetiredTenant is invalid.
-func RetiredOf(obj runtime.Object) (tenant.ID, tenant.Retired) {
-	r := &v1alpha1.RetiredTenant{}
-	err := decode(obj, r)
-	id, parseErr := tenant.Parse(r.Spec.ID)
-	if err != nil || parseErr != nil || id.IsSystem() {
+// uidLength is the length of the UID of a stored object.
+const uidLength = 36
+
+func readInvalidRetired(r *typed.Invalid) (tenant.ID, tenant.Retired) {
+	at := len(r.Name) - uidLength - 1
+	if at <= 0 || r.Name[at] != '-' {
+		return tenant.ID{}, tenant.Retired{}
+	}
+	return IDNamed(r.Name[:at]), tenant.Retired{UID: r.Name[at+1:], Begun: r.CreationTimestamp.Time}
+}
+
+// RetiredOf returns the tenant of a RetiredTenant and its record. It returns the zero ID if spec.id
+// is invalid.
+func RetiredOf(r *v1alpha1.RetiredTenant) (tenant.ID, tenant.Retired) {
+	id, err := tenant.Parse(r.Spec.ID)
+	if err != nil || id.IsSystem() {
 		return tenant.ID{}, tenant.Retired{}
 	}
 	out := tenant.Retired{UID: r.Spec.UID, Begun: r.CreationTimestamp.Time, Namespaces: r.Spec.Namespaces}

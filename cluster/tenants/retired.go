@@ -8,12 +8,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
-	"github.com/kubetenant/kubetenant/internal/listinformer"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // retired are the Tenants that were deleted.
@@ -35,14 +36,18 @@ type retired struct {
 // counts until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
-		changed:  changed,
-		ids:      map[string]tenant.ID{},
-		named:    map[tenant.ID]map[string]tenant.Retired{},
-		byID:     map[tenant.ID][]tenant.Retired{},
-		informer: listinformer.New(client, retiredResource()),
+		changed: changed,
+		ids:     map[string]tenant.ID{},
+		named:   map[tenant.ID]map[string]tenant.Retired{},
+		byID:    map[tenant.ID][]tenant.Retired{},
 	}
 	r.none.Store(true)
 	var err error
+	r.informer, err = typed.NewInformer(client, retiredResource(),
+		func(one *v1alpha1.RetiredTenant) { one.Spec.References = nil })
+	if err != nil {
+		return nil, err
+	}
 	r.handled, err = r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    r.set,
 		UpdateFunc: func(_, is any) { r.set(is) },
@@ -55,11 +60,23 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 	return r, err
 }
 
+// set stores a RetiredTenant. One that does not decode remains as it was.
 func (r *retired) set(obj any) {
-	if u, is := obj.(*unstructured.Unstructured); is {
-		id, one := RetiredOf(u)
-		r.put(u.GetName(), id, one)
+	id, record, err := ReadRetired(typed.From[v1alpha1.RetiredTenant](obj))
+	object, ok := obj.(metav1.Object)
+	if err != nil || !ok {
+		return
 	}
+	if invalid, ok := obj.(*typed.Invalid); ok {
+		klog.Background().Error(invalid.Err, "A RetiredTenant does not decode", "name", invalid.Name)
+		r.mu.RLock()
+		_, known := r.ids[invalid.Name]
+		r.mu.RUnlock()
+		if known {
+			return
+		}
+	}
+	r.put(object.GetName(), id, record)
 }
 
 // put takes over who has a name, the zero ID for nobody.

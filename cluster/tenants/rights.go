@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
@@ -45,13 +44,4 @@ func (s *Store) Admins(id tenant.ID) []rbacv1.Subject {
 		return is.admins
 	}
 	return nil
-}
-
-// AdminsOf returns the admins that a Tenant names. A Tenant that cannot be read has none.
-func AdminsOf(u *unstructured.Unstructured) []rbacv1.Subject {
-	t, err := TenantOf(u)
-	if err != nil {
-		return nil
-	}
-	return Subjects(t.Spec.Admins)
 }

@@ -10,11 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -24,7 +21,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/template"
-	"github.com/kubetenant/kubetenant/internal/listinformer"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -58,6 +55,7 @@ func Definitions() schema.GroupVersionResource {
 // ends: who was closed stays so.
 type Store struct {
 	client   dynamic.Interface
+	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	defined  func(schema.GroupResource) (is, known bool)
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
@@ -75,48 +73,30 @@ type Store struct {
 	mu    sync.RWMutex
 	live  map[tenant.ID]*live
 	named map[string]tenant.ID // by the name of the object
-}
-
-// live is what counts of a Tenant. It is never changed.
-type live struct {
-	access      authz.Access // that it says
-	uid         types.UID
-	made        metav1.Time
-	ending      bool // it is being deleted, and not for its definition's sake
-	goes        bool // it has been deleted, for whatever sake
-	undated     bool
-	replaces    string                        // the UID of the one before
-	spaces      v1alpha1.TenantNamespacesSpec // not to be changed
-	memberRoles []string
-	admins      []rbacv1.Subject // not to be changed
-}
-
-// effective is how far callers may go: who is about to end gives back what he has.
-func (l *live) effective() authz.Access {
-	if l.ending {
-		return min(l.access, authz.AccessReadOnly)
-	}
-	return l.access
+	// invalid has the Tenants that do not decode and whose ID is not known, by name. An ID determines
+	// the name of its Tenant, so its callers are found.
+	invalid map[string]*live
 }
 
 // New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports
 // whether a definition of the project's kinds is there: without it there are none.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	s := &Store{
-		client:   client,
-		defined:  defined,
-		live:     map[tenant.ID]*live{},
-		named:    map[string]tenant.ID{},
-		count:    newCount(),
-		informer: listinformer.New(client, resource()),
+		client:  client,
+		defined: defined,
+		live:    map[tenant.ID]*live{},
+		named:   map[string]tenant.ID{},
+		invalid: map[string]*live{},
+		count:   newCount(),
+		tenants: typed.NewClient[v1alpha1.Tenant](client, resource()),
 		changed: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
 		),
 	}
-	if err := s.informer.SetTransform(slim); err != nil {
+	var err error
+	if s.informer, err = typed.NewInformer(client, resource(), trim); err != nil {
 		return nil, err
 	}
-	var err error
 	if s.handled, err = s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    s.set,
 		UpdateFunc: func(_, is any) { s.set(is) },
@@ -134,7 +114,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	if s.templates, err = newKept(client, templateResource(), template.Parse); err != nil {
 		return nil, err
 	}
-	s.members, err = newKept(client, membersResource(), MembersOf)
+	s.members, err = newKept(client, membersResource(),
+		func(m *v1alpha1.TenantMembers) (*v1alpha1.TenantMembers, error) { return m, nil })
 	return s, err
 }
 
@@ -142,66 +123,92 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 // is gone. One f at a time.
 func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
-// Follow has f told of each tenant whose Tenant is there, comes, goes or changes, until stop is
-// called. What goes counts on until it is known why: see [Store.Tenant].
+// Follow calls f for each tenant whose Tenant exists, is created, changes or is deleted, until stop
+// is called. A deleted Tenant applies until the cause is known: see [Store.Tenant].
 func (s *Store) Follow(f func(tenant.ID)) (stop func(), err error) {
-	return s.FollowObjects(func(u *unstructured.Unstructured) {
-		if id, _ := AccessOf(u); !id.IsZero() {
+	return s.FollowObjects(func(object metav1.Object) {
+		if id := s.idOf(object); !id.IsZero() {
 			f(id)
 		}
 	})
 }
 
-// FollowObjects is [Store.Follow] of Tenants as they are stored, those too that count for nothing.
-// They have no more than is looked at, and must not be changed.
-func (s *Store) FollowObjects(f func(*unstructured.Unstructured)) (stop func(), err error) {
-	tell := func(obj any) {
-		if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
-			obj = gone.Obj
+// idOf returns the tenant of a Tenant, or the zero ID if it is unknown.
+func (s *Store) idOf(object metav1.Object) tenant.ID {
+	if t, ok := object.(*v1alpha1.Tenant); ok {
+		id, _ := AccessOf(t)
+		return id
+	}
+	if id := s.TenantOf(object.GetName()); !id.IsZero() {
+		return id
+	}
+	return IDNamed(object.GetName())
+}
+
+// FollowObjects is like [Store.Follow], but calls f with the stored objects: each is a
+// [v1alpha1.Tenant] or a [typed.Invalid]. It includes those that the store ignores. The callee MUST
+// NOT change them.
+func (s *Store) FollowObjects(f func(metav1.Object)) (stop func(), err error) {
+	call := func(obj any) {
+		if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+			obj = deleted.Obj
 		}
-		if u, is := obj.(*unstructured.Unstructured); is {
-			f(u)
+		if object, ok := obj.(metav1.Object); ok {
+			f(object)
 		}
 	}
 	registered, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    tell,
-		DeleteFunc: tell,
+		AddFunc:    call,
+		DeleteFunc: call,
 		UpdateFunc: func(was, is any) {
-			before, _ := was.(*unstructured.Unstructured)
-			now, _ := is.(*unstructured.Unstructured)
-			if before == nil || now == nil || before.GetUID() != now.GetUID() || before.GetGeneration() != now.GetGeneration() ||
-				(before.GetDeletionTimestamp() == nil) != (now.GetDeletionTimestamp() == nil) ||
-				before.GetAnnotations()[tenant.TakeBackAnnotation] != now.GetAnnotations()[tenant.TakeBackAnnotation] {
-				// and not of a status
-				tell(was)
-				tell(is)
+			before, _ := was.(metav1.Object)
+			now, _ := is.(metav1.Object)
+			if before != nil && now != nil && !onlyStatus(before, now) {
+				call(was)
+				call(is)
 			}
 		},
 	})
 	return func() { _ = s.informer.RemoveEventHandler(registered) }, err
 }
 
-// Tenant returns the Tenant of a tenant, nil where there is none; false where that is not known, or
-// it is not understood. It has no more of the metadata than is looked at, and is the caller's.
+// onlyStatus reports whether nothing but the status of a Tenant has changed.
+func onlyStatus(before, now metav1.Object) bool {
+	_, wasValid := before.(*v1alpha1.Tenant)
+	_, isValid := now.(*v1alpha1.Tenant)
+	return wasValid == isValid && before.GetUID() == now.GetUID() && before.GetGeneration() == now.GetGeneration() &&
+		(before.GetDeletionTimestamp() == nil) == (now.GetDeletionTimestamp() == nil) &&
+		before.GetAnnotations()[tenant.TakeBackAnnotation] == now.GetAnnotations()[tenant.TakeBackAnnotation]
+}
+
+// Tenant returns a copy of the Tenant of a tenant, or nil if it has none. The second result is
+// false if that is not known or the Tenant does not decode. The copy lacks metadata that no caller
+// reads.
 func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	if !s.HasSynced() {
 		return nil, false
 	}
-	// First the cache, which is ahead of what was made of it.
+	// The cache is ahead of the handlers of its events.
 	obj, exists, err := s.informer.GetStore().GetByKey(id.ObjectName())
-	if u, is := obj.(*unstructured.Unstructured); err == nil && exists && is {
-		if of, _ := AccessOf(u); of == id {
-			t, err = TenantOf(u)
-			return t, err == nil
+	if err != nil {
+		return nil, false
+	}
+	if exists {
+		t, err := typed.From[v1alpha1.Tenant](obj)
+		if err != nil {
+			return nil, false
+		}
+		if of, _ := AccessOf(t); of == id {
+			return t.DeepCopy(), true
 		}
 	}
-	// who begins then does not know whom it took with it
+	// Without its definition, it is not known whether the Tenant was deleted with it.
 	if defined, _ := s.defined(resource().GroupResource()); !defined {
 		return nil, false
 	}
+	// If the tenant still has an access, the cause of the deletion is not known yet.
 	access := s.Of(id)
-	// else it is gone, and it is not known yet why
-	return nil, err == nil && (access == authz.AccessNone || access == authz.AccessRetired)
+	return nil, access == authz.AccessNone || access == authz.AccessRetired
 }
 
 // Run follows the Tenants until ctx ends, as soon as they are defined. Once per Store.
@@ -282,11 +289,14 @@ func (s *Store) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
-// of returns what counts of a tenant's Tenant, nil where it has none.
+// of returns what applies of a tenant's Tenant, or nil if it has none.
 func (s *Store) of(id tenant.ID) *live {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return s.live[id]
+	if is := s.live[id]; is != nil || len(s.invalid) == 0 {
+		return is
+	}
+	return s.invalid[id.ObjectName()]
 }
 
 // TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
@@ -342,43 +352,47 @@ func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec {
 }
 
 func (s *Store) set(obj any) {
-	u, is := obj.(*unstructured.Unstructured)
-	if !is {
+	object, id, now := s.read(obj)
+	if object == nil {
 		return
 	}
-	id, access := AccessOf(u)
-	s.replace(u.GetName(), id)
-	if id.IsZero() {
-		klog.Background().Info("A Tenant counts for nothing: it is of no tenant, or not named as its tenant's must be",
-			"tenant", u.GetName())
-		return
+	name := object.GetName()
+	s.mu.Lock()
+	last, was := s.entry(name)
+	if now != nil {
+		// A Tenant that this process has not seen before ends until the cause is known.
+		now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending)
 	}
-	now := &live{access: access, uid: u.GetUID(), made: u.GetCreationTimestamp()}
-	now.goes = u.GetDeletionTimestamp() != nil
-	now.replaces, _, _ = unstructured.NestedString(u.Object, "spec", "replaces")
-	now.undated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
-	now.spaces = NamespacesOf(u)
-	now.memberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
-	now.admins = AdminsOf(u)
-	if now.replaces != "" {
+	s.put(name, id, now)
+	if now != nil && now.replaces != "" {
 		s.replaced.Store(true)
 	}
-	s.mu.Lock()
-	was := s.live[id]
-	// whom this process has not seen before ends until it is known why
-	now.ending = now.goes && (was == nil || was.uid != now.uid || was.ending)
-	s.live[id], s.named[u.GetName()] = now, id
 	s.mu.Unlock()
-	s.changedTo(id, was, now)
-	if now.goes && (was == nil || was.uid != now.uid || !was.goes) {
-		s.changed.Add(u.GetName())
+	if was != nil && last != id && !last.IsZero() {
+		// The definition cannot compare a name with an ID that is no DNS label, so the name may have
+		// changed its tenant.
+		s.changedTo(last, was, nil)
+		was = nil
+	}
+	if was != nil || now != nil {
+		s.changedTo(id, was, now)
+	}
+	if now == nil {
+		klog.Background().Info("A Tenant is ignored: spec.id is invalid, or does not belong to the name of the Tenant",
+			"tenant", name)
+	}
+	if invalid, ok := object.(*typed.Invalid); ok {
+		klog.Background().Error(invalid.Err, "A Tenant does not decode, so its tenant is closed", "tenant", name)
+	}
+	if now != nil && now.goes && (was == nil || was.uid != now.uid || !was.goes) {
+		s.changed.Add(name)
 	}
 }
 
-// changedTo counts what became of a tenant's Tenant, nil for none, and tells of
-// callers that may go less far.
+// changedTo counts a Tenant that changed; nil means that there is none. It reports a tenant whose
+// callers may do less than before, unless the ID is zero.
 func (s *Store) changedTo(id tenant.ID, was, now *live) {
-	before := authz.AccessOpen // where no Tenant is needed; where one is nobody was let in
+	before := authz.AccessOpen // callers have it without a Tenant, unless a Tenant is required
 	if was != nil {
 		before = was.effective()
 		s.counts(before, -1)
@@ -386,27 +400,13 @@ func (s *Store) changedTo(id tenant.ID, was, now *live) {
 	if now != nil {
 		s.counts(now.effective(), 1)
 	}
+	if id.IsZero() {
+		return
+	}
 	if now == nil || now.effective() < before ||
 		was != nil && (was.uid != now.uid || !was.ending && now.ending || was.undated && !now.undated) {
 		s.tell(id)
 	}
-}
-
-// replace forgets the tenant whose Tenant had a name that is another's by now: the definition
-// cannot tell to whom a name belongs of an ID that is no DNS label.
-func (s *Store) replace(name string, by tenant.ID) {
-	s.mu.RLock()
-	last, had := s.named[name]
-	s.mu.RUnlock()
-	if !had || last == by {
-		return
-	}
-	s.mu.Lock()
-	was := s.live[last]
-	delete(s.live, last)
-	delete(s.named, name)
-	s.mu.Unlock()
-	s.changedTo(last, was, nil)
 }
 
 func (s *Store) tell(id tenant.ID) {

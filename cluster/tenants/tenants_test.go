@@ -128,41 +128,41 @@ func (w *world) expect(what, id string, want authz.Access) {
 	}
 }
 
-// TestAccessOf: the stricter of both fields counts, and what is not understood closes.
+// TestAccessOf: the stricter of both fields applies. A value of a later release closes the tenant.
+// A Tenant with the name of another tenant's has no tenant.
 func TestAccessOf(t *testing.T) {
 	for _, c := range []struct {
-		name, id string
-		spec     map[string]any
-		want     authz.Access
+		name, id           string
+		access, suspension v1alpha1.TenantAccess
+		want               authz.Access
 	}{
-		{"a", "a", nil, authz.AccessOpen},
-		{"a", "a", map[string]any{"access": "", "suspension": ""}, authz.AccessOpen},
-		{"a", "a", map[string]any{"access": "Open", "suspension": "Open"}, authz.AccessOpen},
-		{"a", "a", map[string]any{"access": "ReadOnly"}, authz.AccessReadOnly},
-		{"a", "a", map[string]any{"suspension": "ReadOnly"}, authz.AccessReadOnly},
-		{"a", "a", map[string]any{"access": "ReadOnly", "suspension": "Closed"}, authz.AccessClosed},
-		{"a", "a", map[string]any{"access": "Closed", "suspension": "ReadOnly"}, authz.AccessClosed},
-		{"a", "a", map[string]any{"access": "Closed", "suspension": ""}, authz.AccessClosed},
-		{"a", "a", map[string]any{"access": "open"}, authz.AccessClosed},
-		{"a", "a", map[string]any{"access": int64(1)}, authz.AccessClosed},
-		{"a", "a", map[string]any{"suspension": "Later"}, authz.AccessClosed},
-		{"a-b.c93a0af7", "a.b", nil, authz.AccessUnknown},
-		{tenanttest.ID(t, "A.b").ObjectName(), "A.b", nil, authz.AccessOpen},
-		{"b", "a", nil, authz.AccessUnknown},
-		{"a.b", "a.b", nil, authz.AccessUnknown},
-		{"a", "A", nil, authz.AccessUnknown},
-		{"system", "system", nil, authz.AccessUnknown},
-		{"all", "all", nil, authz.AccessUnknown},
-		{"a", "", nil, authz.AccessUnknown},
-		{"", "", nil, authz.AccessUnknown},
+		{"a", "a", "", "", authz.AccessOpen},
+		{"a", "a", "Open", "Open", authz.AccessOpen},
+		{"a", "a", "ReadOnly", "", authz.AccessReadOnly},
+		{"a", "a", "", "ReadOnly", authz.AccessReadOnly},
+		{"a", "a", "ReadOnly", "Closed", authz.AccessClosed},
+		{"a", "a", "Closed", "ReadOnly", authz.AccessClosed},
+		{"a", "a", "Closed", "", authz.AccessClosed},
+		{"a", "a", "open", "", authz.AccessClosed},
+		{"a", "a", "", "Later", authz.AccessClosed},
+		{"a-b.c93a0af7", "a.b", "", "", authz.AccessUnknown},
+		{tenanttest.ID(t, "A.b").ObjectName(), "A.b", "", "", authz.AccessOpen},
+		{"b", "a", "", "", authz.AccessUnknown},
+		{"a.b", "a.b", "", "", authz.AccessUnknown},
+		{"a", "A", "", "", authz.AccessUnknown},
+		{"system", "system", "", "", authz.AccessUnknown},
+		{"all", "all", "", "", authz.AccessUnknown},
+		{"a", "", "", "", authz.AccessUnknown},
+		{"", "", "", "", authz.AccessUnknown},
 	} {
-		id, got := tenants.AccessOf(object(c.name, c.id, c.spec))
-		if got != c.want || id.IsZero() != (c.want == authz.AccessUnknown) || !id.IsZero() && id.String() != c.id {
-			t.Errorf("%s of %s %v: %q, %d, want %d", c.name, c.id, c.spec, id, got, c.want)
+		object := &v1alpha1.Tenant{
+			ObjectMeta: metav1.ObjectMeta{Name: c.name},
+			Spec:       v1alpha1.TenantSpec{ID: c.id, Access: c.access, Suspension: c.suspension},
 		}
-	}
-	if id, _ := tenants.AccessOf(&unstructured.Unstructured{Object: map[string]any{"spec": "x"}}); !id.IsZero() {
-		t.Errorf("what has no fields is of %s", id)
+		id, got := tenants.AccessOf(object)
+		if got != c.want || id.IsZero() != (c.want == authz.AccessUnknown) || !id.IsZero() && id.String() != c.id {
+			t.Errorf("%+v: %q, %d", c, id, got)
+		}
 	}
 }
 

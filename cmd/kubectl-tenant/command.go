@@ -45,7 +45,7 @@ Exit status:
 		newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags),
 		newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(),
-		newLintCommand(), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
+		newLintCommand(flags), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
 	)
 	cmd.SetUsageTemplate(usage)

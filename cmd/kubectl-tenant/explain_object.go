@@ -117,14 +117,14 @@ func (o *explainOptions) request(
 		if err != nil {
 			return err
 		}
-		if q.Write.Old, err = typed(old); err != nil {
+		if q.Write.Old, err = decoded(old); err != nil {
 			return err
 		}
 	default:
 		return fmt.Errorf("-f with an object needs the verb create, update or patch, not %s", r.Verb)
 	}
 	q.Request = r
-	q.Write.Object, err = typed(o.object)
+	q.Write.Object, err = decoded(o.object)
 	return err
 }
 
@@ -139,8 +139,8 @@ func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (strin
 	return o.object.GetNamespace(), nil
 }
 
-// typed returns an object as plugins have it.
-func typed(object *unstructured.Unstructured) (runtime.Object, error) {
+// decoded returns an object as admission plugins have it.
+func decoded(object *unstructured.Unstructured) (runtime.Object, error) {
 	raw, err := object.MarshalJSON()
 	if err != nil {
 		return nil, err

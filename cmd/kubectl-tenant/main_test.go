@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/tls"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -10,11 +11,14 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"github.com/kubetenant/kubetenant/internal/manifests"
+	"github.com/kubetenant/kubetenant/internal/manifests/gateway"
+	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
 	"github.com/kubetenant/kubetenant/test/logintest"
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"kubectl-tenant": main, "browser": browser})
+	testscript.Main(m, map[string]func(){"kubectl-tenant": main, "browser": browser, "generate": generate})
 }
 
 // browser opens a page as a browser does, redirects and all. It trusts the providers of tests.
@@ -28,6 +32,42 @@ func browser() {
 	}
 	resp, err := (&http.Client{Transport: transport}).Do(req)
 	if err != nil || resp.StatusCode != http.StatusOK {
+		os.Exit(1)
+	}
+}
+
+// generate writes to a directory what kubetenant-webhook or kubetenant-gateway generates from
+// tenancy.yaml. The arguments are the program and the directory.
+func generate() {
+	var files map[string][]byte
+	var err error
+	if os.Args[1] == "gateway" {
+		files, err = gateway.Generate(gateway.Options{
+			Config:    "tenancy.yaml",
+			Image:     "registry.example.com/gateway",
+			Namespace: "kubetenant-system",
+		})
+	} else {
+		files, err = webhook.Generate(webhook.Options{
+			Config:      "tenancy.yaml",
+			Image:       "registry.example.com/webhook",
+			Namespace:   "kubetenant-system",
+			ClusterIP:   "10.96.0.42",
+			ClientCA:    "tenancy.yaml",
+			SelfManaged: os.Args[1] == "self-managed",
+			ServingCA:   map[bool]string{false: "tenancy.yaml"}[os.Args[1] == "self-managed"],
+			Directory:   "/etc/kubernetes/kubetenant",
+			// The files that kube-apiserver shows to the service.
+			ClientCertificate: "/etc/kubernetes/kubetenant/client.crt",
+			ClientKey:         "/etc/kubernetes/kubetenant/client.key",
+			Authorizers:       []string{"Node", "RBAC"},
+		})
+	}
+	if err == nil {
+		err = manifests.Write(os.Args[2], "", files)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }

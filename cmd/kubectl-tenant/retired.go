@@ -15,6 +15,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -66,7 +67,7 @@ create-tenant --replaces UID.`,
 
 // retiredRow shows one.
 func retiredRow(u *unstructured.Unstructured) output.Row {
-	id, was := tenants.RetiredOf(u)
+	id, was, _ := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](u)) // an error leaves the cells empty
 	at := "deleting"
 	if !was.At.IsZero() {
 		at = was.At.UTC().Format(time.RFC3339)

@@ -12,16 +12,16 @@ import (
 func newGenerateCommand() *cobra.Command {
 	o := gatewaymanifests.Options{}
 	cmd := &cobra.Command{
-		Use:   "generate --config FILE --image IMAGE {--out DIR | --check DIR}",
-		Short: "Write what is installed for the gateway, or check it",
+		Use:   "generate --config FILE --image IMAGE --out DIR",
+		Short: "Write what is installed for the gateway",
 		Long: `Writes, from one TenancyConfiguration, what runs the gateway (DIR/gateway.yaml) and,
 for each cluster, its two service accounts and what they may do
 (DIR/clusters/NAME.yaml). With --contexts it also writes their kubeconfigs
 (DIR/kubeconfigs), without their tokens. The admission half is kubetenant-webhook's
 (generate --admission-only).
 
-With --check it compares a set with the configuration as it is now, and says what
-the impersonators are worth.`,
+"kubectl tenant validate CONFIG DIR" compares DIR with the configuration, and reports
+what an impersonator may do.`,
 		Args: cobra.NoArgs,
 	}
 	manifests.Generates(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },

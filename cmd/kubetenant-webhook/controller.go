@@ -20,12 +20,6 @@ import (
 	"github.com/kubetenant/kubetenant/internal/webhook/controller"
 )
 
-// The metrics of what runs in one replica at a time.
-const (
-	leadingMetric = "kubetenant_controller_leading"
-	lackingMetric = "kubetenant_controller_sweep_lacking"
-)
-
 // follower is a command that does something in one replica at a time.
 type follower struct {
 	cluster
@@ -47,20 +41,9 @@ func (f *follower) run(
 		return err
 	}
 	var leads atomic.Bool
-	leading := metrics.NewGaugeFunc(&metrics.GaugeOpts{
-		Name:           leadingMetric,
-		ConstLabels:    map[string]string{"name": f.name},
-		Help:           "1 in the replica that does the work of this name, else 0.",
-		StabilityLevel: metrics.ALPHA,
-	}, func() float64 {
-		if leads.Load() {
-			return 1
-		}
-		return 0
-	})
 	registry := metrics.NewKubeRegistry()
 	registry.RawMustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), leading)
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), serving.LeadingMetric(f.name, leads.Load))
 	for _, m := range further {
 		if err := registry.Register(m); err != nil {
 			return err
@@ -102,12 +85,7 @@ func newControllerCommand() *cobra.Command {
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}
-		lacking := metrics.NewGauge(&metrics.GaugeOpts{
-			Name:           lackingMetric,
-			StabilityLevel: metrics.ALPHA,
-			Help: "Of how many resources some objects lack their tenant's label: " +
-				"lists of those over all namespaces are closed to the tenants.",
-		})
+		lacking := controller.LackingMetric()
 		tasks = append(tasks, func(ctx context.Context) error {
 			for ctx.Err() == nil {
 				lacking.Set(float64(work.Lacking()))

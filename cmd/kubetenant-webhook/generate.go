@@ -12,14 +12,13 @@ import (
 func newGenerateCommand() *cobra.Command {
 	o := webhookmanifests.Options{}
 	cmd := &cobra.Command{
-		Use:   "generate --config FILE {--out DIR --image IMAGE --client-ca-file FILE | --check DIR}",
-		Short: "Write everything that is installed, or check an installed set",
+		Use:   "generate --config FILE --out DIR --image IMAGE --client-ca-file FILE",
+		Short: "Write everything that is installed",
 		Long: `Writes, from one TenancyConfiguration, the objects of the cluster (DIR/cluster) and
 the files of the control plane's machines (DIR/control-plane): see docs/install.md.
 
-With --check it reads a set instead, together with whatever else of the cluster is
-in DIR, and names what would fail open, lock the cluster up, or leave somebody
-without a tenant.`,
+"kubectl tenant validate CONFIG DIR" compares DIR with the configuration, and reports
+what would fail open, lock the cluster, or leave a caller without a tenant.`,
 		Args: cobra.NoArgs,
 	}
 	manifests.Generates(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },

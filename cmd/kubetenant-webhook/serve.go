@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"math"
 	"net"
 	"os"
 	"runtime/debug"
@@ -13,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apiserver/pkg/server/healthz"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
@@ -141,7 +139,9 @@ func (o *serveOptions) run(ctx context.Context) error {
 		return err
 	}
 	server.Ready = known.Ready
-	o.registerOwn(registry, server, known)
+	registry.RawMustRegister(collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.RawMustRegister(serving.WebhookMetrics(server, func() bool { return known.Check() == nil })...)
 	tracer, last, err := serving.Tracer(background, settings.Service.Tracing, "kubetenant-webhook")
 	if err != nil {
 		return err
@@ -193,49 +193,4 @@ func limitsOf(l *configv1alpha1.Limits, memory int64) service.Limits {
 		BodyBytes:  *l.BodyBytes,
 		Memory:     memory,
 	}
-}
-
-// The metrics of a replica itself.
-const (
-	certificateExpiry       = "kubetenant_webhook_certificate_expiration_timestamp_seconds"
-	clientCertificateExpiry = "kubetenant_webhook_client_certificate_expiration_timestamp_seconds"
-	stateCurrent            = "kubetenant_webhook_state_current"
-)
-
-// registerOwn registers what this process says of itself.
-func (o *serveOptions) registerOwn(registry metrics.KubeRegistry, server *serving.Server, known *state.State) {
-	registry.RawMustRegister(collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{
-			Name:           certificateExpiry,
-			Help:           "When the serving certificate expires, in seconds since 1970.",
-			StabilityLevel: metrics.ALPHA,
-		}, func() float64 {
-			certificates, err := cert.ParseCertsPEM(server.Certificate())
-			if err != nil {
-				return 0
-			}
-			return float64(certificates[0].NotAfter.Unix())
-		}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{
-			Name: clientCertificateExpiry,
-			Help: "When the first of the certificates expires that connected clients have shown, " +
-				"in seconds since 1970; infinite while there is none.",
-			StabilityLevel: metrics.ALPHA,
-		}, func() float64 {
-			if end := server.ClientCertificatesEnd(); !end.IsZero() {
-				return float64(end.Unix())
-			}
-			return math.Inf(1)
-		}),
-		metrics.NewGaugeFunc(&metrics.GaugeOpts{
-			Name:           stateCurrent,
-			Help:           "1 while what is followed of the cluster is known as it is now, else 0.",
-			StabilityLevel: metrics.ALPHA,
-		}, func() float64 {
-			if known.Check() != nil {
-				return 0
-			}
-			return 1
-		}))
 }

@@ -7,4 +7,9 @@
 //
 // [Load] opens only the file itself. It opens no file that the configuration names, and it calls no
 // identity provider.
+//
+// The JSON schema of the configuration file and its reference page are generated from the types and
+// their comments. Run "make generate" after a change.
+//
+// +groupName=kubetenant.dev
 package v1alpha1

@@ -19,72 +19,81 @@ import (
 // KindRevocation is the kind of the file that authentication.revocation names.
 const KindRevocation = "Revocation"
 
-// Revocation lists what no longer counts, whatever the source of identities. Without
-// entries it revokes nothing. What whom it names has open ends: watches, followed logs,
-// exec, attach and port-forward.
+// Revocation lists credentials and callers that are no longer valid, for every source of
+// identities. Without entries, it revokes nothing. Active watches, followed logs, exec, attach and
+// port-forward of a revoked caller end.
+//
+// +kubebuilder:object:root=true
 type Revocation struct {
 	metav1.TypeMeta `json:",inline"`
-	// certificates, whichever request comes over their connection.
+	// certificates specifies the revoked client certificates. Every request on a connection with such
+	// a certificate is denied.
 	// +optional
 	Certificates []RevokedCertificate `json:"certificates,omitempty"`
-	// tokens are JSON Web Tokens, of service accounts and OpenID Connect issuers.
+	// tokens specifies the revoked JSON Web Tokens of service accounts and of OpenID Connect issuers.
 	// +optional
 	Tokens []RevokedToken `json:"tokens,omitempty"`
-	// users of tenants.
+	// users specifies the revoked users of tenants.
 	// +optional
 	Users []RevokedUser `json:"users,omitempty"`
-	// serviceAccounts by their UIDs.
+	// serviceAccounts specifies the UIDs of the revoked service accounts.
 	// +optional
 	ServiceAccounts []RevokedServiceAccount `json:"serviceAccounts,omitempty"`
-	// tenants with everybody in them. The system tenant cannot be revoked.
+	// tenants specifies the tenants whose callers are all revoked. Must not contain the system tenant.
 	// +optional
 	Tenants []RevokedTenant `json:"tenants,omitempty"`
 }
 
-// RevokedCertificate is a certificate: by serial and issuer, or by sha256.
+// RevokedCertificate specifies a certificate by serial and issuer, or by sha256.
 type RevokedCertificate struct {
-	// serial number in hexadecimal digits, with or without colons, as "openssl
-	// x509 -serial" prints it.
+	// serial specifies the serial number in hexadecimal digits, with or without colons, as "openssl
+	// x509 -serial" prints it. Required with issuer. Mutually exclusive with sha256.
 	Serial string `json:"serial,omitempty"`
-	// issuer in the form of RFC 2253, as "openssl x509 -issuer -nameopt RFC2253" prints it.
+	// issuer specifies the issuer in the form of RFC 2253, as "openssl x509 -issuer -nameopt RFC2253"
+	// prints it. Required with serial. Mutually exclusive with sha256.
 	Issuer string `json:"issuer,omitempty"`
-	// sha256 of the DER form in hexadecimal digits, with or without colons, as "openssl
-	// x509 -fingerprint -sha256" prints it. X509SHA256= before it, as in the extra
-	// credential-id, is left out.
+	// sha256 specifies the SHA-256 fingerprint of the DER form in 64 hexadecimal digits, with or
+	// without colons. The prefix X509SHA256= of the extra credential-id is ignored. Mutually exclusive
+	// with serial and issuer.
 	SHA256 string `json:"sha256,omitempty"`
 }
 
-// RevokedToken is every JSON Web Token of an issuer that fits all the other fields that are set, of
-// which there must be one.
+// RevokedToken specifies JSON Web Tokens of an issuer. A token is revoked if it matches every field
+// that is set. At least one of id, subject and issuedBefore must be set.
 type RevokedToken struct {
-	// issuer is the claim iss.
+	// issuer specifies the claim iss. Required.
 	// +required
 	Issuer string `json:"issuer"`
-	// id is the claim jti. JTI= before it, as in the extra credential-id, is left out.
+	// id specifies the claim jti. The prefix JTI= of the extra credential-id is ignored.
 	ID string `json:"id,omitempty"`
-	// subject is the claim sub.
+	// subject specifies the claim sub.
 	Subject string `json:"subject,omitempty"`
-	// issuedBefore revokes tokens whose claim iat is before it, and those without one.
+	// issuedBefore specifies a time. Tokens whose claim iat is earlier are revoked, and tokens without
+	// that claim.
 	IssuedBefore *metav1.Time `json:"issuedBefore,omitempty"`
 }
 
-// RevokedUser is a user of a tenant.
+// RevokedUser specifies a user of a tenant.
 type RevokedUser struct {
+	// tenant specifies the tenant of the user. Required.
 	// +required
 	Tenant string `json:"tenant"`
-	// name as "kubectl auth whoami" shows it.
+	// name specifies the name of the user, as "kubectl auth whoami" prints it. Required.
 	// +required
 	Name string `json:"name"`
 }
 
-// RevokedServiceAccount is a service account that may have been made anew under its name since.
+// RevokedServiceAccount specifies a service account by its UID. A new service account with the same
+// name is not revoked.
 type RevokedServiceAccount struct {
+	// uid specifies the UID of the ServiceAccount. Required.
 	// +required
 	UID string `json:"uid"`
 }
 
-// RevokedTenant is a tenant.
+// RevokedTenant specifies a tenant.
 type RevokedTenant struct {
+	// name specifies the name of the tenant. Must not be system. Required.
 	// +required
 	Name string `json:"name"`
 }

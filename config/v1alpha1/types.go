@@ -11,268 +11,303 @@ import (
 // KindTenancyConfiguration is the kind of the configuration file of a server.
 const KindTenancyConfiguration = "TenancyConfiguration"
 
-// TenancyConfiguration is the one configuration file of a server.
+// TenancyConfiguration is the configuration file of a server.
+//
+// +kubebuilder:object:root=true
 type TenancyConfiguration struct {
 	metav1.TypeMeta `json:",inline"`
 	Settings        `json:",inline"`
 }
 
-// Settings is what a TenancyConfiguration says, without its kind: a Scenario embeds it too.
+// Settings holds the settings of a TenancyConfiguration without its kind. A Scenario embeds it too.
 type Settings struct {
-	// authentication says which sources turn credentials into identities.
+	// authentication specifies the sources that authenticate callers, and the bounds of an identity.
 	// +optional
 	Authentication Authentication `json:"authentication,omitempty"`
-	// authorization says who is the system tenant's, and what is open to whom.
+	// authorization specifies the boundary between tenants, the system tenant, and what every tenant
+	// may read.
 	// +optional
 	Authorization Authorization `json:"authorization,omitempty"`
-	// admission says what may not stand in tenant space.
+	// admission specifies the settings of the admission plugins.
 	// +optional
 	Admission Admission `json:"admission,omitempty"`
-	// service configures kubetenant-webhook.
+	// service specifies the settings of kubetenant-webhook.
 	// +optional
 	Service Service `json:"service,omitempty"`
-	// gateway configures kubetenant-gateway.
+	// gateway specifies the settings of kubetenant-gateway. Required by kubetenant-gateway; if unset,
+	// no gateway is configured.
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
 }
 
-// Authentication lists the sources of identities.
+// Authentication specifies the sources that authenticate callers, and the bounds of an identity.
 type Authentication struct {
-	// qualifyNames makes user alice of tenant a "a:alice", and her groups "a:<group>", so that one
-	// RBAC subject never means two tenants' callers. Callers of the system tenant and service
-	// accounts are never changed. Default: false.
+	// qualifyNames specifies whether names get the tenant as a prefix. User alice of tenant a becomes
+	// "a:alice", and her groups become "a:<group>". Then an RBAC subject never refers to callers of
+	// two tenants. Callers of the system tenant and service accounts keep their names. Defaults to
+	// false.
 	// +optional
 	QualifyNames bool `json:"qualifyNames,omitempty"`
-	// limits bound the identities that sources and the server's own chain may answer with:
-	// who is larger is refused.
+	// limits specifies the maximum size of an identity. It applies to sources and to the server's own
+	// authenticators. A larger identity is denied.
 	// +optional
 	Limits IdentityLimits `json:"limits,omitempty"`
-	// revocation names the file of what no longer counts, whatever the source.
+	// revocation specifies the file that lists revoked certificates, tokens, users, service accounts
+	// and tenants. It applies to every source. If unset, nothing is revoked.
 	// +optional
 	Revocation *RevocationFile `json:"revocation,omitempty"`
-	// sources are asked in this order, after a frontProxy wherever that stands. A source that
-	// claims a credential and refuses it ends the request.
+	// sources specifies the sources of identities. They are called in this order, except that a
+	// frontProxy source is always first. If a source claims a credential and denies it, no other
+	// source is called. Defaults to no sources.
 	// +optional
 	Sources []Source `json:"sources"`
 }
 
-// IdentityLimits bound one identity.
+// IdentityLimits specifies the maximum size of an identity.
 type IdentityLimits struct {
-	// bytes of its name, UID, groups, extra keys and values together. Default: 131072 (128 KiB).
+	// bytes specifies the maximum total length, in bytes, of the name, the UID, the groups, the extra
+	// keys and the extra values. Must be between 1 and 1048576. Defaults to 131072.
 	// +optional
 	Bytes int `json:"bytes,omitempty"`
-	// groups, without those that the server adds. Default: 2000.
+	// groups specifies the maximum number of groups, without the groups that the server adds. Must be
+	// between 1 and 20000. Defaults to 2000.
 	// +optional
 	Groups int `json:"groups,omitempty"`
 }
 
 // Source is one source of identities. Exactly one kind must be set.
 type Source struct {
-	// name stands in the identity's extra kubetenant.dev/source, in logs and in metrics; a
-	// lower-case DNS label, unique in the file.
+	// name specifies the name of the source. It is in the extra kubetenant.dev/source of identities,
+	// in logs and in metrics. Must be a lower-case DNS label and unique in the file.
 	// +required
 	Name string `json:"name"`
-	// tenants that the source may mint: names, or "*" for any but system. Default for x509,
-	// tokenFile, basicAuthFile and serviceAccount, which the cluster's own admin feeds: ["*", system].
-	// The others have no default.
+	// tenants specifies the tenants that the source may assert: names, or "*" for every tenant except
+	// system. Defaults to ["*", system] for x509, tokenFile, basicAuthFile and serviceAccount.
+	// Required for the other kinds.
 	// +optional
 	Tenants []string `json:"tenants"`
-	// usernamePrefix is put before every user name, before reserved names are refused. May not
-	// begin "system:". Not for serviceAccount.
+	// usernamePrefix specifies a prefix for every user name. It is added before reserved names are
+	// denied. Must not begin with "system:". Must be empty for serviceAccount. Defaults to no prefix.
 	// +optional
 	UsernamePrefix string `json:"usernamePrefix,omitempty"`
-	// groupsPrefix is put before every group, before reserved names are refused. May not begin
-	// "system:" or "tenant:". Not for serviceAccount.
+	// groupsPrefix specifies a prefix for every group. It is added before reserved names are denied.
+	// Must not begin with "system:" or "tenant:". Must be empty for serviceAccount. Defaults to no
+	// prefix.
 	// +optional
 	GroupsPrefix string `json:"groupsPrefix,omitempty"`
 
-	// x509: client certificates.
+	// x509 specifies that callers authenticate with client certificates.
 	X509 *X509 `json:"x509,omitempty"`
-	// tokenFile: static bearer tokens.
+	// tokenFile specifies that callers authenticate with static bearer tokens.
 	TokenFile *CredentialFile `json:"tokenFile,omitempty"`
-	// basicAuthFile: user names and passwords. At most one source may have this kind: it claims
-	// every Basic header.
+	// basicAuthFile specifies that callers authenticate with user names and passwords. It claims every
+	// Basic header, so at most one source may have this kind.
 	BasicAuthFile *CredentialFile `json:"basicAuthFile,omitempty"`
-	// frontProxy: identities in headers of a proxy that kube-apiserver trusts
-	// (--requestheader-client-ca-file). At most one source may have this kind.
+	// frontProxy specifies that a trusted proxy sends identities in headers. The server trusts the
+	// proxy by its flag --requestheader-client-ca-file. At most one source may have this kind. Not
+	// allowed with gateway.
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
-	// serviceAccount: tokens of the cluster's own service accounts.
+	// serviceAccount specifies that callers authenticate with tokens of the cluster's own service
+	// accounts.
 	ServiceAccount *ServiceAccount `json:"serviceAccount,omitempty"`
-	// oidc: ID tokens of one OpenID Connect issuer. No two sources may have one issuer.
+	// oidc specifies that callers authenticate with ID tokens of one OpenID Connect issuer. No two
+	// sources may have the same issuer.
 	OIDC *OIDC `json:"oidc,omitempty"`
-	// keystone: tokens of an OpenStack Keystone.
+	// keystone specifies that callers authenticate with tokens of an OpenStack Keystone.
 	Keystone *Keystone `json:"keystone,omitempty"`
-	// webhook: tokens that an external TokenReview service knows.
+	// webhook specifies that callers authenticate with tokens that an external TokenReview service
+	// validates.
 	Webhook *Webhook `json:"webhook,omitempty"`
 }
 
-// OldFormat says what becomes of a certificate without a tenant organization.
+// OldFormat specifies how a certificate without a tenant organization is handled.
+//
+// +kubebuilder:validation:Enum=Allow;Deny
 type OldFormat string
 
 const (
-	// OldFormatAllow reads the tenant from the common name, up to its first ":".
+	// OldFormatAllow reads the tenant from the part of the common name before the first ":".
 	OldFormatAllow OldFormat = "Allow"
-	// OldFormatDeny refuses the certificate.
+	// OldFormatDeny denies the certificate.
 	OldFormatDeny OldFormat = "Deny"
 )
 
 // X509 configures client certificates.
 type X509 struct {
-	// clientCAFile holds the certificate authorities, PEM. Watched.
+	// clientCAFile specifies the path of the PEM file with the certificate authorities. The server
+	// reloads the file when it changes. Required.
 	// +required
 	ClientCAFile string `json:"clientCAFile,omitempty"`
-	// systemOrganizations are the organizations that make an old-format certificate without a
-	// tenant in its common name the system tenant's. Nobody else's groups may hold them.
-	// Default: ["system:masters", "kubeadm:cluster-admins"].
+	// systemOrganizations specifies organizations of the system tenant. An old-format certificate
+	// without a tenant in its common name belongs to the system tenant if it has one of them. No other
+	// caller may have them as groups. Must not contain an empty name. Defaults to ["system:masters",
+	// "kubeadm:cluster-admins"].
 	// +optional
 	SystemOrganizations []string `json:"systemOrganizations"`
-	// oldFormat is Allow (default) or Deny.
+	// oldFormat specifies how a certificate without an organization tenant:<id> is handled: Allow or
+	// Deny. Defaults to Allow.
 	// +optional
 	OldFormat OldFormat `json:"oldFormat,omitempty"`
 }
 
 // CredentialFile configures a CSV file of tokens or passwords.
 type CredentialFile struct {
-	// path of the file. Watched.
+	// path specifies the path of the CSV file. The server reloads the file when it changes. Required.
 	// +required
 	Path string `json:"path"`
-	// defaultTenant is the tenant of a record that names none; "" refuses such a record. If left out,
-	// such a record belongs to the system tenant in a file in which no record names a tenant, and is
-	// refused in any other file.
+	// defaultTenant specifies the tenant of a record that names none. If it is "", such a record is an
+	// error. If unset, such a record belongs to the system tenant if no record of the file names a
+	// tenant. Otherwise it is an error. Must be one of the tenants of the source.
 	// +optional
 	DefaultTenant *string `json:"defaultTenant,omitempty"`
 }
 
-// RevocationFile names a file of kind Revocation.
+// RevocationFile specifies the path of a file of kind Revocation.
 type RevocationFile struct {
-	// path of the file. Watched; what it says counts within a second. It must exist.
+	// path specifies the path of a file of kind Revocation. The file must exist. The server applies a
+	// change within a second. Required.
 	// +required
 	Path string `json:"path"`
 }
 
-// FrontProxy has no settings of its own: the server's --requestheader flags are used.
+// FrontProxy has no settings of its own. The server's --requestheader flags apply.
 type FrontProxy struct{}
 
-// Mode says whether the boundary's denials count.
+// Mode specifies whether the boundary denies requests.
+//
+// +kubebuilder:validation:Enum=Enforce;Shadow
 type Mode string
 
 const (
-	// ModeEnforce denies.
+	// ModeEnforce denies requests.
 	ModeEnforce Mode = "Enforce"
-	// ModeShadow records what would be denied, and denies nothing.
+	// ModeShadow records the requests that Enforce would deny, and denies none.
 	ModeShadow Mode = "Shadow"
 )
 
-// Authorization says who is the system tenant's, and what is open to whom.
+// Authorization specifies the boundary between tenants, the system tenant, and what every tenant
+// may read.
 type Authorization struct {
-	// mode is Enforce (default) or Shadow, in which nothing is denied but revoked callers
-	// behind a webhook, and lists are not limited: what would be denied stands in the log, in
-	// metrics and in audit events. Authentication and admission are not affected. For bringing
-	// in a cluster that is in use.
+	// mode specifies whether the boundary denies requests: Enforce or Shadow. In Shadow, denials are
+	// recorded in the log, in metrics and in audit events. Lists are not restricted. Revoked callers
+	// behind a webhook are still denied. Authentication and admission are not affected. Use Shadow to
+	// introduce tenants in a cluster that is in use. Defaults to Enforce.
 	// +optional
 	Mode Mode `json:"mode,omitempty"`
-	// systemSubjects are the identities that are the system tenant's although nothing in them names
-	// a tenant.
+	// systemSubjects specifies the identities that belong to the system tenant although they do not
+	// name a tenant.
 	// +optional
 	SystemSubjects SystemSubjects `json:"systemSubjects,omitempty"`
-	// systemNamespaces are the namespaces that always belong to the system tenant, with their
-	// service accounts. No caller gives one to a tenant. Default: [kube-system, kube-public,
-	// kube-node-lease, default].
+	// systemNamespaces specifies the namespaces that always belong to the system tenant, with their
+	// service accounts. No caller can assign one of them to a tenant. Must be names of namespaces.
+	// Defaults to [kube-system, kube-public, kube-node-lease, default].
 	// +optional
 	SystemNamespaces []string `json:"systemNamespaces"`
-	// requireTenant is Never (default), Warn or Always: whether callers of a tenant without an object
-	// of kind Tenant are a tenant's at all. Warn logs of which tenants they come. Always is refused
-	// while a namespace has a label of a tenant without one.
+	// requireTenant specifies whether a tenant needs an object of kind Tenant: Never, Warn or Always.
+	// With Always, a caller of a tenant without a Tenant has no tenant. The server rejects Always
+	// while a namespace has the label of such a tenant. Defaults to Never.
 	// +optional
 	RequireTenant RequireTenant `json:"requireTenant,omitempty"`
-	// unboundAllow is all that callers without a tenant may ask for, anonymous ones too; the
-	// server's own authorizers still decide.
+	// unboundAllow specifies the only requests that are allowed for callers without a tenant,
+	// anonymous callers included. The server's own authorizers must allow them too.
 	// +optional
 	UnboundAllow UnboundAllow `json:"unboundAllow,omitempty"`
-	// subject says what else tells the tenant of an identity.
+	// subject specifies additional ways to find the tenant of an identity.
 	// +optional
 	Subject Subject `json:"subject,omitempty"`
-	// sharedClusterResources are the cluster-scoped resources that every tenant may read; the
-	// server's own authorizers still decide. Default: storageclasses, volumeattributesclasses,
-	// ingressclasses, gatewayclasses, runtimeclasses, priorityclasses, volumesnapshotclasses,
-	// deviceclasses. An empty list shares nothing.
+	// sharedClusterResources specifies the cluster-scoped resources that every tenant may read. The
+	// server's own authorizers must allow it too. An empty list shares nothing. Must not contain
+	// wildcards or subresources. Defaults to storageclasses.storage.k8s.io,
+	// volumeattributesclasses.storage.k8s.io, ingressclasses.networking.k8s.io,
+	// gatewayclasses.gateway.networking.k8s.io, runtimeclasses.node.k8s.io,
+	// priorityclasses.scheduling.k8s.io, volumesnapshotclasses.snapshot.storage.k8s.io and
+	// deviceclasses.resource.k8s.io.
 	// +optional
 	SharedClusterResources []GroupResource `json:"sharedClusterResources"`
-	// selectableResources are namespaced resources of aggregated servers that tenants may list over
-	// all namespaces: the server MUST honour label selectors and its objects carry the tenant's
-	// label. Default: pods.metrics.k8s.io, which carry their Pod's labels. An empty list opens none.
+	// selectableResources specifies namespaced resources of aggregated servers that a tenant may list
+	// over all namespaces. The aggregated server MUST apply label selectors. Its objects MUST have the
+	// label of the tenant. An empty list allows none. Must not contain wildcards or subresources.
+	// Defaults to pods.metrics.k8s.io, which have the labels of their Pods.
 	// +optional
 	SelectableResources []GroupResource `json:"selectableResources"`
-	// olderTenantPaths reads the tenant of paths /api/<version>/tenants/<id>/... and
-	// /apis/<group>/<version>/tenants/<id>/... too, where the group serves no resource "tenants".
-	// Default: false.
+	// olderTenantPaths specifies whether the server also reads the tenant in paths
+	// /api/<version>/tenants/<id>/... and /apis/<group>/<version>/tenants/<id>/.... A group with a
+	// resource "tenants" of its own is excluded. Defaults to false.
 	// +optional
 	OlderTenantPaths bool `json:"olderTenantPaths,omitempty"`
-	// delegatedReviews lets tenants' callers create TokenReviews and SubjectAccessReviews, where RBAC
-	// lets them, about tokens and subjects of their own tenant: another's are answered as ones that
-	// nobody knows. It has no effect with the webhook service, because kube-apiserver answers the
-	// reviews there. Default: false.
+	// delegatedReviews specifies whether a tenant's callers may create TokenReviews and
+	// SubjectAccessReviews. RBAC must allow it too. Reviews are answered for tokens and subjects of
+	// the caller's own tenant. Others are answered as unknown. It has no effect in the webhook
+	// service, because kube-apiserver answers reviews there. Defaults to false.
 	// +optional
 	DelegatedReviews bool `json:"delegatedReviews,omitempty"`
-	// abac names a file of policies with tenants.
+	// abac specifies a file of attribute-based policies with tenants. If unset, there are no such
+	// policies.
 	// +optional
 	ABAC *ABAC `json:"abac,omitempty"`
-	// rbac says how RBAC is evaluated.
+	// rbac specifies how RBAC is evaluated.
 	// +optional
 	RBAC RBAC `json:"rbac,omitempty"`
-	// grants says whether tenants may open their namespaces to others.
+	// grants specifies whether a tenant may allow other tenants to access its namespaces.
 	// +optional
 	Grants AccessGrants `json:"grants,omitempty"`
 }
 
 // ABAC configures attribute-based access control.
 type ABAC struct {
-	// path of the file, one policy a line. Watched.
+	// path specifies the path of the policy file, which has one policy in each line. The server
+	// reloads the file when it changes. Required.
 	// +required
 	Path string `json:"path"`
 }
 
-// Evaluator names an evaluator of RBAC.
+// Evaluator specifies the implementation that evaluates RBAC.
+//
+// +kubebuilder:validation:Enum=Indexed;Upstream
 type Evaluator string
 
 const (
-	// EvaluatorIndexed costs the same however many bindings others have, and knows the annotation
+	// EvaluatorIndexed looks only at the bindings of the caller. It supports the annotation
 	// kubetenant.dev/scope.
 	EvaluatorIndexed Evaluator = "Indexed"
-	// EvaluatorUpstream is kube-apiserver's own, which looks at every binding and does not know the
-	// annotation.
+	// EvaluatorUpstream is the evaluator of kube-apiserver, which looks at every binding. It ignores
+	// the annotation kubetenant.dev/scope.
 	EvaluatorUpstream Evaluator = "Upstream"
 )
 
 // RBAC configures the evaluation of RBAC.
 type RBAC struct {
-	// evaluator is Indexed (default) or Upstream. In kubetenant-webhook, Upstream leaves RBAC to
-	// kube-apiserver; Indexed answers for it. In kube-apiserver it has no effect where the server's
-	// RBAC cannot be told from the rest of its authorizers: with --authorization-config, or without
-	// RBAC in --authorization-mode, or with RBAC behind Webhook there.
+	// evaluator specifies the implementation that evaluates RBAC: Indexed or Upstream. In
+	// kubetenant-webhook, Indexed answers for RBAC and Upstream leaves it to kube-apiserver. In
+	// kube-apiserver, Indexed has no effect with --authorization-config. It also has no effect if
+	// --authorization-mode has no RBAC or has Webhook before it. Defaults to Indexed.
 	// +optional
 	Evaluator Evaluator `json:"evaluator,omitempty"`
 }
 
 // AccessGrants configures the grants between tenants.
 type AccessGrants struct {
-	// enabled lets AccessGrant objects count. Default: true.
+	// enabled specifies whether objects of kind AccessGrant apply. Defaults to true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// SystemSubjects are names of the system tenant. A list that is given replaces its default.
+// SystemSubjects specifies identities of the system tenant. A list that is set replaces its
+// default.
 type SystemSubjects struct {
-	// users by name. Default: system:apiserver, system:kube-controller-manager,
-	// system:kube-scheduler, system:kube-proxy, system:cloud-controller-manager,
-	// system:konnectivity-server.
+	// users specifies the names of users of the system tenant. Must not contain system:anonymous or an
+	// empty name. Defaults to system:apiserver, system:kube-controller-manager, system:kube-scheduler,
+	// system:kube-proxy, system:cloud-controller-manager and system:konnectivity-server.
 	// +optional
 	Users []string `json:"users"`
-	// userPrefixes begin user names. Default: ["system:bootstrap:"].
+	// userPrefixes specifies prefixes of the names of users of the system tenant. Must not contain a
+	// prefix of system:anonymous or of system:serviceaccount:. Defaults to ["system:bootstrap:"].
 	// +optional
 	UserPrefixes []string `json:"userPrefixes"`
-	// groups. Default: system:masters, system:nodes, system:monitoring, kubeadm:cluster-admins.
-	// Must hold system:masters, the server's own loopback identity.
+	// groups specifies the groups of the system tenant. Must contain system:masters, the group of the
+	// server's own loopback identity. Must not contain system:authenticated, system:unauthenticated or
+	// system:serviceaccounts. Defaults to system:masters, system:nodes, system:monitoring and
+	// kubeadm:cluster-admins.
 	// +optional
 	Groups []string `json:"groups"`
 }
@@ -286,60 +321,71 @@ func (s *SystemSubjects) Names() *tenant.SystemNames {
 	}
 }
 
-// UnboundAllow lists what is open to callers without a tenant.
+// UnboundAllow specifies the requests that are allowed for callers without a tenant.
 type UnboundAllow struct {
-	// paths, compared exactly. Default: /healthz, /livez, /readyz, /version,
-	// /.well-known/openid-configuration, /openid/v1/jwks.
+	// paths specifies the paths that callers without a tenant may request. Each must match exactly,
+	// begin with "/" and contain no "*". Defaults to /healthz, /livez, /readyz, /version, /version/,
+	// /.well-known/openid-configuration and /openid/v1/jwks.
 	// +optional
 	Paths []string `json:"paths"`
-	// resources, each one object and one verb. Default: get of the ConfigMap
-	// kube-public/cluster-info.
+	// resources specifies the requests for objects that callers without a tenant may make. Each entry
+	// is one verb on one object. Defaults to get of the ConfigMap kube-public/cluster-info.
 	// +optional
 	Resources []ObjectVerb `json:"resources"`
 }
 
-// ObjectVerb names one verb on one object.
+// ObjectVerb specifies one verb on one object.
 type ObjectVerb struct {
+	// verb specifies the verb of the request, for example get. Must not contain "*". Required.
 	// +required
 	Verb string `json:"verb"`
-	// group is the API group, empty for the core group.
+	// group specifies the API group of the object. Must not contain "*". Defaults to the core group.
 	// +optional
 	Group string `json:"group,omitempty"`
+	// resource specifies the resource of the object, for example configmaps. Must not contain "*".
+	// Required.
 	// +required
 	Resource string `json:"resource"`
-	// namespace, empty for a cluster-scoped resource.
+	// namespace specifies the namespace of the object. Empty for a cluster-scoped resource. Must not
+	// contain "*".
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
+	// name specifies the name of the object. Must not contain "*". Required.
 	// +required
 	Name string `json:"name"`
 }
 
-// Subject says what else tells the tenant of an identity.
+// Subject specifies additional ways to find the tenant of an identity.
 type Subject struct {
-	// fromGroups takes the tenant from exactly one group tenant:<id> of an identity that came from
-	// a client certificate, for clusters whose kube-apiserver authenticates certificates itself.
-	// Default: false.
+	// fromGroups specifies whether the group tenant:<id> of a client certificate's identity determines
+	// its tenant. The identity must have exactly one such group. Use it if kube-apiserver
+	// authenticates client certificates itself. Defaults to false.
 	// +optional
 	FromGroups bool `json:"fromGroups,omitempty"`
 }
 
-// GroupResource names a resource in all its versions.
+// GroupResource specifies a resource in all its versions.
 type GroupResource struct {
-	// group is the API group, empty for the core group.
+	// group specifies the API group of the resource. Must not contain "*". Defaults to the core group.
 	// +optional
 	Group string `json:"group,omitempty"`
+	// resource specifies the name of the resource in the plural, for example nodes. Must not contain
+	// "*" or "/". Required.
 	// +required
 	Resource string `json:"resource"`
 }
 
-// RequireTenant says whether a tenant needs a Tenant.
+// RequireTenant specifies whether a tenant needs an object of kind Tenant.
+//
+// +kubebuilder:validation:Enum=Never;Warn;Always
 type RequireTenant string
 
 const (
-	// RequireTenantNever lets the label of namespaces and the credential be enough.
+	// RequireTenantNever needs no Tenant. The label of a namespace or the credential of a caller is
+	// enough.
 	RequireTenantNever RequireTenant = "Never"
-	// RequireTenantWarn logs of which tenants callers come that have no Tenant.
+	// RequireTenantWarn also needs none, but logs the tenants of callers that have no Tenant.
 	RequireTenantWarn RequireTenant = "Warn"
-	// RequireTenantAlways takes callers of a tenant without a Tenant for nobody's.
+	// RequireTenantAlways treats a caller of a tenant without a Tenant as a caller without a tenant.
 	RequireTenantAlways RequireTenant = "Always"
 )

@@ -9,407 +9,478 @@ import (
 
 // Admission configures the admission plugins.
 type Admission struct {
-	// restriction configures TenantRestriction.
+	// restriction specifies the settings of TenantRestriction.
 	// +optional
 	Restriction Restriction `json:"restriction,omitempty"`
-	// namespace configures TenantNamespace.
+	// namespace specifies the settings of TenantNamespace.
 	// +optional
 	Namespace Namespace `json:"namespace,omitempty"`
-	// workloads are the kinds, besides the built-in ones, whose objects hold templates of pods:
-	// TenantPlacement, TenantPolicy and TenantAttribution look there too.
+	// workloads specifies additional kinds whose objects contain templates of pods. TenantPlacement,
+	// TenantPolicy and TenantAttribution check these templates too. The built-in kinds are always
+	// checked. Defaults to none.
 	// +optional
 	Workloads []WorkloadKind `json:"workloads,omitempty"`
-	// placement configures TenantPlacement.
+	// placement specifies the settings of TenantPlacement.
 	// +optional
 	Placement Placement `json:"placement,omitempty"`
-	// policy configures TenantPolicy.
+	// policy specifies the settings of TenantPolicy.
 	// +optional
 	Policy Policy `json:"policy,omitempty"`
-	// attribution configures TenantAttribution.
+	// attribution specifies the settings of TenantAttribution.
 	// +optional
 	Attribution Attribution `json:"attribution,omitempty"`
-	// binding configures TenantBinding.
+	// binding specifies the settings of TenantBinding.
 	// +optional
 	Binding Binding `json:"binding,omitempty"`
-	// status configures TenantStatus, which keeps the status of built-in objects their controllers'.
+	// status specifies the settings of TenantStatus. TenantStatus allows only controllers to write the
+	// status of built-in objects.
 	// +optional
 	Status Status `json:"status,omitempty"`
-	// services says what tenants may have in theirs.
+	// services specifies which fields tenants may set in Services.
 	// +optional
 	Services Services `json:"services,omitempty"`
-	// persistentVolumeClaims says what tenants may have in theirs.
+	// persistentVolumeClaims specifies which fields tenants may set in PersistentVolumeClaims.
 	// +optional
 	PersistentVolumeClaims PersistentVolumeClaims `json:"persistentVolumeClaims,omitempty"`
-	// roleBinding is refused: what stood here has moved.
+	// roleBinding specifies nothing and must be empty. Its settings have moved to services and
+	// persistentVolumeClaims.
 	// +optional
 	RoleBinding MovedRoleBinding `json:"roleBinding,omitempty"`
-	// quota configures TenantQuota.
+	// quota specifies the settings of TenantQuota.
 	// +optional
 	Quota Quota `json:"quota,omitempty"`
-	// gate configures TenantGate.
+	// gate specifies the settings of TenantGate.
 	// +optional
 	Gate Gate `json:"gate,omitempty"`
 }
 
-// Restriction configures TenantRestriction, which keeps resources out of tenant space.
+// Restriction configures TenantRestriction, which reserves resources for the system tenant.
 type Restriction struct {
-	// resources that no tenant's caller may create or update anywhere, nor anybody in a tenant's
-	// namespace. Default: nodes and daemonsets.apps. An empty list switches the plugin off.
+	// resources specifies the restricted resources. A tenant's caller may not create or update them in
+	// any namespace. No caller may create or update them in a tenant's namespace. An empty list
+	// disables the plugin. Must not contain wildcards or subresources. Defaults to nodes and
+	// daemonsets.apps.
 	// +optional
 	Resources []GroupResource `json:"resources"`
-	// exemptSystem lets callers of the system tenant do so in a tenant's namespace.
-	// Default: false.
+	// exemptSystem specifies whether callers of the system tenant may create and update restricted
+	// resources in a tenant's namespace. Defaults to false.
 	// +optional
 	ExemptSystem bool `json:"exemptSystem,omitempty"`
 }
 
-// Namespace configures TenantNamespace, which guards the Namespace objects of tenants.
+// Namespace configures TenantNamespace, which protects the Namespace objects of tenants.
 type Namespace struct {
-	// namespacePrefix is Required (default) or None.
+	// namespacePrefix specifies whether the names of a tenant's namespaces must begin with
+	// "<tenant>--": Required or None. Defaults to Required.
 	// +optional
+	// +kubebuilder:validation:Enum=Required;None
 	NamespacePrefix tenantv1alpha1.NamespacePrefix `json:"namespacePrefix,omitempty"`
-	// podSecurity is the value of pod-security.kubernetes.io/enforce on the namespaces that tenants
-	// create: privileged, baseline (default) or restricted.
+	// podSecurity specifies the value of the label pod-security.kubernetes.io/enforce on namespaces
+	// that tenants create: privileged, baseline or restricted. Defaults to baseline.
 	// +optional
+	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
-	// allowedLabels are the label keys that tenants may set on their namespaces. A key without a
-	// domain is allowed anyway, as are app.kubernetes.io/managed-by, part-of, version and created-by,
-	// helm.sh/chart and kustomize.toolkit.fluxcd.io/name and namespace, which tools write;
-	// "example.com/*" allows a whole domain; but istio-injection, control-plane and keys by which a
-	// webhook or policy selects namespaces must be listed as they are.
+	// allowedLabels specifies the label keys that tenants may set on their namespaces. "example.com/*"
+	// allows all keys of a domain. Keys without a domain and labels that common tools write are always
+	// allowed. The keys istio-injection and control-plane must be listed exactly. So must a key that
+	// selects namespaces for a webhook or a policy. Keys of kubetenant.dev and
+	// pod-security.kubernetes.io are not allowed. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
-	// allowedAnnotations are the annotation keys with a domain that tenants may set on their
-	// namespaces, in the same form. Default: what kubectl apply, Helm and Argo CD write:
-	// kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
-	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id, argocd.argoproj.io/sync-wave.
+	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
+	// "example.com/*" allows all keys of a domain. Keys without a domain are always allowed. Defaults
+	// to kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
+	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id and argocd.argoproj.io/sync-wave.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
 }
 
-// WorkloadKind is a kind whose objects hold templates of pods.
+// WorkloadKind specifies a kind whose objects contain templates of pods.
 type WorkloadKind struct {
-	// group is the API group, empty for the core group.
-	// +optional
+	// group specifies the API group of the kind. Required. Must not be the core group, apps or batch,
+	// because their templates are known.
+	// +required
 	Group string `json:"group,omitempty"`
+	// kind specifies the name of the kind, for example PyTorchJob. Required.
 	// +required
 	Kind string `json:"kind"`
-	// paths to the templates: names of fields separated by dots, "*" for every element of a list or a
-	// map, for example spec.replicaSpecs.*.template.
+	// paths specifies where the templates are in an object. A path is the names of fields separated by
+	// dots. "*" stands for every element of a list or a map, as in spec.replicaSpecs.*.template.
+	// Required.
 	// +required
 	Paths []string `json:"paths"`
 }
 
-// Gate configures TenantGate, which asks the boundary about writes of callers who went around a
-// gateway. Where kube-apiserver asks the boundary itself it finds nothing more.
+// Gate configures TenantGate. TenantGate checks the boundary for writes that do not come through a
+// gateway. It denies nothing more if kube-apiserver checks the boundary itself.
 type Gate struct {
-	// mode is Off, Shadow or Enforce. Default: Shadow where a gateway is configured, else Off.
+	// mode specifies how TenantGate handles a write that the boundary denies: Off, Shadow or Enforce.
+	// Defaults to Shadow if gateway is set, otherwise to Off.
 	// +optional
 	Mode GateMode `json:"mode,omitempty"`
 }
 
-// GateMode says what becomes of writes that the boundary denies.
+// GateMode specifies how TenantGate handles a write that the boundary denies.
+//
+// +kubebuilder:validation:Enum=Off;Shadow;Enforce
 type GateMode string
 
 // The modes of TenantGate.
 const (
-	GateOff     GateMode = "Off"
-	GateShadow  GateMode = "Shadow"
+	// GateOff checks nothing.
+	GateOff GateMode = "Off"
+	// GateShadow records the write and allows it.
+	GateShadow GateMode = "Shadow"
+	// GateEnforce denies the write.
 	GateEnforce GateMode = "Enforce"
 )
 
-// FieldPolicy says what becomes of a field of tenants' objects.
+// FieldPolicy specifies which values of a field are allowed in objects of tenants.
+//
+// +kubebuilder:validation:Enum=Forbid;AllowListed;Ignore
 type FieldPolicy string
 
 const (
-	// FieldForbid refuses every value.
+	// FieldForbid denies every value.
 	FieldForbid FieldPolicy = "Forbid"
-	// FieldAllowListed refuses what is not on the list.
+	// FieldAllowListed denies every value that is not in the list.
 	FieldAllowListed FieldPolicy = "AllowListed"
-	// FieldIgnore refuses nothing.
+	// FieldIgnore allows every value.
 	FieldIgnore FieldPolicy = "Ignore"
 )
 
-// FieldRule is the policy of one field.
+// FieldRule specifies which values of one field are allowed in objects of tenants.
 type FieldRule struct {
-	// policy is Forbid, AllowListed (default where allowed is given) or Ignore.
+	// policy specifies which values are allowed: none (Forbid), those in allowed (AllowListed) or all
+	// (Ignore). Defaults to AllowListed if allowed is set, otherwise to Forbid.
 	// +optional
 	Policy FieldPolicy `json:"policy,omitempty"`
-	// allowed is the list. Of placement: keys, or "key=value", of labels, taints and topologies; or
-	// names of nodes and classes. Of policy: as each field says.
+	// allowed specifies the values that are allowed. In placement, an entry is a key or "key=value" of
+	// a label, taint or topology, or the name of a node or class. In policy, the field of the rule
+	// specifies the form. Required with AllowListed and not allowed with the other policies.
 	// +optional
 	Allowed []string `json:"allowed,omitempty"`
 }
 
-// PlacementRules are the policies of the fields that say where pods run. A field that is left out
-// and has no default is forbidden.
+// PlacementRules specifies the rules of the fields that determine where a pod runs. A field that is
+// not set and has no default is forbidden.
 type PlacementRules struct {
-	// nodeName, also of bindings.
+	// nodeName specifies the names of nodes that pods may name in nodeName. It applies to Bindings
+	// too. Defaults to Forbid.
 	// +optional
 	NodeName *FieldRule `json:"nodeName,omitempty"`
-	// nodeSelector by label. Default: kubernetes.io/os and kubernetes.io/arch are allowed.
+	// nodeSelector specifies the labels of nodes that pods may use in nodeSelector. Defaults to
+	// kubernetes.io/os and kubernetes.io/arch.
 	// +optional
 	NodeSelector *FieldRule `json:"nodeSelector,omitempty"`
-	// nodeAffinity by label, and "metadata.name". Default: kubernetes.io/os and
-	// kubernetes.io/arch are allowed.
+	// nodeAffinity specifies the labels of nodes that pods may use in nodeAffinity. The entry
+	// "metadata.name" allows the field of that name. Defaults to kubernetes.io/os and
+	// kubernetes.io/arch.
 	// +optional
 	NodeAffinity *FieldRule `json:"nodeAffinity,omitempty"`
-	// tolerations by taint. One without a key tolerates everything and is on no list.
+	// tolerations specifies the taints that pods may tolerate. A toleration without a key tolerates
+	// every taint, and no list allows it. Defaults to Forbid.
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
-	// topologySpread by topology key. Default: topology.kubernetes.io/zone,
-	// topology.kubernetes.io/region and kubernetes.io/hostname are allowed.
+	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints.
+	// Defaults to topology.kubernetes.io/zone, topology.kubernetes.io/region and
+	// kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName by name. What the class itself puts into pods must be allowed as well.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class
+	// itself sets in pods must be allowed too. Defaults to Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
-	// priorityClassName by name. The global default is always allowed.
+	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always
+	// allowed. Defaults to Forbid.
 	// +optional
 	PriorityClassName *FieldRule `json:"priorityClassName,omitempty"`
-	// schedulerName by name. The default scheduler is always allowed.
+	// schedulerName specifies the schedulers that pods may use. The default scheduler is always
+	// allowed. Defaults to Forbid.
 	// +optional
 	SchedulerName *FieldRule `json:"schedulerName,omitempty"`
-	// podAffinity by the namespaces that affinity and anti-affinity to other pods name; those of the
-	// pod's own tenant are always allowed, as is a namespaceSelector that demands its label. Any
-	// other selector is on no list.
+	// podAffinity specifies the namespaces of other pods that affinity and anti-affinity may use.
+	// Namespaces of the pod's own tenant are always allowed. So is a namespaceSelector that requires
+	// the label of the tenant. An entry kubetenant.dev/tenant=<id> allows a selector of another
+	// tenant. No entry allows other selectors. Defaults to Forbid.
 	// +optional
 	PodAffinity *FieldRule `json:"podAffinity,omitempty"`
-	// defaults are put into new pods, and always allowed.
+	// defaults specifies settings that are added to new pods. They are always allowed. If unset,
+	// nothing is added.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`
 }
 
-// PlacementDefaults are put into new pods.
+// PlacementDefaults specifies settings that are added to new pods.
 type PlacementDefaults struct {
-	// nodeSelector is demanded: no pod of the tenant stands on other nodes.
+	// nodeSelector specifies labels of nodes that the pods of the tenant must run on. A pod with other
+	// values is denied. Keys must be qualified names, and values must be label values.
 	// +optional
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-	// tolerations are added.
+	// tolerations specifies tolerations that are added to new pods. Each must have a key. The operator
+	// must be Exists or Equal.
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// schedulerName of pods that name none.
+	// schedulerName specifies the scheduler of new pods that name none. Must equal
+	// attribution.workloadUser.scheduling.schedulerName if both are set.
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
 }
 
-// Placement configures TenantPlacement, which keeps tenants' pods from choosing where they run.
+// Placement configures TenantPlacement, which restricts where the pods of tenants run.
 type Placement struct {
 	PlacementRules `json:",inline"`
-	// tenants have rules of their own. A field that is given replaces the one above.
+	// tenants specifies rules for some tenants. A field that is set there replaces the field for all
+	// tenants. Defaults to none.
 	// +optional
 	Tenants []TenantPlacement `json:"tenants,omitempty"`
 }
 
-// TenantPlacement is what holds for some tenants.
+// TenantPlacement specifies the placement rules of some tenants.
 type TenantPlacement struct {
-	// tenants, each in one entry only.
+	// tenants specifies the tenants that the rules apply to. A tenant may be in one entry only. Must
+	// not contain system. Required.
 	// +required
 	Tenants        []string `json:"tenants"`
 	PlacementRules `json:",inline"`
 }
 
-// PolicyRules are what tenants' objects may ask of the cluster. In their lists "{tenant}" stands
-// for the name of the tenant, where that is a DNS label; the entry is none for other tenants. A
-// field that is left out holds nothing.
+// PolicyRules specifies what the objects of tenants may request from the cluster. In an entry of a
+// list, "{tenant}" stands for the name of the tenant. Such an entry applies only to tenants whose
+// name is a DNS label. A field that is not set allows every value.
 type PolicyRules struct {
-	// imageRegistries are registries, as docker.io or registry.example.com:5000, or repositories, as
-	// registry.example.com/{tenant}, with all beneath them; of containers and of volumes that are
-	// images. A name without a registry is Docker Hub's.
+	// imageRegistries specifies the registries of images of containers and of image volumes. An entry
+	// is a registry, as registry.example.com:5000, or a repository, as registry.example.com/{tenant}.
+	// A repository includes everything below it. An image without a registry is from docker.io.
+	// Defaults to Ignore.
 	// +optional
 	ImageRegistries *FieldRule `json:"imageRegistries,omitempty"`
-	// imagePullPolicies are Always, IfNotPresent and Never.
+	// imagePullPolicies specifies the pull policies of images: Always, IfNotPresent or Never. Defaults
+	// to Ignore.
 	// +optional
 	ImagePullPolicies *FieldRule `json:"imagePullPolicies,omitempty"`
-	// ingressClasses by name. With a list every Ingress must name one, or get one by default.
+	// ingressClasses specifies the names of the IngressClasses that an Ingress may use. With a list,
+	// an Ingress without a class is denied unless the cluster has a default. Defaults to Ignore.
 	// +optional
 	IngressClasses *FieldRule `json:"ingressClasses,omitempty"`
-	// gatewayClasses by name, of the Gateway API.
+	// gatewayClasses specifies the names of the GatewayClasses of the Gateway API that a Gateway may
+	// use. Defaults to Ignore.
 	// +optional
 	GatewayClasses *FieldRule `json:"gatewayClasses,omitempty"`
-	// hosts of ingresses, gateways, their listeners and routes, and of what ingress-nginx and
-	// external-dns read from annotations. "*.example.com" is all beneath example.com. With a list
-	// everything must name its hosts.
+	// hosts specifies the host names of Ingresses, Gateways, listeners and routes. It applies to
+	// annotations of ingress-nginx and external-dns too. "*.example.com" allows every host below
+	// example.com. With a list, an object that names no host is denied. Defaults to Ignore.
 	// +optional
 	Hosts *FieldRule `json:"hosts,omitempty"`
-	// storageClasses by name. With a list every claim must name one, or get one by default.
+	// storageClasses specifies the names of the StorageClasses that a claim may use. With a list, a
+	// claim without a class is denied unless the cluster has a default. Defaults to Ignore.
 	// +optional
 	StorageClasses *FieldRule `json:"storageClasses,omitempty"`
-	// serviceTypes are NodePort, LoadBalancer and ExternalName. ClusterIP is always allowed.
+	// serviceTypes specifies the types of Services: NodePort, LoadBalancer or ExternalName. ClusterIP
+	// is always allowed. Defaults to Ignore.
 	// +optional
 	ServiceTypes *FieldRule `json:"serviceTypes,omitempty"`
 }
 
-// Policy configures TenantPolicy, which holds what tenants' objects ask of the cluster to
-// what is offered to them.
+// Policy configures TenantPolicy, which restricts what the objects of tenants request from the
+// cluster.
 type Policy struct {
 	PolicyRules `json:",inline"`
-	// tenants have rules of their own. A field that is given replaces the one above.
+	// tenants specifies rules for some tenants. A field that is set there replaces the field for all
+	// tenants. Defaults to none.
 	// +optional
 	Tenants []TenantPolicy `json:"tenants,omitempty"`
 }
 
-// TenantPolicy is what holds for some tenants.
+// TenantPolicy specifies the policy rules of some tenants.
 type TenantPolicy struct {
-	// tenants, each in one entry only.
+	// tenants specifies the tenants that the rules apply to. A tenant may be in one entry only. Must
+	// not contain system. Required.
 	// +required
 	Tenants     []string `json:"tenants"`
 	PolicyRules `json:",inline"`
 }
 
-// Attribution configures TenantAttribution, which records who asked for what.
+// Attribution configures TenantAttribution, which records the callers that created objects.
 type Attribution struct {
-	// creator configures the annotations kubetenant.dev/creator and kubetenant.dev/on-behalf-of.
+	// creator specifies the settings of the annotations kubetenant.dev/creator and
+	// kubetenant.dev/on-behalf-of.
 	// +optional
 	Creator CreatorAttribution `json:"creator,omitempty"`
-	// workloadUser configures the annotation yunikorn.apache.org/user.info.
+	// workloadUser specifies the settings of the annotation yunikorn.apache.org/user.info.
 	// +optional
 	WorkloadUser WorkloadUser `json:"workloadUser,omitempty"`
 }
 
 // CreatorAttribution configures the record of creators.
 type CreatorAttribution struct {
-	// enabled records the creator of every object. Default: true.
+	// enabled specifies whether the creator of every new object is recorded in annotations. Defaults
+	// to true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// WorkloadUser configures the user of pods, as YuniKorn's admission controller does. Patterns are
-// RE2 and match whole names, as the server sees them: without qualifyNames, of every tenant.
+// WorkloadUser configures the annotation with the user of a pod. The settings are those of
+// YuniKorn's admission controller. Patterns are RE2 and match a whole name as the server knows it.
+// Without authentication.qualifyNames, a pattern matches names of every tenant.
 type WorkloadUser struct {
-	// enabled stamps pods and their templates, and protects what is stamped. Default: true.
+	// enabled specifies whether pods and templates of pods get the annotation, and whether it is
+	// protected. Defaults to true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
-	// bypassAuth lets every caller supply a valid annotation. Default: false.
+	// bypassAuth specifies whether every caller may set a valid annotation. Defaults to false.
 	// +optional
 	BypassAuth bool `json:"bypassAuth,omitempty"`
-	// trustControllers lets systemUsers supply it. Default: true.
+	// trustControllers specifies whether the users in systemUsers may set the annotation. Defaults to
+	// true.
 	// +optional
 	TrustControllers *bool `json:"trustControllers,omitempty"`
-	// systemUsers are controllers that create pods; what they make takes the annotation from its
-	// owner. They must be the system tenant's. Default: the controllers of kube-system that do, by
-	// name, and system:kube-controller-manager.
+	// systemUsers specifies patterns of the names of controllers that create pods. What they create
+	// gets the annotation of its owner. They must be users of the system tenant. Defaults to
+	// system:kube-controller-manager and the controllers in kube-system that create pods: cronjob,
+	// daemon-set, deployment, job, replicaset, replication and statefulset.
 	// +optional
 	SystemUsers []string `json:"systemUsers"`
-	// externalUsers may supply it, but no reserved names. Default: none.
+	// externalUsers specifies patterns of the names of users that may set the annotation. Must not
+	// match reserved names, and the annotation must not contain them. Defaults to none.
 	// +optional
 	ExternalUsers []string `json:"externalUsers,omitempty"`
-	// externalGroups may supply it, but no reserved names. Default: none.
+	// externalGroups specifies patterns of groups whose members may set the annotation. Must not match
+	// reserved names, and the annotation must not contain them. Defaults to none.
 	// +optional
 	ExternalGroups []string `json:"externalGroups,omitempty"`
-	// foreign says what becomes of another's annotation on a new template: of a manifest that was
-	// exported, or a Job made of a colleague's CronJob. Default: Refuse.
+	// foreign specifies how a new template with the annotation of another user is handled: Refuse or
+	// Restamp. Such a template comes from an exported manifest or from a Job of another user's
+	// CronJob. Defaults to Refuse.
 	// +optional
 	Foreign ForeignUser `json:"foreign,omitempty"`
-	// scheduling hands the pods of tenants to a scheduler that reads the annotation.
+	// scheduling specifies settings that assign the pods of tenants to a scheduler that reads the
+	// annotation. If unset, pods keep their scheduler.
 	// +optional
 	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
 }
 
-// ForeignUser says what becomes of a user that a new template names, where its
-// author may not supply it.
+// ForeignUser specifies how a new template with the annotation of another user is handled.
+//
+// +kubebuilder:validation:Enum=Refuse;Restamp
 type ForeignUser string
 
 const (
-	// ForeignRefuse refuses the object.
+	// ForeignRefuse denies the object.
 	ForeignRefuse ForeignUser = "Refuse"
-	// ForeignRestamp puts the author in the user's place, with a warning. A Pod
-	// is refused all the same.
+	// ForeignRestamp replaces the user with the author and returns a warning. A Pod is denied all the
+	// same.
 	ForeignRestamp ForeignUser = "Restamp"
 )
 
-// WorkloadScheduling is what a scheduler of YuniKorn's kind expects of a pod.
+// WorkloadScheduling specifies the scheduler and the queue of the pods of tenants.
 type WorkloadScheduling struct {
-	// schedulerName of pods that name none. Default: yunikorn.
+	// schedulerName specifies the scheduler of pods that name none. Defaults to yunikorn.
 	// +optional
 	SchedulerName string `json:"schedulerName,omitempty"`
-	// queue of pods that name none; {tenant} and {namespace} are replaced. Default: no queue.
+	// queue specifies the queue of pods that name none. {tenant} and {namespace} are replaced by the
+	// names of the tenant and the namespace. Defaults to no queue.
 	// +optional
 	Queue string `json:"queue,omitempty"`
 }
 
-// Binding configures TenantBinding, which records with whose rights a controller acts on an object.
+// Binding configures TenantBinding, which records the identity whose permissions a controller uses
+// for an object.
 type Binding struct {
-	// kinds that are governed, in every version. Default: none.
+	// kinds specifies the kinds whose objects get the record, in every version. Defaults to none.
 	// +optional
 	Kinds []BindingKind `json:"kinds,omitempty"`
 }
 
-// BindingKind is an application-like kind.
+// BindingKind specifies an application-like kind.
 type BindingKind struct {
-	// group is the API group.
+	// group specifies the API group of the kind. Must not be the core group. Required.
 	// +required
 	Group string `json:"group"`
+	// kind specifies the name of the kind, for example Application. Required.
 	// +required
 	Kind string `json:"kind"`
-	// kubeVela also writes app.oam.dev/username and app.oam.dev/group. Default: false.
+	// kubeVela specifies whether the plugin also writes the annotations app.oam.dev/username and
+	// app.oam.dev/group. Defaults to false.
 	// +optional
 	KubeVela bool `json:"kubeVela,omitempty"`
 }
 
-// Status says which tenants may write the status of built-in objects that controllers own.
+// Status configures TenantStatus, which protects the status of built-in objects that controllers
+// write.
 type Status struct {
-	// allowed are exceptions. Default: none.
+	// allowed specifies exceptions: tenants that may write the status of resources. Defaults to none.
 	// +optional
 	Allowed []StatusException `json:"allowed,omitempty"`
 }
 
-// StatusException lets tenants write the status of resources.
+// StatusException specifies tenants that may write the status of resources.
 type StatusException struct {
-	// tenants by name; "*" for all.
+	// tenants specifies the tenants of the exception: names, or "*" for every tenant except system.
+	// Required.
 	// +required
 	Tenants []string `json:"tenants"`
-	// resources whose status they may write.
+	// resources specifies the resources whose status the tenants may write. Must not contain wildcards
+	// or subresources. Required.
 	// +required
 	Resources []GroupResource `json:"resources"`
 }
 
-// Permission says whether tenants may set a field.
+// Permission specifies whether tenants may set a field.
+//
+// +kubebuilder:validation:Enum=Allow;Forbid
 type Permission string
 
 const (
-	// PermissionAllow lets them.
+	// PermissionAllow allows tenants to set the field.
 	PermissionAllow Permission = "Allow"
-	// PermissionForbid does not.
+	// PermissionForbid denies objects of tenants that set the field.
 	PermissionForbid Permission = "Forbid"
 )
 
-// Services says what tenants may have in theirs. TenantRoleBinding holds it.
+// Services specifies which fields tenants may set in Services. The plugin TenantRoleBinding
+// enforces it.
 type Services struct {
-	// externalIPs, spec.externalIPs, is Allow (default) or Forbid.
+	// externalIPs specifies whether tenants may set spec.externalIPs: Allow or Forbid. Defaults to
+	// Allow.
 	// +optional
 	ExternalIPs Permission `json:"externalIPs,omitempty"`
 }
 
-// PersistentVolumeClaims says what tenants may have in theirs. TenantRoleBinding holds it.
+// PersistentVolumeClaims specifies which fields tenants may set in PersistentVolumeClaims. The
+// plugin TenantRoleBinding enforces it.
 type PersistentVolumeClaims struct {
-	// volumeName, spec.volumeName, is Allow (default) or Forbid.
+	// volumeName specifies whether tenants may set spec.volumeName: Allow or Forbid. Defaults to
+	// Allow.
 	// +optional
 	VolumeName Permission `json:"volumeName,omitempty"`
 }
 
-// MovedRoleBinding is where two settings stood before. It is refused with
-// the name of the new place.
+// MovedRoleBinding is the former place of two settings. A file that sets one of them is invalid.
+// The error names the new place.
 type MovedRoleBinding struct {
-	// serviceExternalIPs is admission.services.externalIPs now.
+	// serviceExternalIPs specifies nothing and must be empty. Use admission.services.externalIPs.
 	// +optional
 	ServiceExternalIPs Permission `json:"serviceExternalIPs,omitempty"`
-	// claimVolumeName is admission.persistentVolumeClaims.volumeName now.
+	// claimVolumeName specifies nothing and must be empty. Use
+	// admission.persistentVolumeClaims.volumeName.
 	// +optional
 	ClaimVolumeName Permission `json:"claimVolumeName,omitempty"`
 }
 
 // Quota configures TenantQuota.
 type Quota struct {
-	// enabled lets TenantQuota objects count. Default: true.
+	// enabled specifies whether objects of kind TenantQuota apply. Defaults to true.
 	// +optional
 	Enabled *bool `json:"enabled,omitempty"`
-	// default limits a tenant that has no TenantQuota: one is made for it, which follows what stands
-	// here. Default: such a tenant is not limited.
+	// default specifies the limits of a tenant that has no TenantQuota. The server creates a
+	// TenantQuota for it and updates it when this field changes. Quantities must not be negative.
+	// Defaults to no limits.
 	// +optional
 	Default corev1.ResourceList `json:"default,omitempty"`
-	// reservation is how long a write that was let through may take to be stored and seen. It must be
-	// longer than requests may take (--request-timeout) and caches may be behind. Default: 2m.
+	// reservation specifies how long an admitted write may take until it is stored and observed. Must
+	// be longer than --request-timeout and the delay of caches together. Must be a positive duration.
+	// Defaults to 2m.
 	// +optional
 	Reservation *metav1.Duration `json:"reservation,omitempty"`
 }

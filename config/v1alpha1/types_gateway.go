@@ -2,233 +2,280 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Gateway configures kubetenant-gateway, which stands in front of clusters whose
-// kube-apiservers nobody may configure.
+// Gateway configures kubetenant-gateway, a proxy in front of clusters whose kube-apiserver cannot
+// be configured.
 type Gateway struct {
-	// clusters that are reached through the gateway.
+	// clusters specifies the clusters behind the gateway. Must have at least one entry. Required.
 	// +required
 	Clusters []GatewayCluster `json:"clusters"`
-	// views are what callers are shown of the gateway itself.
+	// views specifies the resources that the gateway itself serves to callers.
 	// +optional
 	Views GatewayViews `json:"views,omitempty"`
-	// limits bound what the callers of one tenant may have open, at each replica.
+	// limits specifies how many requests and streams the callers of one tenant may have at each
+	// replica.
 	// +optional
 	Limits GatewayLimits `json:"limits,omitempty"`
-	// sessions say when watches and streams end, beside what always ends them.
+	// sessions specifies additional conditions that end watches and streams.
 	// +optional
 	Sessions GatewaySessions `json:"sessions,omitempty"`
-	// audit records requests as kube-apiserver's audit does. Default: none are recorded.
+	// audit specifies how the gateway writes audit events, as kube-apiserver does. If unset, no events
+	// are written.
 	// +optional
 	Audit *GatewayAudit `json:"audit,omitempty"`
 }
 
-// GatewayViews are what callers are shown of the gateway itself, under /gateway.
+// GatewayViews specifies the resources that the gateway itself serves under /gateway.
 type GatewayViews struct {
-	// clusters shows each caller the clusters that it may use:
-	// clusters.gateway.kubetenant.dev, read-only.
+	// clusters specifies whether the gateway serves each caller the clusters that it may use. The
+	// resource is clusters.gateway.kubetenant.dev and is read-only.
 	// +optional
 	Clusters GatewayView `json:"clusters,omitempty"`
 }
 
-// GatewayView is one view.
+// GatewayView configures one view.
 type GatewayView struct {
-	// enabled. Default: false.
+	// enabled specifies whether the gateway serves the view. Defaults to false.
 	// +optional
 	Enabled bool `json:"enabled,omitempty"`
 }
 
-// GatewayCluster is one cluster behind the gateway.
+// GatewayCluster specifies one cluster behind the gateway.
 type GatewayCluster struct {
-	// name stands in paths, /clusters/<name>/...; a lower-case DNS label.
+	// name specifies the name of the cluster in paths /clusters/<name>/.... Must be a lower-case DNS
+	// label and unique. Required.
 	// +required
 	Name string `json:"name"`
-	// labels are shown in the view of clusters, and select there.
+	// labels specifies labels of the cluster in the view of clusters. Callers can select clusters by
+	// them. Defaults to none.
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// root serves the cluster without /clusters/<name> too. At most one. Default: false.
+	// root specifies whether the gateway also serves the cluster at paths without /clusters/<name>. At
+	// most one cluster may set it. Defaults to false.
 	// +optional
 	Root bool `json:"root,omitempty"`
-	// tenants that may use the cluster: names, or "*" for any but system, which must be named.
+	// tenants specifies the tenants that may use the cluster: names, or "*" for every tenant except
+	// system. Required.
 	// +required
 	Tenants []string `json:"tenants"`
-	// reader is who reads what the boundary has to know of the cluster.
+	// reader specifies the credentials that read from the cluster what the boundary needs. Required.
 	// +required
 	Reader GatewayReader `json:"reader"`
-	// impersonator is who sends the requests of callers on, in their names.
+	// impersonator specifies the credentials that forward requests and impersonate their callers.
+	// Required.
 	// +required
 	Impersonator GatewayImpersonator `json:"impersonator"`
-	// serviceAccounts says what becomes of tokens of the cluster's own service accounts.
+	// serviceAccounts specifies how tokens of the cluster's own service accounts are handled.
 	// +optional
 	ServiceAccounts GatewayServiceAccounts `json:"serviceAccounts,omitempty"`
-	// tenantMap gives tenants other names in the cluster. No two may have one name there, and whose
-	// own name is another's there is refused, unless it is mapped elsewhere. Not for system.
+	// tenantMap specifies other names of tenants in the cluster. The keys are tenants of the gateway,
+	// and the values are their names in the cluster. Two tenants must not have the same name there.
+	// Must not contain system. Defaults to the same names.
 	// +optional
 	TenantMap map[string]string `json:"tenantMap,omitempty"`
-	// identity says what of a caller's identity is carried on.
+	// identity specifies which parts of a caller's identity are sent to the cluster.
 	// +optional
 	Identity GatewayIdentity `json:"identity,omitempty"`
-	// admission is Required (default): while the cluster does not ask the webhook service about
-	// every write, as generated and with failurePolicy Fail, tenants create and change no objects,
-	// delete no Namespaces, and see no lists over all namespaces, since labels could be forged.
-	// Unchecked looks at nothing.
+	// admission specifies whether the cluster must call the webhook service: Required or Unchecked.
+	// With Required, the cluster must call it for every write, with failurePolicy Fail. Until then,
+	// tenants cannot create or change objects, delete Namespaces, or list over all namespaces. With
+	// Unchecked, the gateway does not check. Defaults to Required.
 	// +optional
 	Admission GatewayAdmission `json:"admission,omitempty"`
-	// namespace in which kubetenant-webhook runs in the cluster: its controller says there of which
-	// resources all objects are labelled. Default: kubetenant-system.
+	// namespace specifies the namespace of kubetenant-webhook in the cluster. Its controller reports
+	// there which resources have labels on all objects. Must be the name of a namespace. Defaults to
+	// kubetenant-system.
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// GatewayReader is who reads a cluster.
+// GatewayReader specifies the credentials that read from a cluster.
 type GatewayReader struct {
-	// kubeConfigFile of the cluster. Followed.
+	// kubeConfigFile specifies the path of the kubeconfig of the reader. The gateway reloads the file
+	// when it changes. Required.
 	// +required
 	KubeConfigFile string `json:"kubeConfigFile"`
 }
 
-// GatewayImpersonator is who acts for callers.
+// GatewayImpersonator specifies the credentials that impersonate callers.
 type GatewayImpersonator struct {
-	// kubeConfigFile of the cluster. Followed.
+	// kubeConfigFile specifies the path of the kubeconfig of the impersonator. The gateway reloads the
+	// file when it changes. Required.
 	// +required
 	KubeConfigFile string `json:"kubeConfigFile"`
-	// mode is Legacy (default), or Constrained where the impersonator's role has the verbs of
-	// constrained impersonation alone (KEP-5284): nobody is impersonated as a service account then.
+	// mode specifies the permissions of the impersonator: Legacy or Constrained. With Constrained, its
+	// role has only the verbs of constrained impersonation (KEP-5284). Then no service account is
+	// impersonated. Defaults to Legacy.
 	// +optional
 	Mode ImpersonationMode `json:"mode,omitempty"`
 }
 
-// ImpersonationMode says which verbs an impersonator is given.
+// ImpersonationMode specifies the permissions of the impersonator.
+//
+// +kubebuilder:validation:Enum=Legacy;Constrained
 type ImpersonationMode string
 
 // The modes.
 const (
-	ImpersonationLegacy      ImpersonationMode = "Legacy"
+	// ImpersonationLegacy uses the verb impersonate.
+	ImpersonationLegacy ImpersonationMode = "Legacy"
+	// ImpersonationConstrained uses only the verbs of constrained impersonation (KEP-5284).
 	ImpersonationConstrained ImpersonationMode = "Constrained"
 )
 
-// GatewayServiceAccounts says what becomes of tokens of a cluster's service accounts.
+// GatewayServiceAccounts specifies how tokens of a cluster's service accounts are handled.
 type GatewayServiceAccounts struct {
-	// tokens is Deny (default), or Pass: a token of an issuer below is checked against the cluster's
-	// keys, reviewed by it, and passed on.
+	// tokens specifies how a token of a service account is handled: Deny or Pass. With Pass, the
+	// gateway verifies a token of one of the issuers with the cluster's keys. It then sends the token
+	// to the cluster for a review, and forwards it. Defaults to Deny.
 	// +optional
 	Tokens TokenHandling `json:"tokens,omitempty"`
-	// issuers of the cluster's tokens. Required with Pass.
+	// issuers specifies the issuers of the cluster's tokens. Must not contain an empty issuer.
+	// Required with Pass.
 	// +optional
 	Issuers []string `json:"issuers,omitempty"`
 }
 
-// TokenHandling says what becomes of a token.
+// TokenHandling specifies how a token of a service account is handled.
+//
+// +kubebuilder:validation:Enum=Deny;Pass
 type TokenHandling string
 
 // What becomes of tokens.
 const (
+	// TokensDeny denies the token.
 	TokensDeny TokenHandling = "Deny"
+	// TokensPass verifies the token and forwards it.
 	TokensPass TokenHandling = "Pass"
 )
 
-// GatewayIdentity says what of an identity is carried on to a cluster. The group tenant:<id> and
-// the extra kubetenant.dev/tenant always are, groups that begin "system:" never.
+// GatewayIdentity specifies which parts of a caller's identity are sent to a cluster. The group
+// tenant:<id> and the extra kubetenant.dev/tenant are always sent. Groups that begin with "system:"
+// are never sent.
 type GatewayIdentity struct {
-	// withUser carries the user's name. Default: true.
+	// withUser specifies whether the name of the user is sent. Defaults to true.
 	// +optional
 	WithUser *bool `json:"withUser,omitempty"`
-	// defaultUser stands for everybody without withUser. It should be bound to nothing in the cluster.
+	// defaultUser specifies the user name of every caller if withUser is false. Then it is required.
+	// Bind no permissions to it in the cluster. Must not begin with "system:".
 	// +optional
 	DefaultUser string `json:"defaultUser,omitempty"`
-	// groupPattern matches, as a whole, the groups that are carried (RE2). ""
-	// carries none. Default: all.
+	// groupPattern specifies an RE2 pattern of the groups that are sent. It must match the whole name
+	// of a group. "" sends none. Defaults to every group.
 	// +optional
 	GroupPattern *string `json:"groupPattern,omitempty"`
-	// usernamePrefix is put before every user name but those of users below. May not begin "system:".
+	// usernamePrefix specifies a prefix of every user name, except the names that users maps. Must not
+	// begin with "system:" or be a prefix of it. Defaults to no prefix.
 	// +optional
 	UsernamePrefix string `json:"usernamePrefix,omitempty"`
-	// groupsPrefix is put before every group. May not begin "system:" or "tenant:".
+	// groupsPrefix specifies a prefix of every group. Must not begin with "system:" or "tenant:" or be
+	// a prefix of them. Defaults to no prefix.
 	// +optional
 	GroupsPrefix string `json:"groupsPrefix,omitempty"`
-	// extras are the further extra keys that are carried: lower-case, with a domain.
+	// extras specifies additional extra keys that are sent. Each must be lower-case, have a domain and
+	// not be reserved. Defaults to none.
 	// +optional
 	Extras []string `json:"extras,omitempty"`
-	// withUID carries the UID. Default: false.
+	// withUID specifies whether the UID is sent. Defaults to false.
 	// +optional
 	WithUID bool `json:"withUID,omitempty"`
-	// users have other names in the cluster.
+	// users specifies users that have another name in the cluster. Not allowed if withUser is false.
+	// Defaults to none.
 	// +optional
 	Users []GatewayUser `json:"users,omitempty"`
-	// unmapped says what becomes of callers that users does not name: Keep (default) or Deny.
+	// unmapped specifies how a caller that users does not map is handled: Keep or Deny. Defaults to
+	// Keep.
 	// +optional
 	Unmapped UnmappedUsers `json:"unmapped,omitempty"`
 }
 
-// GatewayUser gives a user another name.
+// GatewayUser specifies another name of a user in the cluster.
 type GatewayUser struct {
-	// tenant of the user, before tenantMap.
+	// tenant specifies the tenant of the user. It is the name before tenantMap applies. Must not be
+	// system. Required.
 	// +required
 	Tenant string `json:"tenant"`
-	// user is its name.
+	// user specifies the name of the user. Required.
 	// +required
 	User string `json:"user"`
-	// as is its name in the cluster. May be no name that an unmapped caller could bear there.
+	// as specifies the name of the user in the cluster. Must not begin with "system:". No unmapped
+	// caller may be able to have this name. Required.
 	// +required
 	As string `json:"as"`
 }
 
-// UnmappedUsers says what becomes of those that no mapping names.
+// UnmappedUsers specifies how a caller that is not mapped is handled.
+//
+// +kubebuilder:validation:Enum=Keep;Deny
 type UnmappedUsers string
 
 // What becomes of unmapped users.
 const (
+	// UnmappedKeep sends the caller's own name with the prefix.
 	UnmappedKeep UnmappedUsers = "Keep"
+	// UnmappedDeny denies the request.
 	UnmappedDeny UnmappedUsers = "Deny"
 )
 
-// GatewayAdmission says whether a cluster has to ask the webhook service.
+// GatewayAdmission specifies whether a cluster must call the webhook service.
+//
+// +kubebuilder:validation:Enum=Required;Unchecked
 type GatewayAdmission string
 
 // The values of admission.
 const (
-	GatewayAdmissionRequired  GatewayAdmission = "Required"
+	// GatewayAdmissionRequired restricts tenants until the cluster calls the webhook service for every
+	// write.
+	GatewayAdmissionRequired GatewayAdmission = "Required"
+	// GatewayAdmissionUnchecked does not check.
 	GatewayAdmissionUnchecked GatewayAdmission = "Unchecked"
 )
 
-// GatewayLimits bound what the callers of one tenant have open at one replica. The system
-// tenant's have no limits.
+// GatewayLimits specifies how many requests and streams the callers of one tenant may have at one
+// replica. The system tenant has no limits.
 type GatewayLimits struct {
-	// perTenantRequests that run at the same time; more are answered 429. Default: 64.
+	// perTenantRequests specifies the maximum number of concurrent requests of a tenant. More get
+	// status 429. Must be at least 1. Defaults to 64.
 	// +optional
 	PerTenantRequests *int `json:"perTenantRequests,omitempty"`
-	// perTenantStreams: watches, logs that are followed, and whatever is upgraded. Default: 200.
+	// perTenantStreams specifies the maximum number of concurrent watches, followed logs and upgraded
+	// connections of a tenant. More get status 429. Must be at least 1. Defaults to 200.
 	// +optional
 	PerTenantStreams *int `json:"perTenantStreams,omitempty"`
-	// bodyBytes bounds a request's body. Default: 16777216.
+	// bodyBytes specifies the maximum length, in bytes, of the body of a request. Must be at least 1.
+	// Defaults to 16777216.
 	// +optional
 	BodyBytes *int64 `json:"bodyBytes,omitempty"`
-	// timeout of what is no stream. Default: 60s.
+	// timeout specifies the maximum duration of a request that is not a stream. Must be a positive
+	// duration. Defaults to 60s.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// goawayPerMillion is of how many in a million requests over HTTP/2 the connection is left, as
-	// kube-apiserver's --goaway-chance says, whose default is none: what is open on it goes on, and
-	// what comes next connects anew, to another replica maybe. Nobody is sent away from a connection
-	// that is younger than a minute. At most 20000; 0 for none. Default: 1000.
+	// goawayPerMillion specifies how many of a million HTTP/2 requests make the client open a new
+	// connection, possibly to another replica. Active requests continue. Connections younger than a
+	// minute are excluded. It is like --goaway-chance of kube-apiserver. Must be from 0 to 20000; 0
+	// disables it. Defaults to 1000.
 	// +optional
 	GoawayPerMillion *int `json:"goawayPerMillion,omitempty"`
 }
 
-// GatewaySessions are watches, logs that are followed, and whatever is upgraded.
+// GatewaySessions specifies additional conditions that end watches, followed logs and upgraded
+// connections.
 type GatewaySessions struct {
-	// endWithCredential ends them when the credential does that they began with: the end of a
-	// certificate or of an authority between, a token's exp, a Keystone token's expires_at. What names
-	// no end has none. Default: false, as kube-apiserver has it.
+	// endWithCredential specifies whether a stream ends when its credential expires. The expiry is
+	// that of a certificate and its authorities, the claim exp of a token, or expires_at of a Keystone
+	// token. Credentials without an expiry are excluded. kube-apiserver ends no streams for this
+	// reason. Defaults to false.
 	// +optional
 	EndWithCredential bool `json:"endWithCredential,omitempty"`
 }
 
-// GatewayAudit says what is recorded.
+// GatewayAudit specifies how the gateway writes audit events.
 type GatewayAudit struct {
-	// policyFile is a Policy of audit.k8s.io/v1, of levels up to Metadata: bodies are
-	// the clusters' to record.
+	// policyFile specifies the path of a Policy of audit.k8s.io/v1. Its levels must not exceed
+	// Metadata, because the clusters record bodies. Required.
 	// +required
 	PolicyFile string `json:"policyFile"`
-	// logPath is the file that events are appended to, "-" for standard output.
+	// logPath specifies the path of the file that events are appended to, or "-" for standard output.
+	// Required.
 	// +required
 	LogPath string `json:"logPath"`
 }

@@ -5,52 +5,56 @@ import (
 	tracingv1 "k8s.io/component-base/tracing/api/v1"
 )
 
-// Service configures kubetenant-webhook; of tenantMetrics, kube-apiserver with
-// tenants compiled in too.
+// Service configures kubetenant-webhook. The field tenantMetrics also applies to a kube-apiserver
+// with tenants compiled in.
 type Service struct {
-	// apiAudiences are kube-apiserver's (--api-audiences, or else its --service-account-issuer):
-	// tokens of sources that know no audience are for these. Default: https://kubernetes.default.svc
-	// and https://kubernetes.default.svc.cluster.local.
+	// apiAudiences specifies the audiences of kube-apiserver: --api-audiences, or else
+	// --service-account-issuer. They are the audiences of tokens from sources that know none. Must not
+	// contain an empty audience. Defaults to https://kubernetes.default.svc and
+	// https://kubernetes.default.svc.cluster.local.
 	// +optional
 	APIAudiences []string `json:"apiAudiences"`
-	// limits bound the requests of each kind: authentication, authorization, mutation and validation
-	// do not take each other's room.
+	// limits specifies the limits of requests. They apply to authentication, authorization, mutation
+	// and validation separately.
 	// +optional
 	Limits Limits `json:"limits,omitempty"`
-	// staleAfter is how old what is known of the cluster may be: kube-apiserver is asked every two
-	// seconds whether it still answers, and where it does not for so long, or a watch is not
-	// established again, tenants' callers are denied. After half of it the service is not ready any
-	// more. At least 10s. Default: 10s.
+	// staleAfter specifies how old the service's data about the cluster may be. The service checks
+	// every two seconds whether kube-apiserver answers. If it does not answer or a watch is not
+	// established for this long, tenants' callers are denied. After half of it, the service is not
+	// ready. Must be at least 10s. Defaults to 10s.
 	// +optional
 	StaleAfter *metav1.Duration `json:"staleAfter,omitempty"`
-	// drain is how long the service goes on answering after it was told to stop, not ready any more,
-	// so that callers find another replica. Default: 10s.
+	// drain specifies how long the service continues to answer after SIGTERM, while it is not ready.
+	// In this time callers find another replica. Must not be negative. Defaults to 10s.
 	// +optional
 	Drain *metav1.Duration `json:"drain,omitempty"`
-	// tenantMetrics is how many tenants have metrics of their own; further ones are counted together
-	// as "(others)". Default: 500.
+	// tenantMetrics specifies the number of tenants that have metrics of their own. Further tenants
+	// share the label value "(others)". Must not be negative. Defaults to 500.
 	// +optional
 	TenantMetrics *int `json:"tenantMetrics,omitempty"`
-	// tracing sends spans to an OpenTelemetry collector, as kube-apiserver's --tracing-config-file
-	// does. Traces that kube-apiserver began go on. Default: none are sent.
+	// tracing specifies how spans are sent to an OpenTelemetry collector, as in kube-apiserver's
+	// --tracing-config-file. Traces of kube-apiserver are continued. If unset, no spans are sent.
 	// +optional
 	Tracing *tracingv1.TracingConfiguration `json:"tracing,omitempty"`
 }
 
-// Limits bound requests.
+// Limits specifies the limits of requests to kubetenant-webhook.
 type Limits struct {
-	// concurrent requests of one kind. Default: 256.
+	// concurrent specifies the maximum number of concurrent requests of one kind. Must be at least 1.
+	// Defaults to 256.
 	// +optional
 	Concurrent *int `json:"concurrent,omitempty"`
-	// queued requests of one kind, which wait for turns, one of each tenant; more are answered 429.
-	// Default: 1024.
+	// queued specifies the maximum number of waiting requests of one kind. Tenants take turns. More
+	// requests get status 429. Must not be negative. Defaults to 1024.
 	// +optional
 	Queued *int `json:"queued,omitempty"`
-	// timeout of one request, in the queue and out of it. kube-apiserver waits for 30s on reviews,
-	// and on admission as long as the webhook configuration says. Default: 10s.
+	// timeout specifies the maximum duration of a request, waiting included. kube-apiserver waits 30s
+	// for reviews, and for admission as long as the webhook configuration specifies. Must be a
+	// positive duration. Defaults to 10s.
 	// +optional
 	Timeout *metav1.Duration `json:"timeout,omitempty"`
-	// bodyBytes bounds a request's body. An AdmissionReview holds an object twice. Default: 8388608.
+	// bodyBytes specifies the maximum length, in bytes, of the body of a request. An AdmissionReview
+	// can contain an object twice. Must be at least 1024. Defaults to 8388608.
 	// +optional
 	BodyBytes *int64 `json:"bodyBytes,omitempty"`
 }

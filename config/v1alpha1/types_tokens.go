@@ -7,131 +7,155 @@ import (
 
 // ServiceAccount configures tokens of the cluster's own service accounts.
 type ServiceAccount struct {
-	// issuer is the claim iss of bound tokens: the first --service-account-issuer of the server. The
-	// first source of this kind also claims the legacy tokens that stand in Secrets.
+	// issuer specifies the claim iss of bound tokens, which is the first --service-account-issuer of
+	// the server. The first source of this kind also claims legacy tokens in Secrets. Required.
 	// +required
 	Issuer string `json:"issuer"`
-	// keyFiles hold the public keys that verify them, PEM, each file one or more; private keys and
-	// certificates will do. Watched.
+	// keyFiles specifies the paths of PEM files with the public keys that verify tokens. A file may
+	// contain several keys, and also private keys or certificates. The server reloads a file when it
+	// changes. Required.
 	// +required
 	KeyFiles []string `json:"keyFiles"`
-	// audiences of the server. Default: the server's own (--api-audiences), else the issuer.
+	// audiences specifies the audiences of the server. Defaults to the server's --api-audiences, or
+	// else to issuer.
 	// +optional
 	Audiences []string `json:"audiences"`
-	// requireTenantClaim refuses tokens without a signed tenant: those that another server issued,
-	// and legacy ones. Default: false.
+	// requireTenantClaim specifies whether a token without a signed tenant is denied. Legacy tokens
+	// and tokens that another server issued have none. Defaults to false.
 	// +optional
 	RequireTenantClaim bool `json:"requireTenantClaim,omitempty"`
 }
 
 // OIDC configures one OpenID Connect issuer.
 type OIDC struct {
-	// jwt is an entry of jwt in upstream's AuthenticationConfiguration (apiserver.config.k8s.io/v1):
-	// issuer, claimMappings, claimValidationRules, userValidationRules. Its extra mappings may not use
-	// kubetenant.dev/, and egressSelectorType may not be set.
+	// jwt specifies the issuer, as an entry of jwt in an AuthenticationConfiguration
+	// (apiserver.config.k8s.io/v1). Its extra mappings must not use keys of kubetenant.dev. Prefixes
+	// must not make reserved names. egressSelectorType must not be set. Required.
 	// +required
 	JWT apiserverv1.JWTAuthenticator `json:"jwt"`
-	// tenant says whose the caller is.
+	// tenant specifies how the claims of a token determine the tenant of the caller. Required.
 	// +required
 	Tenant TenantOfClaims `json:"tenant"`
 }
 
-// TenantOfClaims says how the claims of a token name a tenant. Exactly one field must be set.
+// TenantOfClaims specifies how the claims of a token determine a tenant. Exactly one field must be
+// set.
 type TenantOfClaims struct {
-	// claim whose value, a string, is the tenant.
+	// claim specifies the name of a claim. Its value must be a string, the tenant. Mutually exclusive
+	// with expression and value.
 	Claim string `json:"claim,omitempty"`
-	// expression in CEL, with the variable claims, that gives the tenant as a string.
+	// expression specifies a CEL expression with the variable claims. Its value must be a string, the
+	// tenant. Mutually exclusive with claim and value.
 	Expression string `json:"expression,omitempty"`
-	// value is the tenant of every caller.
+	// value specifies the tenant of every caller. Must be one of the tenants of the source. Mutually
+	// exclusive with claim and expression.
 	Value string `json:"value,omitempty"`
 }
 
-// DomainBy says what of a Keystone domain is the tenant.
+// DomainBy specifies which attribute of a Keystone domain is the tenant.
+//
+// +kubebuilder:validation:Enum=name;id
 type DomainBy string
 
 // What of a Keystone domain is the tenant.
 const (
+	// DomainByName uses the name of the domain.
 	DomainByName DomainBy = "name"
-	DomainByID   DomainBy = "id"
+	// DomainByID uses the ID of the domain.
+	DomainByID DomainBy = "id"
 )
 
 // Keystone configures an OpenStack Keystone (Identity API v3).
 type Keystone struct {
-	// authURL of Keystone, with or without /v3 at its end.
+	// authURL specifies the URL of Keystone, with or without /v3 at its end. Must use https, except on
+	// a loopback address. Required.
 	// +required
 	AuthURL string `json:"authURL"`
-	// cloud is the entry of cloudsFile with which the server logs in to validate tokens: a password or
-	// an application credential. The role reader with system scope is enough.
+	// cloud specifies the entry of cloudsFile that the server uses to validate tokens. It has a
+	// password or an application credential. The role reader with system scope is enough. Required.
 	// +required
 	Cloud string `json:"cloud"`
-	// cloudsFile is a clouds.yaml. Watched.
+	// cloudsFile specifies the path of a clouds.yaml. The server reloads the file when it changes.
+	// Required.
 	// +required
 	CloudsFile string `json:"cloudsFile"`
-	// domain is what of the user's domain names the tenant: name (default) or id.
+	// domain specifies which attribute of the user's domain is the tenant: name or id. Defaults to
+	// name.
 	// +optional
 	Domain DomainBy `json:"domain,omitempty"`
-	// tenantMap maps domains, by what domain says, to tenants: for names that are no valid tenants.
+	// tenantMap specifies the tenants of domains. The keys are names or IDs of domains, as domain
+	// specifies. Use it for domains whose name is not a valid tenant. Values must be tenants of the
+	// source. Defaults to none.
 	// +optional
 	TenantMap map[string]string `json:"tenantMap,omitempty"`
-	// legacyExtras sets the extras of k8s-keystone-auth too (alpha.kubernetes.io/identity/...).
-	// Default: false.
+	// legacyExtras specifies whether the extras of k8s-keystone-auth
+	// (alpha.kubernetes.io/identity/...) are set too. Defaults to false.
 	// +optional
 	LegacyExtras bool `json:"legacyExtras,omitempty"`
-	// match says which tokens are Keystone's, issuer excluded. Default: those that look so (gAAAA...,
-	// or 32 hexadecimal digits).
+	// match specifies which tokens are sent to Keystone. match.issuer is not allowed. Required for a
+	// second source of this kind. Defaults to tokens that begin with gAAAA or have 32 hexadecimal
+	// digits.
 	// +optional
 	Match *TokenMatch `json:"match,omitempty"`
-	// cache says how long a token is believed.
+	// cache specifies how long a validated token is cached.
 	// +optional
 	Cache KeystoneCache `json:"cache,omitempty"`
 }
 
-// KeystoneCache says how long a token is believed. No time reaches beyond the token's own.
+// KeystoneCache specifies how long a token is cached. No token is cached beyond its own expiry.
 type KeystoneCache struct {
-	// ttl of tokens that Keystone knows. Default: 5m.
+	// ttl specifies how long a valid token is cached. Must be between 0s and 24h. Defaults to 5m.
 	// +optional
 	TTL *metav1.Duration `json:"ttl,omitempty"`
-	// negativeTTL of tokens that it does not know. Default: 10s.
+	// negativeTTL specifies how long an invalid token is cached. Must be between 0s and 24h. Defaults
+	// to 10s.
 	// +optional
 	NegativeTTL *metav1.Duration `json:"negativeTTL,omitempty"`
-	// staleOnOutage is how long after ttl a token is believed while Keystone cannot be asked, at most
-	// 24h. Default: 0s.
+	// staleOnOutage specifies how long after ttl a cached token is still valid while Keystone is not
+	// available. Must be between 0s and 24h. Defaults to 0s.
 	// +optional
 	StaleOnOutage *metav1.Duration `json:"staleOnOutage,omitempty"`
 }
 
 // Webhook configures an external TokenReview service (authentication.k8s.io/v1).
 type Webhook struct {
-	// kubeConfigFile says where the service is and how it is trusted, as
-	// --authentication-token-webhook-config-file does. Watched.
+	// kubeConfigFile specifies the path of a kubeconfig with the address and the credentials of the
+	// service, as for --authentication-token-webhook-config-file. The server reloads the file when it
+	// changes. Required.
 	// +required
 	KubeConfigFile string `json:"kubeConfigFile"`
-	// match says which tokens the service is shown. No other is.
+	// match specifies which tokens are sent to the service. No other token is sent. Required.
 	// +required
 	Match TokenMatch `json:"match"`
-	// tenant says whose the caller is.
+	// tenant specifies how the answer of the service determines the tenant of the caller. Required.
 	// +required
 	Tenant TenantOfUser `json:"tenant"`
 }
 
-// TokenMatch says which tokens a source is shown. Exactly one field must be set.
+// TokenMatch specifies which tokens are sent to a source. Exactly one field must be set.
 type TokenMatch struct {
-	// issuer is the claim iss of JSON Web Tokens. No other source may have it.
+	// issuer specifies the claim iss of JSON Web Tokens. No other source may have the same issuer.
+	// Mutually exclusive with prefix and opaque.
 	Issuer string `json:"issuer,omitempty"`
-	// prefix begins tokens that are no JSON Web Tokens. No source's prefix may begin another's.
+	// prefix specifies how tokens begin that are not JSON Web Tokens. No prefix may be a prefix of
+	// another source's. Mutually exclusive with issuer and opaque.
 	Prefix string `json:"prefix,omitempty"`
-	// opaque is every token that is neither a JSON Web Token, nor a bootstrap token, nor another
-	// source's. At most one source may have it.
+	// opaque specifies whether all remaining tokens match. JSON Web Tokens, bootstrap tokens and
+	// tokens of other sources are excluded. At most one source may set it. Mutually exclusive with
+	// issuer and prefix. Defaults to false.
 	Opaque bool `json:"opaque,omitempty"`
 }
 
-// TenantOfUser says how the answer of a service names a tenant. Exactly one field must be set.
+// TenantOfUser specifies how the answer of a service determines a tenant. Exactly one field must be
+// set.
 type TenantOfUser struct {
-	// extra whose one value is the tenant.
+	// extra specifies the key of an extra. Its only value is the tenant. Must be lower-case and not
+	// reserved. Mutually exclusive with expression and value.
 	Extra string `json:"extra,omitempty"`
-	// expression in CEL, with the variable user (username, uid, groups, extra), that gives the tenant
-	// as a string.
+	// expression specifies a CEL expression with the variable user (username, uid, groups, extra). Its
+	// value must be a string, the tenant. Mutually exclusive with extra and value.
 	Expression string `json:"expression,omitempty"`
-	// value is the tenant of every caller.
+	// value specifies the tenant of every caller. Must be one of the tenants of the source. Mutually
+	// exclusive with extra and expression.
 	Value string `json:"value,omitempty"`
 }

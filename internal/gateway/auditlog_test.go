@@ -271,7 +271,7 @@ func BenchmarkAuditLog(b *testing.B) {
 		Annotations: map[string]string{
 			"authorization.k8s.io/decision": "allow",
 			"authorization.k8s.io/reason":   "",
-			clusterAnnotation:               "local",
+			clusterAuditAnnotation:          "local",
 		},
 	}
 	for name, sink := range map[string]audit.Sink{

@@ -130,14 +130,15 @@ func (c *route) authenticator() authenticator.Request {
 	}), sources)
 }
 
-// clusterAnnotation of audit events names the cluster that a request was for.
-const clusterAnnotation = "gateway.kubetenant.dev/cluster"
+// clusterAuditAnnotation specifies the cluster of the request. The gateway writes it into each of its
+// audit events. It is (none) if the request is for no configured cluster.
+const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 
 // audited says in the audit log which cluster a request is for: its path says so no more.
 func (c *route) audited(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		audit.AddAuditAnnotation(r.Context(), clusterAnnotation, name)
+		audit.AddAuditAnnotation(r.Context(), clusterAuditAnnotation, name)
 		next.ServeHTTP(w, r)
 	})
 }

@@ -24,14 +24,14 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 			Namespace:      "kubetenant",
 			Subsystem:      "gateway",
 			Name:           "requests_total",
-			Help:           "Requests by cluster and HTTP status, streams when they have ended.",
+			Help:           "Requests by cluster and HTTP status. A stream is counted when it ends.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"cluster", "code"}),
 		latency: metrics.NewHistogramVec(&metrics.HistogramOpts{
 			Namespace:      "kubetenant",
 			Subsystem:      "gateway",
 			Name:           "request_duration_seconds",
-			Help:           "Time to answer what is no stream, by cluster.",
+			Help:           "Duration of requests that are not streams, by cluster.",
 			StabilityLevel: metrics.ALPHA,
 			Buckets:        []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30},
 		}, []string{"cluster"}),
@@ -59,7 +59,7 @@ type clusterCollector struct {
 }
 
 var clusterCurrent = metrics.NewDesc("kubetenant_gateway_cluster_current",
-	"1 while what is followed of a cluster is known as it is now, else 0: its tenants' callers are denied.",
+	"1 if the gateway's data about a cluster is current, otherwise 0. While it is 0, tenants' callers are denied.",
 	[]string{"cluster"}, nil, metrics.ALPHA, "")
 
 // DescribeWithStability implements [metrics.StableCollector].

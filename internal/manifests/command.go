@@ -7,18 +7,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Generates makes cmd write what files returns to the directory --out, or check
-// the one that --check names.
+// Generates makes cmd write what files returns to the directory --out. The hidden flag --check is
+// the former name of "kubectl tenant validate": it checks the directory that it names.
 func Generates(
 	cmd *cobra.Command, files func() (map[string][]byte, error), check func(cmd *cobra.Command, dir string) error,
 ) {
 	out := cmd.Flags().String("out", "", "directory to write to")
 	checked := cmd.Flags().String("check", "", "directory to check")
+	_ = cmd.Flags().MarkHidden("check")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if (*out == "") == (*checked == "") {
-			return errors.New("one of --out and --check is required")
+			return errors.New("--out is required")
 		}
 		if *checked != "" {
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+				"warning: --check is deprecated: use kubectl tenant validate CONFIG %s\n", *checked)
 			return check(cmd, *checked)
 		}
 		all, err := files()

@@ -3,13 +3,14 @@ package stack
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/template"
-	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
 	"github.com/kubetenant/kubetenant/plugins/lifecycle"
@@ -100,9 +101,22 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 	return space
 }
 
+// decode returns the object of an admission request as its Go type. A server has no Go types of
+// custom resources.
+func decode[T any, P typed.Pointer[T]](obj runtime.Object) (P, error) {
+	if object, ok := obj.(P); ok {
+		return object, nil
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, fmt.Errorf("the object has the type %T", obj)
+	}
+	return typed.Decode[T, P](u)
+}
+
 // tenantOf reads a Tenant.
 func tenantOf(obj runtime.Object) (*v1alpha1.Tenant, tenant.ID, error) {
-	t, err := tenants.TenantOf(obj)
+	t, err := decode[v1alpha1.Tenant](obj)
 	if err != nil {
 		return nil, tenant.ID{}, err
 	}
@@ -130,7 +144,7 @@ func spreadOf(obj runtime.Object) (*rolebinding.Spread, error) {
 
 // membersOf reads what TenantMembers give.
 func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
-	m, err := tenants.MembersOf(obj)
+	m, err := decode[v1alpha1.TenantMembers](obj)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +157,11 @@ func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
 
 // templateOf reads what a NamespaceTemplate makes.
 func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
-	t, err := template.Parse(obj)
+	stored, err := decode[v1alpha1.NamespaceTemplate](obj)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.Parse(stored)
 	if err != nil {
 		return nil, err
 	}

@@ -25,16 +25,16 @@ type reloadMetrics struct {
 func newReloadMetrics() *reloadMetrics {
 	return &reloadMetrics{
 		reloads: counters("config", "reloads_total",
-			"New versions of the configuration and the files it names, by path and by result: success, "+
-				"or error where the version before stays.",
+			"New versions of the configuration and of the files it names, by path and by result: success or error. "+
+				"After an error, the previous version stays active.",
 			"path", "result"),
 		info: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace:      "kubetenant",
 			Subsystem:      "config",
 			Name:           "info",
 			StabilityLevel: metrics.ALPHA,
-			Help: "1 for the configuration that is in force, by a hash of what it says and by its mode: " +
-				"replicas must agree.",
+			Help: "1 for the active configuration, by a hash of its content and by its mode. " +
+				"All replicas must have the same hash.",
 		}, []string{"hash", "mode"}),
 	}
 }
@@ -97,15 +97,16 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		exists: exists,
 		named:  map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
-			"What the boundary decided, by decision (delegate: left to what stands behind it; allow: an exception; deny; "+
-				"shadow-deny: would have been denied) and reason.",
+			"Decisions of the boundary by decision and reason. The decision is delegate (the other authorizers decide), "+
+				"allow (an exception), deny, or shadow-deny (Enforce mode would deny).",
 			"decision", "reason"),
 		requests: counters("tenant", "requests_total",
-			"Requests and reviews that the boundary was asked about, by the caller's tenant: (none) for callers without one, "+
-				"(others) beyond the limit of tenants and for tenants without a Tenant and a namespace.", "tenant"),
+			"Requests and reviews that the boundary decided, by the tenant of the caller. It is (none) for callers without "+
+				"a tenant. It is (others) for tenants beyond the limit and for tenants without a Tenant and a namespace.",
+			"tenant"),
 		denials: counters("tenant", "denials_total",
-			"Of these, what the boundary denied, or would have denied in Shadow mode.", "tenant"),
-		gates: counters("gate", "refused_total", "Writes that TenantGate refused, or would have refused, by its mode.",
+			"Requests and reviews that the boundary denied, or would deny in Enforce mode, by the tenant of the caller.", "tenant"),
+		gates: counters("gate", "refused_total", "Writes that TenantGate denied, or would deny in Enforce mode, by its mode.",
 			"mode"),
 	}
 }

@@ -208,17 +208,17 @@ func TestMetrics(t *testing.T) {
 		_, _, _ = s.Authenticator.AuthenticateRequest(bearer(token).WithContext(t.Context()))
 	}
 	const want = `
-# HELP kubetenant_authentication_requests_total [ALPHA] Requests by the source that claimed their credential ` +
-		`(built-in, or none where nobody did) and by result: success, refused, unclaimed, or unavailable where the source ` +
-		`could not ask its provider.
+# HELP kubetenant_authentication_requests_total [ALPHA] Requests by the source that claimed the credential ` +
+		`and by result. The source is built-in for the server's own authenticators, and none if no source claimed it. ` +
+		`The result is success, refused, unclaimed, or unavailable if the source cannot reach its provider.
 # TYPE kubetenant_authentication_requests_total counter
 kubetenant_authentication_requests_total{result="refused",source="corp"} 1
 kubetenant_authentication_requests_total{result="success",source="corp"} 2
 kubetenant_authentication_requests_total{result="success",source="tokens"} 1
 kubetenant_authentication_requests_total{result="unavailable",source="partner"} 1
 kubetenant_authentication_requests_total{result="unclaimed",source="none"} 1
-# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Bearer tokens by whether what came of them was ` +
-		`remembered: hit or miss.
+# HELP kubetenant_authentication_token_cache_requests_total [ALPHA] Bearer tokens by result of the lookup in the ` +
+		`cache: hit or miss.
 # TYPE kubetenant_authentication_token_cache_requests_total counter
 kubetenant_authentication_token_cache_requests_total{result="hit"} 1
 kubetenant_authentication_token_cache_requests_total{result="miss"} 3

@@ -2,6 +2,8 @@ package typed
 
 import (
 	"context"
+	"encoding/json"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -43,23 +45,26 @@ func (c Client[T, P]) Get(ctx context.Context, name cache.ObjectName) (P, error)
 	return Decode[T, P](u)
 }
 
-// List returns the objects of all namespaces, in the order of the server. It leaves out those that do
-// not decode and passes each to invalid.
-func (c Client[T, P]) List(ctx context.Context, invalid func(*Invalid)) ([]P, error) {
-	list, err := c.resource.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, err
-	}
-	out := make([]P, 0, len(list.Items))
-	for i := range list.Items {
-		object, err := Decode[T, P](&list.Items[i])
+// Each calls f for the objects of all namespaces that options select, page by page. It calls
+// invalid for those that do not decode.
+func (c Client[T, P]) Each(ctx context.Context, options metav1.ListOptions, f func(P), invalid func(*Invalid)) error {
+	for {
+		list, err := c.resource.List(ctx, options)
 		if err != nil {
-			invalid(newInvalid(&list.Items[i], err))
-			continue
+			return err
 		}
-		out = append(out, object)
+		for i := range list.Items {
+			object, wrong := decode[T, P](&list.Items[i])
+			if wrong != nil {
+				invalid(wrong)
+				continue
+			}
+			f(object)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return nil
+		}
 	}
-	return out, nil
 }
 
 // Create creates an object.
@@ -100,6 +105,30 @@ func (c Client[T, P]) Patch(
 		return nil, err
 	}
 	return Decode[T, P](u)
+}
+
+// PatchRead applies a merge patch to an object that was read, or to its subresources. It fails with
+// a conflict if the object has changed since then.
+func (c Client[T, P]) PatchRead(
+	ctx context.Context, read metav1.Object, patch map[string]any, subresources ...string,
+) (P, error) {
+	metadata := map[string]any{"uid": read.GetUID(), "resourceVersion": read.GetResourceVersion()}
+	if more, ok := patch["metadata"].(map[string]any); ok {
+		maps.Copy(metadata, more)
+	}
+	patch = maps.Clone(patch)
+	patch["metadata"] = metadata
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	return c.Patch(ctx, cache.MetaObjectToName(read), types.MergePatchType, text, subresources...)
+}
+
+// Delete deletes an object that was read, and no other object with its name.
+func (c Client[T, P]) Delete(ctx context.Context, read metav1.Object) error {
+	return c.in(read.GetNamespace()).Delete(ctx, read.GetName(),
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(read.GetUID()))})
 }
 
 func encode(object runtime.Object) (*unstructured.Unstructured, error) {

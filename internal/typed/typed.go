@@ -25,11 +25,14 @@ type Pointer[T any] interface {
 	runtime.Object
 }
 
-// Invalid represents an object that does not decode. It has the metadata of the
-// object if that decodes, and otherwise its name, namespace and UID.
+// Invalid represents an object that does not decode. It has the metadata of the object if that
+// decodes, and otherwise its name, namespace and UID. It is also the error of [Decode], [From] and
+// [Client.Get] for such an object.
 type Invalid struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
+	// Tenant is spec.tenant of the object, or "" if it is no text.
+	Tenant string
 	// Err is the reason. It never holds values of the object.
 	Err error
 }
@@ -41,11 +44,28 @@ func (i *Invalid) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// Decode returns an object of a kind. Fields that the type does not have are dropped.
+// Error implements error.
+func (i *Invalid) Error() string {
+	return fmt.Sprintf("%s %s does not decode: %v", i.Kind, i.Name, i.Err)
+}
+
+// Unwrap returns the reason.
+func (i *Invalid) Unwrap() error { return i.Err }
+
+// Decode returns an object of a kind. Fields that the type does not have are dropped. The error is
+// an [Invalid].
 func Decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, error) {
+	out, invalid := decode[T, P](u)
+	if invalid != nil {
+		return nil, invalid
+	}
+	return out, nil
+}
+
+func decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, *Invalid) {
 	out := P(new(T))
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("%s %s does not decode: %w", u.GetKind(), u.GetName(), err)
+		return nil, newInvalid(u, withoutValues(err))
 	}
 	return out, nil
 }
@@ -56,21 +76,28 @@ func Decode[T any, P Pointer[T]](u *unstructured.Unstructured) (P, error) {
 func NewInformer[T any, P Pointer[T]](
 	client dynamic.Interface, resource schema.GroupVersionResource, trim func(P),
 ) (cache.SharedIndexInformer, error) {
-	informer := listinformer.New(client, resource)
-	err := informer.SetTransform(func(obj any) (any, error) {
-		u, ok := obj.(*unstructured.Unstructured)
-		if !ok {
-			return obj, nil // of the type already, or a tombstone
-		}
-		out, err := Decode[T, P](u)
-		if err != nil {
-			return newInvalid(u, err), nil
+	return newInformer(client, resource, func(u *unstructured.Unstructured) metav1.Object {
+		out, invalid := decode[T, P](u)
+		if invalid != nil {
+			return invalid
 		}
 		out.SetManagedFields(nil)
 		if trim != nil {
 			trim(out)
 		}
-		return out, nil
+		return out
+	})
+}
+
+func newInformer(
+	client dynamic.Interface, resource schema.GroupVersionResource, store func(*unstructured.Unstructured) metav1.Object,
+) (cache.SharedIndexInformer, error) {
+	informer := listinformer.New(client, resource)
+	err := informer.SetTransform(func(obj any) (any, error) {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			return store(u), nil
+		}
+		return obj, nil // transformed already, or a tombstone
 	})
 	return informer, err
 }
@@ -78,6 +105,7 @@ func NewInformer[T any, P Pointer[T]](
 func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	out := &Invalid{Err: err}
 	out.SetGroupVersionKind(u.GroupVersionKind())
+	out.Tenant, _, _ = unstructured.NestedString(u.Object, "spec", "tenant")
 	metadata, _ := u.Object["metadata"].(map[string]any)
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(metadata, &out.ObjectMeta) != nil {
 		out.ObjectMeta = metav1.ObjectMeta{
@@ -91,8 +119,8 @@ func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	return out
 }
 
-// From returns an object of an informer, or of the last state of a deleted one. The error is that of
-// an [Invalid].
+// From returns an object of an informer, or of the last state of a deleted one. The error is the
+// [Invalid] if the informer has one.
 func From[T any, P Pointer[T]](obj any) (P, error) {
 	if deleted, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = deleted.Obj
@@ -101,7 +129,7 @@ func From[T any, P Pointer[T]](obj any) (P, error) {
 	case P:
 		return obj, nil
 	case *Invalid:
-		return nil, obj.Err
+		return nil, obj
 	}
 	return nil, fmt.Errorf("an informer has an object of the type %T", obj)
 }

@@ -1,6 +1,9 @@
 package typed_test
 
 import (
+	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/internal/typed"
@@ -35,7 +39,7 @@ func client(objects ...runtime.Object) *fake.FakeDynamicClient {
 
 // TestOneInvalidObject checks that an object that does not decode hides no other one.
 func TestOneInvalidObject(t *testing.T) {
-	valid := map[string]any{"from": map[string]any{"tenant": "globex"}}
+	content := map[string]any{"from": map[string]any{"tenant": "globex"}}
 	for name, spec := range map[string]any{
 		"text for an object": "x",
 		"number for text":    map[string]any{"from": map[string]any{"tenant": int64(1)}},
@@ -44,7 +48,7 @@ func TestOneInvalidObject(t *testing.T) {
 		"map for text":       map[string]any{"from": map[string]any{"tenant": map[string]any{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := client(grant("bad", spec), grant("good", valid))
+			c := client(grant("bad", spec), grant("good", content))
 			informer, err := typed.NewInformer[v1alpha1.AccessGrant](c, grants(), nil)
 			if err != nil {
 				t.Fatal(err)
@@ -64,11 +68,12 @@ func TestOneInvalidObject(t *testing.T) {
 			if i, ok := obj.(*typed.Invalid); !ok || i.GetUID() != "uid-of-bad" {
 				t.Errorf("the invalid grant is %#v", obj)
 			}
-			var invalid []string
-			list, err := typed.NewClient[v1alpha1.AccessGrant](c, grants()).List(t.Context(),
+			var valid, invalid []string
+			err = typed.NewClient[v1alpha1.AccessGrant](c, grants()).Each(t.Context(), metav1.ListOptions{},
+				func(g *v1alpha1.AccessGrant) { valid = append(valid, g.Name) },
 				func(i *typed.Invalid) { invalid = append(invalid, i.Name) })
-			if err != nil || len(list) != 1 || len(invalid) != 1 || invalid[0] != "bad" {
-				t.Errorf("List() = %v, %v and invalid %q", list, err, invalid)
+			if err != nil || !slices.Equal(valid, []string{"good"}) || !slices.Equal(invalid, []string{"bad"}) {
+				t.Errorf("Each() = %v: valid %q, invalid %q", err, valid, invalid)
 			}
 		})
 	}
@@ -93,5 +98,77 @@ func TestClient(t *testing.T) {
 	read, err := c.Get(t.Context(), cache.MetaObjectToName(g))
 	if err != nil || read.Spec.From.Tenant != "globex" || !read.Status.LastUsed.Equal(&used) {
 		t.Errorf("Get() = %+v, %v", read, err)
+	}
+}
+
+// TestClientReportsInvalid checks that an object that does not decode can be deleted by what Get
+// returns, and that Each reads the others.
+func TestClientReportsInvalid(t *testing.T) {
+	content := map[string]any{"from": map[string]any{"tenant": "globex"}}
+	c := typed.NewClient[v1alpha1.AccessGrant](client(grant("bad", "x"), grant("good", content)), grants())
+	_, err := c.Get(t.Context(), cache.NewObjectName("acme-web", "bad"))
+	var invalid *typed.Invalid
+	if !errors.As(err, &invalid) || invalid.UID != "uid-of-bad" || !strings.Contains(err.Error(), "AccessGrant bad") {
+		t.Fatalf("Get() = %v", err)
+	}
+	var names []string
+	each := func() {
+		t.Helper()
+		names = nil
+		if err := c.Each(t.Context(), metav1.ListOptions{}, func(g *v1alpha1.AccessGrant) {
+			names = append(names, g.Name)
+		}, func(i *typed.Invalid) { names = append(names, "invalid "+i.Name) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if each(); !slices.Equal(names, []string{"invalid bad", "good"}) {
+		t.Errorf("Each() calls with %q", names)
+	}
+	if err := c.Delete(t.Context(), invalid); err != nil {
+		t.Fatal(err)
+	}
+	if each(); !slices.Equal(names, []string{"good"}) {
+		t.Errorf("after Delete(), Each() calls with %q", names)
+	}
+}
+
+// TestPreconditions checks that PatchRead and Delete send the UID of the object that was read, and
+// PatchRead its resource version. PatchRead keeps the fields that it does not name.
+func TestPreconditions(t *testing.T) {
+	stored := grant("share", map[string]any{"from": map[string]any{"tenant": "globex"}, "later": "x"})
+	stored.SetResourceVersion("7")
+	f := client(stored)
+	c := typed.NewClient[v1alpha1.AccessGrant](f, grants())
+	read, err := c.Get(t.Context(), cache.NewObjectName("acme-web", "share"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/x"}}}
+	patched, err := c.PatchRead(t.Context(), read, patch)
+	if err != nil || !slices.Equal(patched.Finalizers, []string{"example.com/x"}) {
+		t.Errorf("PatchRead() = %+v, %v", patched, err)
+	}
+	now, err := f.Resource(grants()).Namespace("acme-web").Get(t.Context(), "share", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if later, _, _ := unstructured.NestedString(now.Object, "spec", "later"); later != "x" {
+		t.Error("PatchRead() has removed a field")
+	}
+	if err := c.Delete(t.Context(), read); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range f.Actions() {
+		switch a := a.(type) {
+		case clienttesting.PatchActionImpl:
+			want := `{"metadata":{"finalizers":["example.com/x"],"resourceVersion":"7","uid":"uid-of-share"}}`
+			if got := string(a.Patch); got != want {
+				t.Errorf("PatchRead() sends %s", got)
+			}
+		case clienttesting.DeleteActionImpl:
+			if p := a.DeleteOptions.Preconditions; p == nil || p.UID == nil || *p.UID != "uid-of-share" {
+				t.Errorf("Delete() sends the preconditions %v", p)
+			}
+		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 // KindTenantQuota is the kind of [TenantQuota].
 const KindTenantQuota = "TenantQuota"
 
-// DefaultQuotaLabel is "true" on each TenantQuota that the server created from the default of the
-// configuration. The server updates such a TenantQuota when the default changes.
+// DefaultQuotaLabel specifies that the server created a TenantQuota from the default of the
+// configuration. The value is "true". The server updates such a TenantQuota when the default changes.
 const DefaultQuotaLabel = "kubetenant.dev/default-quota"
 
 // +genclient

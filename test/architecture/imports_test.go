@@ -157,7 +157,12 @@ func layers() []layer {
 		},
 		{"internal/webhook", append([]string{"internal/webhook", "internal/serving"}, engine...)},
 		{"internal/gateway", append([]string{"internal/gateway", "internal/serving"}, engine...)},
-		{"internal/cli", append([]string{"internal/cli", "internal/gateway/views", "internal/simulate"}, engine...)},
+		{
+			"internal/cli",
+			slices.Concat([]string{
+				"internal/cli", "internal/gateway/views", "internal/leaving", "internal/simulate",
+			}, service),
+		},
 		{
 			"cmd/kubectl-tenant",
 			slices.Concat([]string{

@@ -20,7 +20,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// runLabel marks what a run creates with the first of its tenants.
+// runLabel specifies the run of kubectl tenant verify-isolation that created an object, by the first
+// tenant of the run.
 const runLabel = tenant.Domain + "/verify-isolation"
 
 // The prefixes of the names of throwaway tenants, which end with the same random suffix.

@@ -203,7 +203,7 @@ func (m *capsuleMigration) write(dir string) error {
 func (m *capsuleMigration) next(dir string) (steps []string) {
 	if m.result.Files[configurationFile] != "" {
 		file := quoted(dir, configurationFile)
-		steps = append(steps, "kubectl tenant validate -f "+file,
+		steps = append(steps, "kubectl tenant validate "+file,
 			"add the section admission of "+file+" to the configuration of the server")
 	}
 	steps = append(steps, "stop Capsule's controller and delete its webhook configurations",

@@ -542,7 +542,7 @@ func TestCapsuleAdmission(t *testing.T) {
 		checkFiles(t, r.Files)
 		same(t, name, c.want, settingsOf(t, r.Files[configFile]))
 		same(t, name+": left", oilReports(c.left...), r.Left)
-		validate, add := "kubectl tenant validate -f configuration/tenancy.yaml",
+		validate, add := "kubectl tenant validate configuration/tenancy.yaml",
 			"add the section admission of configuration/tenancy.yaml to the configuration of the server"
 		if slices.Contains(r.Next, validate) != (c.want != "") || slices.Contains(r.Next, add) != (c.want != "") {
 			t.Errorf("%s: next %q", name, r.Next)
@@ -704,7 +704,7 @@ func TestCapsuleNext(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "next", []string{
-		"kubectl tenant validate -f 'my out/configuration/tenancy.yaml'",
+		"kubectl tenant validate 'my out/configuration/tenancy.yaml'",
 		"add the section admission of 'my out/configuration/tenancy.yaml' to the configuration of the server",
 		"stop Capsule's controller and delete its webhook configurations",
 		"kubectl apply -f 'my out/cluster'/",

@@ -18,8 +18,9 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// MadeBy is the label of bindings that grant-privileges made.
-const MadeBy = tenant.Domain + "/made-by"
+// MadeByLabel specifies that kubectl tenant created a binding or a role. The value is
+// "kubectl-tenant".
+const MadeByLabel = tenant.Domain + "/made-by"
 
 // Listing is what reaches an identity in one cluster.
 type Listing struct {
@@ -179,7 +180,7 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 		Namespace: b.Namespace,
 		Name:      b.Name,
 		Subject:   subject,
-		MadeHere:  b.Labels[MadeBy] != "",
+		MadeHere:  b.Labels[MadeByLabel] != "",
 	}
 	switch {
 	case b.Namespace != "":

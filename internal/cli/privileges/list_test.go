@@ -168,7 +168,7 @@ func TestListRoles(t *testing.T) {
 			Namespace: "web",
 			Name:      "by-" + ref.Name,
 			RoleRef:   ref,
-			Labels:    map[string]string{privileges.MadeBy: "x"},
+			Labels:    map[string]string{privileges.MadeByLabel: "x"},
 			Subjects:  []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "alice"}},
 		})
 	}

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,6 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -120,19 +122,15 @@ func (r *Report) addTenants(ctx context.Context, c *client.Cluster, d dynamic.In
 // addTenant adds a Tenant that is not ready. A suspended Tenant is no
 // problem: the admin wants it so.
 func (r *Report) addTenant(u *unstructured.Unstructured) {
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	shown := Tenant{Name: u.GetName(), Reason: "Unknown", Message: "no server has reported its condition"}
-	for _, c := range conditions {
-		var condition metav1.Condition
-		m, _ := c.(map[string]any)
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(m, &condition) != nil ||
-			condition.Type != v1alpha1.ConditionReady {
-			continue
-		}
-		if condition.Status == metav1.ConditionTrue {
+	t, err := typed.Decode[v1alpha1.Tenant](u)
+	if err != nil {
+		shown.Message = err.Error()
+	} else if ready := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+		if ready.Status == metav1.ConditionTrue {
 			return
 		}
-		shown.Reason, shown.Message = condition.Reason, condition.Message
+		shown.Reason, shown.Message = ready.Reason, ready.Message
 	}
 	r.NotReadyTotal++
 	if len(r.NotReady) < mostTenants {

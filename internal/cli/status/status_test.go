@@ -307,6 +307,19 @@ func TestCollectManyTenants(t *testing.T) {
 	}
 }
 
+// TestCollectInvalidTenant requires that a Tenant that does not decode is reported, and hides no
+// other Tenant.
+func TestCollectInvalidTenant(t *testing.T) {
+	a := healthy()
+	invalid := object{"metadata": object{"name": "acme"}, "spec": "x"}
+	a[tenantsPath] = list("Tenant", "kubetenant.dev/v1alpha1", invalid, aTenant("globex", "False"))
+	r, err := status.Collect(t.Context(), a.cluster(t, true))
+	if err != nil || len(r.NotReady) != 2 || r.NotReady[0].Name != "acme" || r.NotReady[1].Name != "globex" ||
+		!strings.Contains(r.NotReady[0].Message, "does not decode") {
+		t.Errorf("%+v, %v", r.NotReady, err)
+	}
+}
+
 // TestCollectNotInstalled requires a report and an error for servers without kubetenant and for
 // servers whose answers do not show it.
 func TestCollectNotInstalled(t *testing.T) {

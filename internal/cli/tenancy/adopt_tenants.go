@@ -125,7 +125,7 @@ func withoutObjects(
 // of ours that do not end.
 func findAdmins(ctx context.Context, k kubernetes.Interface, owners map[tenant.ID]*owned) error {
 	list, err := k.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx,
-		metav1.ListOptions{LabelSelector: privileges.MadeBy + "=" + maker})
+		metav1.ListOptions{LabelSelector: privileges.MadeByLabel + "=" + maker})
 	if err != nil {
 		return fmt.Errorf("list RoleBindings: %w", refusal(err))
 	}

@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
-	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -214,7 +214,7 @@ func awaitEnd(ctx context.Context, d dynamic.Interface, name string, uid types.U
 
 // waitsFor says what a Tenant that is deleted waits for.
 func waitsFor(u *unstructured.Unstructured) string {
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
 		return "waiting for the server"
 	}
@@ -344,9 +344,9 @@ func isEverywhere(r schema.GroupVersionResource, name string, has map[string]str
 	case "serviceaccounts":
 		return name == "default"
 	case "rolebindings.rbac.authorization.k8s.io":
-		return has[privileges.MadeBy] == maker
+		return has[privileges.MadeByLabel] == maker
 	case "networkpolicies.networking.k8s.io":
-		return name == ownPolicy && has[privileges.MadeBy] == maker
+		return name == ownPolicy && has[privileges.MadeByLabel] == maker
 	case "events", "events.events.k8s.io":
 		return true
 	}

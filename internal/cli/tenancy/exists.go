@@ -3,7 +3,6 @@ package tenancy
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -11,6 +10,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -42,8 +43,8 @@ func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 			return err
 		}
 	}
-	if nearest := nearest(id.String(), existing(ctx, k, d)); nearest != "" {
-		return fmt.Errorf("tenant %s: %w; did you mean %s?", id, ErrNoTenant, nearest)
+	if better := nearest.Name(id.String(), existing(ctx, k, d)); better != "" {
+		return fmt.Errorf("tenant %s: %w; did you mean %s?", id, ErrNoTenant, better)
 	}
 	return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 }
@@ -80,8 +81,9 @@ func absentObject(ctx context.Context, d dynamic.Interface, resource string, id 
 		return false, err
 	}
 	for i := range list.Items {
-		if of, _ := tenants.RetiredOf(&list.Items[i]); of == id {
-			return false, nil
+		of, _, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](&list.Items[i]))
+		if err != nil || of == id {
+			return false, err
 		}
 	}
 	return true, nil
@@ -101,37 +103,4 @@ func existing(ctx context.Context, k kubernetes.Interface, d dynamic.Interface) 
 		}
 	}
 	return names
-}
-
-// nearest returns the name that differs least from a wrong one, or "" if none is similar.
-func nearest(wrong string, names []string) string {
-	best, least := "", 1+min(3, max(1, len(wrong)/2))
-	slices.Sort(names)
-	for _, name := range names {
-		if n := differences(wrong, name); name != "" && n < least {
-			best, least = name, n
-		}
-	}
-	return best
-}
-
-// differences returns how many bytes must be added, removed or replaced to turn a into b.
-func differences(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			replaced := diagonal
-			if a[i] != b[j] {
-				replaced++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

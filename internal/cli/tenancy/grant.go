@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// maker is the value of [privileges.MadeBy].
+	// maker is the value of [privileges.MadeByLabel].
 	maker = "kubectl-tenant"
-	// subjectLabel holds a hash of whom a binding is for, by which it is found again.
+	// subjectLabel specifies a hash of the subject of a binding. kubectl tenant finds the binding by it.
 	subjectLabel = tenant.Domain + "/subject"
 	podSecurity  = "pod-security.kubernetes.io/enforce"
 )
@@ -68,7 +68,7 @@ func (g *Grant) Binding(ref rbacv1.RoleRef) *rbacv1.RoleBinding {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      bindingName(g.Subject, ref),
 			Namespace: g.Namespace,
-			Labels:    map[string]string{privileges.MadeBy: maker, subjectLabel: hash(subjectText(g.Subject))},
+			Labels:    map[string]string{privileges.MadeByLabel: maker, subjectLabel: hash(subjectText(g.Subject))},
 		},
 		RoleRef:  ref,
 		Subjects: []rbacv1.Subject{g.Subject},
@@ -211,7 +211,7 @@ func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, le
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
-		ours := b.Labels[privileges.MadeBy] == maker && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
+		ours := b.Labels[privileges.MadeByLabel] == maker && b.Labels[subjectLabel] == hash(subjectText(g.Subject))
 		switch {
 		case g.Role != "" && b.RoleRef.Name != g.Role:
 		case ours && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // somebody added others

@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -48,7 +49,7 @@ func Object(id tenant.ID) *unstructured.Unstructured {
 func createObject(
 	ctx context.Context, d dynamic.Interface, u *unstructured.Unstructured, dryRun []string,
 ) (created bool, added []v1alpha1.Subject, err error) {
-	wanted, err := tenants.TenantOf(u)
+	wanted, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
 		return false, nil, err
 	}
@@ -79,7 +80,7 @@ func addSubjects(
 		if err != nil {
 			return err
 		}
-		t, err := tenants.TenantOf(u)
+		t, err := typed.Decode[v1alpha1.Tenant](u)
 		if err != nil {
 			return err
 		}
@@ -162,7 +163,7 @@ func AwaitPrepared(
 			if err != nil {
 				return false, err
 			}
-			t, err := tenants.TenantOf(u)
+			t, err := typed.Decode[v1alpha1.Tenant](u)
 			if err != nil {
 				return false, err
 			}
@@ -202,15 +203,23 @@ func Suspend(
 	return accessOf(u), nil
 }
 
-// tenantOf returns the tenant of a Tenant that counts; empty of any other.
+// tenantOf returns the tenant of a Tenant, or "" if the server ignores the Tenant.
 func tenantOf(u *unstructured.Unstructured) string {
-	id, _ := tenants.AccessOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
+	if err != nil {
+		return tenants.IDNamed(u.GetName()).String()
+	}
+	id, _ := tenants.AccessOf(t)
 	return id.String()
 }
 
-// accessOf returns the access that counts of a Tenant.
+// accessOf returns the access of a tenant by its Tenant. A Tenant that does not decode closes it.
 func accessOf(u *unstructured.Unstructured) v1alpha1.TenantAccess {
-	switch _, access := tenants.AccessOf(u); access {
+	t, err := typed.Decode[v1alpha1.Tenant](u)
+	if err != nil {
+		return v1alpha1.TenantAccessClosed
+	}
+	switch _, access := tenants.AccessOf(t); access {
 	case authz.AccessOpen:
 		return v1alpha1.TenantAccessOpen
 	case authz.AccessReadOnly:

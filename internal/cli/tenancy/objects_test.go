@@ -16,8 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
-	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -187,7 +187,7 @@ func TestAdoptAdmins(t *testing.T) {
 		}
 		var got []string
 		for _, obj := range made {
-			is, err := tenants.TenantOf(obj)
+			is, err := typed.Decode[v1alpha1.Tenant](obj.(*unstructured.Unstructured))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,9 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 const (
@@ -274,7 +276,7 @@ func (r *Release) labelsOf(ctx context.Context, former string) (map[string]strin
 	if err != nil {
 		return nil, refusal(err)
 	}
-	t, err := tenants.TenantOf(u)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
 	if err != nil {
 		return nil, err
 	}

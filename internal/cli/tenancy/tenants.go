@@ -22,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -75,8 +76,7 @@ func List(
 		return nil, nil, err
 	default:
 		for i := range list.Items {
-			q := &v1alpha1.TenantQuota{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, q); err == nil {
+			if q, err := typed.Decode[v1alpha1.TenantQuota](&list.Items[i]); err == nil {
 				of(q.Spec.Tenant).Quota, of(q.Spec.Tenant).Used = &q.Spec, &q.Status
 			}
 		}
@@ -165,7 +165,7 @@ func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
 		role := provision.MemberRole()
-		role.Labels = map[string]string{privileges.MadeBy: maker}
+		role.Labels = map[string]string{privileges.MadeByLabel: maker}
 		all = append(all, role, t.membersBinding(role.Name))
 	}
 	for _, ns := range t.Namespaces {
@@ -189,7 +189,7 @@ func (t *New) networkPolicy(namespace string) *networkingv1.NetworkPolicy {
 		ObjectMeta: metav1.ObjectMeta{
 			Name:      ownPolicy,
 			Namespace: namespace,
-			Labels:    map[string]string{privileges.MadeBy: maker},
+			Labels:    map[string]string{privileges.MadeByLabel: maker},
 		},
 		Spec: networkingv1.NetworkPolicySpec{
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
@@ -207,7 +207,7 @@ func (t *New) membersBinding(role string) *rbacv1.ClusterRoleBinding {
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRoleBinding"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name:   role + ":" + t.ID.String(),
-			Labels: map[string]string{privileges.MadeBy: maker, tenant.OfTenantLabel: t.ID.String()},
+			Labels: map[string]string{privileges.MadeByLabel: maker, tenant.OfTenantLabel: t.ID.String()},
 		},
 		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
 		Subjects: []rbacv1.Subject{t.members()},

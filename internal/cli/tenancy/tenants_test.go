@@ -21,6 +21,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -142,7 +143,7 @@ func describe(obj runtime.Object) string {
 	case *corev1.Namespace:
 		return "Namespace " + o.Name + " of " + o.Labels[tenant.Label]
 	case *unstructured.Unstructured:
-		t, err := tenants.TenantOf(o)
+		t, err := typed.Decode[v1alpha1.Tenant](o)
 		if err != nil {
 			return err.Error()
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -63,8 +64,9 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	}
 	retired := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)
 	err = r.eachObject(ctx, retired, func(u *unstructured.Unstructured) {
-		id, _ := tenants.RetiredOf(u)
-		o.retired[id.String()] = true
+		if id, _, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](u)); err == nil {
+			o.retired[id.String()] = true
+		}
 	})
 	return o, err
 }

@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	// progress is the annotation of the published configuration in kube-system that records the
-	// progress of the command. While the labels of namespaces are being removed, the cluster
-	// itself does not show it: a RoleBinding to a tenant's group then looks like a binding in
-	// another tenant's namespace.
-	progress       = tenant.Domain + "/uninstall"
-	onlyNamespaces = "namespaces"
+	// progressAnnotation records the progress of kubectl tenant uninstall in the published
+	// configuration of kube-system. The cluster itself does not show that the labels of namespaces are
+	// being removed. A RoleBinding to a tenant's group then looks like a binding in another tenant's
+	// namespace.
+	progressAnnotation = tenant.Domain + "/uninstall"
+	onlyNamespaces     = "namespaces"
 )
 
 // installed reports whether a kind of kubetenant is defined. It also returns the published
@@ -76,10 +76,10 @@ func (r *run) note(ctx context.Context) error {
 	published := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap"}}
 	published.SetName(configv1alpha1.PublishedName)
 	published.SetNamespace(metav1.NamespaceSystem)
-	published.SetAnnotations(map[string]string{progress: onlyNamespaces})
+	published.SetAnnotations(map[string]string{progressAnnotation: onlyNamespaces})
 	objects := r.Admin.Objects.Resource(core("configmaps")).Namespace(metav1.NamespaceSystem)
 	_, err := objects.Patch(ctx, configv1alpha1.PublishedName, types.MergePatchType,
-		[]byte(`{"metadata":{"annotations":{"`+progress+`":"`+onlyNamespaces+`"}}}`), metav1.PatchOptions{})
+		[]byte(`{"metadata":{"annotations":{"`+progressAnnotation+`":"`+onlyNamespaces+`"}}}`), metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) {
 		_, err = objects.Create(ctx, published, metav1.CreateOptions{})
 	}

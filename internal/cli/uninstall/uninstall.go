@@ -174,7 +174,7 @@ func (r *run) begin(ctx context.Context) error {
 		return nil
 	}
 	r.finishing = !defined && published != nil && !servers.Running() &&
-		published.GetAnnotations()[progress] == onlyNamespaces
+		published.GetAnnotations()[progressAnnotation] == onlyNamespaces
 	r.servers = servers
 	if r.hidden, err = r.isHidden(ctx); err != nil {
 		return err

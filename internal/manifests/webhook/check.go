@@ -30,7 +30,12 @@ import (
 
 // A Finding is something in an installed set that fails open, locks the cluster up, or
 // denies somebody by mistake.
-type Finding struct{ File, Problem string }
+type Finding struct {
+	File string
+	// Line is that of the object. It is 0 if the finding is not about an object of the file.
+	Line    int
+	Problem string
+}
 
 func (f Finding) String() string { return f.File + ": " + f.Problem }
 
@@ -55,6 +60,7 @@ type checker struct {
 	findings    []Finding
 
 	file       string
+	line       int
 	seen       map[string]bool     // kinds and names
 	copied     []*x509.Certificate // authorities in kube-apiserver's files
 	published  []*x509.Certificate // and in the cluster
@@ -68,7 +74,7 @@ type located[T any] struct {
 }
 
 func (c *checker) report(format string, args ...any) {
-	c.findings = append(c.findings, Finding{c.file, fmt.Sprintf(format, args...)})
+	c.findings = append(c.findings, Finding{File: c.file, Line: c.line, Problem: fmt.Sprintf(format, args...)})
 }
 
 // reportAll reports the objects that allow more on a server without kubetenant.
@@ -86,16 +92,11 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{
-		settings:   &loaded.Settings,
-		namespace:  namespace,
-		seen:       map[string]bool{},
-		namespaces: map[string]map[string]string{},
-	}
 	set, err := readSet(dir)
 	if err != nil {
 		return nil, err
 	}
+	c := newChecker(loaded, namespace)
 	c.selfManaged = isSelfManaged(set)
 	if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
 		return nil, err
@@ -105,6 +106,38 @@ func Check(dir, config, namespace string) ([]Finding, error) {
 	}
 	c.checkWhole()
 	return c.findings, nil
+}
+
+// CheckFile checks one file of a set, whose name ends with .yaml, as [Check] does. It does not
+// report what other files of the set lack. The file does not say whether the set makes the
+// certificates of the service itself, so the findings are those of the case with fewer.
+func CheckFile(name string, data []byte, config, namespace string) ([]Finding, error) {
+	loaded, err := configv1alpha1.Load(config)
+	if err != nil {
+		return nil, err
+	}
+	var fewest []Finding
+	for i, selfManaged := range []bool{true, false} {
+		c := newChecker(loaded, namespace)
+		c.selfManaged = selfManaged
+		if c.made, c.conditions, err = generated(config, namespace, c.servingCA(config)); err != nil {
+			return nil, err
+		}
+		c.checkFile(&setFile{name: name, items: items(data)})
+		if i == 0 || len(c.findings) < len(fewest) {
+			fewest = c.findings
+		}
+	}
+	return fewest, nil
+}
+
+func newChecker(loaded *configv1alpha1.TenancyConfiguration, namespace string) *checker {
+	return &checker{
+		settings:   &loaded.Settings,
+		namespace:  namespace,
+		seen:       map[string]bool{},
+		namespaces: map[string]map[string]string{},
+	}
 }
 
 // setFile is a file of an installed set.
@@ -119,6 +152,7 @@ type setFile struct {
 type item struct {
 	json []byte
 	err  error
+	line int // of the document
 }
 
 // readSet reads what is below a directory.
@@ -236,18 +270,22 @@ func documents(data []byte) [][]byte {
 // items returns the objects of a file.
 func items(data []byte) []item {
 	var all []item
+	end := 0
 	for _, doc := range documents(data) {
+		start := end + max(0, bytes.Index(data[end:], doc))
+		end = min(len(data), start+len(doc))
+		line := 1 + bytes.Count(data[:start], []byte("\n"))
 		text, err := yaml.YAMLToJSON(doc)
 		var list struct {
 			Kind  string
 			Items []json.RawMessage
 		}
 		if err != nil || json.Unmarshal(text, &list) != nil || !strings.HasSuffix(list.Kind, "List") {
-			all = append(all, item{text, err})
+			all = append(all, item{json: text, err: err, line: line})
 			continue
 		}
 		for _, one := range list.Items {
-			all = append(all, item{one, nil})
+			all = append(all, item{json: one, line: line})
 		}
 	}
 	return all
@@ -262,7 +300,7 @@ func decode(doc item, into any) error {
 }
 
 func (c *checker) checkFile(f *setFile) {
-	c.file = f.name
+	c.file, c.line = f.name, 0
 	switch filepath.Ext(f.name) {
 	case ".txt":
 		c.checkFlags(string(f.text))
@@ -270,6 +308,7 @@ func (c *checker) checkFile(f *setFile) {
 		c.checkCertificates(f.text)
 	}
 	for _, doc := range f.items {
+		c.line = doc.line
 		var is struct {
 			metav1.TypeMeta   `json:",inline"`
 			metav1.ObjectMeta `json:"metadata"`

@@ -240,7 +240,7 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 
 // checkWhole looks at what is missing, and at those who are bound and have no tenant.
 func (c *checker) checkWhole() {
-	c.file = "."
+	c.file, c.line = ".", 0
 	c.checkCopy()
 	for what, why := range map[string]string{
 		"MutatingWebhookConfiguration/kubetenant":   "nothing gets its tenant's label",

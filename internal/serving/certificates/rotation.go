@@ -64,12 +64,13 @@ type Rotation struct {
 	Due *metrics.Gauge
 }
 
-// CopiedAnnotation of the ConfigMap holds the SHA-256, in hex, of the ca.crt that was
-// copied to kube-apiserver last; dueAnnotation until when that must be done, which never
-// moves away while it is not.
 const (
+	// CopiedAnnotation specifies the SHA-256, in hex, of the ca.crt in the ConfigMap that was last copied
+	// to kube-apiserver.
 	CopiedAnnotation = "kubetenant.dev/copied"
-	dueAnnotation    = "kubetenant.dev/copy-due"
+	// dueAnnotation specifies the time at which the ca.crt in the ConfigMap must be copied to
+	// kube-apiserver. The time does not change until the file is copied.
+	dueAnnotation = "kubetenant.dev/copy-due"
 )
 
 // New returns the rotation for the service's own names in a namespace and further ones.
@@ -82,8 +83,8 @@ func New(client kubernetes.Interface, namespace string, further []string) *Rotat
 		Due: metrics.NewGauge(&metrics.GaugeOpts{
 			Name:           "kubetenant_webhook_authority_copy_due_timestamp_seconds",
 			StabilityLevel: metrics.ALPHA,
-			Help: "When kube-apiserver's files must hold the authorities that are trusted now, " +
-				"in seconds since 1970; infinite where they are said to.",
+			Help: "Time at which kube-apiserver's files must contain the current authorities, in seconds since 1970. " +
+				"Infinite if an annotation confirms that they do.",
 		}),
 		Now: time.Now,
 		Settle: func(ctx context.Context) {

@@ -21,8 +21,8 @@ const SweptName = "kubetenant-swept"
 // each that still lack labels.
 const SweptKey = "swept.json"
 
-// WebhooksAnnotation of the ConfigMap says with which webhooks the resources were swept, as
-// [WebhooksVersion.String] writes it.
+// WebhooksAnnotation specifies the version of the webhooks with which the resources in the ConfigMap
+// were labelled, as [WebhooksVersion.String] writes it.
 const WebhooksAnnotation = "kubetenant.dev/webhooks"
 
 // sweptFile is what that ConfigMap says. Nothing is swept where it says nothing.

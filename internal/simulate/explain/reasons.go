@@ -9,11 +9,23 @@ import (
 // nil for a text that is not a reason of the boundary.
 func Advice(reason string, caller tenant.ID) *Remedy {
 	text := adviceFor(authz.Reason(reason), caller)
+	switch authz.Reason(reason) {
+	case authz.ReasonCluster:
+		text = "The cluster's admin can let every tenant read a cluster-scoped resource " +
+			"(authorization.sharedClusterResources).\n" + policyFile
+	case authz.ReasonNamespaceVerb, authz.ReasonPath:
+		text = policyFile
+	}
 	if text == "" {
 		return nil
 	}
 	return &Remedy{Text: text}
 }
+
+// policyFile is the advice for a reason that a line of the policy file may overrule. Whether it
+// does depends on the request.
+const policyFile = "The cluster's admin can allow some requests of this kind in the policy file " +
+	"(authorization.abac.path)."
 
 // adviceFor returns the advice for a reason, or "" for a reason that denies nothing. It names only
 // objects that the caller knows.
@@ -49,7 +61,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonTenantPathOnly:
 		return "The server URL ends in a tenant path. Remove /tenants/... to use grants and the policy file."
 	case authz.ReasonOwnerUnknown:
-		return "The tenant of the namespace could not be determined. Try again. The server's log shows what failed."
+		return "The owner of the namespace is unknown. Try again. The server's log shows what failed."
 	case authz.ReasonStale:
 		return "The server has no current view of the cluster. Try again. Its /readyz?verbose shows what is missing."
 	case authz.ReasonNoTenantObject:

@@ -474,3 +474,18 @@ func TestReasons(t *testing.T) {
 		t.Errorf("the advice for no reason is %+v", advice)
 	}
 }
+
+// TestAdviceNamesTheSetting requires that a caller who only knows the reason reads which setting
+// can allow such a request.
+func TestAdviceNamesTheSetting(t *testing.T) {
+	t.Parallel()
+	for reason, setting := range map[authz.Reason]string{
+		authz.ReasonCluster:       "authorization.sharedClusterResources",
+		authz.ReasonNamespaceVerb: "authorization.abac.path",
+		authz.ReasonPath:          "authorization.abac.path",
+	} {
+		if advice := explain.Advice(string(reason), tenanttest.ID(t, "acme")); !strings.Contains(advice.Text, setting) {
+			t.Errorf("the advice for %q is %q, without %s", reason, advice.Text, setting)
+		}
+	}
+}

@@ -349,7 +349,7 @@ func (e *event) request() string {
 // who really called, whom the impersonated user may be.
 func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decision, reason string, err error) {
 	uri := e.RequestURI
-	if path := e.Annotations["authorization.kubetenant.dev/path-tenant"]; path != "" {
+	if path := e.Annotations[authz.PathTenantAuditAnnotation]; path != "" {
 		uri = "/tenants/" + path + uri
 	}
 	u, err := url.ParseRequestURI(uri)

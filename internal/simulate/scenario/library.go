@@ -74,7 +74,10 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 		ExtraHeaderPrefixes: headerrequest.StaticStringSlice{"X-Remote-Extra-"},
 		AllowedClientNames:  headerrequest.StaticStringSlice{"front-proxy-client"},
 	}
-	grants := accessgrant.New(snapshot.AccessGrants(), snapshot.TenantObjects().Lineage, w.Now())
+	grants, err := accessgrant.New(snapshot.AccessGrants(), snapshot.TenantObjects().Lineage, w.Now())
+	if err != nil {
+		return s, err
+	}
 	if err := grants.Sync(ctx); err != nil {
 		return s, err
 	}

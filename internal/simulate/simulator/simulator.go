@@ -103,7 +103,10 @@ func New(
 	if err != nil {
 		return nil, err
 	}
-	grants := accessgrant.New(s.AccessGrants(), s.TenantObjects().Lineage, nil)
+	grants, err := accessgrant.New(s.AccessGrants(), s.TenantObjects().Lineage, nil)
+	if err != nil {
+		return nil, err
+	}
 	if err := grants.Sync(ctx); err != nil {
 		return nil, err
 	}

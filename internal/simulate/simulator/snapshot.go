@@ -28,6 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/podsecurity"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -332,12 +333,20 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindNamespaceTemplate}:
-		if t, err := template.Parse(u); err == nil {
+		stored, err := typed.Decode[v1alpha1.NamespaceTemplate](u)
+		if err != nil {
+			return nil //nolint:nilerr // the server ignores it
+		}
+		if t, err := template.Parse(stored); err == nil {
 			s.Templates[u.GetName()] = t
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
-		if id, is := tenants.RetiredOf(u); !id.IsZero() {
+		id, is, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](u))
+		if err != nil {
+			return err
+		}
+		if !id.IsZero() {
 			if is.Begun.IsZero() { // of a file: it is as if it were made now
 				is.Begun = time.Now()
 			}

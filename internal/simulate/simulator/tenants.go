@@ -13,6 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -42,19 +43,21 @@ type TenantObject struct {
 	Object *unstructured.Unstructured
 }
 
-// tenantObjectOf reads a Tenant; the zero ID for one that counts for nothing.
+// tenantObjectOf reads a Tenant. It returns the zero ID for a Tenant that the server ignores. As in
+// [tenants.Store], a Tenant that does not decode closes its tenant.
 func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
-	id, access := tenants.AccessOf(u)
 	is := TenantObject{
-		Access:  access,
+		Access:  authz.AccessClosed,
 		UID:     string(u.GetUID()),
 		Created: u.GetCreationTimestamp().Time,
 		Object:  u,
 	}
-	is.AcceptUndated, _, _ = unstructured.NestedBool(u.Object, "spec", "acceptUndated")
-	is.Spaces = tenants.NamespacesOf(u)
-	is.MemberRoles, _, _ = unstructured.NestedStringSlice(u.Object, "spec", "memberRoles")
-	is.Admins = tenants.AdminsOf(u)
+	id := tenants.IDNamed(u.GetName())
+	if t, err := typed.Decode[v1alpha1.Tenant](u); err == nil {
+		id, is.Access = tenants.AccessOf(t)
+		is.AcceptUndated, is.Spaces, is.MemberRoles = t.Spec.AcceptUndated, t.Spec.Namespaces, t.Spec.MemberRoles
+		is.Admins = tenants.Subjects(t.Spec.Admins)
+	}
 	if is.Ending = u.GetDeletionTimestamp() != nil; is.Ending {
 		is.Access = min(is.Access, authz.AccessReadOnly)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -13,11 +14,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/tenant/client/clientset/versioned"
 	typed "github.com/kubetenant/kubetenant/tenant/client/clientset/versioned/typed/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant/client/informers/externalversions"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
@@ -30,6 +34,7 @@ const handwrittenFolder = "../../../../deploy/testdata/handwritten"
 type upgrade struct {
 	server  *localserver.Server
 	dynamic dynamic.Interface
+	clients versioned.Interface
 	typed   typed.KubetenantV1alpha1Interface
 }
 
@@ -46,20 +51,29 @@ func TestDefinitionsUpgrade(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u := &upgrade{server: s, dynamic: d, typed: clients.KubetenantV1alpha1()}
+	u := &upgrade{
+		server:  s,
+		dynamic: d,
+		clients: clients,
+		typed:   clients.KubetenantV1alpha1(),
+	}
 	objects := oneOfEachKind(t)
 	u.apply(t, handwrittenFolder)
 	for _, o := range objects {
 		u.store(t, o)
 	}
+	t.Run("unknown fields before", func(t *testing.T) { u.checkUnknownFields(t, objects) })
 	u.apply(t, definitionsFolder)
 	checkDefinitions(t, s)
 	t.Run("fields", func(t *testing.T) {
 		for _, o := range objects {
-			u.checkTyped(t, o)
+			is, err := u.read(t.Context(), o)
+			checkTyped(t, o, is, err)
 		}
 	})
-	t.Run("unknown fields", u.checkUnknownFields)
+	t.Run("informers", func(t *testing.T) { u.checkInformers(t, objects) })
+	t.Run("unknown fields", func(t *testing.T) { u.checkUnknownFields(t, objects) })
+	t.Run("kubectl apply", func(t *testing.T) { u.checkApply(t, objects) })
 	t.Run("negative limits", u.checkNegative)
 	t.Run("update", u.checkUpdate)
 }
@@ -100,10 +114,14 @@ func (u *upgrade) apply(t *testing.T, folder string) {
 	u.kubectl(t, "wait", "--for=condition=Established", "-f", folder)
 }
 
+// resourceOf returns the resource of an object's kind.
+func resourceOf(o *unstructured.Unstructured) schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(strings.TrimSuffix(strings.ToLower(o.GetKind()), "s") + "s")
+}
+
 // of returns the client of an object's resource.
 func (u *upgrade) of(o *unstructured.Unstructured) dynamic.ResourceInterface {
-	resource := strings.TrimSuffix(strings.ToLower(o.GetKind()), "s") + "s"
-	all := u.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(resource))
+	all := u.dynamic.Resource(resourceOf(o))
 	if o.GetNamespace() == "" {
 		return all
 	}
@@ -147,10 +165,9 @@ func (u *upgrade) read(ctx context.Context, o *unstructured.Unstructured) (runti
 	return nil, fmt.Errorf("%s has no client", o.GetKind())
 }
 
-// checkTyped compares an object with its encoding by the typed client.
-func (u *upgrade) checkTyped(t *testing.T, o *unstructured.Unstructured) {
+// checkTyped compares an object with the encoding of the typed object that was read.
+func checkTyped(t *testing.T, o *unstructured.Unstructured, is runtime.Object, err error) {
 	t.Helper()
-	is, err := u.read(t.Context(), o)
 	if err != nil {
 		t.Error(err)
 		return
@@ -170,6 +187,35 @@ func (u *upgrade) checkTyped(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
+// checkInformers requires that an informer of each kind delivers the object with each field.
+func (u *upgrade) checkInformers(t *testing.T, objects []*unstructured.Unstructured) {
+	factory := externalversions.NewSharedInformerFactory(u.clients, 0)
+	listers := map[string]cache.GenericLister{}
+	for _, o := range objects {
+		informer, err := factory.ForResource(resourceOf(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		listers[o.GetKind()] = informer.Lister()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
+	defer cancel()
+	factory.Start(ctx.Done())
+	for kind, synced := range factory.WaitForCacheSync(ctx.Done()) {
+		if !synced {
+			t.Errorf("the informer of %v is not synced", kind)
+		}
+	}
+	for _, o := range objects {
+		lister := cache.GenericNamespaceLister(listers[o.GetKind()])
+		if o.GetNamespace() != "" {
+			lister = listers[o.GetKind()].ByNamespace(o.GetNamespace())
+		}
+		is, err := lister.Get(o.GetName())
+		checkTyped(t, o, is, err)
+	}
+}
+
 func tenantWith(name string, more map[string]any) *unstructured.Unstructured {
 	spec := map[string]any{"id": name}
 	for key, value := range more {
@@ -181,20 +227,57 @@ func tenantWith(name string, more map[string]any) *unstructured.Unstructured {
 	return o
 }
 
-// checkUnknownFields requires that strict validation refuses an unknown field, and that the server
-// drops it otherwise.
-func (u *upgrade) checkUnknownFields(t *testing.T) {
-	o := tenantWith("unknown", map[string]any{"colour": "red"})
-	_, err := u.of(o).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Strict"})
-	if err == nil || !strings.Contains(err.Error(), `unknown field "spec.colour"`) {
-		t.Errorf("strict validation says %v", err)
+// checkUnknownFields requires for each kind that strict validation refuses an unknown field, and that
+// the server drops it otherwise.
+func (u *upgrade) checkUnknownFields(t *testing.T, objects []*unstructured.Unstructured) {
+	dry := []string{metav1.DryRunAll}
+	for _, o := range objects {
+		is, err := u.of(o).Get(t.Context(), o.GetName(), metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		is.Object["spec"].(map[string]any)["colour"] = "red"
+		is.Object["shape"] = "round"
+		_, err = u.of(o).Update(t.Context(), is, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Strict"})
+		for _, field := range []string{"spec.colour", "shape"} {
+			if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("unknown field %q", field)) {
+				t.Errorf("%s: strict validation of %s says %v", o.GetKind(), field, err)
+			}
+		}
+		stored, err := u.of(o).Update(t.Context(), is, metav1.UpdateOptions{DryRun: dry, FieldValidation: "Ignore"})
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		checkTyped(t, o, stored, nil)
+		if shape, has := stored.Object["shape"]; has {
+			t.Errorf("%s: the server stores %v", o.GetKind(), shape)
+		}
 	}
-	stored, err := u.of(o).Create(t.Context(), o, metav1.CreateOptions{FieldValidation: "Ignore"})
-	if err != nil {
+}
+
+// checkApply requires for each kind that kubectl apply refuses an unknown field if it validates
+// strictly.
+func (u *upgrade) checkApply(t *testing.T, objects []*unstructured.Unstructured) {
+	var documents []string
+	for _, o := range objects {
+		changed := o.DeepCopy()
+		changed.Object["spec"].(map[string]any)["colour"] = "red"
+		text, err := yaml.Marshal(changed.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		documents = append(documents, string(text))
+	}
+	path := filepath.Join(t.TempDir(), "objects.yaml")
+	if err := os.WriteFile(path, []byte(strings.Join(documents, "---\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if value, has, _ := unstructured.NestedString(stored.Object, "spec", "colour"); has {
-		t.Errorf("the server stores %q", value)
+	for validate, refused := range map[string]int{"strict": len(objects), "ignore": 0} {
+		out, err := kubectl(t, u.server, "admin", "apply", "--dry-run=server", "--validate="+validate, "-f", path)
+		if (err != nil) != (refused > 0) || strings.Count(out, `unknown field "spec.colour"`) != refused {
+			t.Errorf("kubectl apply --validate=%s: %v: %s", validate, err, out)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -139,15 +138,9 @@ func TestGatewayMirror(t *testing.T) {
 
 var mirrorsResource = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "mirrors"}
 
-// runMirror builds the example and runs it until the test ends. It returns the path of its log.
+// runMirror runs the example until the test ends. It returns the path of its log.
 func runMirror(t *testing.T, s *localserver.Server) (log string) {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "mirror")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./mirror")
-	build.Dir = "../../../../examples"
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
 	gateway := config(t, s, "acme")
 	c := clientcmdapi.NewConfig()
 	c.Clusters["c"] = &clientcmdapi.Cluster{Server: gateway.Host, CertificateAuthorityData: gateway.CAData}
@@ -158,16 +151,5 @@ func runMirror(t *testing.T, s *localserver.Server) (log string) {
 	if err := clientcmd.WriteToFile(*c, path); err != nil {
 		t.Fatal(err)
 	}
-	file, err := os.Create(filepath.Join(t.TempDir(), "mirror.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = file.Close() }()
-	run := exec.CommandContext(t.Context(), binary, "--kubeconfig", path)
-	run.Stderr, run.SysProcAttr = file, localserver.EndsWithParent()
-	if err := run.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = run.Process.Kill(); _ = run.Wait() })
-	return file.Name()
+	return startExample(t, "../../../../examples", "./mirror", "--kubeconfig", path).log
 }

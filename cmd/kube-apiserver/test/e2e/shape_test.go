@@ -28,6 +28,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 	"github.com/kubetenant/kubetenant/test/localserver"
 )
@@ -354,7 +355,12 @@ func tenantsIn(held []runtime.RawExtension) map[authz.Access]int {
 		if err := json.Unmarshal(o.Raw, &u.Object); err != nil || u.GetKind() != v1alpha1.KindTenant {
 			continue
 		}
-		if id, access := tenants.AccessOf(u); !id.IsZero() {
+		t, err := typed.Decode[v1alpha1.Tenant](u)
+		if err != nil {
+			count[authz.AccessClosed]++
+			continue
+		}
+		if id, access := tenants.AccessOf(t); !id.IsZero() {
 			count[access]++
 		}
 	}

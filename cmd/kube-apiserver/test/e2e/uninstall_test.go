@@ -114,7 +114,7 @@ subjects:
 - { kind: ServiceAccount, name: default, namespace: acme--web }
 `
 
-// TestUninstall: the commands of docs/tasks/leave.md, typed as they stand, leave nothing with which
+// TestUninstall: the commands of docs/tasks/uninstall.md, typed as they stand, leave nothing with which
 // a caller of a tenant may do more on upstream's server than the RoleBindings allow that were kept.
 // Servers without kubetenant next to one with it, and afterwards, are upstream's on the same etcd.
 func TestUninstall(t *testing.T) {
@@ -294,17 +294,17 @@ func mayNothing(t *testing.T, server *rest.Config, callers []rest.ImpersonationC
 	}
 }
 
-// leavePage is docs/tasks/leave.md, in a directory in which its commands run.
-type leavePage struct {
+// uninstallPage is docs/tasks/uninstall.md, in a directory in which its commands run.
+type uninstallPage struct {
 	dir string
 	env []string
 	s   *localserver.Server
 }
 
-func newPage(t *testing.T, s *localserver.Server) *leavePage {
+func newPage(t *testing.T, s *localserver.Server) *uninstallPage {
 	t.Helper()
 	dir := t.TempDir()
-	return &leavePage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t,
+	return &uninstallPage{dir: dir, s: s, env: append(os.Environ(), "PATH="+filepath.Dir(binary(t,
 		"kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
 		"HOME="+dir, "KUBECONFIG="+s.Kubeconfig("admin"), "KUBECTL_KUBERC=false")}
 }
@@ -312,9 +312,9 @@ func newPage(t *testing.T, s *localserver.Server) *leavePage {
 var shell = regexp.MustCompile("(?s)```sh\n(.*?)```")
 
 // commands returns those of the page: before the servers change, and afterwards.
-func (p *leavePage) commands(t *testing.T) (before, after []string) {
+func (p *uninstallPage) commands(t *testing.T) (before, after []string) {
 	t.Helper()
-	text, err := os.ReadFile("../../../../docs/tasks/leave.md")
+	text, err := os.ReadFile("../../../../docs/tasks/uninstall.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -336,7 +336,7 @@ func isUninstall(command string) bool {
 	return strings.HasPrefix(command, "kubectl tenant uninstall --yes")
 }
 
-func (p *leavePage) try(t *testing.T, command string) (string, error) {
+func (p *uninstallPage) try(t *testing.T, command string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -346,7 +346,7 @@ func (p *leavePage) try(t *testing.T, command string) (string, error) {
 	return string(out), err
 }
 
-func (p *leavePage) run(t *testing.T, command string) {
+func (p *uninstallPage) run(t *testing.T, command string) {
 	t.Helper()
 	out, err := p.try(t, command)
 	if err != nil {
@@ -359,7 +359,7 @@ func (p *leavePage) run(t *testing.T, command string) {
 
 // uninstallRefuses: it refuses tenants' callers, and to continue while credentials are
 // accepted. Nothing is deleted.
-func uninstallRefuses(t *testing.T, p *leavePage) {
+func uninstallRefuses(t *testing.T, p *uninstallPage) {
 	before, err := kubectl(t, p.s, "admin", "get", "clusterrolebindings", "-o", "name")
 	if err != nil {
 		t.Fatal(before)
@@ -384,7 +384,7 @@ func uninstallRefuses(t *testing.T, p *leavePage) {
 }
 
 // uninstallDryRun: it prints every step and changes nothing.
-func uninstallDryRun(t *testing.T, p *leavePage) {
+func uninstallDryRun(t *testing.T, p *uninstallPage) {
 	versions := func() string {
 		out, err := kubectl(t, p.s, "admin", "get",
 			"clusterrolebindings,clusterroles,rolebindings,namespaces,configmaps,serviceaccounts,secrets,tenants,crds", "-A",
@@ -428,7 +428,7 @@ func removeSources(t *testing.T, s *localserver.Server) {
 }
 
 // nothingOfOursIsLeft: no object, label or annotation of kubetenant is, and everything of others.
-func nothingOfOursIsLeft(t *testing.T, p *leavePage) {
+func nothingOfOursIsLeft(t *testing.T, p *uninstallPage) {
 	for _, resources := range []string{
 		"clusterroles,clusterrolebindings,crds,validatingadmissionpolicies,flowschemas",
 		"namespaces,configmaps,rolebindings,secrets,leases,serviceaccounts -A",

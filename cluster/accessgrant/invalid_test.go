@@ -1,0 +1,134 @@
+package accessgrant_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/textlogger"
+
+	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+)
+
+// invalidGrants returns states of the grant that are not of its type, and paths that they set.
+func invalidGrants() map[string]struct {
+	value any
+	path  []string
+} {
+	return map[string]struct {
+		value any
+		path  []string
+	}{
+		"no time":         {"SECRET", []string{"spec", "expires"}},
+		"text for a list": {"SECRET", []string{"spec", "to"}},
+		"unknown field":   {"SECRET", []string{"spec", "onlyFor"}},
+		"invalid status":  {"SECRET", []string{"status", "conditions"}},
+	}
+}
+
+func invalid(t *testing.T, value any, path []string) *unstructured.Unstructured {
+	t.Helper()
+	u := unstructuredOf(t, granted())
+	if err := unstructured.SetNestedField(u.Object, value, path...); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// TestInvalidGrant checks that a grant that does not decode allows nothing, is logged without its
+// values, and hides no other grant.
+func TestInvalidGrant(t *testing.T) {
+	for name, c := range invalidGrants() {
+		t.Run(name, func(t *testing.T) {
+			client := clientOf(t)
+			for object, u := range map[string]*unstructured.Unstructured{
+				"g":     invalid(t, c.value, c.path),
+				"valid": unstructuredOf(t, granted()),
+			} {
+				u.SetName(object)
+				if _, err := client.Resource(resource).Namespace("b--web").Create(t.Context(),
+					u, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var log bytes.Buffer
+			logger := textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(&log)))
+			grants := controller(t, client, nil)
+			if err := grants.Sync(klog.NewContext(t.Context(), logger)); err != nil {
+				t.Fatal(err)
+			}
+			var used []string
+			all := grants.Grants()
+			all.Used = func(g *grant.Grant) { used = append(used, g.Name) }
+			if ok, _ := all.Allows(t.Context(), crossing(t)); !ok || len(used) != 1 || used[0] != "valid" {
+				t.Errorf("the request is allowed: %t, by %q", ok, used)
+			}
+			if text := log.String(); !strings.Contains(text, "b--web/g") || strings.Contains(text, "SECRET") {
+				t.Errorf("the log is %q", text)
+			}
+		})
+	}
+}
+
+// TestGrantBecomesInvalid checks that a valid grant that is changed to an invalid one allows
+// nothing at once, and after its repair allows again. The controller reports both and writes no
+// status.
+func TestGrantBecomesInvalid(t *testing.T) {
+	for name, c := range invalidGrants() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := run(t, clientOf(t, granted()))
+				later(time.Second)
+				valid := unstructuredOf(t, r.read(t))
+				for _, next := range []struct {
+					u    *unstructured.Unstructured
+					want bool
+				}{{invalid(t, c.value, c.path), false}, {valid, true}} {
+					before := len(r.told())
+					if _, err := r.client.Resource(resource).Namespace("b--web").Update(t.Context(),
+						next.u, metav1.UpdateOptions{}); err != nil {
+						t.Fatal(err)
+					}
+					if r.allows(t) != next.want && !next.want {
+						t.Error("it allows a request before the controller observes the change")
+					}
+					later(5 * time.Minute)
+					if r.allows(t) != next.want {
+						t.Errorf("valid: %t, allows: %t", next.want, !next.want)
+					}
+					if len(r.told()) == before {
+						t.Error("the change is not reported")
+					}
+					stored, err := r.client.Resource(resource).Namespace("b--web").Get(t.Context(),
+						"g", metav1.GetOptions{})
+					if err != nil {
+						t.Fatal(err)
+					}
+					if value, _, _ := unstructured.NestedFieldNoCopy(stored.Object, c.path...); !next.want && value != c.value {
+						t.Errorf("the controller wrote %v", value)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestParseRefusesInvalid checks that admission refuses the same objects.
+func TestParseRefusesInvalid(t *testing.T) {
+	for name, c := range invalidGrants() {
+		t.Run(name, func(t *testing.T) {
+			if _, err := accessgrant.Parse(invalid(t, c.value, c.path)); err == nil {
+				t.Error("it is valid")
+			}
+		})
+	}
+	if _, err := accessgrant.Parse(granted()); err != nil {
+		t.Errorf("the grant itself: %v", err)
+	}
+}

@@ -1,0 +1,87 @@
+package retirement_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// TestInvalidTenantIsHeld: while a deleted Tenant does not decode, nothing is deleted. The deletion
+// continues when the Tenant is valid. The Tenant is released if its definition is deleted.
+func TestInvalidTenantIsHeld(t *testing.T) {
+	for _, definitionDeleted := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			u := object("acme", v1alpha1.TenantDeletionDelete, true)
+			u.Object["spec"].(map[string]any)["admins"] = "x"
+			w := newWorld(t, u)
+			w.namespace("acme--web", "acme")
+			w.start()
+			time.Sleep(10 * time.Minute)
+			if got := w.has(); got != "namespace acme--web; tenant acme" || w.writes.Load() > 0 {
+				t.Fatalf("after %d writes: %s", w.writes.Load(), got)
+			}
+			want := "retired acme acme-uid-acme ended=true [acme--web] []"
+			if definitionDeleted {
+				want = "namespace acme--web"
+				if err := w.dynamic.Tracker().Delete(definitions, "", "tenants.kubetenant.dev"); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				u := object("acme", v1alpha1.TenantDeletionDelete, true)
+				if err := w.dynamic.Tracker().Update(tenantObjects, u, ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(10 * time.Minute)
+			if got := w.has(); got != want {
+				t.Errorf("%s, want %s", got, want)
+			}
+		})
+	}
+}
+
+// TestFinalizerKeepsFields: the engine adds its finalizer to a Tenant and changes nothing else,
+// also if the Tenant does not decode or has fields of a later release.
+func TestFinalizerKeepsFields(t *testing.T) {
+	for name, spec := range map[string]any{
+		"later release":   map[string]any{"id": "acme", "later": "x"},
+		"does not decode": map[string]any{"id": "acme", "admins": "x"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				u := object("acme", v1alpha1.TenantDeletionDelete, false)
+				u.Object["spec"] = spec
+				u.SetFinalizers([]string{"example.com/other"})
+				want := u.DeepCopy()
+				want.SetFinalizers([]string{"example.com/other", tenant.Finalizer})
+				w := newWorld(t, u)
+				w.start()
+				time.Sleep(time.Minute)
+				got, err := w.dynamic.Resource(tenantObjects).Get(t.Context(), "acme", metav1.GetOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				unstructured.RemoveNestedField(got.Object, "metadata", "resourceVersion")
+				unstructured.RemoveNestedField(want.Object, "metadata", "resourceVersion")
+				if g, w := mustJSON(t, got), mustJSON(t, want); g != w {
+					t.Errorf("the Tenant is\n%s, want\n%s", g, w)
+				}
+			})
+		})
+	}
+}
+
+func mustJSON(t *testing.T, u *unstructured.Unstructured) string {
+	t.Helper()
+	text, err := u.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}

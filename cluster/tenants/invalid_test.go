@@ -1,0 +1,164 @@
+package tenants_test
+
+import (
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// invalidSpecs are fields that do not decode.
+func invalidSpecs() map[string]map[string]any {
+	return map[string]map[string]any{
+		"access":         {"access": int64(1)},
+		"admins":         {"admins": "alice"},
+		"deletion delay": {"deletionDelay": "soon"},
+		"id":             {"id": []any{"a"}},
+		"namespaces":     {"namespaces": []any{}},
+	}
+}
+
+// TestInvalidTenant: a Tenant that does not decode closes its tenant and gives it nothing, from the
+// start of the server or later. It applies until it is changed or deleted.
+func TestInvalidTenant(t *testing.T) {
+	for field, spec := range invalidSpecs() {
+		t.Run(field, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				upper := tenanttest.ID(t, "Acme") // its name does not determine the ID
+				rich := map[string]any{
+					"admins":      []any{map[string]any{"kind": "User", "name": "alice"}},
+					"memberRoles": []any{"view"},
+					"namespaces":  map[string]any{"labels": map[string]any{"team": "x"}},
+				}
+				w := newWorld(t, definition(), object("a", "a", spec), object(upper.ObjectName(), "Acme", spec),
+					object("later", "later", rich), object("other", "other", nil))
+				w.run()
+				w.expect("from the start", "a", authz.AccessClosed)
+				w.expect("from the start", "Acme", authz.AccessClosed)
+				w.expect("another", "other", authz.AccessOpen)
+				w.expect("without a Tenant", "acme", authz.AccessNone)
+				w.told()
+				w.update(object("later", "later", spec))
+				later := tenanttest.ID(t, "later")
+				w.expect("later", "later", authz.AccessClosed)
+				if told := w.told(); !slices.Equal(told, []string{"later"}) {
+					t.Errorf("reported %v", told)
+				}
+				if admins, roles := w.store.Admins(later), w.store.MemberRoles(later); len(admins)+len(roles) > 0 {
+					t.Errorf("admins %v, member roles %v", admins, roles)
+				}
+				if labels := w.store.Spaces(later).Labels; labels["team"] != "x" {
+					t.Errorf("the labels of its namespaces are %v", labels)
+				}
+				if got, known := w.store.Tenant(later); got != nil || known {
+					t.Errorf("its Tenant is %v, %t", got, known)
+				}
+				_, err := w.store.Gives(later, "ns", schema.GroupResource{Resource: "configmaps"}, "x")
+				if err == nil || !w.store.Holds(t.Context(), later) {
+					t.Errorf("Pods do not wait, or it is known what templates give: %v", err)
+				}
+				w.update(object("later", "later", nil))
+				w.update(object(upper.ObjectName(), "Acme", nil))
+				w.expect("valid again", "later", authz.AccessOpen)
+				w.expect("valid again", "Acme", authz.AccessOpen)
+				w.update(object(upper.ObjectName(), "Acme", spec))
+				for _, name := range []string{"a", upper.ObjectName()} {
+					if err := w.client.Resource(resource).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.settle()
+				w.expect("deleted", "a", authz.AccessNone)
+				w.expect("deleted", "Acme", authz.AccessNone)
+			})
+		})
+	}
+}
+
+// TestInvalidTenantIsFollowed: the objects that a follower gets include a Tenant that does not
+// decode.
+func TestInvalidTenantIsFollowed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, definition(), object("a", "a", map[string]any{"admins": "x"}))
+		w.run()
+		var names, ids []string
+		stop, err := w.store.FollowObjects(func(object metav1.Object) { names = append(names, object.GetName()) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		stopIDs, err := w.store.Follow(func(id tenant.ID) { ids = append(ids, id.String()) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stopIDs()
+		w.settle()
+		w.update(object("a", "a", nil))
+		if want := []string{"a", "a", "a"}; !slices.Equal(names, want) || !slices.Equal(ids, want) {
+			t.Errorf("followed %v and %v", names, ids)
+		}
+	})
+}
+
+// TestInvalidRetiredTenant: the ID of a RetiredTenant that does not decode remains retired.
+func TestInvalidRetiredTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const uid = "0d2c7c2f-5a43-4d6b-9f3c-2b5f0a6d7e11"
+		invalid := func(id string) *unstructured.Unstructured {
+			u := retired(id, uid, time.Now())
+			u.Object["spec"].(map[string]any)["namespaces"] = "x"
+			return u
+		}
+		upper := tenanttest.ID(t, "Acme")
+		later := retired("Acme", uid, time.Now())
+		later.SetName(upper.ObjectName() + "-" + uid)
+		w := newWorld(t, definition(), invalid("a"), later)
+		w.run()
+		w.expect("from the start", "a", authz.AccessRetired)
+		w.expect("valid", "Acme", authz.AccessRetired)
+		changed := invalid("Acme")
+		changed.SetName(later.GetName())
+		if _, err := w.client.Resource(retiredOnes).Update(t.Context(), changed, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		w.expect("later", "Acme", authz.AccessRetired)
+		if l := w.store.Lineage(tenanttest.ID(t, "a")); len(l.Retired) != 1 || l.Retired[0].UID != uid {
+			t.Errorf("the lineage is %+v", l)
+		}
+	})
+}
+
+// TestInvalidTemplate: a NamespaceTemplate that does not decode is ignored, so Pods wait for it.
+// Other templates apply.
+func TestInvalidTemplate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		bad := templateNamed("bad", false)
+		bad.Object["spec"].(map[string]any)["hold"] = "x"
+		w := newWorld(t, definition(), naming("a", "bad"), naming("b", "open"), bad, templateNamed("open", false))
+		w.run()
+		if !w.store.Holds(t.Context(), tenanttest.ID(t, "a")) || w.store.Holds(t.Context(), tenanttest.ID(t, "b")) {
+			t.Error("Pods do not wait for the invalid template, or wait for a valid one")
+		}
+		if got, known := w.store.Template("bad"); got != nil || !known {
+			t.Errorf("the invalid template is %v, %t", got, known)
+		}
+	})
+}
+
+// update writes a Tenant.
+func (w *world) update(u *unstructured.Unstructured) {
+	w.t.Helper()
+	if _, err := w.client.Resource(resource).Update(w.t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		w.t.Fatal(err)
+	}
+	w.settle()
+}

@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/client/clientset/versioned"
+	typed "github.com/kubetenant/kubetenant/tenant/client/clientset/versioned/typed/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// controllerFolder has the example of a controller, which is a module of its own.
+const controllerFolder = "../../../../examples/controller"
+
+// directoryNamespace is the namespace of examples/controller/rbac.yaml.
+const directoryNamespace = "tenant-directory"
+
+// A directoryTest watches what the example writes.
+type directoryTest struct {
+	admin   *kubernetes.Clientset
+	tenants typed.TenantInterface
+	example *example
+}
+
+// TestClientsController requires that the example keeps the directory of tenants, with no other
+// rights than those of its manifest. It changes the example's Tenants by the generated clients.
+func TestClientsController(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir()) // without the garbage collector
+	prepare(t, s)
+	c := config(t, s, "admin")
+	clients, err := versioned.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := kubectl(t, s, "admin", "apply", "-f", controllerFolder+"/rbac.yaml"); err != nil {
+		t.Fatal(out)
+	}
+	d := &directoryTest{admin: client(t, c), tenants: clients.KubetenantV1alpha1().Tenants()}
+	kubeconfig := filepath.Join(t.TempDir(), "controller.kubeconfig")
+	generate := exec.CommandContext(t.Context(), binary(t, "kubectl-tenant"), "gen-kubeconfig", "--kubeconfig",
+		s.Kubeconfig("admin"), "--serviceaccount", "controller", "-n", directoryNamespace, "--out", kubeconfig)
+	if out, err := generate.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	d.example = startExample(t, controllerFolder, ".", "--kubeconfig", kubeconfig)
+	if _, err := d.tenants.Create(t.Context(), acmeInDirectory(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"tenant":     "acme",
+		"contact":    "web-team@example.com",
+		"namespaces": "1",
+		"access":     "Open",
+		"state":      "Prepared",
+	}
+	d.await(t, want)
+
+	// A caller of a tenant does not read the directory.
+	if out, err := kubectl(t, s, "globex", "get", "configmap", "acme", "-n", directoryNamespace); err == nil ||
+		!strings.Contains(out, "tenant boundary") {
+		t.Errorf("globex reads the directory: %v: %s", err, out)
+	}
+
+	d.patch(t, `{"spec":{"suspension":"Closed"}}`)
+	want["access"] = "Closed"
+	d.await(t, want)
+
+	// The controller restores an entry.
+	if _, err := d.admin.CoreV1().ConfigMaps(directoryNamespace).Patch(t.Context(), "acme", types.MergePatchType,
+		[]byte(`{"data":{"access":"Open"}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	d.await(t, want)
+
+	if err := d.tenants.Delete(t.Context(), "acme", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	want["state"] = "Deleting"
+	d.await(t, want)
+
+	// The deletion is canceled before it begins, which only deletes the Tenant.
+	d.patch(t, `{"metadata":{"annotations":{"`+tenant.TakeBackAnnotation+`":"true"}}}`)
+	d.awaitEnd(t)
+	d.example.stop(t)
+}
+
+// acmeInDirectory returns a Tenant whose deletion can be canceled.
+func acmeInDirectory() *v1alpha1.Tenant {
+	return &v1alpha1.Tenant{
+		ObjectMeta: metav1.ObjectMeta{
+			Name:        "acme",
+			Annotations: map[string]string{"example.com/contact": "web-team@example.com"},
+		},
+		Spec: v1alpha1.TenantSpec{
+			ID:             "acme",
+			DeletionPolicy: v1alpha1.TenantDeletionOrphan,
+			DeletionDelay:  &metav1.Duration{Duration: time.Hour},
+		},
+	}
+}
+
+func (d *directoryTest) patch(t *testing.T, patch string) {
+	t.Helper()
+	if _, err := d.tenants.Patch(t.Context(), "acme", types.MergePatchType, []byte(patch),
+		metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (d *directoryTest) entry(ctx context.Context) (*corev1.ConfigMap, error) {
+	return d.admin.CoreV1().ConfigMaps(directoryNamespace).Get(ctx, "acme", metav1.GetOptions{})
+}
+
+// await waits until the entry of acme has the data.
+func (d *directoryTest) await(t *testing.T, want map[string]string) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		is, err := d.entry(t.Context())
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, d.example.logged(t))
+		}
+		if fmt.Sprint(is.Data) != fmt.Sprint(want) {
+			return fmt.Errorf("the entry is %v; want %v: %s", is.Data, want, d.example.logged(t))
+		}
+		return nil
+	})
+}
+
+// awaitEnd waits until neither acme nor its entry exists.
+func (d *directoryTest) awaitEnd(t *testing.T) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		_, tenantErr := d.tenants.Get(t.Context(), "acme", metav1.GetOptions{})
+		_, entryErr := d.entry(t.Context())
+		if !apierrors.IsNotFound(tenantErr) || !apierrors.IsNotFound(entryErr) {
+			return errors.Join(errors.New("the Tenant or its entry exists"), tenantErr, entryErr)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,46 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+const page = "../../docs/controllers.md"
+
+// read returns the text of a file.
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestPage requires that each block of the page with a file name is the file, or a part of it.
+func TestPage(t *testing.T) {
+	blocks := map[string]string{}
+	for _, block := range strings.Split(read(t, page), "\n```")[1:] {
+		header, text, _ := strings.Cut(block, "\n")
+		if _, name, ok := strings.Cut(header, "file="); ok {
+			blocks[name] = text + "\n"
+		}
+	}
+	for _, name := range []string{"main.go", "rbac.yaml"} {
+		if blocks[name] != read(t, name) {
+			t.Errorf("%s shows another %s: copy the file into the page", page, name)
+		}
+	}
+	const example = "example_clients_test.go"
+	if part := blocks[example]; part == "" || !strings.Contains(read(t, "../../tenant/v1alpha1/"+example), part) {
+		t.Errorf("%s does not show a part of tenant/v1alpha1/%s", page, example)
+	}
+}
+
+// TestSize requires that the example remains small.
+func TestSize(t *testing.T) {
+	if lines := strings.Count(read(t, "main.go"), "\n"); lines > 120 {
+		t.Errorf("main.go has %d lines; want at most 120", lines)
+	}
+}

@@ -1,0 +1,37 @@
+// Package nearest finds the name that a misspelled name was meant to be.
+package nearest
+
+import "slices"
+
+// Name returns the name that differs least from a wrong one, or "" if none is similar.
+func Name(wrong string, names []string) string {
+	best, least := "", 1+min(3, max(1, len(wrong)/2))
+	slices.Sort(names)
+	for _, name := range names {
+		if n := differences(wrong, name); name != "" && n < least {
+			best, least = name, n
+		}
+	}
+	return best
+}
+
+// differences returns how many bytes must be added, removed or replaced to turn a into b.
+func differences(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := diagonal
+			if a[i] != b[j] {
+				replaced++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

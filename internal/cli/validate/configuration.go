@@ -1,0 +1,296 @@
+package validate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	kyaml "sigs.k8s.io/yaml"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// configuration returns the findings about a TenancyConfiguration and the files that it names.
+func (r *run) configuration(f *file, docs []document) ([]Finding, error) {
+	d := &docs[0]
+	config, err := configv1alpha1.Decode(f.data)
+	if err != nil {
+		return decodingErrors[configv1alpha1.TenancyConfiguration](docs, err), nil
+	}
+	config.ResolvePaths(filepath.Dir(f.path))
+	var found []Finding
+	for _, text := range config.Warnings() {
+		w := textError(d, text)
+		w.Severity = Warning
+		found = append(found, w)
+	}
+	named, err := namedFiles(r.ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	found = append(found, named...)
+	if hasError(named) {
+		return found, nil
+	}
+	path := f.path
+	if f.stdin {
+		var remove func()
+		if path, remove, err = written(config); err != nil {
+			return nil, err
+		}
+		defer remove()
+	}
+	if err := stack.Check(r.ctx, path); err != nil {
+		found = append(found, serverErrors(d, path, err)...)
+	}
+	return found, nil
+}
+
+// written writes a configuration with absolute paths to a file, since the server reads files.
+func written(config *configv1alpha1.TenancyConfiguration) (path string, remove func(), err error) {
+	for _, p := range config.Paths() {
+		if *p, err = filepath.Abs(*p); err != nil {
+			return "", nil, err
+		}
+	}
+	text, err := kyaml.Marshal(config)
+	if err != nil {
+		return "", nil, err
+	}
+	dir, err := os.MkdirTemp("", "validate-")
+	if err != nil {
+		return "", nil, err
+	}
+	path, remove = filepath.Join(dir, "tenancy.yaml"), func() { _ = os.RemoveAll(dir) }
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		remove()
+		return "", nil, err
+	}
+	return path, remove, nil
+}
+
+// namedFiles returns the findings about the files that a configuration names. A missing file is a
+// problem of the configuration.
+func namedFiles(ctx context.Context, config *configv1alpha1.TenancyConfiguration) ([]Finding, error) {
+	var all []Finding
+	add := func(path string, found []Finding) { all = append(all, placed(path, found)...) }
+	for _, s := range config.Authentication.Sources {
+		kind, file := Tokens, s.TokenFile
+		if s.BasicAuthFile != nil {
+			kind, file = Passwords, s.BasicAuthFile
+		}
+		if file == nil {
+			continue
+		}
+		data, err := os.ReadFile(file.Path) // the operator's own configuration names it
+		if err != nil {
+			continue
+		}
+		found, err := credentials(ctx, data, kind, file)
+		if err != nil {
+			return nil, err
+		}
+		add(file.Path, append(found, readable(file.Path)...))
+	}
+	if config.Authorization.ABAC != nil {
+		if data, err := os.ReadFile(config.Authorization.ABAC.Path); err == nil {
+			add(config.Authorization.ABAC.Path, policy(data))
+		}
+	}
+	if c := config.Authentication.Revocation; c != nil {
+		if data, err := os.ReadFile(c.Path); err == nil {
+			add(c.Path, revocation(data))
+		}
+	}
+	return all, nil
+}
+
+// revocation returns the findings about a Revocation.
+func revocation(data []byte) []Finding {
+	docs, syntax := split(data)
+	if syntax != nil {
+		return []Finding{*syntax}
+	}
+	if _, err := configv1alpha1.DecodeRevocation(data); err != nil {
+		return decodingErrors[configv1alpha1.Revocation](docs, err)
+	}
+	return nil
+}
+
+// scenarios returns the findings about scenarios.
+func (r *run) scenarios(_ *file, docs []document) ([]Finding, error) {
+	var found []Finding
+	for i := range docs {
+		twice := docs[i].duplicates()
+		if found = append(found, twice...); len(twice) > 0 {
+			continue
+		}
+		text, err := docs[i].json()
+		if err == nil {
+			_, err = scenario.DecodeScenarios(text)
+		}
+		if err != nil {
+			found = append(found, decodingErrors[scenario.Scenario](docs[i:i+1], err)...)
+		}
+	}
+	return found, nil
+}
+
+// decodingErrors returns the findings for an error of a decoder of the server. The decoder says
+// what is wrong. The documents and the type say where, and what was meant.
+func decodingErrors[T any](docs []document, err error) []Finding {
+	if len(docs) == 0 {
+		return []Finding{{Line: 1, Reason: err.Error(), Fix: "write one document"}}
+	}
+	d := &docs[0]
+	if len(docs) > 1 {
+		second := &docs[1]
+		return []Finding{second.at("", err.Error(), "write each document into a file of its own")}
+	}
+	if twice := d.duplicates(); len(twice) > 0 {
+		return twice
+	}
+	var wrong []misfit
+	if value, err := d.value(); err == nil {
+		wrong = misfits(reflect.TypeFor[T](), value, "")
+	}
+	var all utilerrors.Aggregate
+	if !errors.As(err, &all) {
+		var found []Finding
+		for i := range wrong {
+			if wrong[i].known == nil {
+				found = append(found, wrong[i].finding(d))
+			}
+		}
+		if len(found) > 0 {
+			return found
+		}
+		return []Finding{textError(d, strings.TrimPrefix(err.Error(), "document 1: "))}
+	}
+	found := fieldErrors(d, all)
+	for i := range found {
+		if found[i].Fix == "" {
+			found[i].Fix = "write a value that docs/configuration.md allows for this field"
+		}
+		for j := range wrong {
+			if m := unknown.FindStringSubmatch(found[i].Reason); m != nil && m[1] == wrong[j].field && wrong[j].known != nil {
+				found[i] = wrong[j].finding(d)
+			}
+		}
+	}
+	return found
+}
+
+// serverErrors returns the findings for an error of a server that cannot start with a
+// configuration.
+func serverErrors(d *document, path string, err error) []Finding {
+	var all utilerrors.Aggregate
+	if errors.As(err, &all) {
+		return fieldErrors(d, all)
+	}
+	return []Finding{textError(d, strings.TrimPrefix(err.Error(), path+": "))}
+}
+
+var (
+	yamlLine   = regexp.MustCompile(`^line (\d+): `)
+	yamlAnchor = regexp.MustCompile(`unknown anchor '.*' referenced`)
+	// unknown matches what strict decoding says of a field.
+	unknown = regexp.MustCompile(`^unknown field "([^"]+)"`)
+	// fieldPath matches the path that the text of an error begins with.
+	fieldPath = regexp.MustCompile(`^([A-Za-z][A-Za-z0-9.\[\]_/"-]*): `)
+	sourceOf  = regexp.MustCompile(`^source "([^"]+)": `)
+)
+
+// syntaxError returns the finding for an error of the YAML parser. The parser names an anchor,
+// which may be a part of a secret in a file of another kind.
+func syntaxError(err error) *Finding {
+	f := &Finding{
+		Line:   1,
+		Reason: yamlAnchor.ReplaceAllString(strings.TrimPrefix(err.Error(), "yaml: "), "unknown anchor"),
+		Fix:    "check the indentation, and quote strings with : or # in them",
+	}
+	if m := yamlLine.FindStringSubmatch(f.Reason); m != nil {
+		f.Line, _ = strconv.Atoi(m[1])
+		f.Reason = strings.TrimPrefix(f.Reason, m[0])
+	}
+	return f
+}
+
+// textError returns the finding for the text of an error, at the field or the source that the text
+// begins with.
+func textError(d *document, text string) Finding {
+	if m := sourceOf.FindStringSubmatch(text); m != nil {
+		if where := sourceNamed(d, m[1]); where != "" {
+			return d.at(where, text, sourceFix(text))
+		}
+	}
+	if m := unknown.FindStringSubmatch(text); m != nil {
+		return d.at(m[1], text, "")
+	}
+	if m := fieldPath.FindStringSubmatch(text); m != nil && m[1] != "json" {
+		return d.at(m[1], strings.TrimPrefix(text, m[0]), "")
+	}
+	if strings.HasPrefix(text, "want apiVersion") {
+		return d.at("apiVersion", text, strings.Replace(text, "want", "write", 1))
+	}
+	return d.at("", text, "")
+}
+
+// sourceFix says what to do about a source of identities that cannot be used.
+func sourceFix(text string) string {
+	if strings.Contains(text, "no such file or directory") {
+		return "create the file, or write the path of another one"
+	}
+	return ""
+}
+
+// sourceNamed returns the path of the source of a name, or "".
+func sourceNamed(d *document, name string) string {
+	node := d.node
+	for _, key := range []string{"authentication", "sources"} {
+		if node = valueOf(node, key); node == nil {
+			return ""
+		}
+	}
+	for i, s := range node.Content {
+		if v := valueOf(s, "name"); v != nil && v.Value == name {
+			return fmt.Sprintf("authentication.sources[%d]", i)
+		}
+	}
+	return ""
+}
+
+// fieldFix says what to write instead of what an error is about.
+func fieldFix(err *field.Error) string {
+	name := err.Field[strings.LastIndexByte(err.Field, '.')+1:]
+	switch err.Type {
+	case field.ErrorTypeRequired:
+		if strings.HasSuffix(name, "]") && err.Detail != "" { // an entry of a list that lacks fields
+			return "add " + err.Detail
+		}
+		return "add " + name
+	case field.ErrorTypeDuplicate:
+		return "write it once"
+	case field.ErrorTypeNotSupported:
+		return "write one of the supported values"
+	case field.ErrorTypeForbidden:
+		return "remove it"
+	case field.ErrorTypeInvalid:
+		if wanted, ok := strings.CutPrefix(err.Detail, "must be "); ok {
+			return "write " + wanted
+		}
+	}
+	return ""
+}
+
+func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }

@@ -1,0 +1,218 @@
+package validate_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
+)
+
+const (
+	header      = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
+	revocations = "apiVersion: kubetenant.dev/v1alpha1\nkind: Revocation\n"
+)
+
+// TestConfiguration: each problem of a configuration stands at its field, or at
+// what of its path is there.
+func TestConfiguration(t *testing.T) {
+	hold(t, validate.Config, map[string]finding{
+		"good": {header + "authorization: { mode: Shadow }\n", nil},
+		"no YAML": {
+			header + "a: b: c\n",
+			[]string{
+				"3:1: mapping values are not allowed in this context | check the indentation, and quote strings with : " +
+					"or # in them",
+			},
+		},
+		"an unknown field": {
+			header + "authorization:\n  mood: red\n",
+			[]string{`4:3: authorization.mood: unknown field "mood"; did you mean "mode"? | write mode`},
+		},
+		"no value of those": {
+			header + "authorization: { mode: Perhaps }\n",
+			[]string{
+				`3:18: authorization.mode: Unsupported value: "Perhaps": supported values: "Enforce", ` +
+					`"Shadow" | write one of the supported values`,
+			},
+		},
+		"a path that is missing": {
+			header +
+				"authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - name: b\n    tokenFile: {}\n",
+			[]string{"7:5: authentication.sources[1].tokenFile.path: Required value | add path"},
+		},
+		"a name twice": {
+			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n" +
+				"  - { name: a, tokenFile: { path: u.csv } }\n",
+			[]string{`6:7: authentication.sources[1].name: Duplicate value: "a" | write it once`},
+		},
+		"a key twice": {
+			header + "authorization: {}\nauthorization: {}\n",
+			[]string{`4:1: authorization: the key "authorization" is already in line 3 | write the key once`},
+		},
+		"a warning": {
+			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
+			[]string{
+				"4:58: warning: admission.attribution.workloadUser.externalUsers[1]: patterns match whole names, " +
+					"and no name ends in a colon: append .* | ",
+			},
+		},
+		"a source that is none": {
+			header + "authentication:\n  sources:\n  - { name: a, tokenFile: { path: /nowhere/a.csv } }\n" +
+				"  - { name: b, tokenFile: { path: /nowhere/b.csv } }\n",
+			[]string{
+				`5:5: authentication.sources[0]: source "a": stat /nowhere/a.csv: no such file or directory | ` +
+					"create the file, or write the path of another one",
+				`6:5: authentication.sources[1]: source "b": stat /nowhere/b.csv: no such file or directory | ` +
+					"create the file, or write the path of another one",
+			},
+		},
+	})
+}
+
+// TestRevocation: as in a configuration.
+func TestRevocation(t *testing.T) {
+	hold(t, validate.Revocation, map[string]finding{
+		"good": {revocations + "users: [ { tenant: acme, name: eve } ]\n", nil},
+		"no YAML": {
+			revocations + "users: [\n",
+			[]string{
+				"3:1: did not find expected node content | check the indentation, and quote strings with : " +
+					"or # in them",
+			},
+		},
+		"an unknown field": {
+			revocations + "user: []\n",
+			[]string{`3:1: user: unknown field "user"; did you mean "users"? | write users`},
+		},
+		"the system's": {
+			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
+			[]string{"5:5: tenants[1].name: Forbidden: nobody could undo it | remove it"},
+		},
+	})
+}
+
+// TestNamedFiles: what is wrong with the files that a configuration names is found with the
+// configuration's own words for them: the kind, the default tenant.
+func TestNamedFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir) // problems name files as the configuration does
+	for name, text := range map[string]string{
+		"none.csv":      "S1,alice,1\n",
+		"system.csv":    "S2,bob,2\n",
+		"acme.csv":      "S3,system:admin,3\nS5,erin,5,,globex\n",
+		"mixed.csv":     "S6,frank,6,,acme\nS7,grace,7\n",
+		"passwords.csv": ",dave,4,,acme\n",
+		"policy.jsonl":  `{"group":"dev","tenant":"acme"}`,
+		"revoked.yaml":  revocations + "user: []\n",
+		"tenancy.yaml": header + `authentication:
+  revocation: { path: revoked.yaml }
+  sources:
+  - { name: none, tokenFile: { path: none.csv, defaultTenant: "" } }
+  - { name: system, tokenFile: { path: system.csv } }
+  - { name: acme, tokenFile: { path: acme.csv, defaultTenant: acme } }
+  - { name: mixed, tokenFile: { path: mixed.csv } }
+  - { name: said, tokenFile: { path: mixed.csv, defaultTenant: system } }
+  - { name: passwords, basicAuthFile: { path: passwords.csv } }
+authorization: { abac: { path: policy.jsonl } }
+`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Chmod("system.csv", 0o644); err != nil { // #nosec G302 -- that is the point
+		t.Fatal(err)
+	}
+	problems, err := check(t.Context(), "tenancy.yaml", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, p := range problems {
+		text, _, _ := strings.Cut(p.String(), "; ")
+		got = append(got, text)
+	}
+	want := []string{
+		`acme.csv:1:1: the user name "system:admin" is the system tenant's`,
+		"mixed.csv:2:10: no tenant, although another record of the file names one: name the tenant in each record, " +
+			"or set defaultTenant in the configuration",
+		"mixed.csv:2:10: warning: the record names no tenant: it is the system tenant's",
+		"none.csv:1:10: no tenant, and the file has no default tenant",
+		"passwords.csv:1:1: empty password",
+		"policy.jsonl:1:1: space must be given where a tenant is: without it the line would be about the system's",
+		`revoked.yaml:3:1: user: unknown field "user"`,
+		"system.csv:1:1: warning: other users may read the file (mode 0644)",
+		"system.csv:1:8: warning: the record names no tenant: it is the system tenant's",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// TestNamedAndMissing: what is only warned of in one file hides nothing of another.
+func TestNamedAndMissing(t *testing.T) {
+	t.Chdir(t.TempDir())
+	text := header + "authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv } }\n" +
+		"  - { name: missing, tokenFile: { path: missing.csv } }\n"
+	for name, text := range map[string]string{"old.csv": "S1,alice,1\n", "tenancy.yaml": text} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := []string{"1:10:" + unnamed, `6:5: authentication.sources[1]: source "missing": ` +
+		"stat missing.csv: no such file or directory | create the file, or write the path of another one"}
+	if diff := cmp.Diff(want, found(t, "tenancy.yaml", "")); diff != "" {
+		t.Errorf("findings (-want +got):\n%s", diff)
+	}
+}
+
+// TestKinds: what a file is is told from what is in it before its name, and an unknown kind is
+// refused with those there are.
+func TestKinds(t *testing.T) {
+	for name, c := range map[string]struct{ file, text, want string }{
+		"tokens by the name":    {"file.csv", "S1,alice\n", "want at least"},
+		"tokens":                {"file", "S1,alice,\n", "empty"},
+		"passwords by the name": {"PassWords.csv", ",alice,1,,acme\n", "empty password"},
+		"a policy by the name":  {"file.jsonl", "nonsense\n", "JSON"},
+		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
+		"a policy that is none": {"file", "{\"user\"\n", "one whole JSON object"},
+		"JSON of a server": {
+			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write an apiVersion of kubetenant.dev",
+		},
+		"a configuration": {"file", header + "x: 1\n", `unknown field "x"`},
+		"a revocation":    {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},
+		"a signing request": {
+			"file.yaml", "apiVersion: certificates.k8s.io/v1\nkind: CertificateSigningRequest\n", "spec.signerName",
+		},
+		"PEM": {
+			"file.csv",
+			"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n",
+			"is not a certificate request",
+		},
+		"PEM of older tools": {
+			"file.csv",
+			"-----BEGIN NEW CERTIFICATE REQUEST-----\nAAAA\n-----END NEW CERTIFICATE REQUEST-----\n",
+			"is not a certificate request",
+		},
+		"the content before the name": {
+			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: is not that of the kind",
+		},
+	} {
+		if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {
+			t.Errorf("%s: %v, want %s", name, got, c.want)
+		}
+	}
+	if _, err := check(t.Context(), file(t, "file", ""), "nothing"); err == nil ||
+		!strings.Contains(err.Error(), strings.Join(validate.Kinds(), ", ")) {
+		t.Errorf("an unknown kind: %v", err)
+	}
+	missing := filepath.Join(t.TempDir(), "missing")
+	if _, err := check(t.Context(), missing, validate.Tokens); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a missing file: %v", err)
+	}
+}

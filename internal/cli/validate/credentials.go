@@ -1,0 +1,242 @@
+package validate
+
+import (
+	"bytes"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kubetenant/kubetenant/authn/basicauth"
+	"github.com/kubetenant/kubetenant/authn/tokenfile"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// credentialFile returns the check of a file of one kind.
+func credentialFile(kind string) func(*run, *file, []document) ([]Finding, error) {
+	return func(r *run, f *file, _ []document) ([]Finding, error) {
+		found, err := credentials(r.ctx, f.data, kind, &configv1alpha1.CredentialFile{})
+		if !f.stdin {
+			found = append(found, readable(f.path)...)
+		}
+		return found, err
+	}
+}
+
+// readable warns of a file of secrets that other users may read.
+func readable(path string) []Finding {
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	return []Finding{{
+		Line:     1,
+		Severity: Warning,
+		Reason:   fmt.Sprintf("other users may read the file (mode %04o)", info.Mode().Perm()),
+		Fix:      "chmod 600 " + path,
+	}}
+}
+
+// most is the number of problems of a file up to which more are looked for.
+const most = 100
+
+// credentials returns the problems of a token or password file. It warns of a record without a
+// tenant unless the server refuses that record.
+func credentials(
+	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
+) ([]Finding, error) {
+	found, err := refused(ctx, data, kind, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, warning := range oldFormat(data, config) {
+		if !slices.ContainsFunc(found, func(p Finding) bool { return p.Line == warning.Line }) {
+			found = append(found, warning)
+		}
+	}
+	return found, nil
+}
+
+// refused returns the records that the server's readers refuse. The readers stop at the first
+// problem, so refused removes that record and reads the rest again.
+func refused(
+	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
+) (found []Finding, err error) {
+	dir, err := os.MkdirTemp("", "validate-")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	path := filepath.Join(dir, "file.csv") // 0600 in a directory of 0700: secrets are in it
+	names, err := defaultNames()
+	if err != nil {
+		return nil, err
+	}
+	check := func(name string, groups []string, id tenant.ID) error { return reserved(names, name, groups, id) }
+	byDefault, isSet := config.Default()
+	lines := bytes.SplitAfter(data, []byte("\n"))
+	for range most {
+		// #nosec G703 -- in a directory of our own
+		err := os.WriteFile(path, bytes.Join(lines, nil), 0o600)
+		if err == nil { // old: the readers wait whether more is written to a new one
+			err = os.Chtimes(path, time.Time{}, time.Now().Add(-time.Hour))
+		}
+		if err != nil {
+			return nil, err
+		}
+		if kind == Tokens {
+			_, err = tokenfile.Open(ctx, path, tokenfile.Options{DefaultTenant: byDefault, AllowMixed: isSet, Check: check})
+		} else {
+			_, err = basicauth.Open(ctx, path, basicauth.Options{DefaultTenant: byDefault, AllowMixed: isSet, Check: check})
+		}
+		var at interface {
+			error
+			Position() (line, field int)
+		}
+		if err == nil {
+			return found, nil
+		}
+		if !errors.As(err, &at) {
+			return append(found, Finding{Line: 1, Reason: strings.TrimPrefix(err.Error(), path+": ")}), nil
+		}
+		line, field := at.Position()
+		reason := errors.Unwrap(at)
+		if reason == nil {
+			reason = at
+		}
+		first, last, column := record(lines, line, field)
+		if field < 0 { // of a record that was left open the reader names the last line
+			line = first + 1
+		}
+		found = append(found, Finding{
+			Line:   line,
+			Column: column,
+			Reason: reason.Error(),
+			Fix:    credentialFix(reason.Error()),
+		})
+		for i := first; i <= last && i < len(lines); i++ {
+			lines[i] = []byte("\n")
+		}
+	}
+	return found, nil
+}
+
+// record returns the lines, from 0, that the record at a line is made of, and the column of one of
+// its fields. A record that cannot be read may have begun lines before, with a quote.
+func record(lines [][]byte, line, field int) (first, last, column int) {
+	r := csv.NewReader(bytes.NewReader(bytes.Join(lines, nil)))
+	r.FieldsPerRecord = -1
+	for {
+		fields, err := r.Read()
+		var malformed *csv.ParseError
+		if errors.As(err, &malformed) {
+			if malformed.Line > malformed.StartLine {
+				return malformed.StartLine - 1, max(malformed.Line, line) - 1, 1
+			}
+			return malformed.StartLine - 1, line - 1, malformed.Column
+		}
+		if err != nil {
+			return line - 1, line - 1, 1
+		}
+		first, column = r.FieldPos(0)
+		last = first
+		for _, f := range fields {
+			last += strings.Count(f, "\n")
+		}
+		if last < line {
+			continue
+		}
+		if field >= 0 && field < len(fields) {
+			_, column = r.FieldPos(field)
+		}
+		return first - 1, last - 1, column
+	}
+}
+
+// oldFormat warns of each record without a tenant if the system tenant is its default.
+func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Finding {
+	if byDefault, _ := config.Default(); !byDefault.IsSystem() {
+		return nil
+	}
+	var found []Finding
+	r := csv.NewReader(bytes.NewReader(data))
+	r.FieldsPerRecord = -1
+	for {
+		fields, err := r.Read()
+		if err != nil {
+			return found
+		}
+		line, _ := r.FieldPos(0)
+		if n := len(fields); n >= 3 && fields[0] != "" && (n < 5 || fields[n-2] != "") {
+			_, column := r.FieldPos(n - 1)
+			found = append(found, Finding{
+				Line:     line,
+				Column:   column,
+				Severity: Warning,
+				Reason:   "the record names no tenant: it is the system tenant's",
+				Fix:      "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
+			})
+		}
+	}
+}
+
+// defaultNames are the names that the default configuration reserves.
+func defaultNames() (*tenant.SystemNames, error) {
+	settings, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		return nil, err
+	}
+	return settings.Authorization.SystemSubjects.Names(), nil
+}
+
+// reserved refuses what no tenant's caller may be called.
+func reserved(names *tenant.SystemNames, name string, groups []string, id tenant.ID) error {
+	if id.IsSystem() {
+		return nil
+	}
+	if names.ReservedUser(name) {
+		return fmt.Errorf("the user name %q is the system tenant's", name)
+	}
+	for _, group := range groups {
+		if names.ReservedGroup(group) {
+			return fmt.Errorf("the group %q is the system tenant's", group)
+		}
+	}
+	return nil
+}
+
+// credentialFix says what to write, by what is wrong.
+func credentialFix(text string) string {
+	for _, f := range [][2]string{
+		{"want at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
+		{"two empty fields", "write the tenant behind the last comma"},
+		{"before a tenant", "leave the empty field out, or end the record with ,,TENANT"},
+		{"no default tenant", "end the record with ,,TENANT"},
+		{
+			"another record of the file names one",
+			"end the record with ,,TENANT, or with ,,system for a caller of the cluster's own",
+		},
+		{"earlier line", "remove one of the two records"},
+		{"is the system tenant's", "give another name, or ,,system"},
+		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
+		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
+		{"white space", "write it without white space at its ends and without invisible characters"},
+		{"larger than the limits", "leave groups out: identities have at most 2,000 and 128 KiB"},
+		{"with a colon", "no Basic header can carry it: use another name"},
+		{"bcrypt cost", "hash it with a cost of at most 16"},
+		{"bcrypt hash", "write the whole hash, of 60 characters (htpasswd -nB)"},
+		{"quote", "put the field in quotes and write quotes in it twice"},
+		{"empty", "write the user name and the uid"},
+	} {
+		if strings.Contains(text, f[0]) {
+			return f[1]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,148 @@
+package validate_test
+
+import (
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
+)
+
+// Findings that several records have.
+const (
+	few    = " want at least secret, user and uid | write secret,user,uid, then groups in quotes, then ,,TENANT"
+	noName = " invalid tenant: not a label value | a tenant is a label value: at most 63 letters, digits, -, _ and ., " +
+		"and neither all nor tenant"
+	space = " a name begins or ends with white space, or holds an invisible character | write it without white space " +
+		"at its ends and without invisible characters"
+	unnamed = ` warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT, also with ,,` +
+		`system, or set defaultTenant: "" in the configuration`
+	omitted = " no tenant, although another record of the file names one: name the tenant in each record, " +
+		"or set defaultTenant in the configuration" +
+		" | end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"
+)
+
+// TestTokens: each thing that is wrong with a record is said at its field with what to write, and
+// the records behind it are looked at too.
+func TestTokens(t *testing.T) {
+	hold(t, validate.Tokens, map[string]finding{
+		"good":           {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
+		"too few fields": {"S1,alice\n", []string{"1:1: 2 fields," + few}},
+		"no tenant is said": {
+			"S1,alice,1,dev,,\n",
+			[]string{"1:17: two empty fields at the end: a tenant is missing | write the tenant behind the last comma"},
+		},
+		"no tenant's name": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
+		"no user":          {"S1,,1,,acme\n", []string{"1:4: empty | write the user name and the uid"}},
+		"a field too many": {
+			"S1,alice,1,x,,y,,acme\n",
+			[]string{
+				"1:14: empty, and not before a tenant in the last field | leave the empty field out, " +
+					"or end the record with ,,TENANT",
+			},
+		},
+		"a reserved user": {
+			"S1,system:admin,1,,acme\nS2,system:admin,1,,system\n",
+			[]string{`1:1: the user name "system:admin" is the system tenant's | give another name, or ,,system`},
+		},
+		"a reserved group": {
+			"S1,alice,1,\"dev,kubeadm:cluster-admins\",,acme\n",
+			[]string{`1:1: the group "kubeadm:cluster-admins" is the system tenant's | give another name, or ,,system`},
+		},
+		"white space": {"S1,alice ,1,,acme\n", []string{"1:4:" + space}},
+		"open quotes": {
+			"S1,alice,1,,acme\n\"S2,bob,2,,acme\n",
+			[]string{`2:17: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`},
+		},
+		"quotes left open": {
+			"S1,alice,1,,acme\n\"S2,bob,2,,acme\nS3,carol,3,,acme\n",
+			[]string{`2:1: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`},
+		},
+		"quotes that end": {
+			"\"S1\nx\"y,alice,1,,acme\nS2,bob\n",
+			[]string{
+				`1:1: extraneous or missing " in quoted-field | put the field in quotes and write quotes in it twice`,
+				"3:1: 2 fields," + few,
+			},
+		},
+		"quotes within": {
+			"S1,al\"ice,1,,acme\nS2,bob\n",
+			[]string{
+				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`, "2:1: 2 fields," + few,
+			},
+		},
+		"twice": {
+			"S1,alice,1,,acme\nS1,bob,2,,acme\n",
+			[]string{"2:1: the token stands in an earlier line too | remove one of the two records"},
+		},
+		"many": {
+			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: 2 fields," + few, "3:11:" + noName, "4:1: 1 fields," + few},
+		},
+		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space, "3:1: 2 fields," + few}},
+		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
+		"an omitted tenant": {
+			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
+			[]string{"1:10:" + omitted, "2:14:" + omitted, "4:9:" + omitted},
+		},
+	})
+}
+
+// TestPasswords: what is wrong with passwords only.
+func TestPasswords(t *testing.T) {
+	hold(t, validate.Passwords, map[string]finding{
+		"good": {"S1,alice,1,dev,,acme\nS1,alice,1,dev,,globex\n", nil},
+		"twice": {
+			"S1,alice,1,,acme\nS2,alice,2,,acme\n",
+			[]string{"2:4: the user stands in an earlier line of this tenant too | remove one of the two records"},
+		},
+		"no password": {
+			",alice,1,,acme\n",
+			[]string{"1:1: empty password | write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
+		},
+		"a colon": {
+			"S1,al:ice,1,,acme\n",
+			[]string{
+				"1:4: a user name with a colon cannot be sent in a Basic header (RFC 7617, section 2) " +
+					"| no Basic header can carry it: use another name",
+			},
+		},
+		"half a hash": {
+			"$2y$05$half,alice,1,,acme\n",
+			[]string{"1:1: begins as a bcrypt hash and is none | write the whole hash, of 60 characters (htpasswd -nB)"},
+		},
+		"a hash that takes far too long": {
+			"$2y$31$" + strings.Repeat("a", 53) + ",alice,1,,acme\n",
+			[]string{"1:1: bcrypt cost above 16 | hash it with a cost of at most 16"},
+		},
+	})
+}
+
+// TestReadable: secrets that others may read are warned of, whichever others;
+// what is no secret is not.
+func TestReadable(t *testing.T) {
+	for mode, want := range map[os.FileMode][]string{
+		0o600: nil,
+		0o400: nil,
+		0o640: {"1:1: warning: other users may read the file (mode 0640) | chmod 600 FILE"},
+		0o604: {"1:1: warning: other users may read the file (mode 0604) | chmod 600 FILE"},
+	} {
+		path := file(t, "file", "S1,alice,1,,acme\n")
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		for _, kind := range []string{validate.Tokens, validate.Passwords} {
+			if diff := cmp.Diff(want, found(t, path, kind)); diff != "" {
+				t.Errorf("%s of mode %04o (-want +got):\n%s", kind, mode, diff)
+			}
+		}
+	}
+	path := file(t, "file", `{"user":"alice"}`)
+	if err := os.Chmod(path, 0o644); err != nil { // #nosec G302 -- that is the point
+		t.Fatal(err)
+	}
+	if got := found(t, path, validate.ABAC); got != nil {
+		t.Errorf("a policy that others may read: %v", got)
+	}
+}

@@ -1,0 +1,357 @@
+package validate
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+	"k8s.io/kube-openapi/pkg/validation/strfmt"
+	openapi "k8s.io/kube-openapi/pkg/validation/validate"
+	kyaml "sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/template"
+	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// definition is a kind of the cluster, as its CustomResourceDefinition describes it.
+type definition struct {
+	apiVersion string
+	namespaced bool
+	schema     *spec.Schema
+}
+
+// definitions returns the kinds of the cluster by their names.
+func definitions() (map[string]*definition, error) {
+	all := map[string]*definition{}
+	for name, text := range deploy.Definitions() {
+		var crd struct {
+			Spec struct {
+				Group    string `json:"group"`
+				Scope    string `json:"scope"`
+				Names    struct{ Kind string }
+				Versions []struct {
+					Name   string
+					Schema struct {
+						OpenAPIV3Schema *spec.Schema `json:"openAPIV3Schema"`
+					}
+				}
+			}
+		}
+		if err := kyaml.Unmarshal([]byte(text), &crd); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		for _, v := range crd.Spec.Versions {
+			all[crd.Spec.Names.Kind] = &definition{
+				apiVersion: crd.Spec.Group + "/" + v.Name,
+				namespaced: crd.Spec.Scope == "Namespaced",
+				schema:     v.Schema.OpenAPIV3Schema,
+			}
+		}
+	}
+	return all, nil
+}
+
+// objects returns the findings about objects of the kinds of the cluster.
+func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
+	all, err := definitions()
+	if err != nil {
+		return nil, err
+	}
+	var found []Finding
+	for i := range docs {
+		d := &docs[i]
+		kind := all[d.kind]
+		if d.apiVersion != kind.apiVersion {
+			found = append(found, d.at("apiVersion", "is not a version that the server has", "write "+kind.apiVersion))
+			continue
+		}
+		found = append(found, kind.check(d)...)
+	}
+	return found, nil
+}
+
+// check returns the findings about an object. It follows the order of the API server: the fields,
+// then the schema, then the rules of the schema, then the rules of the controllers.
+func (k *definition) check(d *document) []Finding {
+	if found := d.duplicates(); len(found) > 0 {
+		return found
+	}
+	value, err := d.value()
+	if err != nil {
+		return []Finding{d.at("", err.Error(), "write an object")}
+	}
+	delete(value, "status") // the API server ignores it
+	var found []Finding
+	unknownFields(k.schema, value, "", func(where, name string, known []string) {
+		reason, fix := unknownField(name, known)
+		found = append(found, d.at(where, reason, fix))
+	})
+	setDefaults(k.schema, value)
+	found = append(found, k.metadata(d, value)...)
+	schema := k.structure(d, value)
+	if found = append(found, schema...); len(schema) > 0 {
+		return found
+	}
+	rules := k.rules(d, value)
+	if found = append(found, rules...); len(found) > 0 {
+		return found
+	}
+	found = controllers(d, value)
+	for i := range found {
+		if found[i].Fix == "" {
+			found[i].Fix = k.described(strings.TrimPrefix(found[i].Field, d.prefix))
+		}
+	}
+	return found
+}
+
+// unknownFields reports each field that a schema does not have.
+func unknownFields(s *spec.Schema, value any, path string, report func(where, name string, known []string)) {
+	if preserved, _ := s.Extensions.GetBool("x-kubernetes-preserve-unknown-fields"); preserved {
+		return
+	}
+	switch value := value.(type) {
+	case []any:
+		for i, item := range value {
+			if s.Items != nil && s.Items.Schema != nil {
+				unknownFields(s.Items.Schema, item, fmt.Sprintf("%s[%d]", path, i), report)
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(value)) {
+			where := strings.TrimPrefix(path+"."+name, ".")
+			if where == "metadata" { // has a type of its own
+				continue
+			}
+			property, known := s.Properties[name]
+			switch {
+			case known:
+				unknownFields(&property, value[name], where, report)
+			case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
+				unknownFields(s.AdditionalProperties.Schema, value[name], where, report)
+			case len(s.Properties) > 0:
+				report(where, name, slices.Collect(maps.Keys(s.Properties)))
+			}
+		}
+	}
+}
+
+// setDefaults sets the fields that a schema has a default for.
+func setDefaults(s *spec.Schema, value any) {
+	switch value := value.(type) {
+	case []any:
+		for _, item := range value {
+			if s.Items != nil && s.Items.Schema != nil {
+				setDefaults(s.Items.Schema, item)
+			}
+		}
+	case map[string]any:
+		for name := range s.Properties {
+			property := s.Properties[name]
+			if _, set := value[name]; !set && property.Default != nil {
+				value[name] = property.Default
+			}
+			setDefaults(&property, value[name])
+		}
+	}
+}
+
+// metadata checks the metadata of an object. An object without a namespace gets one from kubectl.
+func (k *definition) metadata(d *document, value map[string]any) []Finding {
+	content, ok := value["metadata"].(map[string]any)
+	if !ok {
+		return []Finding{d.at("metadata", "is required", "add metadata with a name")}
+	}
+	var found []Finding
+	for _, m := range misfits(typeOf[metav1.ObjectMeta](), content, "metadata") {
+		found = append(found, m.finding(d))
+	}
+	meta := &metav1.ObjectMeta{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, meta)
+	if err != nil || len(found) > 0 {
+		return found // the wrong form is among the misfits
+	}
+	if k.namespaced && meta.Namespace == "" {
+		meta.Namespace = metav1.NamespaceDefault
+	}
+	errs := apivalidation.ValidateObjectMeta(meta, k.namespaced, apivalidation.NameIsDNSSubdomain,
+		field.NewPath("metadata"))
+	for _, err := range errs {
+		found = append(found, fieldError(d, err))
+	}
+	return found
+}
+
+// structure checks an object by the schema without its rules.
+func (k *definition) structure(d *document, value map[string]any) []Finding {
+	var found []Finding
+	result := openapi.NewSchemaValidator(k.schema, nil, "", strfmt.Default).Validate(value)
+	for _, err := range result.Errors {
+		var at *openapierrors.Validation
+		if !errors.As(err, &at) {
+			found = append(found, d.at("", err.Error(), ""))
+			continue
+		}
+		reason := strings.TrimPrefix(strings.TrimPrefix(err.Error(), at.Name), " in body ")
+		where := strings.TrimPrefix(at.Name, ".")
+		name := where[strings.LastIndexByte(where, '.')+1:]
+		fix := k.described(where)
+		switch at.Code() {
+		case openapierrors.InvalidTypeCode:
+			_, name, _ := strings.Cut(reason, "must be of type ")
+			name, _, _ = strings.Cut(name, ":") // the value follows
+			reason, fix = "must be "+formOfType(name), "write "+formOfType(name)
+		case openapierrors.RequiredFailCode:
+			fix = "add " + name
+		case openapierrors.EnumFailCode:
+			reason = "is not a value of this field"
+			fix = "write one of " + strings.Join(strings.Fields(strings.Trim(fmt.Sprint(at.Values), "[]")), ", ")
+		}
+		found = append(found, d.at(where, reason, fix))
+	}
+	return found
+}
+
+// formOfType describes the values of a type of a schema, or of several types.
+func formOfType(name string) string {
+	switch name {
+	case "array":
+		return "a list"
+	case "object":
+		return "a map"
+	case "boolean":
+		return "true or false"
+	case "integer":
+		return "a whole number"
+	}
+	return "a " + name
+}
+
+// described returns a fix that quotes the first two sentences of the description of a field.
+func (k *definition) described(path string) string {
+	const sentences = 2
+	parts := strings.SplitAfterN(k.description(path), ". ", sentences+1)
+	text := strings.TrimSpace(strings.Join(parts[:min(sentences, len(parts))], ""))
+	if text == "" {
+		return ""
+	}
+	return fmt.Sprintf("write a value that fits the description: %s", text)
+}
+
+// description returns the description of a field, or of the nearest field above that has one.
+func (k *definition) description(path string) string {
+	s, text := k.schema, ""
+	for _, name := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]", r) }) {
+		next, known := s.Properties[name]
+		switch {
+		case known:
+			s = &next
+		case s.Items != nil && s.Items.Schema != nil:
+			s = s.Items.Schema
+		case s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil:
+			s = s.AdditionalProperties.Schema
+		default:
+			return text
+		}
+		if s.Description != "" {
+			text = strings.Join(strings.Fields(s.Description), " ")
+		}
+	}
+	return text
+}
+
+// controllers checks what only the controllers check.
+func controllers(d *document, value map[string]any) []Finding {
+	object := &unstructured.Unstructured{Object: value}
+	switch d.kind {
+	case v1alpha1.KindAccessGrant:
+		if _, err := accessgrant.Parse(object); err != nil {
+			return fieldErrors(d, err)
+		}
+	case v1alpha1.KindNamespaceTemplate:
+		if found := templateObjects(d, value); len(found) > 0 {
+			return found
+		}
+		if err := validateTemplate(object); err != nil {
+			return fieldErrors(d, err)
+		}
+	}
+	return nil
+}
+
+// templateObjects returns the findings about the fields of the objects of a NamespaceTemplate.
+func templateObjects(d *document, value map[string]any) []Finding {
+	types := map[string]reflect.Type{
+		"ConfigMap":     reflect.TypeFor[corev1.ConfigMap](),
+		"LimitRange":    reflect.TypeFor[corev1.LimitRange](),
+		"ResourceQuota": reflect.TypeFor[corev1.ResourceQuota](),
+		"NetworkPolicy": reflect.TypeFor[networkingv1.NetworkPolicy](),
+	}
+	var found []Finding
+	objects, _, _ := unstructured.NestedSlice(value, "spec", "objects")
+	for i, object := range objects {
+		content, ok := object.(map[string]any)
+		if !ok {
+			continue // the schema refuses it
+		}
+		t, known := types[fmt.Sprint(content["kind"])]
+		if !known {
+			continue // a rule of the schema refuses it
+		}
+		for _, m := range misfits(t, content, fmt.Sprintf("spec.objects[%d]", i)) {
+			found = append(found, m.finding(d))
+		}
+	}
+	return found
+}
+
+// fieldErrors returns a finding for each error that err consists of.
+func fieldErrors(d *document, err error) []Finding {
+	var all utilerrors.Aggregate
+	if !errors.As(err, &all) {
+		return []Finding{textError(d, err.Error())}
+	}
+	var found []Finding
+	for _, e := range utilerrors.Flatten(all).Errors() {
+		var at *field.Error
+		if errors.As(e, &at) {
+			found = append(found, fieldError(d, at))
+			continue
+		}
+		found = append(found, textError(d, e.Error()))
+	}
+	return found
+}
+
+// fieldError returns the finding for an error about a field.
+func fieldError(d *document, err *field.Error) Finding {
+	return d.at(err.Field, err.ErrorBody(), fieldFix(err))
+}
+
+func validateTemplate(object *unstructured.Unstructured) error {
+	decoded, err := typed.Decode[v1alpha1.NamespaceTemplate](object)
+	if err != nil {
+		return err
+	}
+	parsed, err := template.Parse(decoded)
+	if err != nil {
+		return err
+	}
+	return parsed.Validate()
+}

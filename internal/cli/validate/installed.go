@@ -1,0 +1,109 @@
+package validate
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/gateway"
+	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
+)
+
+// errNoConfig means that a file of "generate" cannot be compared with its configuration.
+var errNoConfig = errors.New("is compared with a TenancyConfiguration, so name that file too: " +
+	"kubectl tenant validate tenancy.yaml")
+
+// installedSet returns the findings about a directory that "generate" wrote.
+func (r *run) installedSet(f *file) ([]Finding, error) {
+	has := func(name string) bool {
+		_, err := os.Stat(filepath.Join(f.path, name))
+		return err == nil
+	}
+	isWebhook := has("cluster") || has("control-plane") || has("crds")
+	switch {
+	case !isWebhook && !has("clusters"):
+		return nil, errors.New("is a directory; name its files, or a directory that generate wrote")
+	case r.config == nil:
+		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)
+	case isWebhook:
+		found, err := webhook.Check(f.path, r.config.path, r.Namespace)
+		return setFindings(f.path, found), err
+	}
+	return r.gatewaySet(f)
+}
+
+// gatewaySet returns the findings about the files of the gateway. They may be written with or
+// without --impersonate-service-accounts.
+func (r *run) gatewaySet(f *file) ([]Finding, error) {
+	o := gateway.Options{Config: r.config.path, Image: "unchecked", Namespace: r.Namespace}
+	wrong, notes, err := gateway.Check(f.path, o)
+	if err != nil {
+		return nil, err
+	}
+	o.Accounts = true
+	if with, _, err := gateway.Check(f.path, o); err == nil && len(with) < len(wrong) {
+		wrong = with
+	}
+	var found []Finding
+	for _, text := range wrong {
+		found = append(found, Finding{Reason: text, Fix: "write the files again with kubetenant-gateway generate"})
+	}
+	for _, text := range notes {
+		found = append(found, Finding{Severity: Warning, Reason: text})
+	}
+	return found, nil
+}
+
+// serverFile returns the findings about one file of kube-apiserver. The file does not say whether
+// the set has --self-managed-certificates, so the better comparison applies.
+func (r *run) serverFile(f *file, _ []document) ([]Finding, error) {
+	if r.config == nil {
+		return nil, fmt.Errorf("%w %s", errNoConfig, f.name)
+	}
+	found, err := webhook.CheckFile(f.name, f.data, r.config.path, r.Namespace)
+	return setFindings("", found), err
+}
+
+// setFindings converts the findings about an installed set.
+func setFindings(dir string, all []webhook.Finding) []Finding {
+	var found []Finding
+	for _, w := range all {
+		f := Finding{Line: w.Line, Reason: w.Problem, Fix: setFix(w.Problem)}
+		if dir != "" {
+			f.File = filepath.Join(dir, w.File)
+		}
+		found = append(found, f)
+	}
+	return found
+}
+
+// setFix says what to do, by what is wrong with an installed set.
+func setFix(problem string) string {
+	const again = "write the file again with kubetenant-webhook generate"
+	for _, f := range [][2]string{
+		{"differs from what generate writes", again},
+		{"is not one that generate writes", again},
+		{"differ from what generate writes", again},
+		{"generate writes another one", again},
+		{"CustomResourceDefinition/", "apply the folder crds that kubetenant-webhook generate writes"},
+		{"is missing:", again + ", and apply or install it"},
+		{"no AuthorizationConfiguration", "add control-plane/authorization.yaml that kubetenant-webhook generate writes"},
+		{"no webhook authorizer", "add the authorizer that kubetenant-webhook generate writes"},
+		{"stands before the service", "move the authorizer kubetenant to the front"},
+		{"failurePolicy", "write failurePolicy: Deny for the authorizer, and Fail for webhooks and policies"},
+		{"matchPolicy", "write matchPolicy: Equivalent"},
+		{"objectSelector", "remove objectSelector"},
+		{"namespaceSelector", "remove the selector, or write that of kubetenant-webhook generate"},
+		{"must be false", "write false for both fields"},
+		{"the URL is not https", "write a URL with https://"},
+		{"is not understood", "fix the syntax: kube-apiserver could not read the file either"},
+		{"further rights", "remove the binding"},
+	} {
+		if strings.Contains(problem, f[0]) {
+			return f[1]
+		}
+	}
+	return ""
+}

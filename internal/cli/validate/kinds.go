@@ -1,0 +1,327 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The kinds of files.
+const (
+	Config      = "config"
+	Revocation  = "revocation"
+	Scenario    = "scenario"
+	Objects     = "tenant"
+	Certificate = "certificate-request"
+	ABAC        = "abac"
+	Export      = "export"
+	Server      = "kube-apiserver"
+	Passwords   = "password"
+	Tokens      = "token"
+)
+
+// kind is one row of the table of kinds: what a file is, and how it is checked.
+type kind struct {
+	name string
+	// objects are the kinds of documents, by their API group.
+	objects map[string][]string
+	// whole specifies that the server reads the file as a whole, if its first document is of this
+	// kind.
+	whole bool
+	// is reports whether a file that has no documents is of this kind. It may be nil.
+	is func(f *file) bool
+	// check returns the findings about the documents of a file. The error means that it cannot check
+	// them.
+	check func(r *run, f *file, docs []document) ([]Finding, error)
+}
+
+// kinds returns all kinds. The first that applies to a file is the kind of the file.
+func kinds() []kind {
+	return []kind{
+		{
+			name:    Config,
+			objects: map[string][]string{tenant.Domain: {configv1alpha1.KindTenancyConfiguration}},
+			whole:   true,
+			check:   (*run).configuration,
+		},
+		{
+			name:    Revocation,
+			objects: map[string][]string{tenant.Domain: {configv1alpha1.KindRevocation}},
+			whole:   true,
+			check:   func(_ *run, f *file, _ []document) ([]Finding, error) { return revocation(f.data), nil },
+		},
+		{
+			name:    Scenario,
+			objects: map[string][]string{tenant.Domain: {scenario.KindScenario}},
+			whole:   true,
+			check:   (*run).scenarios,
+		},
+		{
+			name: Objects,
+			objects: map[string][]string{tenant.Domain: {
+				v1alpha1.KindTenant, v1alpha1.KindTenantMembers, v1alpha1.KindNamespaceTemplate, v1alpha1.KindRetiredTenant,
+				v1alpha1.KindTenantQuota, v1alpha1.KindAccessGrant,
+			}},
+			check: (*run).objects,
+		},
+		{
+			name:    Certificate,
+			objects: map[string][]string{certificatesv1.GroupName: {"CertificateSigningRequest"}},
+			is:      isCertificateRequest,
+			check:   func(_ *run, f *file, docs []document) ([]Finding, error) { return certificates(f, docs), nil },
+		},
+		{
+			name:    ABAC,
+			objects: map[string][]string{"abac.authorization.kubernetes.io": {"Policy"}},
+			whole:   true,
+			is:      isPolicy,
+			check:   func(_ *run, f *file, _ []document) ([]Finding, error) { return policy(f.data), nil },
+		},
+		{
+			name:    Export,
+			objects: map[string][]string{rbacv1.GroupName: {"ClusterRoleBinding", "RoleBinding"}, "": {"Namespace"}},
+			check:   (*run).export,
+		},
+		{
+			name: Server,
+			objects: map[string][]string{
+				"apiserver.config.k8s.io": {"AuthenticationConfiguration", "AuthorizationConfiguration"},
+				"admissionregistration.k8s.io": {
+					"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration", "ValidatingAdmissionPolicy",
+					"ValidatingAdmissionPolicyBinding",
+				},
+				"apiextensions.k8s.io": {"CustomResourceDefinition"},
+			},
+			check: (*run).serverFile,
+		},
+		{name: Passwords, is: isPasswords, check: credentialFile(Passwords)},
+		{name: Tokens, is: isRecords, check: credentialFile(Tokens)},
+	}
+}
+
+// Kinds returns the names of all kinds.
+func Kinds() []string {
+	var all []string
+	for _, k := range kinds() {
+		all = append(all, k.name)
+	}
+	return all
+}
+
+// has reports whether a document is of the kind.
+func (k *kind) has(d *document) bool { return slices.Contains(k.objects[d.group()], d.kind) }
+
+// known reports whether a document is of one of the kinds.
+func known(d *document) bool {
+	return slices.ContainsFunc(kinds(), func(k kind) bool { return k.has(d) })
+}
+
+// detect sets the kind of a file, or of its documents. The error says that there is nothing to
+// check.
+func (f *file) detect(name string) error {
+	if f.directory {
+		return nil
+	}
+	rows := kinds()
+	if name != "" {
+		i := slices.IndexFunc(rows, func(k kind) bool { return k.name == name })
+		if i < 0 {
+			return fmt.Errorf("--kind %s: want %s", name, strings.Join(Kinds(), ", "))
+		}
+		f.kind = &rows[i]
+	}
+	switch {
+	case bytes.IndexByte(f.data, 0) >= 0 || !utf8.Valid(f.data):
+		return fmt.Errorf("%s: is a binary file, and kubectl tenant validate checks text", f.name)
+	case f.kind == nil && len(firstLine(f.data)) == 0:
+		return fmt.Errorf("%s: is empty (--kind says what it must be)", f.name)
+	}
+	if f.kind != nil && f.kind.objects == nil {
+		return nil
+	}
+	if f.kind == nil {
+		for i := range rows {
+			if rows[i].is != nil && rows[i].is(f) {
+				f.kind = &rows[i]
+				return nil
+			}
+		}
+	}
+	f.docs, f.syntax = split(f.data)
+	if f.kind != nil {
+		return f.forced()
+	}
+	for i := range f.docs {
+		for j := range rows {
+			if rows[j].whole && rows[j].has(&f.docs[i]) {
+				f.kind = &rows[j]
+				return f.forced()
+			}
+		}
+	}
+	return f.unknown()
+}
+
+// forced refuses a file without documents for a kind that reads documents. The kinds that read the
+// whole file report the syntax themselves, in their own way.
+func (f *file) forced() error {
+	if f.syntax != nil && f.kind.is == nil {
+		f.kind = nil
+		return nil
+	}
+	if f.kind.is != nil {
+		return nil
+	}
+	if len(f.docs) == 0 {
+		return fmt.Errorf("%s: is empty", f.name)
+	}
+	if of := f.of(f.kind); !f.kind.whole {
+		if len(of) == 0 {
+			return fmt.Errorf("%s: has no document of --kind %s", f.name, f.kind.name)
+		}
+		f.docs = of
+	}
+	return nil
+}
+
+// unknown returns an error for a file without a document of any kind.
+func (f *file) unknown() error {
+	if slices.ContainsFunc(f.docs, func(d document) bool { return known(&d) }) {
+		return nil
+	}
+	if f.syntax != nil {
+		if isYAML(f) {
+			return nil // the syntax is the finding
+		}
+		return fmt.Errorf("%s: is not a file that kubectl tenant validate checks; it checks %s", f.name, checked())
+	}
+	if slices.ContainsFunc(f.docs, func(d document) bool { return misspelled(&d) != nil }) {
+		return nil
+	}
+	for i := range f.docs {
+		d := &f.docs[i]
+		if d.kind == "" {
+			continue
+		}
+		return fmt.Errorf("%s: %s is not a kind that kubectl tenant validate checks; it checks %s",
+			f.name, described(d), checked())
+	}
+	return fmt.Errorf("%s: has no kind, and is not a file that kubectl tenant validate checks; it checks %s",
+		f.name, checked())
+}
+
+// misspelled returns the finding about a document that is almost of one of the kinds, or nil.
+func misspelled(d *document) *Finding {
+	var f Finding
+	switch d.group() {
+	case "":
+		for _, k := range kinds() {
+			for group, names := range k.objects {
+				if !slices.Contains(names, d.kind) || group == "" {
+					continue
+				}
+				if group == tenant.Domain {
+					group = v1alpha1.GroupVersion
+				}
+				f = d.at("apiVersion", "is not that of the kind "+d.kind, "write an apiVersion of "+group)
+				return &f
+			}
+		}
+		fallthrough
+	case tenant.Domain:
+		if better := nearest.Name(d.kind, ownKinds()); better != "" && d.kind != "" {
+			f = d.at("kind", fmt.Sprintf("unknown kind %q; did you mean %q?", d.kind, better), "write "+better)
+			return &f
+		}
+	}
+	return nil
+}
+
+// ownKinds returns the kinds of documents in the API group of kubetenant.
+func ownKinds() []string {
+	var all []string
+	for _, k := range kinds() {
+		all = append(all, k.objects[tenant.Domain]...)
+	}
+	return all
+}
+
+// checked lists what is checked.
+func checked() string {
+	return strings.Join(ownKinds(), ", ") + ", certificate requests, policy, token and password files, " +
+		"bindings and Namespaces of a cluster, and the files that generate writes for kube-apiserver"
+}
+
+// isYAML reports whether a file that is not YAML was meant to be.
+func isYAML(f *file) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(f.path)) ||
+		bytes.Contains(f.data, []byte("apiVersion:")) && bytes.Contains(f.data, []byte("kind:"))
+}
+
+// isCertificateRequest reports whether a file has a request in PEM. openssl may write text before
+// it.
+func isCertificateRequest(f *file) bool {
+	return bytes.Contains(f.data, []byte("-----BEGIN CERTIFICATE REQUEST")) ||
+		bytes.Contains(f.data, []byte("-----BEGIN NEW CERTIFICATE REQUEST")) ||
+		filepath.Ext(f.path) == ".csr"
+}
+
+// isPolicy reports whether a file has one JSON object in each line.
+func isPolicy(f *file) bool {
+	first := firstLine(f.data)
+	if filepath.Ext(f.path) == ".jsonl" {
+		return true
+	}
+	if !bytes.HasPrefix(first, []byte("{")) || len(first) == 1 {
+		return false
+	}
+	var is struct{ Kind string }
+	if json.Unmarshal(first, &is) == nil {
+		return is.Kind == "" || is.Kind == "Policy"
+	}
+	// A line that is wrong, unless the object has several lines.
+	return bytes.HasPrefix(first, []byte(`{"`)) && filepath.Ext(f.path) != ".json" && !json.Valid(f.data)
+}
+
+// isRecords reports whether the first line of a file has the three values that each record needs,
+// or the name says that the file has records.
+func isRecords(f *file) bool {
+	const values = 3
+	ext := filepath.Ext(f.path)
+	first := firstLine(f.data)
+	switch {
+	case bytes.HasPrefix(first, []byte("apiVersion:")), bytes.HasPrefix(first, []byte("kind:")):
+		return false
+	case ext == ".csv":
+		return true
+	}
+	return ext != ".yaml" && ext != ".yml" && ext != ".json" && !bytes.HasPrefix(first, []byte("{")) &&
+		!bytes.Contains(first, []byte(": ")) && bytes.Count(first, []byte(",")) >= values-1
+}
+
+func isPasswords(f *file) bool {
+	return isRecords(f) && strings.Contains(strings.ToLower(filepath.Base(f.path)), "pass")
+}
+
+// firstLine returns the first line that is neither empty nor a comment.
+func firstLine(data []byte) []byte {
+	for line := range bytes.Lines(data) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && line[0] != '#' {
+			return line
+		}
+	}
+	return nil
+}

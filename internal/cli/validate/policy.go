@@ -1,0 +1,103 @@
+package validate
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/authz/abac"
+)
+
+// policy returns the problems of a policy file, line by line.
+func policy(data []byte) []Finding {
+	var found []Finding
+	seen := map[string]int{}
+	number := 0
+	for text := range bytes.Lines(data) {
+		number++
+		trimmed := bytes.TrimSpace(text)
+		if len(trimmed) == 0 || trimmed[0] == '#' {
+			continue
+		}
+		if first, twice := seen[string(trimmed)]; twice {
+			found = append(found, Finding{
+				Line:     number,
+				Severity: Warning,
+				Reason:   "the line stands in line " + strconv.Itoa(first) + " too",
+				Fix:      "remove one of the two",
+			})
+		}
+		seen[string(trimmed)] = number
+		_, err := abac.Parse(text)
+		if err == nil || len(found) >= most {
+			continue
+		}
+		reason := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "line 1: "), "\n", "; ")
+		found = append(found, Finding{
+			Line:   number,
+			Column: columnOf(text, reason),
+			Reason: reason,
+			Fix:    policyFix(reason),
+		})
+	}
+	return found
+}
+
+var quoted = regexp.MustCompile(`"([^"]+)"`)
+
+// columnOf returns where in a line its problem is: where JSON ends to be any, or
+// at the key that is named.
+func columnOf(text []byte, reason string) int {
+	var v any
+	var syntax *json.SyntaxError
+	if errors.As(json.Unmarshal(text, &v), &syntax) {
+		return int(syntax.Offset)
+	}
+	var keys []string
+	for _, m := range quoted.FindAllStringSubmatch(reason, -1) {
+		keys = append(keys, m[1][strings.LastIndex(m[1], ".")+1:])
+	}
+	for _, key := range []string{"tenant", "space", "kind", "apiVersion", "user", "group", "resource", "spec"} {
+		if strings.HasPrefix(reason, key) {
+			keys = append(keys, key)
+		}
+	}
+	for _, key := range keys {
+		if i := bytes.Index(text, []byte(`"`+key+`"`)); i >= 0 {
+			return i + 1
+		}
+	}
+	return 1
+}
+
+// policyFix says what to write, by what is wrong.
+func policyFix(text string) string {
+	for _, f := range [][2]string{
+		{"space must be given", `add "space": the tenant whose objects the line is about, or "*"`},
+		{"tenant: ", `write a tenant's name, "system" or "*"`},
+		{"space: ", `write a tenant's name, "system" or "*"`},
+		{
+			"unknown field",
+			"check the spelling and the case: " +
+				"spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, nonResourcePath",
+		},
+		{"duplicate field", "write the key once"},
+		{"neither user nor group", `add "user" or "group"; "*" is everybody of the tenant`},
+		{"neither resource nor", `add "resource" or "nonResourcePath"; "*" is all`},
+		{"stands alone", `leave the "*" out: the name is enough`},
+		{"apiVersion must be", `write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy"`},
+		{"old form", `write the form with "apiVersion", "kind" and "spec"`},
+		{"64 KiB", "split the line"},
+		{"JSON", "one whole JSON object on each line, without a comma behind it"},
+		{"invalid character", "one whole JSON object on each line, without a comma behind it"},
+		{"unexpected end", "one whole JSON object on each line, without a comma behind it"},
+	} {
+		if strings.Contains(text, f[0]) {
+			return f[1]
+		}
+	}
+	return ""
+}

@@ -1,0 +1,107 @@
+package validate_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
+)
+
+const of = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":`
+
+// TestPolicy: each thing that is wrong with a line is said at its key with what to write; empty
+// lines and comments count as lines.
+func TestPolicy(t *testing.T) {
+	hold(t, validate.ABAC, map[string]finding{
+		"good": {
+			"# comment\n\n# comment\n" + of + `{"user":"alice","tenant":"acme","space":"*","resource":"pods"}}` + "\n" +
+				`{"user":"alice"}`,
+			nil,
+		},
+		"no space": {
+			of + `{"user":"alice","tenant":"acme","resource":"pods"}}`,
+			[]string{
+				`1:1: space must be given where a tenant is: without it the line would be about the system's | add "space": the ` +
+					`tenant whose objects the line is about, or "*"`,
+			},
+		},
+		"no tenant's name": {
+			"\n" + of + `{"user":"alice","tenant":"a b","space":"acme","resource":"pods"}}`,
+			[]string{`2:97: tenant: invalid tenant: not a label value | write a tenant's name, "system" or "*"`},
+		},
+		"a space of no name": {
+			of + `{"user":"alice","tenant":"acme","space":"all","resource":"pods"}}`,
+			[]string{`1:113: space: invalid tenant: reserved name | write a tenant's name, "system" or "*"`},
+		},
+		"an unknown field": {
+			of + `{"user":"alice","verbs":["get"],"resource":"pods"}}`,
+			[]string{
+				`1:97: unknown field "spec.verbs" | check the spelling and the case: spec has user, group, tenant, space, ` +
+					`readonly, apiGroup, resource, namespace, nonResourcePath`,
+			},
+		},
+		"a field twice": {
+			of + `{"user":"alice","user":"bob","resource":"pods"}}`,
+			[]string{`1:82: duplicate field "spec.user" | write the key once`},
+		},
+		"nobody": {
+			of + `{"resource":"pods"}}`,
+			[]string{`1:74: spec: neither user nor group | add "user" or "group"; "*" is everybody of the tenant`},
+		},
+		"nothing": {
+			of + `{"user":"alice"}}`,
+			[]string{`1:74: spec: neither resource nor nonResourcePath | add "resource" or "nonResourcePath"; "*" is all`},
+		},
+		"everybody and a name": {
+			of + `{"user":"*","group":"dev","resource":"pods"}}`,
+			[]string{
+				`1:89: "*" as user or group stands alone: next to a name it would mean everybody | leave the "*" out: the name ` +
+					`is enough`,
+			},
+		},
+		"another version": {
+			`{"apiVersion":"v1","kind":"Policy","spec":{"user":"alice","resource":"pods"}}`,
+			[]string{
+				`1:2: apiVersion must be abac.authorization.kubernetes.io/v1beta1 and kind Policy, ` +
+					`or both must be absent for the old form | write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", ` +
+					`"kind": "Policy"`,
+			},
+		},
+		"the old form's field": {
+			`{"user":"alice","apiGroup":"apps"}`,
+			[]string{
+				`1:1: the old form has no apiGroup and no nonResourcePath | write the form with "apiVersion", "kind" and "spec"`,
+			},
+		},
+		"too long": {`{"user":"` + strings.Repeat("a", 70000) + `"}`, []string{"1:1: longer than 64 KiB | split the line"}},
+		"no object": {
+			`["alice"]`, []string{"1:1: not a JSON object | one whole JSON object on each line, without a comma behind it"},
+		},
+		"a comma": {
+			`{"user":"alice"},`,
+			[]string{
+				"1:17: invalid character ',' after top-level value | one whole JSON object on each line, without a comma behind it",
+			},
+		},
+		"half an object": {
+			`{"user":"alice"`,
+			[]string{"1:15: unexpected end of JSON input | one whole JSON object on each line, without a comma behind it"},
+		},
+		"twice": {
+			`{"user":"alice"}` + "\n" + `{"user":"bob"}` + "\n  " + `{"user":"alice"}` + "\n",
+			[]string{"3:1: warning: the line stands in line 1 too | remove one of the two"},
+		},
+	})
+}
+
+// TestMost: a file that is nothing of the kind has no more than a hundred problems.
+func TestMost(t *testing.T) {
+	var text strings.Builder
+	for i := range 150 {
+		fmt.Fprintf(&text, "{%d\n", i)
+	}
+	if got := found(t, file(t, "file", text.String()), validate.ABAC); len(got) != 100 {
+		t.Errorf("%d problems, want 100", len(got))
+	}
+}

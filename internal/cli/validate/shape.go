@@ -1,0 +1,156 @@
+package validate
+
+import (
+	"encoding"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+)
+
+// misfit is a field of a document that a type does not have, or whose value has another form.
+type misfit struct {
+	field string
+	// known are the fields that the type has there. They are nil if the value has another form.
+	known []string
+	// want and got describe the form of the value.
+	want, got string
+}
+
+// finding returns the misfit at its position.
+func (m *misfit) finding(d *document) Finding {
+	if m.known == nil {
+		return d.at(m.field, "must be "+m.want+", and is "+m.got, "write "+m.want)
+	}
+	name := m.field[strings.LastIndexAny(m.field, ".]")+1:]
+	reason, fix := unknownField(name, m.known)
+	return d.at(m.field, reason, fix)
+}
+
+// mostListed is the number of fields up to which a fix lists them.
+const mostListed = 15
+
+// unknownField returns the reason and the fix for a field that does not exist.
+func unknownField(name string, known []string) (reason, fix string) {
+	reason = fmt.Sprintf("unknown field %q", name)
+	all := slices.Sorted(slices.Values(known))
+	better := nearest.Name(name, all)
+	switch {
+	case better != "":
+		return fmt.Sprintf("%s; did you mean %q?", reason, better), "write " + better
+	case len(all) == 0:
+		return reason, "remove it: no fields are allowed here"
+	case len(all) <= mostListed:
+		return reason, "remove it, or write one of the fields " + strings.Join(all, ", ")
+	}
+	return reason, "remove it: " + fmt.Sprintf("none of the %d fields here has a similar name", len(all))
+}
+
+// misfits compares a decoded value with a Go type, and returns where they differ.
+func misfits(t reflect.Type, value any, path string) []misfit {
+	for t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if value == nil || decodesItself(t) {
+		return nil
+	}
+	other := func(want string) []misfit { return []misfit{{field: path, want: want, got: formOf(value)}} }
+	if t == reflect.TypeFor[[]byte]() {
+		t = reflect.TypeFor[string]() // base64
+	}
+	switch t.Kind() {
+	case reflect.Struct, reflect.Map:
+		object, ok := value.(map[string]any)
+		if !ok {
+			return other("a map")
+		}
+		return misfitsOfMap(t, object, path)
+	case reflect.Slice:
+		list, ok := value.([]any)
+		if !ok {
+			return other("a list")
+		}
+		var all []misfit
+		for i, item := range list {
+			all = append(all, misfits(t.Elem(), item, fmt.Sprintf("%s[%d]", path, i))...)
+		}
+		return all
+	case reflect.String:
+		if _, ok := value.(string); !ok {
+			return other("a string")
+		}
+	case reflect.Bool:
+		if _, ok := value.(bool); !ok {
+			return other("true or false")
+		}
+	case reflect.Int, reflect.Int32, reflect.Int64:
+		if _, ok := value.(int64); !ok {
+			return other("a whole number")
+		}
+	}
+	return nil
+}
+
+func misfitsOfMap(t reflect.Type, object map[string]any, path string) []misfit {
+	var all []misfit
+	fields := map[string]reflect.Type{}
+	if t.Kind() == reflect.Struct {
+		fields = fieldsOf(t)
+	}
+	for _, key := range slices.Sorted(maps.Keys(object)) {
+		where := strings.TrimPrefix(path+"."+key, ".")
+		of, known := fields[key]
+		switch {
+		case t.Kind() == reflect.Map:
+			all = append(all, misfits(t.Elem(), object[key], where)...)
+		case known:
+			all = append(all, misfits(of, object[key], where)...)
+		default:
+			all = append(all, misfit{field: where, known: slices.Collect(maps.Keys(fields))})
+		}
+	}
+	return all
+}
+
+// fieldsOf returns the fields of a struct by their names in JSON.
+func fieldsOf(t reflect.Type) map[string]reflect.Type {
+	all := map[string]reflect.Type{}
+	for i := range t.NumField() {
+		field := t.Field(i)
+		name, options, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case name == "" && (field.Anonymous || options == "inline"):
+			maps.Copy(all, fieldsOf(field.Type))
+		case name != "" && name != "-":
+			all[name] = field.Type
+		}
+	}
+	return all
+}
+
+// decodesItself reports whether a type decides itself what it accepts.
+func decodesItself(t reflect.Type) bool {
+	p := reflect.PointerTo(t)
+	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// formOf describes the form of a decoded value. It does not name the value.
+func formOf(value any) string {
+	switch value.(type) {
+	case map[string]any:
+		return "a map"
+	case []any:
+		return "a list"
+	case string:
+		return "a string"
+	case bool:
+		return "true or false"
+	case int64, float64:
+		return "a number"
+	}
+	return "empty"
+}

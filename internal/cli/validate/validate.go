@@ -1,0 +1,218 @@
+// Package validate finds what is wrong with the files of kubetenant, with the position, the reason
+// and a fix. The code that the server reads a file with decides what is wrong.
+package validate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// Options are what the files do not say.
+type Options struct {
+	// Kind is one of [Kinds]. If empty, the kind of each file is detected.
+	Kind string
+	// Namespace is where the service of the files of "generate" is installed.
+	Namespace string
+	// Stdin is read for the file "-".
+	Stdin io.Reader
+}
+
+// Report is the result of a validation.
+type Report struct {
+	Findings []Finding
+	// Valid are the files and clusters without an error.
+	Valid []string
+	// Unread are the files, and the parts of a cluster, that could not be checked.
+	Unread []error
+}
+
+// add adds the findings about a file.
+func (r *Report) add(name string, found []Finding) {
+	r.Findings = append(r.Findings, found...)
+	if !hasError(found) {
+		r.Valid = append(r.Valid, name)
+	}
+}
+
+// Failed reports whether a finding is an error.
+func (r *Report) Failed() bool { return hasError(r.Findings) }
+
+// run is the validation of some files.
+type run struct {
+	ctx context.Context
+	Options
+	// config is the file of the first valid TenancyConfiguration. It is nil if there is none.
+	config *file
+	// systemNamespaces are those of config, or else the default ones.
+	systemNamespaces []string
+}
+
+// Files checks files and the directories that "generate" wrote. The second result is the valid
+// TenancyConfiguration among them, or nil.
+func Files(ctx context.Context, paths []string, o Options) (*Report, *configv1alpha1.TenancyConfiguration) {
+	r := &run{ctx: ctx, Options: o, systemNamespaces: defaultSystemNamespaces()}
+	report := &Report{}
+	var config *configv1alpha1.TenancyConfiguration
+	files := make([]*file, len(paths))
+	for i, path := range paths {
+		f, err := open(path, o.Stdin)
+		if err == nil {
+			err = f.detect(o.Kind)
+		}
+		if err != nil {
+			report.Unread = append(report.Unread, err)
+			continue
+		}
+		files[i] = f
+		if config == nil && f.kind != nil && f.kind.name == Config {
+			if config, err = configv1alpha1.Decode(f.data); err == nil {
+				config.ResolvePaths(filepath.Dir(f.path))
+				r.config, r.systemNamespaces = f, config.Authorization.SystemNamespaces
+			}
+		}
+	}
+	for _, f := range files {
+		if f == nil {
+			continue
+		}
+		found, err := r.check(f)
+		if err != nil {
+			report.Unread = append(report.Unread, fmt.Errorf("%s: %w", f.name, err))
+			continue
+		}
+		report.add(f.name, placed(f.name, found))
+	}
+	return report, config
+}
+
+// check returns the findings about a file.
+func (r *run) check(f *file) ([]Finding, error) {
+	switch {
+	case f.directory:
+		return r.installedSet(f)
+	case f.kind != nil:
+		return f.kind.check(r, f, f.docs)
+	}
+	if f.syntax != nil {
+		return []Finding{*f.syntax}, nil
+	}
+	var found []Finding
+	rows := kinds()
+	for i := range rows {
+		if docs := f.of(&rows[i]); len(docs) > 0 {
+			some, err := rows[i].check(r, f, docs)
+			if err != nil {
+				return nil, err
+			}
+			found = append(found, some...)
+		}
+	}
+	return append(found, f.others()...), nil
+}
+
+// maxBytes is the size up to which a file is read: that of the server's own files.
+const maxBytes = 16 << 20
+
+// file is a file to check.
+type file struct {
+	name  string // in findings
+	path  string
+	stdin bool
+	// directory reports whether the file is a directory that "generate" wrote.
+	directory bool
+	data      []byte
+	// kind is the kind of the whole file. It is nil if each document has a kind of its own.
+	kind   *kind
+	docs   []document
+	syntax *Finding
+}
+
+// open reads a file, or standard input for "-".
+func open(path string, stdin io.Reader) (*file, error) {
+	if path == "-" {
+		data, err := io.ReadAll(io.LimitReader(stdin, maxBytes+1))
+		if err == nil && len(data) > maxBytes {
+			err = errLarge
+		}
+		if err != nil {
+			return nil, fmt.Errorf("standard input: %w", err)
+		}
+		return &file{
+			name:  "stdin",
+			path:  "stdin",
+			stdin: true,
+			data:  data,
+		}, nil
+	}
+	info, err := os.Stat(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.IsDir():
+		return &file{name: path, path: path, directory: true}, nil
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s: is not a regular file", path)
+	case info.Size() > maxBytes:
+		return nil, fmt.Errorf("%s: %w", path, errLarge)
+	}
+	data, err := os.ReadFile(path) // #nosec G304 -- the caller names it
+	return &file{name: path, path: path, data: data}, err
+}
+
+var errLarge = errors.New("is larger than 16 MiB, which no server reads")
+
+// of returns the documents of a kind.
+func (f *file) of(k *kind) []document {
+	return slices.DeleteFunc(slices.Clone(f.docs), func(d document) bool { return !k.has(&d) })
+}
+
+// others warns of the documents that no kind has. An export of a cluster may have any objects.
+func (f *file) others() []Finding {
+	var found []Finding
+	for i := range f.docs {
+		d := &f.docs[i]
+		if d.prefix != "" || known(d) {
+			continue
+		}
+		if wrong := misspelled(d); wrong != nil {
+			found = append(found, *wrong)
+			continue
+		}
+		w := d.at("", "this document is not checked: "+described(d), "")
+		w.Severity = Warning
+		found = append(found, w)
+	}
+	return found
+}
+
+// described names the kind of a document in a sentence.
+func described(d *document) string {
+	switch {
+	case d.kind == "":
+		return "a document without a kind"
+	case d.apiVersion == "":
+		return "a " + quotedUnlessWord(d.kind) + " without an apiVersion"
+	}
+	return "a " + quotedUnlessWord(d.apiVersion) + " " + quotedUnlessWord(d.kind)
+}
+
+// quotedUnlessWord quotes a text unless it is the name of a kind or a version. It shortens it,
+// since the file may be of another kind.
+func quotedUnlessWord(text string) string {
+	const longest = 63
+	if len(text) > longest {
+		text = text[:longest] + "..."
+	}
+	if strings.Trim(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789./-") != "" {
+		return fmt.Sprintf("%q", text)
+	}
+	return text
+}

@@ -1,0 +1,48 @@
+package typed
+
+import (
+	"errors"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Strict returns an object of a kind. It returns an [Invalid] if the object does not decode or has
+// a field that the type does not have.
+//
+// It is for kinds that allow requests. A later release may add a field that limits what an object
+// allows. A release that dropped this field would allow more.
+func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
+	out := P(new(T))
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, out, true)
+	if err != nil {
+		if !runtime.IsStrictDecodingError(err) {
+			err = withoutValues(err)
+		}
+		return newInvalid(u, err)
+	}
+	out.SetManagedFields(nil)
+	return out
+}
+
+// NewStrictInformer is [NewInformer] with the objects of [Strict].
+func NewStrictInformer[T any, P Pointer[T]](
+	client dynamic.Interface, resource schema.GroupVersionResource,
+) (cache.SharedIndexInformer, error) {
+	return newInformer(client, resource, Strict[T, P])
+}
+
+// withoutValues returns an error of the decoder without values of the object. The errors of package
+// time quote the text that they do not parse. Nothing else is quoted before such a text.
+func withoutValues(err error) error {
+	text, _, found := strings.Cut(err.Error(), `"`)
+	if !found {
+		return err
+	}
+	return errors.New(strings.TrimSpace(text) + ": the value is invalid")
+}
