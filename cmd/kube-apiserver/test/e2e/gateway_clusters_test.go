@@ -97,7 +97,7 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	out := tenantCommand(t, s, "admin", "gen-kubeconfig", "--user", "alice", "--group", "admins", "--tenant", "acme",
 		"--gateway", gateway,
 		"--gateway-ca", filepath.Join(s.Dir, "pki/ca.crt"), "--cluster", "local,local-2", "--out", path)
-	if !strings.Contains(out, `wrote context "alice/acme@local", "alice/acme@local-2"`) {
+	if !strings.Contains(out, `context "alice/acme@local", "alice/acme@local-2" written to`) {
 		t.Fatal(out)
 	}
 	for _, cluster := range []string{"local", "local-2"} {
