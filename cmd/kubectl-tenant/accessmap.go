@@ -19,12 +19,12 @@ func newAccessMapCommand(flags *client.Flags) *cobra.Command {
 	format, config, objects := output.NewFormat(html), "", ""
 	cmd := &cobra.Command{
 		Use:   "access-map -o html|json|yaml",
-		Short: "Show who may read and write what, in which namespace",
-		Long: `Decides for every user, group and service account to whom something is bound or
-granted what it may read and write in which namespace, by groups of resources
-and with the server's own code, and prints one page (nothing else is needed to
-open it, and nothing is fetched) or JSON. With --objects it reads a dump as of
-replay, and no cluster.`,
+		Short: "Show which identities can read and write which resources",
+		Long: `Evaluates, with the server's own code, what each user, group and service account
+that has a binding or grant can read and write in each namespace. Resources are
+grouped. The result is JSON, YAML, or one HTML page that loads nothing else.
+
+With --objects, it reads a dump like the one for replay instead of a cluster.`,
 		Example: `  kubectl tenant access-map -o html > map.html`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +57,7 @@ replay, and no cluster.`,
 	_ = cmd.MarkFlagRequired("output")
 	addConfig(cmd, &config)
 	cmd.Flags().StringVar(&objects, "objects", "",
-		"file with the cluster's namespaces, roles, bindings and grants, in place of a cluster")
+		"file with the namespaces, roles, bindings and grants of a cluster, to read instead of a cluster")
 	_ = cmd.MarkFlagFilename("objects", "yaml", "yml", "json")
 	return cmd
 }
@@ -93,7 +93,7 @@ func readMapped(
 		return nil, c.Explain(err)
 	}
 	if len(m.policy.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings",
+		return nil, fmt.Errorf("you may not list %s: use the kubeconfig of a user who can read all roles and bindings",
 			strings.Join(m.policy.Unread, ", "))
 	}
 	m.known, m.done, err = serverSettings(cmd, c, config)

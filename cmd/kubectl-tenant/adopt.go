@@ -18,19 +18,22 @@ func newAdoptCommand(flags *client.Flags) *cobra.Command {
 	name, config, mode, yes, force := "", "", "", false, false
 	cmd := &cobra.Command{
 		Use:   "adopt NAMESPACE... --tenant T",
-		Short: "Give existing namespaces to a tenant",
-		Long: `Labels namespaces that have no tenant, and the objects in them, as a tenant's.
-The tenant's callers have their rights in the namespaces from then on.
-"kubectl tenant release" takes a namespace back only when it is almost empty, so
-the command asks for the tenant's name to be typed, unless --yes is given. It
-refuses a tenant without a Tenant, unless --force is given, and system
-namespaces in any case.
+		Short: "Assign existing namespaces to a tenant",
+		Long: `Adds the tenant's label to namespaces that have no tenant, and to the objects in
+them. From then on, the tenant's callers have their rights in these namespaces.
 
-It runs the server's admission plugins over each object and says which the
-tenant could not have made, as DaemonSets, pods that ask for a node, or bindings
-to service accounts of others: they stay as they are, and changes to them may be
-refused. With --dry-run nothing is labelled. Exit status 1 if there are any such
-objects in a dry run.`,
+"kubectl tenant release" can undo this only while a namespace is almost empty.
+The command therefore prompts you for the tenant's name, unless you set --yes.
+It refuses a tenant that has no Tenant object, unless you set --force. It always
+refuses system namespaces.
+
+It runs the server's admission plugins on each object and lists the objects that
+the tenant could not have created. Examples are DaemonSets, pods that request a
+node, and bindings to service accounts of other tenants. These objects stay
+unchanged, and the server may refuse later changes to them.
+
+With --dry-run nothing is labeled, and the exit status is 1 if such objects
+exist.`,
 		Example: `  kubectl tenant adopt web db --tenant acme --dry-run=client --config tenancy.yaml`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -38,7 +41,7 @@ objects in a dry run.`,
 			problems := []error{err, checkDryRun(mode)}
 			if id.IsSystem() {
 				problems = append(problems,
-					errors.New("--tenant system: namespaces without a label are the system tenant's already"))
+					errors.New("--tenant system: namespaces without a label already belong to the system tenant"))
 			}
 			for _, ns := range args {
 				problems = append(problems, client.CheckNamespace("NAMESPACE", ns))
@@ -72,9 +75,9 @@ objects in a dry run.`,
 			return c.Explain(adopt(cmd, a, args, adoptOptions{yes: yes, force: force}))
 		},
 	}
-	cmd.Flags().StringVar(&name, "tenant", "", "the tenant (required)")
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&force, "force", false, "adopt for a tenant without a Tenant too")
+	cmd.Flags().StringVar(&name, "tenant", "", "tenant that gets the namespaces (required)")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation")
+	cmd.Flags().BoolVar(&force, "force", false, "adopt even if the tenant has no Tenant object")
 	_ = cmd.MarkFlagRequired("tenant")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
@@ -113,7 +116,7 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptio
 		}
 	}
 	if len(given) > 0 && !o.yes && !a.DryRun {
-		what := fmt.Sprintf("This gives %d namespaces (%s) to tenant %s, with all objects in them.",
+		what := fmt.Sprintf("This assigns %d namespaces (%s) to tenant %s, with all objects in them.",
 			len(given), strings.Join(given, ", "), a.Tenant)
 		if err := confirm(cmd, confirmation{
 			does: what,
@@ -136,7 +139,7 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptio
 		refused += n
 	}
 	if refused > 0 {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d objects that the tenant could not make\n", refused)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d objects that the tenant could not have created\n", refused)
 		if a.DryRun {
 			return errFailed
 		}

@@ -23,13 +23,16 @@ func newClustersCommand(flags *client.Flags) *cobra.Command {
 	format, selector := output.NewListFormat(), ""
 	cmd := &cobra.Command{
 		Use:   "clusters",
-		Short: "List the clusters of a gateway that you may use",
-		Long: `Lists the clusters behind a gateway that callers of your tenant may use: whether
-the gateway knows each as it is now (else it denies what you ask there), and the
-version of its server. The kubeconfig names the gateway, or one of its clusters;
-gen-kubeconfig --gateway makes one for others.
+		Short: "List the clusters behind a gateway that you may use",
+		Long: `Lists the clusters behind a gateway that callers of your tenant may use. For
+each cluster it shows the server version, and whether the gateway has current
+data. Without current data, the gateway denies your requests to that cluster.
 
-Gateways show them where their configuration says gateway.views.clusters.`,
+The kubeconfig must name the gateway or one of its clusters. To create such a
+kubeconfig, use gen-kubeconfig --gateway.
+
+The list is available only if gateway.views.clusters is set in the gateway's
+configuration.`,
 		Example: `  kubectl tenant clusters
   kubectl tenant clusters -l region=eu -o name`,
 		Args: noArgs,
@@ -51,7 +54,7 @@ Gateways show them where their configuration says gateway.views.clusters.`,
 			return printList(cmd, format, list)
 		},
 	}
-	cmd.Flags().StringVarP(&selector, "selector", "l", "", "labels of clusters, as in -l region=eu")
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector for clusters, such as region=eu")
 	format.AddFlags(cmd)
 	return cmd
 }
@@ -70,8 +73,8 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 		metav1.ListOptions{LabelSelector: selector})
 	// a server of Kubernetes, and a gateway for which that is no path of its own
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return nil, fmt.Errorf("%s shows no clusters: "+
-			"it is no gateway, or its configuration does not say gateway.views.clusters: %w", config.Host, err)
+		return nil, fmt.Errorf("%s does not list clusters: either it is not a gateway, or gateway.views.clusters is not "+
+			"set in its configuration: %w", config.Host, err)
 	}
 	if err != nil {
 		return nil, err
@@ -92,7 +95,7 @@ func clustersOf(ctx context.Context, c *client.Cluster, selector string) (*outpu
 func clusterRow(u *unstructured.Unstructured) (output.Row, error) {
 	var shown views.Cluster
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &shown); err != nil {
-		return output.Row{}, fmt.Errorf("the gateway's answer is not understood: %w", err)
+		return output.Row{}, fmt.Errorf("decode the gateway's response: %w", err)
 	}
 	return output.Row{
 		Kind: schema.GroupKind{Group: views.GroupVersion.Group, Kind: views.Kind},

@@ -13,17 +13,20 @@ import (
 func newCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-tenant",
-		Short: "Tenants of a Kubernetes cluster",
-		Long: `Identities, privileges and tenants of a Kubernetes cluster: who somebody is,
-what he may do and why, who else may, and what a configuration would change.
+		Short: "Manage the tenants of a Kubernetes cluster",
+		Long: `Manages the identities, privileges and tenants of a Kubernetes cluster. It shows
+which tenant a caller has, what the caller may do and why, which other callers
+may do the same, and which decisions a new configuration would change.
 
-Clusters are named as kubectl names them, by --kubeconfig and --context; --user
-names an identity here. Progress and warnings go to standard error; -o json and
-the rest of kubectl's formats are for programs.
+--kubeconfig and --context select a cluster, as in kubectl. --user names the
+identity that a command is about. Progress and warnings go to standard error.
+For scripts, use -o json or another output format of kubectl.
 
-Exit codes: 0 all is well; 1 something was found wrong, is refused, or failed on
-some of several clusters; 2 it could not be looked at or tried (a file is
-missing or malformed, the server cannot be reached, the command line is wrong).`,
+Exit status:
+  0  Success.
+  1  A problem was found, the request was refused, or some clusters failed.
+  2  The command could not run. For example, a file is missing or malformed, the
+     server cannot be reached, or the command line is invalid.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl tenant"},
@@ -55,7 +58,7 @@ missing or malformed, the server cannot be reached, the command line is wrong).`
 // noArgs refuses arguments: cobra's own takes them for commands.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%s takes no arguments, and was given %q: name things with flags (see %[1]s --help)",
+		return fmt.Errorf("%s takes no arguments, but got %q: use flags instead (see %[1]s --help)",
 			cmd.CommandPath(), args[0])
 	}
 	return nil
@@ -84,8 +87,8 @@ Use "kubectl tenant options" for the flags of all commands.
 func newOptionsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "options",
-		Short: "List the flags of all commands",
-		Long:  "Lists the flags that every command takes: how a cluster is reached, and as whom.",
+		Short: "List the flags that all commands accept",
+		Long:  "Lists the flags that all commands accept, such as the cluster and the user.",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			_, err := fmt.Fprint(cmd.OutOrStdout(), cmd.InheritedFlags().FlagUsagesWrapped(pageWidth))
@@ -102,8 +105,8 @@ func newVersionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
 		Short: "Print the version",
-		Long: `Prints the version of this program, and with -o json or yaml also the Go that
-built it and the commit.`,
+		Long: `Prints the version of this program. With -o json or yaml, it also prints the Go
+version and the commit.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := format.Check(); err != nil {

@@ -36,7 +36,8 @@ func readPolicy(c *configv1alpha1.Settings) (*abac.Policy, error) {
 }
 
 func addConfig(cmd *cobra.Command, config *string) {
-	cmd.Flags().StringVar(config, "config", "", "a TenancyConfiguration, in place of what the server publishes of its own")
+	cmd.Flags().StringVar(config, "config", "", "TenancyConfiguration file to use instead of the configuration that the "+
+		"server publishes")
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml", "json")
 }
 
@@ -62,7 +63,7 @@ func published(ctx context.Context, c *client.Cluster) (*configv1alpha1.Publishe
 }
 
 // errNoSettings says that the settings of a server are unknown.
-var errNoSettings = errors.New("the server publishes no configuration that you may read: name it with --config")
+var errNoSettings = errors.New("you cannot read a published configuration of the server: set --config")
 
 // serverSettings returns the settings of a configuration file; without one those that
 // the server publishes, or with a warning the default ones. done removes the files
@@ -72,8 +73,8 @@ func serverSettings(
 ) (known *configv1alpha1.Settings, done func(), err error) {
 	known, done, err = requiredSettings(cmd, c, path)
 	if errors.Is(err, errNoSettings) {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: the server publishes no configuration that you may read, "+
-			"and there is no --config: the default one is assumed")
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "warning: you cannot read a published configuration of the server, and "+
+			"--config is not set: using the default configuration")
 		known, err = settings("")
 	}
 	return known, done, err
@@ -104,7 +105,7 @@ func requiredSettings(
 	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
 		return nil, done, errNoSettings
 	case errors.Is(err, configv1alpha1.ErrNotPublished), errors.Is(err, installation.ErrUntrusted):
-		return nil, done, fmt.Errorf("%w: name the server's with --config", err)
+		return nil, done, fmt.Errorf("%w: set --config to the server's configuration", err)
 	case err != nil:
 		return nil, done, c.Explain(err)
 	}
@@ -115,7 +116,8 @@ func requiredSettings(
 	done = func() { _ = os.RemoveAll(dir) } // at worst a file stays that holds no secret
 	missing := func(what string) {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"warning: the server does not publish its %s, which is too large: name its configuration with --config\n", what)
+			"warning: the server does not publish its %s because it is too large: set --config to the server's "+
+				"configuration\n", what)
 	}
 	known = &p.Settings
 	if a := known.Authorization.ABAC; a != nil {
@@ -129,7 +131,7 @@ func requiredSettings(
 	}
 	if r := known.Authentication.Revocation; r != nil {
 		if p.Revocation == "" {
-			missing("file of revocations")
+			missing("revocation file")
 			known.Authentication.Revocation = nil
 		} else {
 			r.Path = filepath.Join(dir, "revocation.yaml")

@@ -20,7 +20,7 @@ type confirmation struct {
 
 // confirm returns an error unless the caller types the name.
 func confirm(cmd *cobra.Command, c confirmation) error {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s Type %s to go on: ", output.Safe(c.does), c.kind)
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s To continue, type %s: ", output.Safe(c.does), c.kind)
 	typed := make(chan string, 1)
 	go func() { // it ends with the process if nothing is typed
 		line, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
@@ -34,8 +34,8 @@ func confirm(cmd *cobra.Command, c confirmation) error {
 		case c.name:
 			return nil
 		case "":
-			return fmt.Errorf("no name was typed: nothing was %s (--yes does not ask)", c.done)
+			return fmt.Errorf("no name was entered: nothing was %s (to skip this question, use --yes)", c.done)
 		}
-		return fmt.Errorf("that is not its name: nothing was %s (--yes does not ask)", c.done)
+		return fmt.Errorf("the name does not match: nothing was %s (to skip this question, use --yes)", c.done)
 	}
 }

@@ -22,25 +22,26 @@ func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
 		Short: "Create a tenant with its namespaces and admins",
-		Long: `Creates the Tenant of a tenant and its namespaces. Without --namespaces it
-creates TENANT--default. Run again, it adds what is new. It waits until the
-admins have their role.
+		Long: `Creates the Tenant object of a tenant, its namespaces and its admins. Without
+--namespaces it creates the namespace TENANT--default. If the tenant exists, the
+command adds what is missing. It waits until the admins have their role.
 
-Admins have the role admin in each namespace of the tenant, existing and new.
-On a server that evaluates RBAC by kubetenant they also create and delete
-namespaces of the tenant, and write its TenantMembers. No ClusterRoleBinding
-represents these rights: they follow from the Tenant.
+Admins have the role admin in each namespace of the tenant, existing and new. If
+the server uses kubetenant's RBAC evaluator, they can also create and delete
+namespaces of the tenant, and write its TenantMembers. These rights follow from
+the Tenant object and need no ClusterRoleBinding.
 
-With --members-admin every caller of the tenant, its service accounts too, has
-the role admin in each namespace of the tenant.
+With --members-admin, every caller of the tenant has the role admin in each
+namespace of the tenant. This includes its service accounts.
 
-Behind the webhook service and the gateway, callers can list the tenant's
-namespaces only by a ClusterRoleBinding of kubetenant:tenant-member to the
-group tenant:TENANT. The command creates it there. --bind-members=false leaves
-it out. With --dry-run=client, --bind-members adds it.
+With the webhook service and the gateway, callers need a ClusterRoleBinding to
+list the tenant's namespaces. It binds kubetenant:tenant-member to the group
+tenant:TENANT. In these deployment modes the command creates it by default. To
+skip it, set --bind-members=false. To include it in a client dry run, set
+--bind-members.
 
-With -o it prints the objects: with --dry-run=client to keep them in a
-repository.`,
+With -o, the command prints the objects. Add --dry-run=client to write them to a
+file for version control.`,
 		Example: `  kubectl tenant create-tenant acme --admin alice --namespaces acme--web,acme--db
   kubectl tenant create-tenant acme --members-admin --dry-run=client -o yaml`,
 		Args: cobra.ExactArgs(1),
@@ -61,18 +62,18 @@ repository.`,
 			return printObjects(cmd, format, t.Objects()...)
 		},
 	}
-	cmd.Flags().StringSliceVar(&t.Admins, "admin", nil, "users who are admins of the tenant (may be repeated)")
+	cmd.Flags().StringSliceVar(&t.Admins, "admin", nil, "users to make admins of the tenant (may be repeated)")
 	cmd.Flags().BoolVar(&t.MembersAdmin, "members-admin", false,
-		"every caller of the tenant is an admin in all its namespaces")
+		"make every caller of the tenant an admin of all its namespaces")
 	cmd.Flags().BoolVar(&t.BindMembers, bindMembers, false,
-		"bind kubetenant:tenant-member to the tenant's callers in the whole cluster "+
-			"(default: if the server does not derive that role)")
+		"bind kubetenant:tenant-member to the tenant's callers in the whole cluster (default: only if the server does not "+
+			"derive that role)")
 	cmd.Flags().StringVar(&t.Replaces, "replaces", "",
-		"the UID of the deleted tenant that had the name before (kubectl tenant retired)")
+		"UID of the deleted tenant that had this name before (see kubectl tenant retired)")
 	cmd.Flags().BoolVar(&t.NetworkPolicy, "network-policy", false,
-		"let only pods of the tenant's own namespaces reach those in its namespaces, "+
-			"where the network honours NetworkPolicies")
-	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces of the tenant")
+		"let only pods of the tenant's own namespaces connect to pods in its namespaces; needs a network that enforces "+
+			"NetworkPolicies")
+	cmd.Flags().StringSliceVar(&t.Namespaces, "namespaces", nil, "namespaces to create for the tenant")
 	cmd.MarkFlagsOneRequired("admin", "members-admin")
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	_ = cmd.RegisterFlagCompletionFunc("admin", flags.CompleteUsers)
@@ -88,8 +89,9 @@ func createTenant(
 	cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, say func(string, ...any),
 ) error {
 	if mode == dryRunClient { // asks no cluster
-		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all its callers"}}[t.MembersAdmin]...)
-		say("tenant %s with namespaces %s and admins %s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
+		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all callers of the tenant"}}[t.MembersAdmin]...)
+		say("tenant %s would be created with namespaces %s and admins "+
+			"%s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
 		return nil
 	}
 	c, k, d, err := flags.Clients()
@@ -133,7 +135,7 @@ func setDefaultNamespace(t *tenancy.New, name string) error {
 		return nil
 	}
 	if id.NamespacePrefix() == "" {
-		return fmt.Errorf("tenant %q: no namespace's name can begin with it: name its namespaces with --namespaces", name)
+		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", name)
 	}
 	t.Namespaces = []string{id.NamespacePrefix() + "default"}
 	return nil
@@ -153,12 +155,13 @@ func checkNewTenant(t *tenancy.New, text string) error {
 	t.ID = id
 	problems := []error{err}
 	if id.IsSystem() {
-		problems = append(problems, errors.New("the system tenant is there already: it owns all that no tenant owns"))
+		problems = append(problems, errors.New("the system tenant always exists and cannot be created"))
 	}
 	for _, admin := range t.Admins {
 		problems = append(problems, client.CheckUser("--admin", admin))
 		if strings.HasPrefix(admin, "system:") {
-			problems = append(problems, fmt.Errorf("--admin %q: names that begin system: are the system tenant's", admin))
+			problems = append(problems, fmt.Errorf("--admin %q: user names that start with \"system:\" are reserved for the "+
+				"system tenant", admin))
 		}
 	}
 	for _, ns := range t.Namespaces {

@@ -23,20 +23,23 @@ func newDeleteTenantCommand(flags *client.Flags) *cobra.Command {
 	everything, yes, wait, mode, config := false, false, true, "", ""
 	cmd := &cobra.Command{
 		Use:   "delete-tenant TENANT",
-		Short: "End a tenant that is empty, or with everything in it",
-		Long: `Has the server end a tenant: it sets spec.deletionPolicy of its Tenant to Delete
-and deletes the Tenant. While a namespace of it holds anything beside what is in
-every namespace it refuses, and says what; --with-everything deletes that too.
+		Short: "Delete a tenant",
+		Long: `Deletes a tenant: the command sets spec.deletionPolicy of its Tenant object to
+Delete, and deletes the object. If the tenant's namespaces are not empty, it
+refuses and lists their contents. To delete the contents too, set
+--with-everything. Objects that every namespace has do not matter.
 
-It asks for the tenant's name to be typed, unless --yes is given, and waits ten
-minutes at the most, which --wait=false does not. The server goes on all the
-same: callers of the tenant may only read, its namespaces, bindings and quotas
-go, and when no namespace has been there for a minute and a half, the Tenant.
-The name is nobody's then (kubectl tenant retired), until create-tenant
---replaces gives it to another.
+The command prompts you for the tenant's name, unless you set --yes. It waits
+up to ten minutes for the server to finish. --wait=false returns immediately,
+and the deletion continues.
 
-Of a tenant that has no Tenant the command deletes what there is, and its name
-may be used again at once. It deletes no system namespace.`,
+During the deletion, callers of the tenant can only read, and the server deletes
+the namespaces, bindings and quotas. It deletes the Tenant object 90 seconds
+after the last namespace. The tenant's name then stays reserved (see kubectl
+tenant retired) until create-tenant --replaces gives it to a new tenant.
+
+If the tenant has no Tenant object, the command deletes the rest directly, and
+the name can be reused at once. It never deletes system namespaces.`,
 		Example: `  kubectl tenant delete-tenant acme --dry-run=server
   kubectl tenant delete-tenant acme --with-everything --yes`,
 		Args: cobra.ExactArgs(1),
@@ -74,14 +77,14 @@ may be used again at once. It deletes no system namespace.`,
 			err = tenancy.Delete(cmd.Context(), k, d, id, how)
 			progress.Done()
 			if apierrors.IsForbidden(err) {
-				err = fmt.Errorf("%w: only a cluster admin may delete a tenant: %w", tenancy.ErrRefused, err)
+				err = fmt.Errorf("%w: only a cluster admin can delete a tenant: %w", tenancy.ErrRefused, err)
 			}
 			return c.Explain(withNearest(cmd.Context(), c, id.String(), err))
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
-	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the tenant has ended")
-	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete what is in its namespaces too")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation")
+	cmd.Flags().BoolVar(&wait, "wait", true, "wait until the tenant is deleted")
+	cmd.Flags().BoolVar(&everything, "with-everything", false, "delete the contents of its namespaces too")
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
@@ -94,7 +97,7 @@ func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) erro
 		id, len(namespaces), strings.Join(namespaces, ", "))
 	return confirm(cmd, confirmation{
 		does: what,
-		kind: "its name",
+		kind: "the tenant's name",
 		name: id.String(),
 		done: "deleted",
 	})

@@ -15,7 +15,8 @@ const (
 
 func addDryRun(cmd *cobra.Command, mode *string) {
 	cmd.Flags().StringVar(mode, "dry-run", "",
-		"client: only say what would be done; server: have the server check it and store nothing")
+		"\"client\": print the changes without making them; \"server\": let the server validate the changes without "+
+			"storing them")
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = dryRunClient
 	_ = cmd.RegisterFlagCompletionFunc("dry-run", outputs(dryRunClient, dryRunServer))
 }
@@ -26,7 +27,7 @@ func checkDryRun(mode string) error {
 	case "", dryRunClient, dryRunServer:
 		return nil
 	}
-	return fmt.Errorf("--dry-run=%s: want client or server", mode)
+	return fmt.Errorf("--dry-run=%s: must be client or server", mode)
 }
 
 // dryRunOption is the mode as requests carry it.

@@ -44,28 +44,33 @@ func newExplainCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] " +
 			"[--config FILE | -f SCENARIO]",
-		Short: "Say why somebody may do something, or may not",
-		Long: `Goes the whole way of a request through the parts, with the code that the server
-decides with: source, user, tenant, owner, boundary, grants, policy file, RBAC,
-admission, and the decision. If the request is denied, explain prints the
-smallest change that would allow it: a command, a grant, a binding, a setting or
-a line of the policy file. Each change was tried.
+		Short: "Explain why a request is allowed or denied",
+		Long: `Evaluates a request step by step, with the code of the server: source, user,
+tenant, owner, boundary, grants, policy file, RBAC, admission, and decision. If
+the request is denied, explain prints the smallest change that would allow it: a
+command, a grant, a binding, a setting or a line of the policy file. Each
+proposed change was tested.
 
-What admission says of a write depends on the object. With -f, explain asks
-PodSecurity and every plugin of kubetenant, except for limits of quotas. Without
-it, explain says only what holds for every object, and the rest is "undecided".
-The server accepts a workload whose Pods PodSecurity refuses: explain says both.
-What explain did not check follows the decision.
+For a write, the result of admission depends on the object. With -f, explain
+runs PodSecurity and all kubetenant plugins, except quota limits. Without -f, it
+reports only results that hold for every object, and "undecided" otherwise. If
+the server would accept a workload but PodSecurity would refuse its Pods,
+explain shows both. The checks that explain did not run are listed after the
+decision.
 
-It explains the decision of a live cluster under the server's configuration
-(--config; by default the published one), for the identity of --as, --as-group
-and --tenant, or for yourself; or, offline, of a scenario file: for one of its
-cases (--case), or for a request of your own. Nobody is impersonated. Who may
-not read roles and bindings is told about himself what the server says, and of a
-write by a dry run.
+For a live cluster, explain uses the configuration that the server publishes, or
+the file of --config. The identity is the one of --as, --as-group and --tenant,
+or your own. To explain a request offline, use -f with a scenario file: either
+name one of its cases with --case, or give a request of your own.
 
-Exit status: 0 allowed by everything that was checked, 1 denied or refused by
-admission, 2 it could not be told.`,
+explain does not impersonate the user. If you cannot read roles and bindings,
+you can only explain your own requests. The server then evaluates them, with a
+dry run for writes.
+
+Exit status:
+  0  Every check that ran allows the request.
+  1  The request is denied, or refused by admission.
+  2  The decision could not be determined.`,
 		Example: `  kubectl tenant explain delete pods web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain create -f deployment.yaml --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain list pods -A --as alice --tenant acme
@@ -75,14 +80,14 @@ admission, 2 it could not be told.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.as, "as", "", "user to explain; system:serviceaccount:NAMESPACE:NAME for a service account")
+	f.StringVar(&o.as, "as", "", "user to explain; for a service account, system:serviceaccount:NAMESPACE:NAME")
 	f.StringSliceVar(&o.groups, "as-group", nil, "groups of the user (may be repeated)")
-	f.StringVar(&o.tenant, "tenant", "", "tenant of the user, as a source would give it")
+	f.StringVar(&o.tenant, "tenant", "", "tenant of the user, as an authentication source would set it")
 	addConfig(cmd, &o.config)
 	f.StringArrayVarP(&o.files, "filename", "f", nil,
-		"the object that is written, or a scenario, to explain offline; or both (may be repeated)")
-	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "explain the request over all namespaces")
-	f.StringVar(&o.of, "case", "", "with a scenario: the case to explain")
+		"file with the object to write, or with a scenario to explain offline, or both (may be repeated)")
+	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "explain the request across all namespaces")
+	f.StringVar(&o.of, "case", "", "name of the case to explain, if -f is a scenario")
 	cmd.ValidArgsFunction = completeVerbs
 	_ = cmd.RegisterFlagCompletionFunc("case", o.completeCases)
 	_ = cmd.RegisterFlagCompletionFunc("as", o.flags.CompleteUsers)
@@ -96,31 +101,32 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	problems := []error{o.format.Check(), o.readFiles()}
 	switch {
 	case o.scenario != "" && o.config != "":
-		problems = append(problems, errors.New("a scenario has its own configuration: leave --config out"))
+		problems = append(problems, errors.New("--config cannot be used with a scenario: the scenario has its own "+
+			"configuration"))
 	case o.of != "" && o.object != nil:
-		problems = append(problems, errors.New("the case says what is written: leave the object out"))
+		problems = append(problems, errors.New("-f with an object cannot be used with --case: the case has its own object"))
 	case o.of != "" && o.scenario == "":
-		problems = append(problems, errors.New("--case is one of a scenario: name the file with -f"))
+		problems = append(problems, errors.New("--case needs a scenario file: set -f"))
 	case o.of != "" && len(args) > 0:
-		problems = append(problems, errors.New("the case says what is asked: leave VERB and RESOURCE out"))
+		problems = append(problems, errors.New("VERB and RESOURCE cannot be used with --case: the case has its own request"))
 	case o.of != "" && o.everywhere:
-		problems = append(problems, errors.New("the case says what is asked: leave -A out"))
+		problems = append(problems, errors.New("-A cannot be used with --case: the case has its own request"))
 	case o.everywhere && client.Changed(cmd.Flags(), "namespace"):
-		problems = append(problems, errors.New("-A and -n say different things: leave one out"))
+		problems = append(problems, errors.New("-A and -n cannot be used together"))
 	case o.everywhere && o.object != nil:
-		problems = append(problems, errors.New("-A: the object says its namespace: leave -A out"))
+		problems = append(problems, errors.New("-A cannot be used with an object: the object has its own namespace"))
 	case o.everywhere && len(args) == 3:
-		problems = append(problems, errors.New("-A: an object is in one namespace: name it with -n"))
+		problems = append(problems, errors.New("-A cannot be used with an object: set its namespace with -n"))
 	case o.of == "" && len(args) < 2 && (o.object == nil || len(args) == 0):
-		problems = append(problems, errors.New("say what to explain: VERB and RESOURCE, or --case of a scenario"))
+		problems = append(problems, errors.New("no request given: set VERB and RESOURCE, or --case with a scenario file"))
 	}
 	switch {
 	case o.as != "":
 		problems = append(problems, client.CheckUser("--as", o.as))
 	case cmd.Flags().Changed("as"):
-		problems = append(problems, errors.New("--as is empty: name a user, or leave it out"))
+		problems = append(problems, errors.New("--as must not be empty"))
 	case o.of == "" && (o.tenant != "" || len(o.groups) > 0):
-		problems = append(problems, errors.New("--tenant and --as-group are of the user that --as names: name one"))
+		problems = append(problems, errors.New("--tenant and --as-group need --as"))
 	}
 	if o.tenant != "" {
 		_, err := client.ParseTenant("--tenant", o.tenant)
@@ -170,7 +176,7 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		if err != nil {
 			return nil, c.Explain(err)
 		}
-		q.User, q.Said = i.Info(), "your credential; the server says the source "+orNone(i.Source)
+		q.User, q.Said = i.Info(), "your credential; source reported by the server: "+orNone(i.Source)
 		self = i
 	}
 	progress := output.NewProgress(cmd.ErrOrStderr())
@@ -182,12 +188,12 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		return nil, c.Explain(err)
 	}
 	if len(snapshot.Unread) > 0 && self != nil {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: the server is asked for its answer only\n",
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "you may not list %s: showing only the server's own answer\n",
 			strings.Join(snapshot.Unread, ", "))
 		return answered(ctx, c, q, self)
 	}
 	if len(snapshot.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s, on which the decision hangs: ask the cluster's admin",
+		return nil, fmt.Errorf("you may not list %s, which the decision depends on: run the command as a cluster admin",
 			strings.Join(snapshot.Unread, ", "))
 	}
 	q.Snapshot = snapshot
@@ -199,14 +205,14 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 		if err := o.accountExists(ctx, c, q); err != nil {
 			return nil, c.Explain(err)
 		}
-		q.Said = "none: --as says who asks"
+		q.Said = "none: --as names the caller"
 	}
 	return explain.Explain(ctx, q)
 }
 
 func orNone(source string) string {
 	if source == "" {
-		return "(not told)"
+		return "(not reported)"
 	}
 	return source
 }
@@ -278,7 +284,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 	}
 	switch {
 	case e.Allowed() && len(e.NotChecked) > 0: // the steps show what allows it
-		reason = ", by what was checked; not checked: " + strings.Join(e.NotChecked, ", ")
+		reason = ", by the checks that ran; not checked: " + strings.Join(e.NotChecked, ", ")
 	case e.Reason != "":
 		reason = ": " + output.Safe(e.Reason)
 	}
@@ -290,7 +296,7 @@ func printExplanation(cmd *cobra.Command, e *explain.Explanation, format *output
 			return err
 		}
 		if r.Then != nil && r.Then.Command+r.Then.YAML != "" {
-			if _, err := fmt.Fprintln(screen, "\n# This is needed too."); err != nil {
+			if _, err := fmt.Fprintln(screen, "\n# This is also required."); err != nil {
 				return err
 			}
 		}

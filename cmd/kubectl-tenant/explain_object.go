@@ -44,14 +44,14 @@ func (o *explainOptions) readFiles() error {
 			o.scenario = file
 			continue
 		case object.GetKind() == scenario.KindScenario:
-			return fmt.Errorf("%s: one scenario at a time", file)
+			return fmt.Errorf("%s: only one scenario can be explained at a time", file)
 		case object.GetKind() == "" || object.GetAPIVersion() == "":
-			return fmt.Errorf("%s: neither an object, which has a kind and an apiVersion, nor a scenario", file)
+			return fmt.Errorf("%s: must contain a scenario, or an object with apiVersion and kind", file)
 		case o.object != nil:
-			return fmt.Errorf("%s: one object at a time", file)
+			return fmt.Errorf("%s: only one object can be explained at a time", file)
 		}
 		if err := decoder.Decode(&map[string]any{}); !errors.Is(err, io.EOF) {
-			return fmt.Errorf("%s: holds several objects: give one of them", file)
+			return fmt.Errorf("%s: contains several objects: use a file with one object", file)
 		}
 		o.object = object
 	}
@@ -92,7 +92,8 @@ func (o *explainOptions) request(
 			return err
 		}
 		if named.GroupResource != mapping.Resource.GroupResource() {
-			return fmt.Errorf("the object is one of %s, not of %s", mapping.Resource.GroupResource(), named.GroupResource)
+			return fmt.Errorf("the object in the file is one of %s, but RESOURCE is "+
+				"%s", mapping.Resource.GroupResource(), named.GroupResource)
 		}
 		r.Subresource = named.Subresource
 	}
@@ -120,7 +121,7 @@ func (o *explainOptions) request(
 			return err
 		}
 	default:
-		return fmt.Errorf("-f gives the object of create, update or patch; %s has none", r.Verb)
+		return fmt.Errorf("-f with an object needs the verb create, update or patch, not %s", r.Verb)
 	}
 	q.Request = r
 	q.Write.Object, err = decoded(o.object)
@@ -133,7 +134,7 @@ func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (strin
 		o.object.SetNamespace(c.Namespace)
 	}
 	if given := client.Changed(cmd.Flags(), "namespace"); given && o.object.GetNamespace() != c.Namespace {
-		return "", fmt.Errorf("the object is of the namespace %q, not of %q", o.object.GetNamespace(), c.Namespace)
+		return "", fmt.Errorf("the namespace of the object is %q, but -n is %q", o.object.GetNamespace(), c.Namespace)
 	}
 	return o.object.GetNamespace(), nil
 }
@@ -173,7 +174,7 @@ func answered(
 	if err != nil {
 		return nil, c.Explain(err)
 	}
-	whose := self.Tenant + ", by " + self.Because
+	whose := self.Tenant + ", from " + self.Because
 	if self.Tenant == "" {
 		whose = "none: " + self.Because
 	}
@@ -196,7 +197,7 @@ func answered(
 	case review.Status.Allowed:
 		e.Decision = "allow"
 	case e.Reason == "":
-		e.Reason = "nothing allows it"
+		e.Reason = "no rule allows it"
 	}
 	if !e.Allowed() || !explain.IsWrite(&q.Request) {
 		return e, nil
@@ -208,7 +209,7 @@ func answered(
 	e.Admission = is.verdict
 	switch is.verdict {
 	case explain.Refused:
-		add("admission", "the server refuses a dry run: "+is.said)
+		add("admission", "the server refused a dry run: "+is.said)
 		e.Decision, e.Reason = "deny", is.said
 	case explain.Undecided:
 		add("admission", "undecided: "+is.said)
@@ -220,7 +221,7 @@ func answered(
 		add("admission", is.said)
 	}
 	for _, warning := range is.warnings {
-		add("warning", "the server warns: "+warning)
+		add("warning", "the server returned a warning: "+warning)
 	}
 	return e, nil
 }
@@ -237,7 +238,7 @@ func (is *dryRun) HandleWarningHeader(_ int, _, text string) { is.warnings = app
 
 // tried is what a server says of a dry run of a write.
 func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, error) {
-	is := &dryRun{verdict: explain.Undecided, said: "it depends on " + explain.NoObject}
+	is := &dryRun{verdict: explain.Undecided, said: "depends on " + explain.NoObject}
 	write := q.Written()
 	if write == nil {
 		return is, nil
@@ -276,7 +277,7 @@ func tried(ctx context.Context, c *client.Cluster, q *explain.Query) (*dryRun, e
 func (is *dryRun) of(err error) (*dryRun, error) {
 	switch {
 	case err == nil:
-		is.verdict, is.said = explain.Admitted, "the server admitted a dry run"
+		is.verdict, is.said = explain.Admitted, "the server accepted a dry run"
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), apierrors.IsTooManyRequests(err):
 		is.said = err.Error()
 	case apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "does not support dry run"):

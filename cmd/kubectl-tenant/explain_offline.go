@@ -33,7 +33,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		return nil, err
 	}
 	defer w.Close()
-	q := &explain.Query{Said: "none: --as says who asks"}
+	q := &explain.Query{Said: "none: --as names the caller"}
 	if q.Config, err = settings(w.ConfigFile); err != nil {
 		return nil, err
 	}
@@ -42,13 +42,13 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	}
 	if c == nil {
 		if o.as == "" {
-			return nil, errors.New("say who asks, with --as and --tenant, or name a case with --case")
+			return nil, errors.New("no caller given: set --as and --tenant, or name a case with --case")
 		}
 		if q.User, err = o.identity(q.Snapshot); err != nil {
 			return nil, err
 		}
 		if id, err := tenant.Parse(o.tenant); err == nil && !q.Snapshot.HasTenant(id) {
-			return nil, fmt.Errorf("--tenant %s: the scenario has neither a Tenant nor a namespace of this tenant", id)
+			return nil, fmt.Errorf("--tenant %s: the scenario has no Tenant object and no namespace of this tenant", id)
 		}
 		if err := o.offlineRequest(q, args); err != nil {
 			return nil, err
@@ -56,7 +56,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		return explain.Explain(ctx, q)
 	}
 	if c.Request == nil && c.Admit == nil {
-		return nil, fmt.Errorf("case %q asks for no decision: only those with a request or a write can be explained", c.Name)
+		return nil, fmt.Errorf("case %q has neither a request nor a write, so there is no decision to explain", c.Name)
 	}
 	session, err := scenario.Library{}.Open(ctx, w)
 	if session != nil {
@@ -72,7 +72,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 	if identity.User == nil {
 		return &explain.Explanation{
 			Decision: "deny",
-			Reason:   "the credential is not authenticated",
+			Reason:   "authentication rejects the credential",
 			Steps:    []explain.Step{{Name: "source", Said: identity.String()}},
 		}, nil
 	}
@@ -82,7 +82,7 @@ func (o *explainOptions) offline(ctx context.Context, args []string) (*explain.E
 		Groups: identity.User.Groups,
 		Extra:  identity.User.Extra,
 	}
-	q.User, q.Said = u, "the case's credential; source "+orNone(strings.Join(u.Extra[tenant.SourceKey], ", "))
+	q.User, q.Said = u, "the credential of the case; source "+orNone(strings.Join(u.Extra[tenant.SourceKey], ", "))
 	if c.Request != nil {
 		q.Request = scenario.Attributes(nil, c.Request)
 	} else if err := q.Writes(c.Admit); err != nil {
@@ -109,7 +109,7 @@ func (o *explainOptions) completeCases(*cobra.Command, []string, string) ([]stri
 func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *scenario.Case, error) {
 	if o.of == "" {
 		if len(all) != 1 {
-			return nil, nil, fmt.Errorf("%s holds %d scenarios: name a case with --case", o.scenario, len(all))
+			return nil, nil, fmt.Errorf("%s contains %d scenarios: name a case with --case", o.scenario, len(all))
 		}
 		return all[0], nil, nil
 	}
@@ -118,7 +118,7 @@ func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *sc
 			return s, &s.Cases[i], nil
 		}
 	}
-	return nil, nil, fmt.Errorf("%s has no case %q", o.scenario, o.of)
+	return nil, nil, fmt.Errorf("%s has no case named %q", o.scenario, o.of)
 }
 
 // offlineRequest puts the request of the arguments into a question. Their resource is in its full
@@ -136,7 +136,8 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 		}
 		r.APIGroup, r.Resource, r.Namespace = q.Request.APIGroup, q.Request.Resource, q.Request.Namespace
 		if args[0] != "create" {
-			return errors.New("a scenario holds no object to be changed: only create is explained with an object")
+			return errors.New("only create can be explained with an object and a scenario: a scenario has no stored object to " +
+				"change")
 		}
 	}
 	if len(args) > 1 && strings.HasPrefix(args[1], "/") {

@@ -41,20 +41,23 @@ func newGenKubeconfigCommand(flags *client.Flags) *cobra.Command {
 	o := &genOptions{flags: flags}
 	cmd := &cobra.Command{
 		Use:   "gen-kubeconfig (--user U --tenant T | --serviceaccount SA -n NS | --oidc --tenant T)",
-		Short: "Make a kubeconfig for somebody",
-		Long: `Makes a kubeconfig that needs no other file: the server's address, its
+		Short: "Create a kubeconfig for a user or service account",
+		Long: `Creates a self-contained kubeconfig: the server's address, its certificate
 authority, and a credential.
 
---user makes a client certificate by a CertificateSigningRequest: it takes
-somebody who may create those (the cluster's admin), approves the request only
-if you may, and otherwise waits for somebody who does. --serviceaccount asks for
-a token of a service account, as an admin of a tenant may. --oidc makes one that
-logs in at an OpenID provider (kubectl tenant login) and holds no credential
-itself.
+--user creates a client certificate with a CertificateSigningRequest. Only the
+cluster's admin can usually create one. If you may approve it, the command does
+so. Otherwise it waits until another admin approves it.
 
-With --gateway it leads to clusters behind a gateway, a context for each.
+--serviceaccount requests a token for a service account. An admin of a tenant
+can do this.
 
-Without --out or --merge it goes to standard output.`,
+--oidc creates a kubeconfig without a credential. It logs in at an OpenID
+provider when it is used (see kubectl tenant login).
+
+With --gateway, the kubeconfig has a context for each cluster behind a gateway.
+
+The kubeconfig is printed to standard output, unless --out or --merge is set.`,
 		Example: `  kubectl tenant gen-kubeconfig --user alice --group dev --tenant acme --out alice.kubeconfig
   kubectl tenant gen-kubeconfig --serviceaccount robot -n acme--web --expires 1h --merge ~/.kube/config
   kubectl tenant gen-kubeconfig --oidc --tenant acme --issuer-url https://login.example.com --client-id kubectl
@@ -64,26 +67,27 @@ Without --out or --merge it goes to standard output.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.user, "user", "", "user of a client certificate")
+	f.StringVar(&o.user, "user", "", "user name for a client certificate")
 	f.StringSliceVar(&o.groups, "group", nil, "groups of the user (may be repeated)")
-	f.StringVar(&o.tenant, "tenant", "", "tenant of the user; of a service account, its namespace's owner says it")
+	f.StringVar(&o.tenant, "tenant", "", "tenant of the user; for a service account, the namespace determines the tenant")
 	f.StringVar(&o.serviceAccount, "serviceaccount", "", "service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	f.StringSliceVar(&o.audiences, "audience", nil,
-		"audiences of the service account's token; the server's own by default")
+		"audiences of the service account's token (default: the server's own)")
 	f.BoolVar(&o.oidc, "oidc", false, "log in at an OpenID provider")
-	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: the provider")
-	f.StringVar(&o.clientID, "client-id", "", "with --oidc: the client that the provider knows")
-	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the provider's authority; the system's by default")
+	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: issuer URL of the provider")
+	f.StringVar(&o.clientID, "client-id", "", "with --oidc: client ID registered at the provider")
+	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the certificate authority of the provider "+
+		"(default: the system's)")
 	addStorage(cmd, &o.storage)
-	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to ask for beside openid")
+	f.StringSliceVar(&o.scopes, "scope", nil, "with --oidc: scopes to request in addition to openid")
 	f.StringVar(&o.until, "expires", "24h",
-		"how long the credential counts, as 8h, or until when, as 2030-01-31T18:00:00Z; the server may make it shorter")
+		"lifetime of the credential, such as 8h, or end time, such as 2030-01-31T18:00:00Z; the server may shorten it")
 	f.DurationVar(&o.wait, "wait", time.Minute, "how long to wait for a certificate")
 	f.BoolVar(&o.tenantPath, "tenant-path", false,
-		"end the server's address in the tenant's path where the server has one: "+
-			"grants of other tenants and lines of the policy file do not count there")
-	f.StringVar(&o.out, "out", "", "file to write, which must not exist; only you may read it")
-	f.StringVar(&o.merge, "merge", "", "kubeconfig to add it to")
+		"append the tenant's path to the server address, if the server supports it; grants of other tenants and the policy "+
+			"file do not apply there")
+	f.StringVar(&o.out, "out", "", "file to create, readable only by you")
+	f.StringVar(&o.merge, "merge", "", "existing kubeconfig file to add the context to")
 	addDryRun(cmd, &o.mode)
 	o.gateway.addFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("user", "serviceaccount", "oidc")
@@ -105,7 +109,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 			problems = append(problems, client.CheckUser("--group", group))
 			if strings.HasPrefix(group, tenant.GroupPrefix) || strings.HasPrefix(group, "system:") {
 				problems = append(problems,
-					fmt.Errorf("--group %q: groups that begin system: or %s are nobody's to ask for", group, tenant.GroupPrefix))
+					fmt.Errorf("--group %q: groups that start with \"system:\" or %q are reserved", group, tenant.GroupPrefix))
 			}
 		}
 	case o.serviceAccount != "":
@@ -116,7 +120,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 		}
 		problems = append(problems, client.CheckObject("--serviceaccount", name))
 	case !strings.HasPrefix(o.issuer, "https://"):
-		problems = append(problems, errors.New("--oidc needs --issuer-url, which begins with https://, and --client-id"))
+		problems = append(problems, errors.New("--oidc needs --client-id, and --issuer-url with an https:// address"))
 	case o.issuer == "" || o.clientID == "":
 		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
 	}
@@ -125,22 +129,23 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 		problems = append(problems, o.gateway.checkServiceAccount())
 	}
 	if o.user == "" && len(o.groups) > 0 {
-		problems = append(problems, errors.New("--group is about --user"))
+		problems = append(problems, errors.New("--group needs --user"))
 	}
 	if !o.oidc && (o.issuer != "" || o.clientID != "" || o.issuerCA != "" || len(o.scopes) > 0) {
-		problems = append(problems, errors.New("--issuer-url, --client-id, --issuer-ca and --scope are about --oidc"))
+		problems = append(problems, errors.New("--issuer-url, --client-id, --issuer-ca and --scope need --oidc"))
 	}
 	if o.serviceAccount == "" && len(o.audiences) > 0 {
-		problems = append(problems, errors.New("--audience is about --serviceaccount"))
+		problems = append(problems, errors.New("--audience needs --serviceaccount"))
 	}
 	if o.tenant == "" && o.serviceAccount == "" {
-		problems = append(problems, errors.New("--tenant says whose the identity is: give it (system for the cluster's own)"))
+		problems = append(problems, errors.New("--tenant is required (for the cluster's own identities, use system)"))
 	} else if o.tenant != "" {
 		id, err = client.ParseTenant("--tenant", o.tenant)
 		problems = append(problems, err)
 	}
 	if o.user != "" && err == nil && !id.IsSystem() && strings.HasPrefix(o.user, "system:") {
-		problems = append(problems, fmt.Errorf("--user %q: names that begin system: are the system tenant's", o.user))
+		problems = append(problems, fmt.Errorf("--user %q: user names that start with \"system:\" are reserved for the "+
+			"system tenant", o.user))
 	}
 	now := time.Now()
 	until, notUntil := endOf(o.until, now)
@@ -172,7 +177,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	if err != nil {
 		return c.Explain(err)
 	}
-	told := "wrote context %s to %s%s\n"
+	told := "context %s written to %s%s\n"
 	switch {
 	case config == nil: // a dry run
 		return nil
@@ -181,7 +186,7 @@ func (o *genOptions) run(cmd *cobra.Command) error {
 	case o.merge != "":
 		var replaced bool
 		if replaced, err = kubeconfig.Merge(o.merge, config); replaced {
-			told = "replaced context %s in %s%s\n"
+			told = "context %s replaced in %s%s\n"
 		}
 	default:
 		text, err := clientcmd.Write(*config)
@@ -222,7 +227,7 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	}
 	if c.Config.Insecure && o.gateway.ca == "" {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
-			"warning: this kubeconfig does not check who the server is (insecure-skip-tls-verify), as yours does not")
+			"warning: this kubeconfig does not verify the server (insecure-skip-tls-verify), as in your own kubeconfig")
 	}
 	narrowed := e.Tenant
 	if !o.tenantPath {
@@ -283,17 +288,17 @@ func (o *genOptions) byAccount(
 		return err
 	}
 	if !asked.IsZero() && asked != e.Tenant {
-		return fmt.Errorf("the namespace %s is not tenant %s's: its service accounts are not either", c.Namespace, asked)
+		return fmt.Errorf("namespace %s and its service accounts do not belong to tenant %s", c.Namespace, asked)
 	}
 	if o.mode == dryRunClient {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would ask for a token of the service account %s/%s for %s (dry run)\n",
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "would request a token for service account %s/%s, valid for %s (dry run)\n",
 			c.Namespace, o.serviceAccount, o.expires)
 		return err
 	}
 	if e.Auth.Token, err = o.token(cmd, c, k); err != nil || o.mode == "" {
 		return err
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "the server would give a token of the service account %s/%s (dry run)\n",
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "the server would issue a token for service account %s/%s (dry run)\n",
 		c.Namespace, o.serviceAccount)
 	return err
 }
@@ -332,14 +337,15 @@ func (o *genOptions) tryCertificate(
 	if _, err := r.Object(key); err != nil {
 		return err
 	}
-	verb := "would ask"
+	verb := "would request"
 	if r.DryRun {
-		verb = "the server would take a request"
+		verb = "the server would accept a request for"
 		if _, _, err := r.Sign(ctx, k); err != nil {
 			return err
 		}
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s for a certificate of %s for %s (dry run)\n", verb, r.Subject(), r.Expiry)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s a certificate for %s, valid for %s (dry "+
+		"run)\n", verb, r.Subject(), r.Expiry)
 	return err
 }
 
@@ -352,14 +358,15 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.I
 			Spec: authenticationv1.TokenRequestSpec{Audiences: o.audiences, ExpirationSeconds: &seconds},
 		}, options)
 	if apierrors.IsNotFound(err) {
-		return "", fmt.Errorf("no service account %s in namespace %s: make it with kubectl create serviceaccount %s -n %s",
+		return "", fmt.Errorf("service account %s does not exist in namespace %s: create it with kubectl create "+
+			"serviceaccount %s -n %s",
 			o.serviceAccount, c.Namespace, o.serviceAccount, c.Namespace)
 	}
 	if err != nil {
 		return "", err
 	}
 	if given := got.Spec.ExpirationSeconds; given != nil && *given < seconds {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server gives the token only %s\n",
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: the server limits the token's lifetime to %s\n",
 			time.Duration(*given)*time.Second)
 	}
 	return got.Status.Token, nil
@@ -382,7 +389,7 @@ func (o *genOptions) login() *clientcmdapi.ExecConfig {
 		Command:         "kubectl-tenant",
 		Args:            args,
 		InteractiveMode: clientcmdapi.IfAvailableExecInteractiveMode,
-		InstallHint:     "kubectl-tenant is not installed: put it on your PATH",
+		InstallHint:     "kubectl-tenant is not installed: add it to your PATH",
 	}
 }
 
@@ -402,7 +409,7 @@ func firstNamespace(cmd *cobra.Command, c *client.Cluster, k kubernetes.Interfac
 		return "" // who may not look begins nowhere
 	case len(list.Items) == 0:
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"warning: no namespace is of tenant %s: kubectl tenant tenants lists those there are\n", id)
+			"warning: tenant %s has no namespace; to list the tenants, run kubectl tenant tenants\n", id)
 	case len(list.Items) == 1:
 		return list.Items[0].Name
 	}

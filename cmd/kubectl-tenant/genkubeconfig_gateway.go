@@ -28,23 +28,22 @@ type gatewayOptions struct {
 func (g *gatewayOptions) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&g.url, "gateway", "",
-		"address of a gateway, https://...: write a context for each --cluster behind it; "+
-			"the certificate of --user is made at the cluster of --context, "+
-			"whose authority the gateway's configuration has to name")
-	f.StringSliceVar(&g.clusters, "cluster", nil, "with --gateway: names of clusters there (kubectl tenant clusters)")
+		"address of a gateway (https://...): write a context for each --cluster behind it. The cluster of --context signs "+
+			"the certificate of --user; the gateway's configuration must trust its certificate authority")
+	f.StringSliceVar(&g.clusters, "cluster", nil, "with --gateway: names of the clusters (see kubectl tenant clusters)")
 	f.StringVar(&g.ca, "gateway-ca", "",
-		"with --gateway: file with its authority; "+
-			"by default that of the kubeconfig, if it leads to the same host, else the system's")
+		"with --gateway: file with its certificate authority (default: the kubeconfig's, if it has the same host, or else "+
+			"the system's)")
 	cmd.MarkFlagsRequiredTogether("gateway", "cluster")
 }
 
-var errGatewayURL = errors.New("--gateway is the address of a gateway: it begins with https:// and names no cluster")
+var errGatewayURL = errors.New("--gateway must be an https:// address of a gateway, without a cluster")
 
 // check looks at the flags.
 func (g *gatewayOptions) check() error {
 	if g.url == "" {
 		if g.ca != "" {
-			return errors.New("--gateway-ca is about --gateway")
+			return errors.New("--gateway-ca needs --gateway")
 		}
 		return nil
 	}
@@ -56,7 +55,7 @@ func (g *gatewayOptions) check() error {
 	g.url = strings.TrimSuffix(g.url, "/")
 	for i, name := range g.clusters {
 		if len(apivalidation.IsDNS1123Label(name)) > 0 || slices.Contains(g.clusters[:i], name) {
-			return fmt.Errorf("--cluster %q: names of clusters are lower-case DNS labels, each once", name)
+			return fmt.Errorf("--cluster %q: cluster names must be lower-case DNS labels, without duplicates", name)
 		}
 	}
 	return nil
@@ -65,8 +64,8 @@ func (g *gatewayOptions) check() error {
 // checkServiceAccount refuses several clusters: one alone knows a service account's token.
 func (g *gatewayOptions) checkServiceAccount() error {
 	if len(g.clusters) > 1 {
-		return errors.New("--serviceaccount: the token of a service account counts at its own cluster alone: " +
-			"name that with --cluster")
+		return errors.New("--serviceaccount: a service account's token is valid for one cluster only: name that cluster " +
+			"with --cluster")
 	}
 	return nil
 }

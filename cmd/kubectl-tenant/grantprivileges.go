@@ -40,10 +40,10 @@ type grantFlags struct {
 
 func (f *grantFlags) add(cmd *cobra.Command) {
 	f.who.add(cmd, f.flags)
-	cmd.Flags().Lookup("group").Usage = "a group"
+	cmd.Flags().Lookup("group").Usage = "group"
 	cmd.MarkFlagsMutuallyExclusive("user", "group", "serviceaccount")
 	cmd.MarkFlagsOneRequired("user", "group", "serviceaccount")
-	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "the namespace (required)")
+	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "namespace of the binding (required)")
 	_ = cmd.MarkFlagRequired("for-namespace")
 	_ = cmd.RegisterFlagCompletionFunc("for-namespace", f.flags.CompleteNamespaces)
 	addDryRun(cmd, &f.mode)
@@ -57,10 +57,10 @@ func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 		problems = append(problems, err)
 	}
 	if f.role == "" && cmd.Flags().Changed("role") {
-		problems = append(problems, errors.New("--role is empty: name a role, or leave the flag out"))
+		problems = append(problems, errors.New("--role must not be empty"))
 	}
 	if f.role != "" && strings.ContainsAny(f.role, "/%") {
-		problems = append(problems, fmt.Errorf("--role %q is no role's name", f.role))
+		problems = append(problems, fmt.Errorf("--role %q is not a valid role name", f.role))
 	}
 	var id tenant.ID
 	if f.tenant != "" {
@@ -68,7 +68,7 @@ func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 		id, err = client.ParseTenant("--tenant", f.tenant)
 		problems = append(problems, err)
 		if !f.createNamespace {
-			problems = append(problems, errors.New("--tenant says whose a new namespace is: it needs --create-namespace"))
+			problems = append(problems, errors.New("--tenant needs --create-namespace: it sets the tenant of the new namespace"))
 		}
 	}
 	return id, errors.Join(problems...)
@@ -83,9 +83,9 @@ func endOf(text string, now time.Time) (time.Time, error) {
 	at = at.UTC().Truncate(time.Second)
 	switch {
 	case err != nil || at.Year() > 9999: // which RFC 3339 cannot write
-		return at, fmt.Errorf("--expires %q: want how long it holds, as 8h, or until when, as 2030-01-31T18:00:00Z", text)
+		return at, fmt.Errorf("--expires %q: must be a duration, such as 8h, or a time, such as 2030-01-31T18:00:00Z", text)
 	case !at.After(now):
-		return at, fmt.Errorf("--expires %s has passed", text)
+		return at, fmt.Errorf("--expires %s is in the past", text)
 	}
 	return at, nil
 }
@@ -98,14 +98,14 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	p, err := published(cmd.Context(), c)
 	if err != nil {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"warning: %s: you may not read the server's configuration: where it leaves RBAC to its own evaluator, "+
-				"--expires ends nothing\n",
+			"warning: %s: you may not read the server's configuration: --expires has no effect if the server uses its own "+
+				"RBAC evaluator\n",
 			c.Name)
 		return nil
 	}
 	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
-		return fmt.Errorf("%s: --expires: the server leaves RBAC to its own evaluator "+
-			"(authorization.rbac.evaluator: %s), which would never end it", c.Name, rbac.Evaluator)
+		return fmt.Errorf("%s: --expires has no effect on this server, because it uses its own RBAC evaluator "+
+			"(authorization.rbac.evaluator: %s)", c.Name, rbac.Evaluator)
 	}
 	return nil
 }
@@ -149,23 +149,24 @@ func newGrantPrivilegesCommand(flags *client.Flags) *cobra.Command {
 	f := &grantFlags{flags: flags, format: output.NewObjectFormat()}
 	cmd := &cobra.Command{
 		Use:   "grant-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
-		Short: "Let somebody into a namespace",
-		Long: `Binds a role (edit; view with --readonly; or the one of --role, the namespace's
-before the cluster's) to an identity in a namespace. Each identity and role has
-a binding of its own, with labels by which revoke-privileges finds it: doing it
-twice is doing it once. Nobody can give what he does not have himself: the
-server says what is lacking.
+		Short: "Grant an identity a role in a namespace",
+		Long: `Binds a role to an identity in a namespace: edit by default, view with
+--readonly, or the role of --role. For --role, a Role of the namespace takes
+precedence over a ClusterRole. The command creates one RoleBinding for each
+identity and role, with labels that revoke-privileges uses to find it. You can
+run the command again without harm. You can only grant rights that you have
+yourself: otherwise the server lists the missing rights.
 
-A name is nobody's: the boundary lets into a tenant's namespace only the
-tenant's callers of that name, and the system tenant's. --serviceaccount without
-a namespace is the one in NS.
+User names are not unique across tenants. The binding only takes effect for
+callers of the namespace's tenant and of the system tenant. If --serviceaccount
+has no namespace, it is a service account in NS.
 
-With --expires the binding counts until then (kubetenant.dev/expires), and stays
-to be seen in list-privileges; without, it does not end, and one that did counts
-again.
+With --expires, the binding is valid until that time (kubetenant.dev/expires),
+and remains visible in list-privileges afterwards. Without --expires, the
+binding does not expire. If it has expired before, it becomes valid again.
 
-Over several clusters each says how it went; after a failure, run the same
-again.`,
+With several clusters, the command reports the result for each. After a failure,
+run it again.`,
 		Example: `  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly --expires 8h
   kubectl tenant grant-privileges --serviceaccount acme--ci/robot --for-namespace acme--web --role deployer
   kubectl tenant grant-privileges --group dev --for-namespace acme--web --create-namespace --context prod,staging`,
@@ -193,14 +194,15 @@ again.`,
 	}
 	f.add(cmd)
 	f.format.AddFlags(cmd)
-	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only to read: the role view")
+	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "grant read access only: the role view")
 	cmd.Flags().StringVar(&f.expires, "expires", "",
-		"how long it holds, as 8h, or until when, as 2030-01-31T18:00:00Z; without, for good")
+		"how long the binding is valid, such as 8h, or its end time, such as 2030-01-31T18:00:00Z (default: no expiry)")
 	cmd.Flags().StringVar(&f.role, "role", "", "role to bind")
 	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
-	cmd.Flags().BoolVar(&f.createNamespace, "create-namespace", false, "make the namespace if it does not exist")
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: whose it is; without, your own tenant's")
+	cmd.Flags().BoolVar(&f.createNamespace, "create-namespace", false, "create the namespace if it does not exist")
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: tenant of the new namespace (default: your "+
+		"own tenant)")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", f.flags.CompleteTenants)
 	return cmd
 }
@@ -218,7 +220,7 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 		if done, err := f.format.Objects(out, b); done {
 			return err
 		}
-		_, err := fmt.Fprintf(out, "%s: %s would have ClusterRole %s in namespace %s (RoleBinding %s)%s%s\n",
+		_, err := fmt.Fprintf(out, "%s: %s would get ClusterRole %s in namespace %s (RoleBinding %s)%s%s\n",
 			c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.end(), f.note())
 		return err
 	}
@@ -233,7 +235,7 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 		}
 		if made {
 			if f.format.IsForPeople() {
-				_, _ = fmt.Fprintf(out, "%s: made namespace %s%s\n", c.Name, g.Namespace, f.note())
+				_, _ = fmt.Fprintf(out, "%s: namespace %s created%s\n", c.Name, g.Namespace, f.note())
 			}
 			if f.mode != "" {
 				return nil // in which nothing can be tried
@@ -247,7 +249,7 @@ func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.I
 	if done, err := f.format.Objects(out, b); done {
 		return err
 	}
-	verb := "has already"
+	verb := "already has"
 	if made {
 		verb = "now has"
 	}
@@ -274,10 +276,11 @@ func newRevokePrivilegesCommand(flags *client.Flags) *cobra.Command {
 	f := &grantFlags{flags: flags}
 	cmd := &cobra.Command{
 		Use:   "revoke-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
-		Short: "Take away what grant-privileges gave",
-		Long: `Removes the bindings that grant-privileges made for an identity in a namespace;
-with --readonly or --role only that one. What others bound stays, and is named.
-Doing it twice is doing it once.`,
+		Short: "Revoke what grant-privileges granted",
+		Long: `Revokes the bindings that grant-privileges created for an identity in a
+namespace. With --readonly or --role, it revokes only the binding of that role.
+Bindings that were created in another way remain, and are listed. You can run
+the command again without harm.`,
 		Example: `  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -298,8 +301,8 @@ Doing it twice is doing it once.`,
 		},
 	}
 	f.add(cmd)
-	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "only the role view")
-	cmd.Flags().StringVar(&f.role, "role", "", "only this role")
+	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "revoke only the role view")
+	cmd.Flags().StringVar(&f.role, "role", "", "revoke only this role")
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
 	return cmd
 }
@@ -311,24 +314,25 @@ func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
 		return err
 	}
 	if f.mode == dryRunClient {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would take away what %s has in namespace %s (dry run)\n",
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would revoke the privileges of %s in namespace %s (dry run)\n",
 			c.Name, named(g.Subject), g.Namespace)
 		return err
 	}
 	removed, left, err := g.Revoke(cmd.Context(), k)
 	for _, name := range removed {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: removed RoleBinding %s of namespace %s%s\n",
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: RoleBinding %s in namespace %s revoked%s\n",
 			c.Name, name, g.Namespace, f.note())
 	}
 	if err != nil {
 		return err
 	}
 	if len(removed) == 0 {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has nothing from grant-privileges in namespace %s\n",
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has no bindings from grant-privileges in namespace %s\n",
 			c.Name, named(g.Subject), g.Namespace)
 	}
 	for _, name := range left {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which somebody else made, still binds it\n",
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which was not created by grant-privileges, still "+
+			"applies\n",
 			c.Name, g.Namespace, name)
 	}
 	if len(left) > 0 {

@@ -24,11 +24,11 @@ type identityFlags struct {
 }
 
 func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
-	cmd.Flags().StringVar(&f.user, "user", "", "a user")
+	cmd.Flags().StringVar(&f.user, "user", "", "user")
 	cmd.Flags().StringSliceVar(&f.groups, "group", nil,
-		"a group, or with --user those that the user is in (may be repeated)")
+		"group, or with --user the groups of that user (may be repeated)")
 	cmd.Flags().StringVar(&f.serviceAccount, "serviceaccount", "",
-		"a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
+		"service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	cmd.MarkFlagsMutuallyExclusive("user", "serviceaccount")
 	cmd.MarkFlagsMutuallyExclusive("group", "serviceaccount")
 	_ = cmd.RegisterFlagCompletionFunc("user", flags.CompleteUsers)
@@ -37,8 +37,8 @@ func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
 
 // addTenant adds --tenant and --of-kubeconfig, for commands that only look.
 func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "the tenant of the user or group; alone: anybody of the tenant")
-	cmd.Flags().StringVar(&f.kubeconfig, "of-kubeconfig", "", "whoever this kubeconfig's current context is")
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant of the user or group; without one, any caller of the tenant")
+	cmd.Flags().StringVar(&f.kubeconfig, "of-kubeconfig", "", "kubeconfig file: the identity of its current context")
 	for _, other := range []string{"user", "group", "serviceaccount", "tenant"} {
 		cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", other)
 	}
@@ -56,13 +56,13 @@ func (f *identityFlags) check(cmd *cobra.Command) error {
 	var problems []error
 	for _, name := range []string{"user", "group", "serviceaccount", "tenant", "of-kubeconfig"} {
 		if flag := cmd.Flags().Lookup(name); flag != nil && flag.Changed && flag.Value.String() == "" {
-			problems = append(problems, fmt.Errorf("--%s is empty: name somebody, or leave it out", name))
+			problems = append(problems, fmt.Errorf("--%s must not be empty", name))
 		}
 	}
 	if tenant.IsServiceAccountName(f.user) {
 		if _, _, err := serviceaccount.SplitUsername(f.user); err != nil {
 			problems = append(problems,
-				fmt.Errorf("--user %q is no service account: their names are system:serviceaccount:NAMESPACE:NAME", f.user))
+				fmt.Errorf("--user %q is not a valid service account: use system:serviceaccount:NAMESPACE:NAME", f.user))
 		}
 	}
 	if f.user != "" {
@@ -72,7 +72,7 @@ func (f *identityFlags) check(cmd *cobra.Command) error {
 		problems = append(problems, client.CheckUser("--group", group))
 	}
 	if f.user == "" && len(f.groups) > 1 {
-		problems = append(problems, errors.New("--group: one, or several with the --user who is in them"))
+		problems = append(problems, errors.New("only one --group is allowed without --user"))
 	}
 	if f.serviceAccount != "" {
 		namespace, name, found := strings.Cut(f.serviceAccount, "/")

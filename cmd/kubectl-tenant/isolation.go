@@ -21,30 +21,36 @@ func newVerifyIsolationCommand(flags *client.Flags) *cobra.Command {
 	cleanUp, format := false, output.NewFormat()
 	cmd := &cobra.Command{
 		Use:   "verify-isolation",
-		Short: "Try every request between two throwaway tenants",
-		Long: `Creates two tenants, with a namespace each and all rights. It then asks the
-server's discovery for every resource, subresource and verb, and tries each as a
-user and as a service account of the first tenant, as a user without a tenant
-and without credentials: in the other tenant's namespace, in the system's, at
-cluster scope, over all namespaces, through tenant paths and by impersonation.
-It checks what lists and watches deliver, whether self reviews agree, and
-whether watches end with their namespace. Behind the webhook service it does not
-try what that cannot limit: lists over all namespaces name their tenant, and
-watches may outlive a namespace.
+		Short: "Test every request between two temporary tenants",
+		Long: `Creates two temporary tenants with one namespace and full rights each. It then
+discovers every resource, subresource and verb of the server. It tries each as a
+user and as a service account of the first tenant, as a user without a tenant,
+and without a credential. Each request is sent to the other tenant's namespace,
+to system namespaces, at cluster scope, across all namespaces, through tenant
+paths, and with impersonation.
 
-It needs an admin's kubeconfig. Behind a gateway that is the kubeconfig of an
-operator at the gateway, because the cluster itself does not keep tenants apart
-(docs/gateway.md). It sends some 25,000 requests (writes as dry runs) and takes
-about a minute. Findings are grouped by verb and resource, and ten groups are
-shown. A request whose answer does not show what the boundary decides (a
-timeout, an error of the server, a refusal by another program) is not tested.
+It also checks that lists and watches return only allowed objects, that self
+reviews match the decisions, and that watches end with their namespace. Behind
+the webhook service it adapts to two limits: lists across all namespaces must
+name their tenant, and watches may outlive a namespace.
 
-The tenants are removed at the end, after an interrupt too. If that fails,
---clean-up removes what every run left; a run of another admin ends with it. The
-next run removes what is older than an hour.
+The command needs the kubeconfig of a cluster admin. Behind a gateway, it needs
+the kubeconfig of an operator at the gateway, because the cluster itself does
+not isolate tenants (docs/gateway.md). It sends about 25,000 requests (writes as
+dry runs) in about a minute. Findings are grouped by verb and resource, and the
+first ten groups are shown. A request is reported as not tested if its response
+does not show the boundary's decision. Examples are a timeout, a server error,
+or a refusal by another program.
 
-Exit status: 0 isolated; 1 a request leaked, or one in the caller's own space
-was denied; 2 it could not be tried, or some requests were not tested.`,
+The command deletes the tenants at the end, even after an interrupt. If that
+fails, run it with --clean-up, which deletes the leftovers of every run. It also
+stops runs of other admins. Each run deletes leftovers that are older than an
+hour.
+
+Exit status:
+  0  The tenants are isolated.
+  1  A request leaked, or a request in the caller's own namespaces was denied.
+  2  The test could not run, or some requests were not tested.`,
 		Example: `  kubectl tenant verify-isolation --kubeconfig admin.kubeconfig
   kubectl tenant verify-isolation --api-group apps --api-group batch
   kubectl tenant verify-isolation --clean-up`,
@@ -68,9 +74,9 @@ was denied; 2 it could not be tried, or some requests were not tested.`,
 			return verifyIsolation(cmd, c, o, format)
 		},
 	}
-	cmd.Flags().IntVar(&o.Parallel, "parallel", 8, "requests that run at the same time")
-	cmd.Flags().StringArrayVar(&o.Groups, "api-group", nil, `API groups to try, "" for the core one (default: all)`)
-	cmd.Flags().BoolVar(&cleanUp, "clean-up", false, "try nothing, and remove what earlier runs left behind")
+	cmd.Flags().IntVar(&o.Parallel, "parallel", 8, "number of concurrent requests")
+	cmd.Flags().StringArrayVar(&o.Groups, "api-group", nil, "API groups to test, \"\" for the core group (default: all)")
+	cmd.Flags().BoolVar(&cleanUp, "clean-up", false, "only delete what earlier runs left behind")
 	format.AddFlags(cmd)
 	return cmd
 }
@@ -81,13 +87,13 @@ func cleanUpIsolation(cmd *cobra.Command, c *client.Cluster) error {
 	if err != nil {
 		return c.Explain(err)
 	}
-	_, err = fmt.Fprintf(cmd.OutOrStdout(), "runs removed: %d\n", n)
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "runs cleaned up: %d\n", n)
 	return err
 }
 
 // errDirect refuses a cluster behind a gateway that is reached directly.
-var errDirect = errors.New("this cluster does not keep tenants apart by itself: the gateway in front of it does; " +
-	"use the kubeconfig of an operator at the gateway (docs/gateway.md#prove-it)")
+var errDirect = errors.New("this cluster does not isolate tenants itself, only the gateway in front of it does: use " +
+	"the kubeconfig of an operator at the gateway (docs/gateway.md#prove-it)")
 
 func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options, format *output.Format) error {
 	ctx := cmd.Context()
@@ -103,9 +109,9 @@ func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options,
 	}
 	switch n, err := isolation.CleanUp(ctx, c.Config, abandonedAfter); {
 	case err != nil:
-		return c.Explain(fmt.Errorf("remove what earlier runs left: %w", err))
+		return c.Explain(fmt.Errorf("clean up after earlier runs: %w", err))
 	case n > 0:
-		o.Progress(fmt.Sprintf("removed %d runs that did not end", n))
+		o.Progress(fmt.Sprintf("cleaned up %d unfinished runs", n))
 	}
 	o.Mode, o.Tenants = found.Mode, isolation.Throwaway()
 	report, err := isolation.Run(ctx, o)
@@ -127,7 +133,7 @@ func verifyIsolation(cmd *cobra.Command, c *client.Cluster, o isolation.Options,
 	case err != nil:
 		return undone(ctx, err)
 	case !report.Complete():
-		return errors.New("not every request was tested")
+		return errors.New("some requests were not tested")
 	}
 	return nil
 }

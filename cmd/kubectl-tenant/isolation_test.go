@@ -81,7 +81,8 @@ func TestVerifyIsolationRefusesServers(t *testing.T) {
 
 // TestCleanUpAnywhere: what a run left is removed from a server that kubetenant has left too.
 func TestCleanUpAnywhere(t *testing.T) {
-	if out, err := newServer(t, nil).run(t, "verify-isolation", "--clean-up"); err != nil || out != "runs removed: 0\n" {
+	out, err := newServer(t, nil).run(t, "verify-isolation", "--clean-up")
+	if err != nil || out != "runs cleaned up: 0\n" {
 		t.Errorf("%v: %q", err, out)
 	}
 }

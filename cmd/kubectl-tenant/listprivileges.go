@@ -34,17 +34,17 @@ func newListPrivilegesCommand(flags *client.Flags) *cobra.Command {
 	format, config := output.NewListFormat(html), ""
 	cmd := &cobra.Command{
 		Use:   "list-privileges [--user U | --group G | --serviceaccount SA | --tenant T | --of-kubeconfig FILE]",
-		Short: "Show everything that reaches an identity",
-		Long: `Shows, as a tree of cluster, role, scope and rules, everything that reaches an
-identity: what is bound to it, to the groups that every such caller is in and to
-its tenant, what its roles are aggregated from, access grants of other tenants,
-and the lines of the policy file. Without an identity it shows
-your own.
+		Short: "Show all privileges of an identity",
+		Long: `Shows the privileges of an identity as a tree of cluster, role, scope and rules.
+They come from bindings to the identity, to its tenant, and to the groups that
+every such caller has. The tree also shows aggregated roles, access grants of
+other tenants, and lines of the policy file. Without an identity, the command
+shows your own privileges.
 
-A role that does not exist is shown as missing; a binding in a namespace of
-another tenant, which the boundary lets nothing of through, as held back. What
-you may not read is named on standard error; of your own privileges the server
-is asked then.`,
+A role that does not exist is shown as missing. A binding in a namespace of
+another tenant is shown as blocked, because the boundary denies its use. Kinds
+that you may not read are listed on standard error. For your own privileges, the
+command then uses the server's answer.`,
 		Example: `  kubectl tenant list-privileges
   kubectl tenant list-privileges --user alice --tenant acme --context prod,staging
   kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
@@ -167,7 +167,7 @@ func listPrivileges(
 		return l, nil
 	}
 	if !who.isNobody() {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: what they say is missing\n",
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: you may not list %s: privileges that depend on them are missing\n",
 			c.Name, strings.Join(l.Unread, ", "))
 		return l, nil
 	}
@@ -175,7 +175,7 @@ func listPrivileges(
 		review, err := ownRules(ctx, c, ns)
 		if apierrors.IsForbidden(err) { // as behind the webhook service
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-				"%s: the server does not list your rules, and you may not list %s: what they say is missing\n",
+				"%s: the server does not list your rules, and you may not list %s: privileges that depend on them are missing\n",
 				c.Name, strings.Join(l.Unread, ", "))
 			return l, nil
 		}

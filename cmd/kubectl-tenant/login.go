@@ -26,22 +26,23 @@ func newLoginCommand() *cobra.Command {
 	cache, secret, noBrowser := &login.Cache{}, "", false
 	cmd := &cobra.Command{
 		Use:   "login --issuer-url URL --client-id ID",
-		Short: "Log in at an OpenID provider, as a plugin of kubectl",
-		Long: `Prints an ExecCredential with an ID token: one that is kept, one that a refresh
-token brings, or one of a login in the browser (authorization code with PKCE, on
-a loopback listener) or with --device on any other device. kubectl runs it by
-itself from a kubeconfig made with gen-kubeconfig --oidc.
+		Short: "Log in at an OpenID provider (kubectl credential plugin)",
+		Long: `Prints an ExecCredential with an ID token. The token comes from the cache, from
+a refresh token, or from a login in the browser. With --device, you can log in
+on any other device. The browser login uses an authorization code with PKCE and
+a loopback listener. kubectl runs this command itself if the kubeconfig was
+created with gen-kubeconfig --oidc.
 
-Tokens are kept in files that only you may read, or with --token-cache-storage
-keyring in the system's keyring; each issuer's and client's by itself, with a
-lock: many kubectls at once log in once. A client secret is read from a file, or
-from $KUBECTL_TENANT_CLIENT_SECRET.`,
+Tokens are cached in files that only you can read. With --token-cache-storage
+keyring, they are in the system's keyring. There is one cache entry for each
+issuer and client. Concurrent kubectl processes share one login. The client
+secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 		Example: `  kubectl tenant login --issuer-url https://login.example.com --client-id kubectl
   kubectl tenant login --issuer-url https://login.example.com --client-id kubectl --device --scope offline_access`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if u, err := url.Parse(o.Issuer); err != nil || u.Scheme != "https" || u.Host == "" {
-				return fmt.Errorf("--issuer-url %q: it must begin with https://", o.Issuer)
+				return fmt.Errorf("--issuer-url %q: must start with https://", o.Issuer)
 			}
 			o.Secret = os.Getenv("KUBECTL_TENANT_CLIENT_SECRET")
 			if secret != "" {
@@ -66,16 +67,17 @@ from $KUBECTL_TENANT_CLIENT_SECRET.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Issuer, "issuer-url", "", "the provider (required)")
-	f.StringVar(&o.ClientID, "client-id", "", "the client that the provider knows (required)")
+	f.StringVar(&o.Issuer, "issuer-url", "", "issuer URL of the provider (required)")
+	f.StringVar(&o.ClientID, "client-id", "", "client ID registered at the provider (required)")
 	f.StringVar(&secret, "client-secret-file", "", "file with the secret of a confidential client")
-	f.StringVar(&o.CAFile, "issuer-ca", "", "file with the provider's authority; the system's by default")
-	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to ask for beside openid; offline_access for a refresh token")
+	f.StringVar(&o.CAFile, "issuer-ca", "", "file with the certificate authority of the provider (default: the system's)")
+	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to request in addition to openid, such as offline_access for a "+
+		"refresh token")
 	f.BoolVar(&o.Device, "device", false, "log in on another device (RFC 8628)")
-	f.BoolVar(&noBrowser, "no-browser", false, "only print the address to open")
+	f.BoolVar(&noBrowser, "no-browser", false, "print the login address instead of opening a browser")
 	f.IntVar(&o.Port, "port", 0,
-		"port of the loopback listener, for providers that take one redirect address only; any by default")
-	f.DurationVar(&o.Within, "within", loginWithin, "how long to wait for somebody to log in")
+		"port of the loopback listener, for providers that allow only one redirect address (default: any free port)")
+	f.DurationVar(&o.Within, "within", loginWithin, "how long to wait for the login")
 	addCache(cmd, cache)
 	_ = cmd.MarkFlagRequired("issuer-url")
 	_ = cmd.MarkFlagRequired("client-id")
@@ -87,12 +89,12 @@ func newKeystoneLoginCommand() *cobra.Command {
 	cache := &login.Cache{}
 	cmd := &cobra.Command{
 		Use:   "keystone-login [--cloud NAME]",
-		Short: "Log in at OpenStack Keystone, as a plugin of kubectl",
-		Long: `Prints an ExecCredential with a Keystone token, got with a password or an
-application credential: of a cloud of clouds.yaml (--cloud or $OS_CLOUD), or of
-the variables of an openrc file (OS_AUTH_URL, OS_USERNAME, OS_PASSWORD,
-OS_APPLICATION_CREDENTIAL_ID, ...). The token must be scoped to a project: the
-server refuses others.`,
+		Short: "Log in at OpenStack Keystone (kubectl credential plugin)",
+		Long: `Prints an ExecCredential with a Keystone token. The command authenticates with a
+password or an application credential. It reads them from a cloud in clouds.yaml
+(--cloud or $OS_CLOUD), or from the variables of an openrc file (OS_AUTH_URL,
+OS_USERNAME, OS_PASSWORD, OS_APPLICATION_CREDENTIAL_ID, ...). The token must be
+scoped to a project: the server rejects other tokens.`,
 		Example: `  kubectl tenant keystone-login --cloud kube`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -105,8 +107,8 @@ server refuses others.`,
 			return printToken(cmd, cache, k.Key(), k.Token)
 		},
 	}
-	cmd.Flags().StringVar(&k.Cloud, "cloud", "", "cloud of clouds.yaml; $OS_CLOUD by default")
-	cmd.Flags().StringVar(&k.File, "clouds-file", "", "where clouds.yaml is; the usual places by default")
+	cmd.Flags().StringVar(&k.Cloud, "cloud", "", "cloud in clouds.yaml (default: $OS_CLOUD)")
+	cmd.Flags().StringVar(&k.File, "clouds-file", "", "path of clouds.yaml (default: the usual locations)")
 	_ = cmd.MarkFlagFilename("clouds-file", "yaml", "yml")
 	addCache(cmd, cache)
 	return cmd
@@ -114,7 +116,7 @@ server refuses others.`,
 
 func addCache(cmd *cobra.Command, cache *login.Cache) {
 	cmd.Flags().StringVar(&cache.Dir, "cache-dir", "",
-		"directory of the tokens; kubectl-tenant in your cache directory by default")
+		"directory for cached tokens (default: kubectl-tenant in your cache directory)")
 	_ = cmd.MarkFlagDirname("cache-dir")
 	storage := ""
 	addStorage(cmd, &storage)
@@ -132,13 +134,13 @@ const (
 
 func addStorage(cmd *cobra.Command, storage *string) {
 	cmd.Flags().StringVar(storage, "token-cache-storage", storageDisk,
-		"where tokens are kept: disk, or the system's keyring")
+		"token storage: disk, or the system's keyring")
 	_ = cmd.RegisterFlagCompletionFunc("token-cache-storage", outputs(storageDisk, storageKeyring))
 }
 
 func checkStorage(storage string) error {
 	if storage != storageDisk && storage != storageKeyring {
-		return fmt.Errorf("--token-cache-storage %s: want %s or %s", storage, storageDisk, storageKeyring)
+		return fmt.Errorf("--token-cache-storage %s: must be %s or %s", storage, storageDisk, storageKeyring)
 	}
 	return nil
 }
@@ -150,7 +152,7 @@ func printToken(
 	if cache.Dir == "" {
 		base, err := os.UserCacheDir()
 		if err != nil {
-			return fmt.Errorf("%w: name a directory with --cache-dir", err)
+			return fmt.Errorf("%w: set --cache-dir", err)
 		}
 		cache.Dir = filepath.Join(base, "kubectl-tenant")
 	}

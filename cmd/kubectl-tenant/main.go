@@ -32,9 +32,9 @@ var (
 	// errFailed ends a command that has already said what it found.
 	errFailed = errors.New("failed")
 	// errSome says that some of several clusters failed.
-	errSome = errors.New("run the same again when they are well")
+	errSome = errors.New("run the command again when the failed clusters are available")
 	// errUndone says that an interrupted command removed what it created.
-	errUndone = errors.New("interrupted: what the run created was removed")
+	errUndone = errors.New("interrupted: everything that the run created was deleted")
 )
 
 // gcPercent lets the heap grow to five times what is live before it is collected: commands
@@ -55,7 +55,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "kubectl tenant:", err)
 		os.Exit(exitInterrupted)
 	case interrupted:
-		fmt.Fprintln(os.Stderr, "kubectl tenant: interrupted: what was done before stays")
+		fmt.Fprintln(os.Stderr, "kubectl tenant: interrupted: completed changes remain")
 		os.Exit(exitInterrupted)
 	case errors.Is(err, errFailed):
 		os.Exit(exitFailed)

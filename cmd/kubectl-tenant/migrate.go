@@ -21,19 +21,21 @@ func newMigrateCommand() *cobra.Command {
 	from, dir, mode := "", "", ""
 	cmd := &cobra.Command{
 		Use:   "migrate --from KIND FILE --out DIR",
-		Short: "Convert files of other projects",
-		Long: `Reads a policy, token or password file of Arktos, policies of k8s-keystone-auth
-(version 1 and 2, the JSON list or the ConfigMap that holds it) or Tenants of
-Capsule (as kubectl get tenants.capsule.clastix.io -o yaml prints them, with or
-without the Namespaces that belong to them). It writes files of this project to
-a folder that has none of them, and then lists the next steps.
+		Short: "Convert tenant configuration of other projects",
+		Long: `Converts files of another project to kubetenant's formats:
 
-From Capsule it writes objects of the cluster to cluster/ and after-adoption/,
-and settings of the server to configuration/.
+  arktos-*           A policy, token or password file of Arktos.
+  k8s-keystone-auth  Policies, version 1 or 2, as a JSON list or in a ConfigMap.
+  capsule            Tenants, as kubectl get tenants.capsule.clastix.io -o yaml
+                     prints them, optionally with their Namespaces.
 
-A field that cannot be converted, or that would allow more than it did, is left
-out and listed on standard error. So is each field that the command does not
-know. Exit status 1 if there is any. A migration gives a caller no new rights.`,
+The output folder must not contain any of the files that the command writes. For
+Capsule, cluster objects go to cluster/ and after-adoption/, and settings of the
+server go to configuration/. Finally, the command lists the next steps.
+
+A migration gives a caller no new rights. The command omits a field if it cannot
+convert the field, does not know it, or would allow more than before. It lists
+each omitted field on standard error, and then exits with status 1.`,
 		Example: `  kubectl tenant migrate --from capsule tenants.yaml --out kubetenant/
   kubectl tenant migrate --from k8s-keystone-auth policies.json --out kubetenant/
   kubectl tenant migrate --from arktos-tokens known_tokens.csv --out kubetenant/`,
@@ -41,10 +43,10 @@ know. Exit status 1 if there is any. A migration gives a caller no new rights.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			read, known := migrate.From()[from]
 			if !known {
-				return fmt.Errorf("--from %s: want %s", from, strings.Join(migrate.Kinds(), ", "))
+				return fmt.Errorf("--from %s: must be one of %s", from, strings.Join(migrate.Kinds(), ", "))
 			}
 			if mode != "" && mode != dryRunClient {
-				return fmt.Errorf("--dry-run=%s: migrate only writes files; want client", mode)
+				return fmt.Errorf("--dry-run=%s: must be client, because migrate only writes files", mode)
 			}
 			o.Dir = dir
 			data, err := os.ReadFile(args[0])
@@ -64,11 +66,11 @@ know. Exit status 1 if there is any. A migration gives a caller no new rights.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&from, "from", "", "what the file is: "+strings.Join(migrate.Kinds(), ", ")+" (required)")
-	f.StringVar(&dir, "out", "", "directory to write into (required)")
+	f.StringVar(&from, "from", "", "format of the file: "+strings.Join(migrate.Kinds(), ", ")+" (required)")
+	f.StringVar(&dir, "out", "", "directory for the new files (required)")
 	f.StringVar(&o.GroupsPrefix, "groups-prefix", "keystone:",
 		"groupsPrefix of the keystone source, for k8s-keystone-auth")
-	f.StringVar(&mode, "dry-run", "", "client: only list what would be written")
+	f.StringVar(&mode, "dry-run", "", "\"client\": only list the files to write")
 	f.Lookup("dry-run").NoOptDefVal = dryRunClient
 	_ = cmd.MarkFlagRequired("from")
 	_ = cmd.MarkFlagRequired("out")
@@ -82,7 +84,7 @@ know. Exit status 1 if there is any. A migration gives a caller no new rights.`,
 func writeAll(dir string, files map[string]string) (err error) {
 	for name := range files {
 		if _, err := os.Lstat(filepath.Join(dir, name)); err == nil {
-			return fmt.Errorf("%s exists: name another directory", filepath.Join(dir, name))
+			return fmt.Errorf("%s already exists: use another directory", filepath.Join(dir, name))
 		}
 	}
 	var written []string
@@ -127,7 +129,7 @@ func reportMigration(cmd *cobra.Command, file, dir, mode string, r *migrate.Resu
 		return err
 	}
 	for _, left := range r.Left {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(file+": not carried over: "+left))
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), output.Safe(file+": not converted: "+left))
 	}
 	lines = nil
 	for _, next := range r.Next {

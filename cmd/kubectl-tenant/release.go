@@ -22,32 +22,33 @@ func newReleaseCommand(flags *client.Flags) *cobra.Command {
 	config, mode, yes, force := "", "", false, false
 	cmd := &cobra.Command{
 		Use:   "release NAMESPACE",
-		Short: "Take a namespace from its tenant",
-		Long: `Removes the tenant label from a namespace and from the objects in it. The
-tenant's callers have no access to the namespace from then on. With tenants
-compiled in, their watches and exec sessions in it end. Behind the webhook
-service and the gateway, kube-apiserver keeps a watch open until it restarts or
-the watch times out (an hour at most): the command refuses, and continues with
+		Short: "Remove a namespace from its tenant",
+		Long: `Removes the tenant label from a namespace and from the objects in it. From then
+on, the tenant's callers have no access to the namespace. In the compiled-in
+deployment mode, their watches and exec sessions in it end. With the webhook
+service or the gateway, kube-apiserver keeps a watch open until it restarts or
+the watch times out (up to an hour). The command then refuses, unless you set
 --force.
 
-The command refuses while the namespace holds objects through which the tenant
-could keep access: Pods and the objects that create them, custom resources,
-PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and ServiceAccounts
-other than default. --force deletes them. In both cases it deletes the objects
-that the Tenant gives and recreates the ServiceAccount default, so that no token
-of the tenant is valid any longer. It lists the other objects, which remain.
+The command refuses while the namespace contains objects that could give the
+tenant further access. These are Pods and the objects that create them, custom
+resources, PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and
+ServiceAccounts other than default. --force deletes them. The command always
+deletes the objects that come from the Tenant object. It also recreates the
+ServiceAccount default to invalidate all tokens of the tenant. It lists the
+objects that remain.
 
-In a namespace of authorization.systemNamespaces it removes the label and
-deletes only the objects that the Tenant gives. There it refuses while the
-annotation kubetenant.dev/creator says that a tenant's caller created such an
-object, and --force keeps the object. The command needs --config if the server
-publishes no configuration that you may read.
+In a namespace of authorization.systemNamespaces, it removes the label and
+deletes only the objects that come from the Tenant object. It refuses if the
+annotation kubetenant.dev/creator shows that a tenant's caller created an object
+of the kinds above, and --force keeps that object. If you cannot read a
+published configuration of the server, set --config.
 
-The command asks for the tenant's name to be typed, unless --yes is given. It
-needs the right to impersonate the user system:kubetenant:tenants, and with
-tenants compiled in also the group system:masters. After an interruption, run it
-again: the annotation kubetenant.dev/releasing keeps the namespace from other
-tenants until then.`,
+The command prompts you for the tenant's name, unless you set --yes. You need
+the right to impersonate the user system:kubetenant:tenants. In the compiled-in
+deployment mode, you also need to impersonate the group system:masters. After an
+interruption, run it again. Until then, the annotation kubetenant.dev/releasing
+reserves the namespace.`,
 		Example: `  kubectl tenant release web --dry-run=server
   kubectl tenant release web --force --yes`,
 		Args: cobra.ExactArgs(1),
@@ -76,7 +77,7 @@ tenants until then.`,
 			return c.Explain(r.Run(cmd.Context(), args[0]))
 		},
 	}
-	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation")
 	cmd.Flags().BoolVar(&force, "force", false, "continue, and delete the objects that block the release")
 	cmd.ValidArgsFunction = flags.CompleteNamespaces
 	addConfig(cmd, &config)
@@ -109,10 +110,10 @@ func setServer(cmd *cobra.Command, c *client.Cluster, r *tenancy.Release, of rel
 // confirmRelease has the tenant's name typed, or the namespace's if the label is empty.
 func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 	kind := "the tenant's name"
-	what := fmt.Sprintf("This takes namespace %s from tenant %s.", namespace, name)
+	what := fmt.Sprintf("This removes namespace %s from tenant %s.", namespace, name)
 	if name == "" {
 		kind, name = "the namespace's name", namespace
-		what = fmt.Sprintf("This removes the empty tenant label of namespace %s.", namespace)
+		what = fmt.Sprintf("This removes the empty tenant label from namespace %s.", namespace)
 	}
 	return confirm(cmd, confirmation{
 		does: what,
@@ -126,7 +127,7 @@ func confirmRelease(cmd *cobra.Command, namespace, name string) error {
 // impersonate. On a compiled-in server, that user has rights only in the group system:masters.
 func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluster.Manager, error) {
 	if as := c.Config.Impersonate.UserName; as != "" {
-		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use one without impersonation", as)
+		return cluster.Manager{}, fmt.Errorf("the kubeconfig impersonates %s: use a kubeconfig without impersonation", as)
 	}
 	may := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Resource: "namespaces", Name: namespace},
@@ -144,7 +145,7 @@ func managerOf(ctx context.Context, c *client.Cluster, namespace string) (cluste
 			return m, err
 		}
 	}
-	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, "+
-		"which alone takes a namespace from its tenant: a cluster administrator may",
+	return cluster.Manager{}, fmt.Errorf("%w: you may not impersonate the user %s, which is required to remove a "+
+		"namespace from its tenant: run the command as a cluster admin",
 		tenancy.ErrRefused, tenant.ManagerUser)
 }

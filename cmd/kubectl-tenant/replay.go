@@ -18,20 +18,24 @@ func newReplayCommand() *cobra.Command {
 	config, objects, format := "", "", output.NewFormat(wide)
 	cmd := &cobra.Command{
 		Use:   "replay AUDIT.log... --config NEW.yaml --objects DUMP.yaml",
-		Short: "Decide recorded requests under another configuration",
-		Long: `Reads audit logs (one audit.k8s.io/v1 event a line, level Metadata or above; -
-for standard input), decides each request again under another configuration with
-the server's own code, and prints a summary and each decision that would be
-another. It changes nothing.
+		Short: "Evaluate recorded requests with another configuration",
+		Long: `Reads audit logs and evaluates each request again with another configuration and
+the server's own code. It prints a summary, and each decision that would change.
+The logs must have one audit.k8s.io/v1 event per line, of level Metadata or
+above. For standard input, use -. The command changes nothing.
 
-DUMP.yaml holds what decisions hang on:
+DUMP.yaml must contain the objects that decisions depend on, in one file with a
+line --- in between:
   kubectl get ns,clusterroles,clusterrolebindings,crds,tenantquotas -o yaml
   kubectl get -A roles,rolebindings,accessgrants -o yaml
-in one file, with a line --- between. Users are taken as they were recorded,
-with the tenant that the server gave them; requests of nodes are skipped, since
-the Node authorizer knows the pods of each.
 
-Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`,
+Users and their tenants are taken from the audit events. Requests of nodes are
+skipped, because the Node authorizer needs to know the pods of each node.
+
+Exit status:
+  0  No decision would change.
+  1  At least one decision would change.
+  2  The requests could not be evaluated.`,
 		Example: `  kubectl tenant replay audit.log --config new.yaml --objects dump.yaml`,
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,17 +51,17 @@ Exit status: 0 nothing would change, 1 something would, 2 it could not be told.`
 			}
 			switch {
 			case report.Decided == 0:
-				return errors.New("no line is an audit event that was decided: logs are of audit.k8s.io/v1, in the format json, " +
-					"with the stage ResponseComplete")
+				return errors.New("no decided audit events found: the log needs one audit.k8s.io/v1 event in JSON per line, with " +
+					"stage ResponseComplete")
 			case len(report.Changes) > 0:
 				return errFailed
 			case report.Unread > 0:
-				return fmt.Errorf("%d lines are no audit events: nothing is known of them", report.Unread)
+				return fmt.Errorf("%d lines are not audit events and were ignored", report.Unread)
 			}
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&config, "config", "", "the other TenancyConfiguration (required)")
+	cmd.Flags().StringVar(&config, "config", "", "TenancyConfiguration file to evaluate (required)")
 	cmd.Flags().StringVar(&objects, "objects", "",
 		"file with the cluster's namespaces, roles, bindings and grants (required)")
 	_ = cmd.MarkFlagRequired("config")
@@ -80,7 +84,7 @@ func replayLogs(cmd *cobra.Command, logs []string, config, objects string) (*rep
 		return nil, err
 	}
 	if len(o.Namespaces) == 0 {
-		return nil, fmt.Errorf("%s holds no namespaces: dump those, roles and bindings as this command's help says", objects)
+		return nil, fmt.Errorf("%s contains no namespaces: create the dump with the commands in this command's help", objects)
 	}
 	ctx := quiet(cmd.Context())
 	replayer, err := replay.New(ctx, known, o)
@@ -119,7 +123,7 @@ func printReplay(cmd *cobra.Command, r *replay.Report, format *output.Format) er
 		return err
 	}
 	_, err := fmt.Fprintf(out,
-		"%d events: %d decided again, %d skipped, %d lines not understood\n%d would be denied now, %d would be allowed now\n",
+		"%d events: %d evaluated, %d skipped, %d lines not understood\n%d would now be denied, %d would now be allowed\n",
 		r.Events, r.Decided, r.Skipped, r.Unread, r.NowDenied, r.NowAllowed)
 	if err != nil || len(r.Changes) == 0 {
 		return err

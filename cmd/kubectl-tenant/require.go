@@ -22,14 +22,14 @@ func worksWithout(command string) string {
 	case "validate", "lint", "test", "replay", "migrate":
 		return "reads files only"
 	case "login", "keystone-login":
-		return "asks an identity provider only"
+		return "uses an identity provider only"
 	case "version", "options", "help", "completion", "bash", "zsh", "fish", "powershell",
 		cobra.ShellCompRequestCmd, cobra.ShellCompNoDescRequestCmd:
 		return "is about this program"
 	case "status":
 		return "reports whether kubetenant is installed"
 	case "uninstall":
-		return "can be repeated after kubetenant has left the server"
+		return "can be run again after kubetenant is removed from the server"
 	}
 	return ""
 }

@@ -216,7 +216,10 @@ func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 // TestEveryCommandRefusesAnUnknownTenant walks the tree: a command that takes a tenant, a group or
 // a service account refuses one that does not exist, with exit code 1.
 func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
-	const noTenant, noNamespace = "tenant nosuch: there is no such tenant", "namespace nosuch: no such namespace"
+	const (
+		noTenant    = "tenant nosuch: there is no such tenant"
+		noNamespace = "namespace nosuch: the namespace does not exist"
+	)
 	takes := map[string]map[string][]string{ // by what is wrong
 		"adopt-tenants": {noTenant: {"nosuch"}},
 		"delete-tenant": {noTenant: {"nosuch", "--yes"}},

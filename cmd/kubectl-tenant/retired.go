@@ -24,11 +24,11 @@ func newRetiredCommand(flags *client.Flags) *cobra.Command {
 	format := output.NewListFormat()
 	cmd := &cobra.Command{
 		Use:   "retired [TENANT...]",
-		Short: "List the tenants that were deleted, whose names are nobody's",
-		Long: `Lists what the Tenants that were deleted have left: whose names are nobody's,
-since when, and what in the system tenant's space named them then. Such a name
-is given to another by create-tenant --replaces with the UID that stands here,
-once nothing names the one before.`,
+		Short: "List deleted tenants whose names are reserved",
+		Long: `Lists deleted tenants. Their names stay reserved: for each, the list shows the
+UID, the time of deletion, and the system objects that still name the tenant.
+After those references are removed, give the name to a new tenant with
+create-tenant --replaces UID.`,
 		Example: `  kubectl tenant retired
   kubectl tenant retired acme -o wide`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -45,7 +45,7 @@ once nothing names the one before.`,
 				return c.Explain(err)
 			}
 			rows := &output.List{
-				Columns: append(output.Columns("Tenant", "UID", "Retired", "Named by"),
+				Columns: append(output.Columns("Tenant", "UID", "Retired", "Referenced by"),
 					output.Column{Name: "References", Wide: true}),
 			}
 			for i := 0; list != nil && i < len(list.Items); i++ {
@@ -68,7 +68,7 @@ once nothing names the one before.`,
 // retiredRow shows one.
 func retiredRow(u *unstructured.Unstructured) output.Row {
 	id, was, _ := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](u)) // an error leaves the cells empty
-	at := "is being deleted"
+	at := "deleting"
 	if !was.At.IsZero() {
 		at = was.At.UTC().Format(time.RFC3339)
 	}

@@ -23,20 +23,20 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-var errWhoseGrants = errors.New("--tenant: you belong to no tenant to which grants are announced: name one")
+var errWhoseGrants = errors.New("you belong to no tenant that can receive grants: set --tenant")
 
 func newSharedWithMeCommand(flags *client.Flags) *cobra.Command {
 	format, whose := output.NewListFormat(), ""
 	cmd := &cobra.Command{
 		Use:   "shared-with-me",
-		Short: "List what other tenants have opened to yours",
-		Long: `Lists the AccessGrants for callers of your tenant that their owners announce
-(spec.announce: true), with whom they are for, what they allow, and whether they
-count now. A grant that is not announced may be used all the same: ask whoever
-gave it.
+		Short: "List the grants that other tenants gave to yours",
+		Long: `Lists the AccessGrants for callers of your tenant whose owners announce them
+(spec.announce: true). It shows who can use each grant, what the grant allows,
+and whether it is valid now. Grants that are not announced also work, but do not
+appear here.
 
-Grants count at the server's own address, and so does this list: a kubeconfig
-whose server ends in /tenants/<id> stays in the tenant's own space.`,
+Grants apply at the server's own address only. If your kubeconfig has a server
+URL that ends in /tenants/<id>, the list is empty.`,
 		Example: `  kubectl tenant shared-with-me
   kubectl tenant shared-with-me --tenant acme -o wide    # as the cluster's admin`,
 		Args: noArgs,
@@ -65,12 +65,12 @@ whose server ends in /tenants/<id> stays in the tenant's own space.`,
 			path, _ := url.Parse(c.Config.Host + c.Config.APIPath)
 			if len(list.Rows) == 0 && path != nil && strings.Contains(path.Path, "/tenants/") {
 				_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
-					"this address is limited to one tenant: grants of other tenants apply at the server's own address only")
+					"the server URL limits you to one tenant: grants of other tenants apply only at the server's own address")
 			}
 			return printList(cmd, format, list)
 		},
 	}
-	cmd.Flags().StringVar(&whose, "tenant", "", "whose callers are meant; without, your own tenant's")
+	cmd.Flags().StringVar(&whose, "tenant", "", "tenant that receives the grants (default: your own)")
 	_ = cmd.RegisterFlagCompletionFunc("tenant", flags.CompleteTenants)
 	format.AddFlags(cmd)
 	return cmd
@@ -95,14 +95,15 @@ func announced(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (*output.Lis
 		metav1.ListOptions{FieldSelector: grant.AnnouncedTo(id).String()})
 	if apierrors.IsBadRequest(err) { // of fields that its definition does not select by
 		return nil,
-			fmt.Errorf("the server's AccessGrants cannot be announced: it runs an older release, or has its definition: %w", err)
+			fmt.Errorf("the server does not support announced AccessGrants: its kubetenant or its CustomResourceDefinition is "+
+				"too old: %w", err)
 	}
 	if err != nil {
 		return nil, err
 	}
 	list := &output.List{
-		Columns: append(output.Columns("Namespace", "Name", "For", "Allows", "Counts"),
-			output.Column{Name: "Given by", Wide: true}),
+		Columns: append(output.Columns("Namespace", "Name", "For", "Allows", "Valid"),
+			output.Column{Name: "Granted by", Wide: true}),
 	}
 	for i := range grants.Items {
 		list.Rows = append(list.Rows, announcedRow(&grants.Items[i], time.Now()))
@@ -117,7 +118,7 @@ func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 		Kind:  schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindAccessGrant},
 		Name:  u.GetName(),
 		Item:  u,
-		Cells: []string{u.GetNamespace(), u.GetName(), "", "", "no: it is not understood", ""},
+		Cells: []string{u.GetNamespace(), u.GetName(), "", "", "no: this version cannot read it", ""},
 	}
 	g, err := accessgrant.Parse(u)
 	if err != nil {
@@ -133,9 +134,9 @@ func announcedRow(u *unstructured.Unstructured, now time.Time) output.Row {
 	counts := "yes"
 	switch expires := g.Spec.Expires; {
 	case !accessgrant.Accepted(g):
-		counts = "no: who gave it may not do so"
+		counts = "no: its grantor no longer has these rights"
 	case expires != nil && !now.Before(expires.Time):
-		counts = "no: it has ended"
+		counts = "no: it has expired"
 	case expires != nil:
 		counts = "until " + expires.UTC().Format(time.RFC3339)
 	}

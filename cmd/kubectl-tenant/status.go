@@ -19,16 +19,19 @@ func newStatusCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show whether and how kubetenant runs on the server",
-		Long: `Shows whether kubetenant is installed on the server, in which deployment mode,
-the versions, the hash and the mode of the configuration, the replicas, and what
-is wrong: replicas with different configurations, missing
+		Long: `Shows whether kubetenant is installed on the server, its deployment mode, the
+versions, the hash and mode of the configuration, and the replicas. It also
+lists problems: replicas with different configurations, missing
 CustomResourceDefinitions, and Tenants that are not ready.
 
-The deployment mode is detected by what the server does. Objects that kubetenant
-left behind are no evidence. A part that you may not read is <unknown>.
+The deployment mode is detected from the server's behavior. Objects that an
+earlier installation left behind have no influence. Parts that you may not read
+are shown as <unknown>.
 
-Exit status: 0 all is well, 1 something is wrong, 2 kubetenant is not installed
-or this could not be determined.`,
+Exit status:
+  0  No problem was found.
+  1  Problems were found.
+  2  kubetenant is not installed, or this could not be determined.`,
 		Example: `  kubectl tenant status
   kubectl tenant status -o json`,
 		Args: noArgs,
@@ -76,7 +79,7 @@ func printStatus(cmd *cobra.Command, r *status.Report, format *output.Format) er
 	if r.Mode != "" {
 		mode := string(r.Mode)
 		if r.Direct {
-			mode += " (this is a cluster behind it, reached directly)"
+			mode += " (you are connected directly to a cluster behind it)"
 		}
 		fields = append(fields, [2]string{"kubetenant", cmp.Or(r.Versions.Kubetenant, unknown)},
 			[2]string{"Deployment mode", mode},
@@ -130,14 +133,14 @@ func part(r *status.Report, name, text string) string {
 
 func orAll(missing []string) string {
 	if len(missing) == 0 {
-		return "all are there"
+		return "all installed"
 	}
 	return "missing: " + strings.Join(missing, ", ")
 }
 
 func tenantsText(r *status.Report) string {
 	if r.NotReadyTotal == 0 {
-		return "all are ready"
+		return "all ready"
 	}
 	return strconv.Itoa(r.NotReadyTotal) + " not ready"
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -15,15 +16,16 @@ func newSuspendCommand(flags *client.Flags) *cobra.Command {
 	readOnly, mode := false, ""
 	cmd := &cobra.Command{
 		Use:   "suspend TENANT",
-		Short: "Close a tenant to its callers, or let them only read",
-		Long: `Closes a tenant: its people and its service accounts may do nothing but ask who
-they are and what they may do. With --read-only they may get, list, watch and
-delete, but not exec, attach, forward ports or use a proxy. What they have open
-that they may do no more ends. Its pods go on, and so do the cluster's own
-controllers.
+		Short: "Deny a tenant's callers access, or limit them to reading",
+		Long: `Suspends a tenant: its users and service accounts can only send self reviews,
+such as kubectl auth whoami. With --read-only, they can get, list, watch and
+delete, but not exec, attach, forward ports or use a proxy. The server ends
+active connections that are no longer allowed. The tenant's pods and the
+cluster's own controllers continue to run.
 
-It is written to spec.suspension of the Tenant: leave that field out where the
-object is kept in Git. Of it and spec.access the stricter counts.`,
+The command sets spec.suspension of the Tenant object: do not set that field in
+manifests that you keep in Git. The stricter of spec.suspension and spec.access
+applies.`,
 		Example: `  kubectl tenant suspend acme --read-only
   kubectl tenant resume acme`,
 		Args: cobra.ExactArgs(1),
@@ -35,7 +37,7 @@ object is kept in Git. Of it and spec.access the stricter counts.`,
 			return suspend(cmd, flags, args[0], suspension, mode)
 		},
 	}
-	cmd.Flags().BoolVar(&readOnly, "read-only", false, "let them read and delete")
+	cmd.Flags().BoolVar(&readOnly, "read-only", false, "still allow reads and deletes")
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	addDryRun(cmd, &mode)
 	return cmd
@@ -46,8 +48,8 @@ func newResumeCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "resume TENANT",
 		Short: "End the suspension of a tenant",
-		Long: `Ends what suspend has begun. How far its callers may go then is what spec.access
-of the Tenant says: all the way, unless somebody wrote something else.`,
+		Long: `Ends the suspension of a tenant. From then on, spec.access of the Tenant object
+applies again.`,
 		Example: `  kubectl tenant resume acme`,
 		Args:    cobra.ExactArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return suspend(cmd, flags, args[0], "", mode) },
@@ -69,22 +71,24 @@ func suspend(
 	if err := errors.Join(err, checkDryRun(mode)); err != nil {
 		return err
 	}
-	counts := suspension
+	access := suspension
 	if mode != dryRunClient { // which asks no cluster
 		c, _, d, err := flags.Clients()
 		if err != nil {
 			return err
 		}
-		if counts, err = tenancy.Suspend(cmd.Context(), d, id, suspension, dryRunOption(mode)); err != nil {
+		if access, err = tenancy.Suspend(cmd.Context(), d, id, suspension, dryRunOption(mode)); err != nil {
 			return c.Explain(err)
 		}
 	}
-	sayTo(cmd, mode)("tenant %s: %s", id, map[v1alpha1.TenantAccess]string{
-		"":                            "its suspension ends",
-		v1alpha1.TenantAccessOpen:     "its callers may do what they may",
-		v1alpha1.TenantAccessReadOnly: "its callers may only read and delete",
-		v1alpha1.TenantAccessClosed:   "it is closed to its callers",
-	}[counts])
+	done, note := "suspended", ""
+	if suspension == "" {
+		done = "resumed"
+	}
+	if access != "" {
+		note = fmt.Sprintf(" (access: %s)", access)
+	}
+	sayTo(cmd, mode)("tenant %s %s%s", id, done, note)
 	return nil
 }
 
@@ -92,18 +96,19 @@ func newAdoptTenantsCommand(flags *client.Flags) *cobra.Command {
 	mode, config, format, adoption := "", "", output.NewObjectFormat(), &tenancy.ObjectAdoption{}
 	cmd := &cobra.Command{
 		Use:   "adopt-tenants [TENANT...]",
-		Short: "Create the Tenants that tenants with namespaces lack",
-		Long: `Makes a Tenant for each tenant that owns a namespace and has none, or for those
-that are named: for clusters whose tenants were labels alone. Nothing else
-changes for anybody. Once every tenant has one, the configuration may say
-authorization.requireTenant: Warn, and then Always.
+		Short: "Create the missing Tenant objects of tenants with namespaces",
+		Long: `Creates a Tenant object for each tenant that owns a namespace and has none, or
+only for the named tenants. Use it if tenants were defined by labels only.
+Nothing else changes. When every tenant has a Tenant object, you can set
+authorization.requireTenant to Warn, and later to Always.
 
-With --admins those to whom grant-privileges gave the ClusterRole admin in all
-namespaces of a tenant, for good, become its admins: they have it in new ones
-too, and make such. The bindings they had go as soon as the server has given
-them theirs.
+With --admins, some identities become admins of the Tenant object: those with
+the ClusterRole admin in all namespaces of the tenant by grant-privileges,
+without an expiry. They are then also admins of new namespaces, and can create
+namespaces. The server deletes their former bindings when the new rights apply.
 
-With -o it prints them: with --dry-run=client to keep them in a repository.`,
+With -o, the command prints the objects. Add --dry-run=client to write them to a
+file for version control.`,
 		Example: `  kubectl tenant adopt-tenants --dry-run=client -o yaml`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			problems := []error{checkDryRun(mode), format.Check()}
@@ -133,16 +138,16 @@ With -o it prints them: with --dry-run=client to keep them in a repository.`,
 			}
 			switch {
 			case len(made) == 0 && len(adoption.Only) > 0:
-				say("nobody of those that are named owns a namespace and lacks a Tenant")
+				say("none of the named tenants owns a namespace and lacks a Tenant object")
 			case len(made) == 0:
-				say("every tenant that owns a namespace has a Tenant")
+				say("every tenant that owns a namespace has a Tenant object")
 			}
 			return printObjects(cmd, format, made...)
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
 	cmd.Flags().BoolVar(&adoption.Admins, "admins", false,
-		"make admins of those who have the ClusterRole admin in all namespaces by grant-privileges")
+		"add identities with the ClusterRole admin in all namespaces by grant-privileges as admins")
 	addConfig(cmd, &config)
 	addDryRun(cmd, &mode)
 	format.AddFlags(cmd)

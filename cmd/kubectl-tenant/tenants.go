@@ -31,15 +31,15 @@ func newTenantsCommand(flags *client.Flags) *cobra.Command {
 	format, o := output.NewListFormat(), tenantsOptions{}
 	cmd := &cobra.Command{
 		Use:   "tenants [TENANT...]",
-		Short: "List the tenants with their namespaces, admins and quota",
-		Long: `Lists the tenants: whoever owns a namespace, has a Tenant or a TenantQuota, or
-was made by create-tenant. Admins are those to whom the role admin (or
-cluster-admin) is bound in one of its namespaces, or as the tenant's group in
-all of them. With -o wide it shows how far the callers of each may go (access),
-of those that have a Tenant.
+		Short: "List tenants with their namespaces, admins and quota",
+		Long: `Lists every tenant that owns a namespace, has a Tenant object or a TenantQuota,
+or was created by create-tenant. Its admins are the identities with the role
+admin or cluster-admin in one of its namespaces, or in all of them through the
+tenant's group. With -o wide, it also shows the access of tenants that have a
+Tenant object.
 
--l selects by the labels of namespaces: the tenants that own such, with those
-only.`,
+-l selects namespaces by label. Then only tenants with such namespaces are
+listed, with those namespaces.`,
 		Example: `  kubectl tenant tenants -o wide
   kubectl tenant tenants acme -o jsonpath='{.items[0].namespaces}'
   kubectl tenant tenants --watch`,
@@ -56,9 +56,9 @@ only.`,
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteTenants
-	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "labels of namespaces, as in -l env=prod")
+	cmd.Flags().StringVarP(&o.selector, "selector", "l", "", "label selector for namespaces, such as env=prod")
 	cmd.Flags().BoolVarP(&o.watch, "watch", "w", false,
-		"go on: whenever namespaces change, print each tenant that is another than before")
+		"continue to watch, and print each tenant that changes")
 	format.AddFlags(cmd)
 	return cmd
 }
@@ -127,7 +127,7 @@ func (o *tenantsOptions) run(cmd *cobra.Command, c *client.Cluster, format *outp
 // settleFor is how long it is waited for further changes after one.
 const settleFor = 500 * time.Millisecond
 
-var errWatchEnded = errors.New("the server ended the watch: run the same again")
+var errWatchEnded = errors.New("the server ended the watch: run the command again")
 
 // settle waits for a change, and until there were none for a moment.
 func settle(ctx context.Context, changes watch.Interface) error {
@@ -161,7 +161,7 @@ func (o *tenantsOptions) list(
 		return nil, nil, err
 	}
 	if slices.Contains(p.Unread, "Namespaces") {
-		return nil, nil, errors.New("you may not list namespaces: ask for get, list and watch of them")
+		return nil, nil, errors.New("you may not list namespaces: you need get, list and watch on namespaces")
 	}
 	if o.selector != "" {
 		if err := o.keepSelected(cmd.Context(), c, p, own); err != nil {

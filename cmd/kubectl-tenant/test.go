@@ -17,9 +17,9 @@ func newTestCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test FILE|DIR...",
 		Short: "Run scenario files offline",
-		Long: `Runs scenario files (kind Scenario) in process, through the code that a server
-decides with, its evaluation of roles and bindings among it. A scenario with
-"delegate: Allow" shows what the tenant boundary alone denies.`,
+		Long: `Runs scenario files (kind Scenario) without a cluster, with the same code that
+the server uses, including its evaluation of roles and bindings. A scenario with
+"delegate: Allow" shows only the denials of the tenant boundary.`,
 		Example: `  kubectl tenant test policy-tests/
   kubectl tenant test identity.yaml -o junit > report.xml`,
 		Args: cobra.MinimumNArgs(1),
@@ -30,7 +30,7 @@ decides with, its evaluation of roles and bindings among it. A scenario with
 				"junit": (*scenario.Report).WriteJUnit,
 			}[output]
 			if !ok {
-				return fmt.Errorf("-o %s: want json or junit", output)
+				return fmt.Errorf("-o %s: must be json or junit", output)
 			}
 			report, err := runAll(cmd, args)
 			if err != nil {

@@ -24,41 +24,41 @@ func newUninstallCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove kubetenant from a cluster",
-		Long: `Removes kubetenant from a cluster in six steps. Each step is printed before it
-happens. The command finds out from the cluster what is left to do: it can be
-stopped after any step and run again. Only the cluster's admin may run it.
+		Long: `Removes kubetenant from a cluster in six steps, and prints each step before it
+runs. You can stop the command after any step and run it again: it determines
+the remaining work from the cluster. Only the cluster's admin can run it.
 
  1. It refuses while the servers accept credentials of tenants or have different
     configurations.
- 2. It deletes the ClusterRoleBindings that allow tenants' callers more on a
-    server without kubetenant. It asks before it deletes one that kubetenant did
-    not create.
+ 2. It deletes the ClusterRoleBindings that would give tenants' callers more
+    rights on a server without kubetenant. It prompts before it deletes a
+    binding that kubetenant did not create.
  3. It lists the RoleBindings whose names callers of several tenants share, and
-    deletes or keeps them. It deletes RoleBindings that have ended, and asks
-    before it deletes one whose end cannot be read.
+    deletes or keeps them. It deletes expired RoleBindings, and prompts before
+    it deletes a binding whose expiry cannot be read.
  4. It removes the finalizers of kubetenant. No tenant is deleted.
- 5. It prints what to change on the servers, and waits until no server runs
-    kubetenant. Then it repeats steps 2 to 4.
+ 5. It prints the necessary changes of the servers, and waits until no server
+    runs kubetenant. Then it repeats steps 2 to 4.
  6. It deletes the webhooks, the policies, the service, all Tenants and other
     objects of kubetenant, and its labels and annotations.
 
-It refuses before any change if a CustomResourceDefinition with a name of
-kubetenant is another project's.
+It refuses to start if a CustomResourceDefinition with a name of kubetenant
+belongs to another project.
 
-A server without kubetenant does not keep tenants apart. Do not change the
-servers before step 5.`,
+A server without kubetenant does not isolate tenants. Do not change the servers
+before step 5.`,
 		Example: `  kubectl tenant uninstall --dry-run
   kubectl tenant uninstall --wait=false`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runUninstall(cmd, flags, o) },
 	}
-	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print what would happen, and change nothing")
-	cmd.Flags().BoolVar(&o.Force, "force", false, "continue while credentials of tenants are accepted, servers have "+
-		"different configurations, Tenants are being deleted, kube-apiserver's own bindings allow tenants' callers more, a "+
-		"server cannot be reached, or no answer tells whether a server calls the webhook service")
+	cmd.Flags().BoolVar(&o.DryRun, "dry-run", false, "print the planned changes without making them")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "continue even if the servers accept credentials of tenants or "+
+		"have different configurations, or if Tenants are being deleted. Also continue if kube-apiserver's own bindings "+
+		"would give tenants' callers more rights, or if a server cannot be reached or may still call the webhook service")
 	cmd.Flags().BoolVarP(&o.Yes, "yes", "y", false, "answer every question with yes")
 	cmd.Flags().BoolVar(&o.KeepBindings, "keep-bindings", false,
-		"keep the RoleBindings whose names callers of several tenants share or whose end cannot be read")
+		"keep the RoleBindings whose names callers of several tenants share, or whose expiry cannot be read")
 	cmd.Flags().BoolVar(&o.Wait, "wait", true, "wait until no server runs kubetenant; if false, stop before that")
 	return cmd
 }

@@ -15,14 +15,15 @@ func newWhoAmICommand(flags *client.Flags) *cobra.Command {
 	format := output.NewFormat(name)
 	cmd := &cobra.Command{
 		Use:   "whoami",
-		Short: "Say who the server takes you for, and whose",
-		Long: `Asks the server (SelfSubjectReview) who you are: user, tenant, the source that
-knew your credential, groups, and when the credential expires. With --as it says
-who you would be.
+		Short: "Show your user and tenant on the server",
+		Long: `Shows your identity on the server (SelfSubjectReview): user, tenant, the source
+that authenticated you, groups, and when your credential expires. With --as, it
+shows the identity that you would have.
 
-A server with kubetenant compiled in says the tenant itself. Behind the webhook
-service it is told from the same things that the service looks at: the group
-tenant:<id> of a certificate, or the owner of a service account's namespace.`,
+In the compiled-in deployment mode, the server reports the tenant. Behind the
+webhook service, the command determines it like the service does: from the group
+tenant:<id> of a certificate, or from the owner of a service account's
+namespace.`,
 		Example: `  kubectl tenant whoami
   kubectl tenant whoami --as alice --as-group tenant:acme -o json`,
 		Args: noArgs,
@@ -60,7 +61,7 @@ func printIdentity(cmd *cobra.Command, i *client.Caller, format *output.Format) 
 	}
 	source, expires := i.Source, i.Endless
 	if source == "" {
-		source = "<the server does not say>"
+		source = "<not reported by the server>"
 	}
 	if i.Expires != nil {
 		expires = i.Expires.Format(time.RFC3339)

@@ -24,22 +24,23 @@ func newWhoCanCommand(flags *client.Flags) *cobra.Command {
 	format, config, everywhere := newAnswersFlags(), "", false
 	cmd := &cobra.Command{
 		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [-n NAMESPACE]",
-		Short: "Show who may do something",
-		Long: `Shows the users, groups and service accounts that may do something, by which
-binding or access grant, and of which tenants: two tenants' alice are one
-subject of RBAC, and the boundary lets each only into its own namespaces.
-Without -n it looks at all namespaces one by one; with a NAME, at the
-kubeconfig's namespace, as kubectl does.
+		Short: "Show which identities may do something",
+		Long: `Shows the users, groups and service accounts that may do something, with the
+binding or access grant that allows it, and their tenants. The name alice in two
+tenants is one subject of RBAC, but each alice can only access the namespaces of
+its tenant. Without -n, the command checks each namespace. With a NAME, it
+checks the namespace of the kubeconfig, as kubectl does.
 
-RBAC and access grants of the cluster are looked at, behind the boundary of
---config, or of the default configuration, and the lines of the policy file that
---config names.`,
+It evaluates RBAC and access grants of the cluster, the tenant boundary, and the
+policy file. The configuration is the file of --config, or the one that the
+server publishes, or else the default.`,
 		Example: `  kubectl tenant who-can delete pods -n acme--web
   kubectl tenant who-can create pods/exec
   kubectl tenant who-can get /metrics`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return fmt.Errorf("say what: VERB and RESOURCE, with a NAME or without, or VERB and PATH (see %s --help)",
+				return fmt.Errorf("two or three arguments required: VERB and RESOURCE, optionally NAME, or VERB and PATH (see %s "+
+					"--help)",
 					cmd.CommandPath())
 			}
 			return nil
@@ -67,12 +68,12 @@ RBAC and access grants of the cluster are looked at, behind the boundary of
 			if err = errors.Join(err, wrong); err != nil {
 				return c.Explain(err)
 			}
-			return format.print(cmd, answers, "nobody may: kubectl tenant explain says what is lacking")
+			return format.print(cmd, answers, "no identity may do this: to see what is missing, run kubectl tenant explain")
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
 	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false,
-		"look at all namespaces one by one, which is so without -n and NAME")
+		"check each namespace (default without -n and NAME)")
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
@@ -94,7 +95,7 @@ func checkAsked(p *simulator.Snapshot, q *privileges.Action) error {
 			}
 		}
 	}
-	return fmt.Errorf("no server and no role of this cluster knows the verb %q: did you mean one of %s?",
+	return fmt.Errorf("unknown verb %q, which neither the server nor a role uses: did you mean one of %s?",
 		q.Verb, strings.Join(requestVerbs(), ", "))
 }
 
@@ -111,12 +112,12 @@ func newWhoCanBecomeCommand(flags *client.Flags) *cobra.Command {
 	format, config := newAnswersFlags(), ""
 	cmd := &cobra.Command{
 		Use:   "who-can-become (USER | --serviceaccount SA)",
-		Short: "Show the paths by which somebody may reach an identity",
-		Long: `Shows who may act as a user or service account, or gain what it may do: by
-impersonation, by a certificate that somebody approves or signs, by a token of a
-service account, a pod that runs as it or a shell in one, and by binding or
-widening roles. Of a service account it is told which paths cross into its
-tenant.`,
+		Short: "Show how callers can act as an identity or gain its rights",
+		Long: `Shows which identities can act as a user or service account, or gain its rights.
+They can impersonate it, approve or sign a certificate for it, or bind or
+escalate roles. For a service account, they can also request a token, run a pod
+as it, or open a shell in its pods. The list then shows which of these ways lead
+into its tenant from another tenant.`,
 		Example: `  kubectl tenant who-can-become alice
   kubectl tenant who-can-become --serviceaccount acme--web/robot`,
 		Args: cobra.MaximumNArgs(1),
@@ -127,7 +128,7 @@ tenant.`,
 			account, robot, found := strings.Cut(who.user, "/")
 			if found && client.CheckNamespace("", account) == nil && client.CheckObject("", robot) == nil {
 				_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-					"warning: %s is taken for a user; for the service account write --serviceaccount %s\n", who.user, who.user)
+					"warning: treating %s as a user; for the service account, use --serviceaccount %s\n", who.user, who.user)
 			}
 			c, err := flags.Cluster()
 			if err != nil {
@@ -150,12 +151,12 @@ tenant.`,
 			if err != nil {
 				return c.Explain(err)
 			}
-			return format.print(cmd, answers, "nobody")
+			return format.print(cmd, answers, "no identity found")
 		},
 	}
 	cmd.ValidArgsFunction = flags.CompleteUsers
 	cmd.Flags().StringVar(&who.serviceAccount, "serviceaccount", "",
-		"a service account: NAME in the namespace of -n, or NAMESPACE/NAME")
+		"service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
@@ -166,9 +167,9 @@ tenant.`,
 func (f *identityFlags) takeUser(cmd *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "":
-		return errors.New("USER is empty: name somebody")
+		return errors.New("USER must not be empty")
 	case (len(args) == 1) == (f.serviceAccount != ""):
-		return errors.New("name a USER, or a service account with --serviceaccount")
+		return errors.New("set either USER or --serviceaccount")
 	case len(args) == 1:
 		f.user = args[0]
 	}
@@ -196,7 +197,7 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	}
 	progress.Done()
 	if len(p.Unread) > 0 {
-		return nil, fmt.Errorf("you may not list %s: ask somebody who may see all roles and bindings",
+		return nil, fmt.Errorf("you may not list %s: use the kubeconfig of a user who can read all roles and bindings",
 			strings.Join(p.Unread, ", "))
 	}
 	b, err := privileges.NewBoundary(quiet(cmd.Context()), p, known, lines)
@@ -215,7 +216,7 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere b
 	}
 	q.ResourceRequest = true
 	if slices.Contains(verbs(), args[1]) && !slices.Contains(verbs(), args[0]) {
-		return nil, fmt.Errorf("the verb stands first: %s %s", args[1], args[0])
+		return nil, fmt.Errorf("the verb must come first: %s %s", args[1], args[0])
 	}
 	if len(args) == 3 {
 		q.Name = args[2]
@@ -231,11 +232,11 @@ func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere b
 	given := client.Changed(cmd.Flags(), "namespace")
 	switch {
 	case everywhere && given:
-		return nil, errors.New("-A and -n say different things: leave one out")
+		return nil, errors.New("-A and -n cannot be used together")
 	case everywhere && namespaced:
 		q.Everywhere = true
 	case !namespaced && given:
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s are in no namespace: -n is not looked at\n", r.Resource)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s are not namespaced: -n is ignored\n", r.Resource)
 	case given:
 		if err := client.CheckNamespace("-n", c.Namespace); err != nil {
 			return nil, err
@@ -283,7 +284,8 @@ func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
 		return resource{asked, subresource}, false, nil
 	}
 	if meta.IsNoMatchError(err) {
-		return resource{}, false, fmt.Errorf("the server has no resource %q: kubectl api-resources lists what it has", name)
+		return resource{}, false, fmt.Errorf("the server has no resource %q: to list resources, run kubectl "+
+			"api-resources", name)
 	}
 	if err != nil {
 		return resource{}, false, err
@@ -320,7 +322,7 @@ func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name st
 			return nil
 		}
 	}
-	return fmt.Errorf("%s has no subresource %q: for an object write %s %s", of.Resource, name, of.Resource, name)
+	return fmt.Errorf("%s has no subresource %q: to name an object, use %s %s", of.Resource, name, of.Resource, name)
 }
 
 // answersFlags say how answers are printed.
@@ -335,7 +337,7 @@ func newAnswersFlags() *answersFlags { return &answersFlags{Format: output.NewLi
 func (f *answersFlags) addFlags(cmd *cobra.Command) {
 	f.AddFlags(cmd)
 	cmd.Flags().BoolVar(&f.hideSystem, "hide-system", true,
-		"leave out what every cluster has of its own: default bindings of Kubernetes")
+		"hide the default bindings of Kubernetes")
 }
 
 // print prints answers; none is said where there are none.
@@ -377,7 +379,7 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 	}
 	if hidden > 0 {
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
-			"%d hidden that every cluster has of its own (--hide-system=false shows them)\n", hidden)
+			"%d default bindings of Kubernetes hidden (use --hide-system=false to show them)\n", hidden)
 	}
 	return nil
 }

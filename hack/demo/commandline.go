@@ -27,14 +27,14 @@ func commandLine(dir string) []step {
 			"the cluster's admin",
 			"admin",
 			[]string{"gen-kubeconfig", "--user", "carol", "--tenant", "acme", "--expires", "1h", "--out", person},
-			`wrote context "carol/acme@local"`,
+			`context "carol/acme@local" written to`,
 		},
 		{"carol", person, []string{"whoami"}, "Tenant:    acme (the extra"},
 		{
 			"acme's admin",
 			"acme",
 			[]string{"gen-kubeconfig", "--serviceaccount", "default", "-n", "acme--web", "--expires", "1h", "--out", robot},
-			`wrote context "acme--web:default/acme@local"`,
+			`context "acme--web:default/acme@local" written to`,
 		},
 		{"the service account", robot, []string{"whoami", "-o", "name"}, "system:serviceaccount:acme--web:default"},
 		{
@@ -47,7 +47,7 @@ func commandLine(dir string) []step {
 			"acme's admin",
 			"acme",
 			[]string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--role", "cluster-admin"},
-			"you may not give what you do not have yourself",
+			"you cannot grant rights that you do not have",
 		},
 		{
 			"the cluster's admin",
@@ -59,7 +59,7 @@ func commandLine(dir string) []step {
 			"acme's admin",
 			"acme",
 			[]string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"},
-			"removed RoleBinding",
+			"in namespace acme--web revoked",
 		},
 		{
 			"the cluster's admin",

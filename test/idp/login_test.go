@@ -139,7 +139,7 @@ authentication:
 	if err := who.Read(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := who.Token(ctx, nil); err == nil || !strings.Contains(err.Error(), "does not accept the credential") {
+	if _, err := who.Token(ctx, nil); err == nil || !strings.Contains(err.Error(), "the credential was rejected") {
 		t.Errorf("a wrong password = %v", err)
 	}
 }

@@ -45,7 +45,7 @@ func NewFlags() *Flags {
 func (f *Flags) AddFlags(cmd *cobra.Command) {
 	f.ConfigFlags.AddFlags(cmd.PersistentFlags())
 	cmd.PersistentFlags().StringSliceVar(&f.contexts, "context", nil,
-		"context of the kubeconfig to use; of commands about privileges several, comma-separated, one after the other")
+		"context of the kubeconfig to use; commands about privileges accept several, separated by commas")
 	_ = cmd.RegisterFlagCompletionFunc("context", f.completeContexts)
 	_ = cmd.RegisterFlagCompletionFunc("namespace", f.CompleteNamespaces)
 }
@@ -116,7 +116,7 @@ func (f *Flags) one() (*Cluster, error) {
 	case 1:
 		return f.cluster(f.contexts[0])
 	}
-	return nil, fmt.Errorf("--context names %d: this command asks one cluster", len(f.contexts))
+	return nil, fmt.Errorf("--context names %d contexts, but this command accepts only one", len(f.contexts))
 }
 
 // Clusters returns all that --context lists. The error says which of the contexts cannot
@@ -205,7 +205,7 @@ func checkContext(raw *clientcmdapi.Config, name, server string) error {
 		if _, err := rest.InClusterConfig(); err == nil && name == "" {
 			return nil
 		}
-		return errors.New("no kubeconfig: name one with --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
+		return errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
 	}
 	known := make([]string, 0, len(raw.Contexts))
 	for n := range raw.Contexts {
@@ -214,9 +214,9 @@ func checkContext(raw *clientcmdapi.Config, name, server string) error {
 	slices.Sort(known)
 	switch _, found := raw.Contexts[name]; {
 	case name == "" && raw.CurrentContext == "":
-		return fmt.Errorf("the kubeconfig has no current context: choose one with --context (%s)", strings.Join(known, ", "))
+		return fmt.Errorf("the kubeconfig has no current context: select one with --context (%s)", strings.Join(known, ", "))
 	case name != "" && !found:
-		return fmt.Errorf("no context %q in the kubeconfig: it has %s", name, strings.Join(known, ", "))
+		return fmt.Errorf("the kubeconfig has no context %q: its contexts are %s", name, strings.Join(known, ", "))
 	}
 	return nil
 }

@@ -42,16 +42,16 @@ func TestExplain(t *testing.T) {
 		config *rest.Config
 		want   string
 	}{
-		"no server":         {&rest.Config{Host: "https://" + closed.Addr().String()}, "nothing answers at"},
-		"no such name":      {&rest.Config{Host: "https://nowhere.invalid:6443"}, "nowhere.invalid cannot be resolved"},
-		"another authority": {&rest.Config{Host: server.URL}, "an authority that the kubeconfig does not name"},
+		"no server":         {&rest.Config{Host: "https://" + closed.Addr().String()}, "connection to "},
+		"no such name":      {&rest.Config{Host: "https://nowhere.invalid:6443"}, "cannot resolve nowhere.invalid"},
+		"another authority": {&rest.Config{Host: server.URL}, "an unknown authority"},
 		"no answer": {
 			&rest.Config{
 				Host:            server.URL,
 				Timeout:         50 * time.Millisecond,
 				TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 			},
-			"does not answer in time",
+			"did not respond in time",
 		},
 		"a token that is old": {
 			&rest.Config{Host: server.URL, BearerToken: "a-secret", TLSClientConfig: rest.TLSClientConfig{Insecure: true}},

@@ -57,14 +57,14 @@ func TestClusters(t *testing.T) {
 		},
 		"one twice": {two(east), []string{"--context", "west,west"}, `--context names "west" twice`},
 		"one that is not": {
-			two(east), []string{"--context", "west,north"}, `no context "north" in the kubeconfig: it has east, west`,
+			two(east), []string{"--context", "west,north"}, `the kubeconfig has no context "north": its contexts are east, west`,
 		},
 		"none is current": {
 			strings.Replace(two(east), "current-context: east, ", "", 1),
 			nil,
-			"no current context: choose one with --context (east, west)",
+			"no current context: select one with --context (east, west)",
 		},
-		"nothing": {"", nil, "no kubeconfig: name one with --kubeconfig or $KUBECONFIG"},
+		"nothing": {"", nil, "no kubeconfig found: set --kubeconfig or $KUBECONFIG"},
 		"a server by its flag": {
 			"",
 			[]string{"--server", "https://direct.example.com"},

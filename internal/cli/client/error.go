@@ -33,24 +33,25 @@ func (c *Cluster) Explain(err error) error {
 	case apierrors.IsUnauthorized(err):
 		return &explained{c.unauthorized(), err}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &explained{fmt.Sprintf("nothing answers at %s: is the server running, and is this its address?", host), err}
+		return &explained{fmt.Sprintf("connection to %s refused: check that the server runs, and that its address is "+
+			"correct", host), err}
 	case errors.As(err, &dns):
-		return &explained{fmt.Sprintf("%s cannot be resolved: check the server's address in the kubeconfig", dns.Name), err}
+		return &explained{fmt.Sprintf("cannot resolve %s: check the server's address in the kubeconfig", dns.Name), err}
 	case errors.As(err, &unknown):
 		return &explained{
-			fmt.Sprintf("the certificate of %s is signed by an authority that the kubeconfig does not name: "+
-				"check certificate-authority", host),
+			fmt.Sprintf("the certificate of %s is signed by an unknown authority: check certificate-authority in the "+
+				"kubeconfig", host),
 			err,
 		}
 	case errors.As(err, &named):
 		return &explained{
-			fmt.Sprintf("the certificate of %s is for another name: check the server's address or set --tls-server-name", host),
+			fmt.Sprintf("the certificate of %s is for another name: check the server's address, or set --tls-server-name", host),
 			err,
 		}
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &transport) && transport.Timeout():
-		return &explained{fmt.Sprintf("%s does not answer in time: try again, or with a longer --request-timeout", host), err}
+		return &explained{fmt.Sprintf("%s did not respond in time: try again, or set a longer --request-timeout", host), err}
 	case errors.As(err, &transport):
-		return &explained{fmt.Sprintf("%s cannot be reached: %s", host, oneLine(transport.Err)), err}
+		return &explained{fmt.Sprintf("cannot reach %s: %s", host, oneLine(transport.Err)), err}
 	}
 	return &explained{oneLine(err), err}
 }
@@ -70,11 +71,11 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 // certificate can be seen here.
 func (c *Cluster) unauthorized() string {
 	if until, ok := CertificateExpiry(c.Config); ok && until.Before(time.Now()) {
-		return fmt.Sprintf("the client certificate expired at %s: make a new one (kubectl tenant gen-kubeconfig)",
+		return fmt.Sprintf("the client certificate expired at %s: create a new one with kubectl tenant gen-kubeconfig",
 			until.UTC().Format(time.RFC3339))
 	}
-	return "the server does not accept the credential: it has expired, is revoked or is another cluster's; " +
-		"log in again or use another kubeconfig"
+	return "the server rejected the credential: it may have expired, be revoked, or be for another cluster; log in " +
+		"again or use another kubeconfig"
 }
 
 // CertificateExpiry returns when the client certificate of a configuration ends;

@@ -16,11 +16,11 @@ import (
 func CheckUser(flag, name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%s is empty: name somebody", flag)
+		return fmt.Errorf("%s must not be empty", flag)
 	case strings.TrimSpace(name) != name:
-		return fmt.Errorf("%s %q has space around it: leave that out", flag, name)
+		return fmt.Errorf("%s %q must not start or end with a space", flag, name)
 	case strings.ContainsFunc(name, func(r rune) bool { return unicode.IsControl(r) || r == unicode.ReplacementChar }):
-		return fmt.Errorf("%s %q has characters that no name has: leave them out", flag, name)
+		return fmt.Errorf("%s %q contains characters that are not allowed in names", flag, name)
 	}
 	return nil
 }
@@ -28,7 +28,7 @@ func CheckUser(flag, name string) error {
 // CheckNamespace refuses what cannot be a namespace's name.
 func CheckNamespace(flag, name string) error {
 	if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
-		return fmt.Errorf("%s %q is no namespace: names are lower-case letters, digits and -", flag, name)
+		return fmt.Errorf("%s %q is not a valid namespace name: use lower-case letters, digits and \"-\"", flag, name)
 	}
 	return nil
 }
@@ -36,7 +36,7 @@ func CheckNamespace(flag, name string) error {
 // CheckObject refuses what cannot be an object's name.
 func CheckObject(flag, name string) error {
 	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return fmt.Errorf("%s %q is no object's name: names are of lower-case letters, digits, - and dots", flag, name)
+		return fmt.Errorf("%s %q is not a valid object name: use lower-case letters, digits, \"-\" and \".\"", flag, name)
 	}
 	return nil
 }

@@ -110,7 +110,7 @@ func (c *Cluster) findTenant(ctx context.Context, k kubernetes.Interface, i *Cal
 	case apierrors.IsForbidden(err) && len(i.Extra[tenant.ExtraKey]) == 1:
 		i.Tenant, i.Because = i.Extra[tenant.ExtraKey][0], string(authz.SubjectRuleExtra) // the server has looked
 	case apierrors.IsForbidden(err):
-		i.Because = "not known: the namespace of the service account may not be read"
+		i.Because = "unknown: you may not read the namespace of the service account"
 	default:
 		i.Because = "none: " + err.Error()
 	}
@@ -141,17 +141,17 @@ func expiry(config *rest.Config, token string) (*time.Time, string) {
 	if token != "" {
 		parts := strings.Split(token, ".")
 		if len(parts) != 3 {
-			return nil, "the token is opaque"
+			return nil, "unknown: the token is opaque"
 		}
 		var claims struct {
 			Expires *float64 `json:"exp"`
 		}
 		payload, err := base64.RawURLEncoding.DecodeString(parts[1])
 		if err != nil || json.Unmarshal(payload, &claims) != nil {
-			return nil, "the token is opaque"
+			return nil, "unknown: the token is opaque"
 		}
 		if claims.Expires == nil {
-			return nil, "the token says none"
+			return nil, "never: the token has no expiry"
 		}
 		at := time.Unix(int64(*claims.Expires), 0).UTC()
 		return &at, ""
@@ -161,9 +161,9 @@ func expiry(config *rest.Config, token string) (*time.Time, string) {
 		return &until, ""
 	}
 	if config.ExecProvider != nil {
-		return nil, "a plugin holds the credential"
+		return nil, "unknown: a credential plugin provides the credential"
 	}
-	return nil, "no credential was sent that has one"
+	return nil, "unknown: no credential with an expiry was sent"
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)

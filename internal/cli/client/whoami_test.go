@@ -89,7 +89,7 @@ func TestWhoAmITenant(t *testing.T) {
 		"a system name": {`{"username":"admin","groups":["system:masters"]}`, 0, "", "system", "a name of the system tenant"},
 		"an account":    {robot + "}", 200, owned, "acme", "the owner of the service account's namespace"},
 		"a hidden namespace": {
-			robot + "}", 403, forbidden, "", "not known: the namespace of the service account may not be read",
+			robot + "}", 403, forbidden, "", "unknown: you may not read the namespace of the service account",
 		},
 		"that the server read": {
 			robot + `,"extra":{"kubetenant.dev/tenant":["acme"]}}`, 403, forbidden, "acme", "the extra kubetenant.dev/tenant",
@@ -119,10 +119,10 @@ func TestWhoAmIExpires(t *testing.T) {
 		want        string
 	}{
 		"a token":                {alice, jwt(`{"exp":1927857906}`), nil, ends.Format(time.RFC3339)},
-		"a token without an end": {alice, jwt(`{"sub":"alice"}`), nil, "the token says none"},
-		"an opaque token":        {alice, "sesame", nil, "the token is opaque"},
-		"one that looks alike":   {alice, "a.!.c", nil, "the token is opaque"},
-		"an end that is none":    {alice, jwt(`{"exp":"soon"}`), nil, "the token is opaque"},
+		"a token without an end": {alice, jwt(`{"sub":"alice"}`), nil, "never: the token has no expiry"},
+		"an opaque token":        {alice, "sesame", nil, "unknown: the token is opaque"},
+		"one that looks alike":   {alice, "a.!.c", nil, "unknown: the token is opaque"},
+		"an end that is none":    {alice, jwt(`{"exp":"soon"}`), nil, "unknown: the token is opaque"},
 		"a certificate": {
 			byCertificate,
 			jwt(`{"exp":1}`),
@@ -132,7 +132,7 @@ func TestWhoAmIExpires(t *testing.T) {
 		"a token before it": {
 			alice, jwt(`{"exp":1}`), func(c *rest.Config) { c.CertData = certificate(t, ends) }, "1970-01-01T00:00:01Z",
 		},
-		"nothing": {alice, "", nil, "no credential was sent that has one"},
+		"nothing": {alice, "", nil, "unknown: no credential with an expiry was sent"},
 	} {
 		config := taking(t, c.user, 0, "")
 		config.BearerToken = c.token
@@ -197,7 +197,7 @@ func TestExpiredCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	const expired, refused = "the client certificate expired at 2020-01-02T03:04:05Z",
-		"the server does not accept the credential"
+		"the server rejected the credential"
 	for want, config := range map[string]*rest.Config{
 		expired:          {TLSClientConfig: rest.TLSClientConfig{CertFile: file}},
 		refused + ": it": {TLSClientConfig: rest.TLSClientConfig{CertData: certificate(t, time.Now().Add(time.Hour))}},

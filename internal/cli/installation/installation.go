@@ -51,7 +51,7 @@ type UndeterminedError struct {
 }
 
 func (e *UndeterminedError) Error() string {
-	return fmt.Sprintf("whether kubetenant is installed on %s could not be determined: %v", e.Server, e.Cause)
+	return fmt.Sprintf("cannot determine whether kubetenant is installed on %s: %v", e.Server, e.Cause)
 }
 
 // Installation is a running kubetenant. The zero value is no installation. It is
@@ -126,7 +126,7 @@ func (i *Installation) DerivesRights(ctx context.Context) (bool, error) {
 	}
 	p, err := i.Published(ctx)
 	if err != nil {
-		return false, fmt.Errorf("whether %s derives rights from Tenants could not be determined: %w", i.Server, err)
+		return false, fmt.Errorf("cannot determine whether %s derives rights from Tenant objects: %w", i.Server, err)
 	}
 	a := p.Settings.Authorization
 	return a.Mode == configv1alpha1.ModeEnforce && a.RBAC.Evaluator == configv1alpha1.EvaluatorIndexed, nil

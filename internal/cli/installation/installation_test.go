@@ -128,7 +128,7 @@ var (
 // TestDetect covers the answers of every deployment mode, of servers without kubetenant, and of
 // servers whose answers do not show the mode.
 func TestDetect(t *testing.T) {
-	const unknown, none = "could not be determined: ", "kubetenant is not installed on "
+	const unknown, none = "cannot determine whether kubetenant is installed on HOST: ", "kubetenant is not installed on "
 	for name, c := range map[string]struct {
 		fake
 		path   string
@@ -202,11 +202,11 @@ func TestDetect(t *testing.T) {
 		},
 		"webhook without its authorizer": {
 			fake: fake{review: undecided, dryRun: refused, published: published(`"authorization":{"mode":"Enforce"}`)},
-			err:  unknown + "the admission webhooks of kubetenant answer, but its authorizer",
+			err:  unknown + "the admission webhooks of kubetenant respond, but its authorizer",
 		},
 		"webhooks of an unknown mode": {
 			fake: fake{review: undecided, dryRun: refused},
-			err:  unknown + "the admission webhooks of kubetenant answer, and the configuration",
+			err:  unknown + "the admission webhooks of kubetenant respond, but the configuration",
 		},
 		"a cluster behind a gateway": {
 			fake: fake{
@@ -220,11 +220,11 @@ func TestDetect(t *testing.T) {
 		},
 		"webhook service is down": {
 			fake: fake{review: reviewed(`{"allowed":false,"denied":true,"evaluationError":"connection refused"}`)},
-			err:  unknown + "an authorizer of the server fails: connection refused",
+			err:  unknown + "an authorizer of the server failed: connection refused",
 		},
 		"admission webhooks are down": {
 			fake: fake{review: undecided, dryRun: status(500, "InternalError", "failed calling webhook")},
-			err:  unknown + "a dry run of a Namespace",
+			err:  unknown + "dry run of a Namespace",
 		},
 		"upstream": {fake: fake{review: undecided, dryRun: created}, err: none},
 		"upstream with what kubetenant left": {
@@ -239,7 +239,7 @@ func TestDetect(t *testing.T) {
 						`request: `+namespace.BadLabel),
 				published: published(`"authorization":{"mode":"Shadow"}`),
 			},
-			err: unknown + "a dry run of a Namespace",
+			err: unknown + "dry run of a Namespace",
 		},
 		"another project's webhook": {
 			fake: fake{
@@ -247,7 +247,7 @@ func TestDetect(t *testing.T) {
 				dryRun:    strings.Replace(refused, "namespaces.validating.kubetenant.dev", "policy.example.com", 1),
 				published: published(`"authorization":{"mode":"Shadow"}`),
 			},
-			err: unknown + "a dry run of a Namespace",
+			err: unknown + "dry run of a Namespace",
 		},
 		"a server that allows all": {
 			fake: fake{
@@ -273,7 +273,7 @@ func TestDetect(t *testing.T) {
 			fake: fake{review: undecided, dryRun: created, other: status(404, "NotFound", authz.MalformedTenantPath)},
 			err:  none,
 		},
-		"no reviews": {fake: fake{}, err: unknown + "the server has no subjectaccessreviews"},
+		"no reviews": {fake: fake{}, err: unknown + "the server does not serve subjectaccessreviews"},
 		"an old credential": {
 			fake: fake{review: status(401, "Unauthorized", "Unauthorized"), other: status(401, "Unauthorized", "Unauthorized")},
 			err:  unknown + "Unauthorized",
@@ -295,9 +295,9 @@ func TestDetect(t *testing.T) {
 				}
 				return
 			}
-			undetermined := &installation.UndeterminedError{}
-			if got != nil || err == nil || !strings.Contains(err.Error(), c.err) || strings.Contains(err.Error(), "\n") {
-				t.Fatalf("got %+v, %v; want %q", got, err, c.err)
+			undetermined, want := &installation.UndeterminedError{}, strings.ReplaceAll(c.err, "HOST", config.Host)
+			if got != nil || err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+				t.Fatalf("got %+v, %v; want %q", got, err, want)
 			}
 			if errors.Is(err, installation.ErrNotInstalled) != strings.HasPrefix(c.err, none) ||
 				errors.As(err, &undetermined) == strings.HasPrefix(c.err, none) {

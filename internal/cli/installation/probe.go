@@ -102,14 +102,14 @@ func (p *probe) withoutBoundary(ctx context.Context, gateway string, reviewed er
 	published, err := cluster.PublishedConfiguration(ctx, p.kube, WebhookNamespace)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("the admission webhooks of kubetenant answer, "+
-			"and the configuration that says of which deployment mode they are cannot be read: %w", err)
+		return nil, fmt.Errorf("the admission webhooks of kubetenant respond, but the configuration that shows their "+
+			"deployment mode cannot be read: %w", err)
 	case published.Settings.Gateway != nil:
 		return &Installation{Mode: Gateway, Direct: true}, nil
 	case published.Settings.Authorization.Mode == configv1alpha1.ModeShadow:
 		return &Installation{Mode: Webhook}, nil
 	}
-	return nil, errors.New("the admission webhooks of kubetenant answer, but its authorizer does not decide requests " +
+	return nil, errors.New("the admission webhooks of kubetenant respond, but its authorizer does not decide requests, " +
 		"and its configuration has no gateway: see --authorization-config in docs/webhook.md")
 }
 
@@ -159,9 +159,9 @@ func (p *probe) rejects(ctx context.Context, address, message string) (bool, err
 }
 
 var (
-	errNoSuchAPI    = errors.New("the server has no subjectaccessreviews of authorization.k8s.io/v1")
-	errMayNotReview = errors.New("you may not create subjectaccessreviews, and nothing else here tells it: " +
-		"use the kubeconfig of a cluster admin")
+	errNoSuchAPI    = errors.New("the server does not serve subjectaccessreviews of authorization.k8s.io/v1")
+	errMayNotReview = errors.New("you may not create subjectaccessreviews, which are required here: use the kubeconfig " +
+		"of a cluster admin")
 )
 
 // reasonForm matches a reason of the boundary at the end of a message. Other releases use other
@@ -197,7 +197,7 @@ func (p *probe) boundaryDecides(ctx context.Context) (bool, error) {
 	case review.Status.Denied && strings.HasPrefix(review.Status.Reason, "tenant subject: "):
 		return true, nil
 	case review.Status.EvaluationError != "":
-		return false, fmt.Errorf("an authorizer of the server fails: %s", review.Status.EvaluationError)
+		return false, fmt.Errorf("an authorizer of the server failed: %s", review.Status.EvaluationError)
 	}
 	return false, nil
 }
@@ -228,5 +228,5 @@ func (p *probe) admissionRefuses(ctx context.Context) (bool, error) {
 	case webhookForm.MatchString(err.Error()) && strings.Contains(err.Error(), namespace.BadLabel):
 		return true, nil
 	}
-	return false, fmt.Errorf("a dry run of a Namespace with a malformed tenant: %w", err)
+	return false, fmt.Errorf("dry run of a Namespace with a malformed tenant: %w", err)
 }

@@ -103,9 +103,9 @@ func (m *matrix) judge(c *caller, group, what string, body []byte, complete bool
 	w := m.world
 	switch {
 	case bytes.Contains(body, []byte(w.canary(1))):
-		m.note(c.name, spaceAll, Leaked, "", group, what+": an object of another tenant")
+		m.note(c.name, spaceAll, Leaked, "", group, what+": contains an object of another tenant")
 	case complete && !bytes.Contains(body, []byte(w.canary(c.own))):
-		m.note(c.name, spaceAll, Refused, "", group, what+": an object of the caller's tenant is missing")
+		m.note(c.name, spaceAll, Refused, "", group, what+": does not contain the object of the caller's tenant")
 	default:
 		m.note(c.name, spaceAll, Limited, "", "", "")
 	}
@@ -245,7 +245,7 @@ func (m *matrix) judgeWatches(ctx context.Context, watches []openWatch) {
 			outcome, why = Untested, untestedSilent
 		}
 		m.note(o.name, spaceForeign, outcome, why,
-			"watch a namespace that was created again for another tenant", "watch "+o.what)
+			"watch a namespace that was recreated for another tenant", "watch "+o.what)
 	}
 }
 

@@ -47,7 +47,8 @@ func (m *matrix) discover(admin kubernetes.Interface) ([]resource, error) {
 	}
 	for gv, err := range failed.Groups {
 		if len(m.Groups) == 0 || slices.Contains(m.Groups, gv.Group) {
-			m.find(Untested, "", "", "the resources of an API group could not be discovered", fmt.Sprintf("%s: %v", gv, err))
+			m.find(Untested, "discovery failed for an API "+
+				"group", "", "the resources of an API group could not be discovered", fmt.Sprintf("%s: %v", gv, err))
 		}
 	}
 	var all []resource
@@ -63,14 +64,15 @@ func (m *matrix) discover(admin kubernetes.Interface) ([]resource, error) {
 	}
 	for _, name := range required {
 		if !slices.ContainsFunc(all, func(r resource) bool { return r.is("", name) }) {
-			return nil, fmt.Errorf("the server's discovery does not list %s: "+
-				"it is not a Kubernetes API server, or it is not ready", name)
+			return nil, fmt.Errorf("discovery does not list %s: the server is not a Kubernetes API server, or it is not "+
+				"ready", name)
 		}
 	}
 	for _, r := range ofGroups(all, m.Groups) {
 		for _, verb := range r.verbs {
 			if !slices.Contains(verbs, verb) {
-				m.find(Untested, "", "", "no request has this verb", fmt.Sprintf("%s %s", verb, r.path("")))
+				m.find(Untested, "no request exists for this "+
+					"verb", "", "no request has this verb", fmt.Sprintf("%s %s", verb, r.path("")))
 			}
 		}
 	}

@@ -158,7 +158,7 @@ func (m *matrix) tryWrite(ctx context.Context, c *caller, h held, target string)
 	if why == "" {
 		outcome, why = heldByAdmission(a)
 	}
-	m.note(c.name, spaceHeld, outcome, why, "write what admission must refuse of "+h.resource,
+	m.note(c.name, spaceHeld, outcome, why, "write an object that admission must refuse: "+h.resource,
 		fmt.Sprintf("%s: %d %s", request, a.code, a.message()))
 	return nil
 }

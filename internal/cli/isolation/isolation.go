@@ -53,7 +53,8 @@ type matrix struct {
 type question = authorizationv1.ResourceAttributes
 
 // ErrLeft means that some objects of a run were not removed.
-var ErrLeft = errors.New("something is left of the tenants: kubectl tenant verify-isolation --clean-up removes it")
+var ErrLeft = errors.New("the temporary tenants were not completely deleted: run kubectl tenant verify-isolation " +
+	"--clean-up")
 
 // removeWithin limits the time of the removal, which continues after an interrupt.
 const removeWithin = time.Minute
@@ -78,15 +79,15 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	}
 	for _, group := range o.Groups {
 		if len(ofGroups(served, []string{group})) == 0 {
-			return nil, fmt.Errorf("the server serves nothing of the API group %q", group)
+			return nil, fmt.Errorf("the server has no resources in the API group %q", group)
 		}
 	}
-	m.Progress("creating two tenants")
+	m.Progress("creating two temporary tenants")
 	defer func() {
 		if !m.world.begun {
 			return
 		}
-		m.Progress("removing the tenants")
+		m.Progress("deleting the temporary tenants")
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), removeWithin)
 		defer cancel()
 		if left := m.world.remove(ctx); left != nil {
@@ -110,11 +111,11 @@ func (m *matrix) tryEverything(ctx context.Context, served []resource) error {
 		do   func(context.Context, []resource) error
 		of   []resource
 	}{
-		{"requests of everything, everywhere", m.tryAll, tried},
-		{"what admission holds", m.tryHeld, tried},
-		{"what lists and watches deliver", m.tryDelivery, tried},
-		{"self reviews", m.tryReviews, served}, // they tell of what was not tried too
-		{"watches across the end of a namespace", m.tryRecreation, tried},
+		{"testing every request", m.tryAll, tried},
+		{"testing admission", m.tryHeld, tried},
+		{"testing lists and watches", m.tryDelivery, tried},
+		{"testing self reviews", m.tryReviews, served}, // they tell of what was not tried too
+		{"testing watches on deleted namespaces", m.tryRecreation, tried},
 	} {
 		m.Progress(step.what)
 		if err := step.do(ctx, step.of); err != nil {
@@ -172,7 +173,7 @@ func (m *matrix) lose(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.lost++; m.lost > maxLost {
-		return fmt.Errorf("%d requests got no answer: %w", m.lost, err)
+		return fmt.Errorf("%d requests got no response: %w", m.lost, err)
 	}
 	return nil
 }
@@ -191,6 +192,6 @@ func (m *matrix) record(c *caller, p probe, a answer) {
 	m.answers[c][q] = allowed
 	m.mu.Unlock()
 	if known && before != allowed {
-		m.find(Contradicted, c.name, p.space, "the same request was answered in two ways", p.method+" "+p.path)
+		m.find(Contradicted, c.name, p.space, "the same request got different answers", p.method+" "+p.path)
 	}
 }

@@ -254,7 +254,7 @@ func TestAnsweredTwice(t *testing.T) {
 		t.Errorf("findings %v, answers %v", m.report.Findings, m.answers[c])
 	}
 	if m.record(c, of("v1"), denied); m.report.found(Contradicted) != 1 ||
-		!strings.Contains(m.report.Findings[0].What, "answered in two ways") {
+		!strings.Contains(m.report.Findings[0].What, "got different answers") {
 		t.Errorf("findings %v", m.report.Findings)
 	}
 }

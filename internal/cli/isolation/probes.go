@@ -15,14 +15,14 @@ import (
 // The spaces of the table.
 const (
 	spaceOwn     = "own"
-	spaceForeign = "another tenant's"
+	spaceForeign = "another tenant"
 	spaceSystem  = "system"
 	spaceMissing = "missing namespace"
 	spaceCluster = "cluster scope"
 	spaceAll     = "all namespaces"
 	spacePath    = "tenant paths"
 	spaceOthers  = "impersonation"
-	spaceHeld    = "own, held"
+	spaceHeld    = "own, admission"
 )
 
 // spaces are they in the table's order, callers the callers.
@@ -36,7 +36,7 @@ var callers = []string{callerUser, callerAccount, callerNobody, callerAnonymous}
 const (
 	callerUser      = "tenant user"
 	callerAccount   = "tenant service account"
-	callerNobody    = "tenantless user"
+	callerNobody    = "user without tenant"
 	callerAnonymous = "anonymous"
 )
 

@@ -103,14 +103,15 @@ func (r *Report) verdict() string {
 	}
 	switch {
 	case !r.OK():
-		return fmt.Sprintf("NOT ISOLATED: %d leaked, %d contradicted, %d refused in the own space%s, of %d requests",
+		return fmt.Sprintf("NOT ISOLATED: %d leaked, %d contradicted, %d refused in the caller's own namespaces%s "+
+			"(%d requests in total)",
 			r.found(Leaked), r.found(Contradicted), r.found(Refused), untested, tried)
 	case untested != "":
-		return fmt.Sprintf("NOT PROVEN: nothing leaked%s, of %d requests", untested, tried)
+		return fmt.Sprintf("NOT PROVEN: no request leaked%s (%d requests in total)", untested, tried)
 	case !r.Complete():
-		return "NOT PROVEN: nothing was tested"
+		return "NOT PROVEN: no request was denied, or no request was allowed"
 	}
-	return fmt.Sprintf("isolated: %d requests of %d resources and subresources", tried, r.Resources)
+	return fmt.Sprintf("isolated: %d requests to %d resources and subresources", tried, r.Resources)
 }
 
 // shownFindings is the number of findings that [Report.Write] shows.
@@ -122,7 +123,7 @@ var columns = []Outcome{Denied, Limited, Passed, Leaked, Refused, Untested}
 // Write writes the table, the first findings and the verdict.
 func (r *Report) Write(w io.Writer) {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprint(out, "CALLER\tSPACE\tTRIED")
+	_, _ = fmt.Fprint(out, "CALLER\tTARGET\tREQUESTS")
 	for _, o := range columns {
 		_, _ = fmt.Fprintf(out, "\t%s", o)
 	}
@@ -154,7 +155,7 @@ func (r *Report) Write(w io.Writer) {
 		_, _ = fmt.Fprintln(w, output.Safe(f.String()))
 	}
 	if more := len(r.Findings) - shownFindings; more > 0 {
-		_, _ = fmt.Fprintf(w, "... and %d more (-o json for all)\n", more)
+		_, _ = fmt.Fprintf(w, "... and %d more (use -o json to see all)\n", more)
 	}
 	_, _ = fmt.Fprintln(w, r.Verdict)
 }

@@ -24,10 +24,11 @@ func TestFindingsAreGrouped(t *testing.T) {
 	m.report.Write(&b)
 	text := b.String()
 	for _, want := range []string{
-		"LEAKED: get kind11: 12 requests by tenant service account, tenant user in another tenant's, system, " +
+		"LEAKED: get kind11: 12 requests by tenant service account, tenant user in another tenant, system, " +
 			"for example GET /11/0: 200\n",
-		"... and 4 more (-o json for all)\n",
-		"NOT ISOLATED: 78 leaked, 0 contradicted, 1 refused in the own space, 1 not tested, of 81 requests\n",
+		"... and 4 more (use -o json to see all)\n",
+		"NOT ISOLATED: 78 leaked, 0 contradicted, 1 refused in the caller's own namespaces, 1 not tested " +
+			"(81 requests in total)\n",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("not in the report: %s\n%s", want, text)
@@ -52,20 +53,23 @@ func TestFindingsAreGrouped(t *testing.T) {
 
 // TestVerdict: only a run that tested every request says that tenants are isolated.
 func TestVerdict(t *testing.T) {
+	const onesided = "NOT PROVEN: no request was denied, or no request was allowed"
 	for name, c := range map[string]struct {
 		outcomes         []Outcome
 		want             string
 		isOK, isComplete bool
 	}{
 		"all denied": {
-			[]Outcome{Denied, Limited, Passed}, "isolated: 3 requests of 7 resources and subresources", true, true,
+			[]Outcome{Denied, Limited, Passed}, "isolated: 3 requests to 7 resources and subresources", true, true,
 		},
 		"one untested": {
-			[]Outcome{Denied, Passed, Untested}, "NOT PROVEN: nothing leaked, 1 not tested, of 3 requests", true, false,
+			[]Outcome{Denied, Passed, Untested},
+			"NOT PROVEN: no request leaked, 1 not tested (3 requests in total)",
+			true, false,
 		},
-		"nothing":           {nil, "NOT PROVEN: nothing was tested", true, false},
-		"nothing denied":    {[]Outcome{Passed, Limited}, "NOT PROVEN: nothing was tested", true, false},
-		"everything denied": {[]Outcome{Denied}, "NOT PROVEN: nothing was tested", true, false},
+		"nothing":           {nil, onesided, true, false},
+		"nothing denied":    {[]Outcome{Passed, Limited}, onesided, true, false},
+		"everything denied": {[]Outcome{Denied}, onesided, true, false},
 		"a leak":            {[]Outcome{Denied, Passed, Leaked}, "NOT ISOLATED: 1 leaked", false, true},
 		"an own request refused": {
 			[]Outcome{Denied, Passed, Refused}, "NOT ISOLATED: 0 leaked, 0 contradicted, 1 refused", false, true,

@@ -29,8 +29,8 @@ func (m *matrix) tryReviews(ctx context.Context, served []resource) error {
 					return m.unreviewed(asking, c, err)
 				}
 				if got != want {
-					m.find(Contradicted, c.name, "", "self reviews and requests: "+named(&q),
-						fmt.Sprintf("%q in %q: the review says %t, the request %t", q.Name, q.Namespace, got, want))
+					m.find(Contradicted, c.name, "", "self reviews and requests differ: "+named(&q),
+						fmt.Sprintf("%q in %q: allowed by the review: %t; allowed for the request: %t", q.Name, q.Namespace, got, want))
 				}
 				return nil
 			})
@@ -105,7 +105,7 @@ func (c *caller) review(ctx context.Context, resource, kind string, review any) 
 	}
 	var answered struct{ Status map[string]any }
 	if err := json.Unmarshal(a.body, &answered); err != nil || len(answered.Status) == 0 {
-		return fmt.Errorf("%s: %s: the answer has no status", c.name, resource)
+		return fmt.Errorf("%s: %s: the response has no status", c.name, resource)
 	}
 	return json.Unmarshal(a.body, review)
 }
@@ -121,11 +121,11 @@ func (m *matrix) tryRules(ctx context.Context, c *caller, namespace string, serv
 	own := c.own >= 0 && namespace == m.world.namespace(c.own)
 	rules := review.Status.ResourceRules
 	if !own && len(rules)+len(review.Status.NonResourceRules) > 0 {
-		m.find(Contradicted, c.name, "", "rules of a namespace that is not the caller's",
+		m.find(Contradicted, c.name, "", "rules for a namespace of another tenant",
 			fmt.Sprintf("%d rules in %s", len(rules)+len(review.Status.NonResourceRules), namespace))
 	}
 	if own && len(rules) == 0 && m.world.mode != installation.Webhook { // a webhook cannot limit them, so they are denied
-		m.find(Contradicted, c.name, "", "no rules of the caller's own namespace", namespace)
+		m.find(Contradicted, c.name, "", "no rules for the caller's own namespace", namespace)
 	}
 	if m.world.mode == installation.Gateway {
 		return nil // the cluster lists what its roles give there, and knows nothing of the boundary
@@ -155,7 +155,8 @@ func (m *matrix) tryListed(ctx context.Context, c *caller, namespace string,
 					return m.unreviewed(ctx, c, err)
 				}
 				if !ok {
-					m.find(Contradicted, c.name, "", "rules and self reviews: "+named(&a), fmt.Sprintf("%q in %q", a.Name, namespace))
+					m.find(Contradicted, c.name, "rules and self reviews "+
+						"differ: ", "rules and self reviews: "+named(&a), fmt.Sprintf("%q in %q", a.Name, namespace))
 				}
 				return nil
 			})

@@ -76,13 +76,13 @@ func TestReviews(t *testing.T) {
 			map[question]bool{foreign: true},
 			told("a--isolation", own),
 			installation.CompiledIn,
-			"the review says false, the request true",
+			"allowed by the review: false; allowed for the request: true",
 		},
 		"told, but not so": {
 			map[question]bool{{Verb: "get", Resource: "pods", Namespace: "a--isolation"}: false},
 			told("a--isolation", own),
 			installation.CompiledIn,
-			"the review says true, the request false",
+			"allowed by the review: true; allowed for the request: false",
 		},
 		"another's rules": {
 			nil,
@@ -90,7 +90,7 @@ func TestReviews(t *testing.T) {
 			installation.CompiledIn,
 			"1 request by tenant user, for example 1 rules in b--isolation",
 		},
-		"none of its own":    {nil, nil, installation.CompiledIn, "no rules of the caller's own namespace"},
+		"none of its own":    {nil, nil, installation.CompiledIn, "no rules for the caller's own namespace"},
 		"none, of a webhook": {nil, nil, installation.Webhook, ""},
 		"any verb": {
 			nil, told("a--isolation", with("*", "", "pods")), installation.CompiledIn, "rules with a wildcard",

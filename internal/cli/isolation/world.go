@@ -327,8 +327,8 @@ func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 	account := w.callers[1]
 	if w.mode == installation.Gateway && account.unauthenticated(ctx, "/api/v1/namespaces/"+w.namespace(0)+"/configmaps") {
 		account.own = -1
-		m.report.Notes = append(m.report.Notes, "the gateway does not accept tokens of service accounts: "+
-			"every request with such a token must be refused")
+		m.report.Notes = append(m.report.Notes, "the gateway does not accept service account tokens: it must reject every "+
+			"request with one")
 	}
 	for _, c := range w.callers[:2] {
 		if c.own < 0 {
@@ -345,7 +345,7 @@ func (w *world) waitForRights(ctx context.Context, m *matrix) error {
 				case a.code != http.StatusOK:
 					return fmt.Errorf("%s: GET %s: %d %s", c.name, path, a.code, a.message())
 				case !bytes.Contains(a.body, []byte(w.canary(c.own))):
-					return fmt.Errorf("%s: GET %s: the list has no object of the caller's tenant", c.name, path)
+					return fmt.Errorf("%s: GET %s: the list contains no object of the caller's tenant", c.name, path)
 				}
 				return nil
 			})

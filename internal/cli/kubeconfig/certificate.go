@@ -54,13 +54,13 @@ type Request struct {
 
 // The errors of [Request.Sign].
 var (
-	ErrTooShort = errors.New("--expires is shorter than 10m, which no certificate may be")
+	ErrTooShort = errors.New("--expires must be at least 10m for a certificate")
 	// ErrTooLong says that a request cannot ask for it: it counts seconds in 32 bits.
-	ErrTooLong  = errors.New("--expires is longer than a request may ask for (68 years)")
-	ErrDenied   = errors.New("the certificate was denied")
-	ErrNoSigner = errors.New("nothing signed the certificate in time: " +
-		"is the controller csrsigning of kube-controller-manager running, with --cluster-signing-cert-file?")
-	ErrWaiting = errors.New("nobody approved the certificate in time")
+	ErrTooLong  = errors.New("--expires must be at most 68 years")
+	ErrDenied   = errors.New("the certificate request was denied")
+	ErrNoSigner = errors.New("the certificate was not signed in time: check that the controller csrsigning of " +
+		"kube-controller-manager runs, and that --cluster-signing-cert-file is set")
+	ErrWaiting = errors.New("the certificate request was not approved in time")
 )
 
 // Subject is that of a new-format certificate: the tenant is the one O, groups are the
@@ -138,7 +138,7 @@ func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanWithin)
 		defer cancel()
 		if gone := requests.Delete(ctx, object.Name, metav1.DeleteOptions{}); gone != nil && err == nil {
-			err = fmt.Errorf("remove the CertificateSigningRequest %s: %w", object.Name, gone)
+			err = fmt.Errorf("delete CertificateSigningRequest %s: %w", object.Name, gone)
 		}
 	}()
 	approved, err := approve(ctx, k, object)
@@ -146,9 +146,9 @@ func (r *Request) Sign(ctx context.Context, k kubernetes.Interface) (certificate
 		return nil, nil, err
 	}
 	if !approved {
-		r.Say("waiting for somebody to approve it: kubectl certificate approve %s", object.Name)
+		r.Say("waiting for approval: an admin must approve it with kubectl certificate approve %s", object.Name)
 	} else {
-		r.Say("waiting for the certificate %s", object.Name)
+		r.Say("waiting for certificate %s", object.Name)
 	}
 	if certificate, err = r.wait(ctx, k, object.Name); err != nil {
 		return nil, nil, err
@@ -189,7 +189,7 @@ func approve(
 		Type:    certificatesv1.CertificateApproved,
 		Status:  corev1.ConditionTrue,
 		Reason:  "KubectlTenant",
-		Message: "approved by who asked for it, with kubectl tenant gen-kubeconfig",
+		Message: "approved by the requester with kubectl tenant gen-kubeconfig",
 	})
 	_, err := k.CertificatesV1().CertificateSigningRequests().
 		UpdateApproval(ctx, request.Name, request, metav1.UpdateOptions{})
@@ -202,7 +202,7 @@ func (r *Request) wait(ctx context.Context, k kubernetes.Interface, name string)
 	err := wait.PollUntilContextTimeout(ctx, lookEvery, r.Within, true, func(ctx context.Context) (bool, error) {
 		got, err := k.CertificatesV1().CertificateSigningRequests().Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			return false, fmt.Errorf("%w: somebody removed the request", ErrDenied)
+			return false, fmt.Errorf("%w: the request was deleted", ErrDenied)
 		}
 		if err != nil {
 			return false, err

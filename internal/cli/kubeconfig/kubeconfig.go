@@ -42,7 +42,7 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 	if len(config.CAData) == 0 && config.CAFile != "" {
 		data, err := os.ReadFile(config.CAFile)
 		if err != nil {
-			return nil, fmt.Errorf("the server's authority: %w", err)
+			return nil, fmt.Errorf("read the server's certificate authority: %w", err)
 		}
 		cluster.CertificateAuthorityData = data
 	}
@@ -64,11 +64,11 @@ func New(e *Entry, config *rest.Config) (*clientcmdapi.Config, error) {
 }
 
 // ErrExists says that a file is there already.
-var ErrExists = errors.New("the file exists: name another, or add to it with --merge")
+var ErrExists = errors.New("the file already exists: use another name, or --merge to add to it")
 
 // ErrOther says that a name stands for another server in a kubeconfig.
-var ErrOther = errors.New("it is another server's (its address, its authority or how it is verified differs): " +
-	"write a file of its own with --out")
+var ErrOther = errors.New("the name is already used for a different server, certificate authority or verification " +
+	"setting: use --out to write a separate file")
 
 // Write writes a new file that only its owner may read. The error wraps
 // [ErrExists] for one that is there.
@@ -93,7 +93,7 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	}
 	lock, err := os.OpenFile(path+".lock", os.O_CREATE|os.O_EXCL, 0) // #nosec G304 -- of the caller's choice
 	if errors.Is(err, os.ErrExist) {
-		return false, fmt.Errorf("%s is being changed by another: if no kubectl is running, remove %s.lock", path, path)
+		return false, fmt.Errorf("%s is locked by another process: if no kubectl is running, remove %s.lock", path, path)
 	}
 	if err != nil {
 		return false, fmt.Errorf("lock %s: %w", path, err)
@@ -106,7 +106,7 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm() &^ 0o077
 		if into, err = clientcmd.LoadFromFile(path); err != nil {
-			return false, fmt.Errorf("%s is no kubeconfig: it is left as it is", path)
+			return false, fmt.Errorf("%s is not a valid kubeconfig and was not changed", path)
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return false, err
@@ -114,7 +114,7 @@ func Merge(path string, c *clientcmdapi.Config) (replaced bool, err error) {
 	for name, cluster := range c.Clusters {
 		// Whoever uses the contexts that are there must not reach another server with his token.
 		if there := into.Clusters[name]; there != nil && !isSame(there, cluster) {
-			return false, fmt.Errorf("%s: the cluster %q: %w", path, name, ErrOther)
+			return false, fmt.Errorf("%s: cluster %q: %w", path, name, ErrOther)
 		}
 		into.Clusters[name] = cluster
 	}
@@ -164,7 +164,7 @@ func replace(path string, data []byte, mode os.FileMode) error {
 	}
 	if err != nil {
 		_ = os.Remove(f.Name())
-		return fmt.Errorf("%s is as it was: %w", path, err)
+		return fmt.Errorf("%s was not changed: %w", path, err)
 	}
 	return nil
 }

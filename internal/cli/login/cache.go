@@ -56,7 +56,7 @@ func (c *Cache) With(ctx context.Context, key []string, get func(*Token) (*Token
 	if info, err := os.Stat(c.Dir); err != nil {
 		return nil, err
 	} else if info.Mode().Perm()&0o022 != 0 {
-		return nil, fmt.Errorf("others may write into %s: name a directory of your own", c.Dir)
+		return nil, fmt.Errorf("other users can write to %s: use a directory that only you can write to", c.Dir)
 	}
 	sum := sha256.Sum256([]byte(strings.Join(key, "\x00")))
 	path := filepath.Join(c.Dir, hex.EncodeToString(sum[:]))
@@ -91,7 +91,7 @@ func readKeyring(path string) (*Token, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the keyring: %w", err)
+		return nil, fmt.Errorf("read the token from the keyring: %w", err)
 	}
 	return decode([]byte(text)), nil
 }
@@ -102,7 +102,7 @@ func writeKeyring(path string, t *Token) error {
 		err = keyring.Set(keyringService, filepath.Base(path), string(data))
 	}
 	if err != nil {
-		return fmt.Errorf("the keyring: %w", err)
+		return fmt.Errorf("write the token to the keyring: %w", err)
 	}
 	return nil
 }
@@ -126,7 +126,7 @@ func read(path string) (*Token, error) {
 		return nil, err
 	}
 	if info.Mode().Perm()&0o077 != 0 {
-		return nil, fmt.Errorf("%s can be read by others: remove it", path)
+		return nil, fmt.Errorf("other users can read %s: delete it", path)
 	}
 	data, err := os.ReadFile(path) // #nosec G304 -- of the caller's own cache
 	if err != nil {

@@ -37,14 +37,14 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", "default-src 'none'")
 		if subtle.ConstantTimeCompare([]byte(query.Get("state")), []byte(state)) != 1 {
-			http.Error(w, "This is no answer to a login that was begun here.", http.StatusBadRequest)
+			http.Error(w, "This response does not belong to a current login.", http.StatusBadRequest)
 			return
 		}
 		got := result{code: query.Get("code")}
-		text := "You are logged in. Go back to the terminal."
+		text := "You are logged in. You can return to the terminal."
 		if got.code == "" {
-			got.err = errors.New("the provider did not let you in: " + reason(query.Get("error")))
-			text = "You are not logged in. The terminal says why."
+			got.err = errors.New("the provider rejected the login: " + reason(query.Get("error")))
+			text = "You are not logged in. For details, see the terminal."
 		}
 		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)
 		select {
@@ -65,7 +65,7 @@ func reason(code string) string {
 		"interaction_required", "login_required", "consent_required":
 		return code
 	}
-	return "an error it does not name"
+	return "an unknown error"
 }
 
 // code waits for the browser.
@@ -75,7 +75,7 @@ func (c *callback) code(ctx context.Context) (string, error) {
 		return got.code, got.err
 	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-			return "", errors.New("nobody logged in in time: run it again")
+			return "", errors.New("the login timed out: run the command again")
 		}
 		return "", ctx.Err()
 	}

@@ -23,7 +23,7 @@ func Interactive(info string) (bool, error) {
 		return false, fmt.Errorf("%s: %w", ExecInfo, err)
 	}
 	if v := clientauthenticationv1.SchemeGroupVersion.String(); in.APIVersion != v {
-		return false, fmt.Errorf("the kubeconfig asks for %s: set the apiVersion of its exec stanza to %s", in.APIVersion, v)
+		return false, fmt.Errorf("the kubeconfig requests %s: set the apiVersion of its exec section to %s", in.APIVersion, v)
 	}
 	return in.Spec.Interactive, nil
 }

@@ -102,7 +102,7 @@ func TestAuthority(t *testing.T) {
 		t.Fatal(err)
 	}
 	for file, want := range map[string]string{
-		empty:       "holds no certificate",
+		empty:       "contains no certificate",
 		empty + "x": "no such file",
 		"":          "certificate",
 	} {
@@ -218,7 +218,7 @@ func TestKeystoneAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, err := k.Token(t.Context(), nil); err == nil || got != nil ||
-		!strings.HasSuffix(err.Error(), "/v3: it answers 403") || strings.Contains(err.Error(), "CANARY") {
+		!strings.HasSuffix(err.Error(), "/v3: status 403") || strings.Contains(err.Error(), "CANARY") {
 		t.Errorf("Token() = %v, %v", got, err)
 	}
 }

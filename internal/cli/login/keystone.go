@@ -30,8 +30,8 @@ type Keystone struct {
 }
 
 // ErrNoCloud says that nothing names a Keystone.
-var ErrNoCloud = errors.New("no Keystone is named: set OS_CLOUD and have a clouds.yaml, " +
-	"or source an openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
+var ErrNoCloud = errors.New("no Keystone server is configured: set OS_CLOUD and provide a clouds.yaml, or source an " +
+	"openrc file (OS_AUTH_URL, OS_USERNAME, ...)")
 
 // Read reads who logs in where. The error may wrap [ErrNoCloud]; it holds no secret.
 func (k *Keystone) Read() error {
@@ -66,7 +66,7 @@ func (k *Keystone) Read() error {
 }
 
 // ErrPlain says that a password would go over the network as it is.
-var ErrPlain = errors.New("the address of Keystone must begin with https:// (on this machine http:// will do)")
+var ErrPlain = errors.New("the Keystone address must start with https:// (http:// is allowed for this machine only)")
 
 // checkAddress refuses to send a secret where everybody can read it.
 func (k *Keystone) checkAddress() error {
@@ -142,12 +142,12 @@ func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
 	}
 	provider, err := openstack.NewClient(k.options.IdentityEndpoint)
 	if err != nil {
-		return nil, fmt.Errorf("the address of Keystone: %s", oneLine(err))
+		return nil, fmt.Errorf("invalid Keystone address: %s", oneLine(err))
 	}
 	provider.HTTPClient = *k.client
 	service, err := openstack.NewIdentityV3(provider, gophercloud.EndpointOpts{})
 	if err != nil {
-		return nil, fmt.Errorf("ask Keystone at %s: %v", k.options.IdentityEndpoint, keystoneError(err))
+		return nil, fmt.Errorf("connect to Keystone at %s: %v", k.options.IdentityEndpoint, keystoneError(err))
 	}
 	answer := tokens.Create(ctx, service, &k.options)
 	got, err := answer.ExtractToken()
@@ -162,9 +162,9 @@ func keystoneError(err error) string {
 	var status gophercloud.ErrUnexpectedResponseCode
 	if errors.As(err, &status) {
 		if status.Actual == http.StatusUnauthorized {
-			return "it does not accept the credential"
+			return "the credential was rejected"
 		}
-		return fmt.Sprintf("it answers %d", status.Actual)
+		return fmt.Sprintf("status %d", status.Actual)
 	}
 	return oneLine(err)
 }

@@ -194,14 +194,14 @@ func TestRefused(t *testing.T) {
 		breaks func(*provider, *login.OpenID)
 		want   string
 	}{
-		"another nonce":       {func(p *provider, _ *login.OpenID) { p.Nonce = "theirs" }, "another login"},
+		"another nonce":       {func(p *provider, _ *login.OpenID) { p.Nonce = "theirs" }, "does not belong to this login"},
 		"another audience":    {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
 		"a token of the past": {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
 		"an error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
 		"nobody comes": {
 			func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time",
 		},
-		"another issuer": {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "ask the provider"},
+		"another issuer": {func(_ *provider, o *login.OpenID) { o.Issuer += "/other" }, "query the provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newProvider(t)
@@ -269,7 +269,7 @@ func TestCacheOfOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := c.With(t.Context(), key, put); err == nil || !strings.Contains(err.Error(), "read by others") {
+	if _, err := c.With(t.Context(), key, put); err == nil || !strings.Contains(err.Error(), "other users can read") {
 		t.Errorf("a cache that others may read = %v", err)
 	}
 }
@@ -301,7 +301,7 @@ func TestDirectoryOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := (&login.Cache{Dir: dir}).With(t.Context(), []string{"k"}, nil); err == nil ||
-		!strings.Contains(err.Error(), "others may write") {
+		!strings.Contains(err.Error(), "other users can write") {
 		t.Errorf("With() = %v", err)
 	}
 }
@@ -349,7 +349,7 @@ func TestKeystone(t *testing.T) {
 		status = http.StatusUnauthorized
 		if _, err := k.Token(t.Context(), nil); err == nil || strings.Contains(err.Error(), "SECRET") ||
 			strings.Contains(err.Error(), "CANARY") ||
-			!strings.Contains(err.Error(), "does not accept the credential") {
+			!strings.Contains(err.Error(), "the credential was rejected") {
 			t.Errorf("%s: refused = %v", name, err)
 		}
 	}

@@ -21,11 +21,12 @@ import (
 // The errors of [OpenID.Token].
 var (
 	// ErrInteraction says that somebody would have to log in, and nobody can be asked.
-	ErrInteraction = errors.New("nobody is logged in, and kubectl may not ask here: run kubectl tenant login once by hand")
+	ErrInteraction = errors.New("a login is required, and this terminal is not interactive: run kubectl tenant login " +
+		"yourself first")
 	// ErrNoDevice says that the provider has no device flow.
-	ErrNoDevice = errors.New("the provider has no device flow: leave --device out")
+	ErrNoDevice = errors.New("the provider does not support the device flow: remove --device")
 	// ErrNoToken says that the provider gave no ID token.
-	ErrNoToken = errors.New("the provider gave no ID token: is openid among the scopes the client may ask for?")
+	ErrNoToken = errors.New("the provider returned no ID token: check that the client may request the scope openid")
 )
 
 // httpTimeout bounds each request to a provider.
@@ -76,7 +77,7 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 	ctx = oidc.ClientContext(ctx, client)
 	provider, err := oidc.NewProvider(ctx, o.Issuer)
 	if err != nil {
-		return nil, fmt.Errorf("ask the provider %s: %s", o.Issuer, oneLine(err))
+		return nil, fmt.Errorf("query the provider %s: %s", o.Issuer, oneLine(err))
 	}
 	config := &oauth2.Config{
 		ClientID:     o.ClientID,
@@ -113,7 +114,7 @@ func (o *OpenID) httpClient() (*http.Client, error) {
 		}
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("%s holds no certificate", o.CAFile)
+			return nil, fmt.Errorf("%s contains no certificate", o.CAFile)
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}
@@ -150,10 +151,10 @@ func (o *OpenID) verified(
 	}
 	token, err := verifier.Verify(ctx, raw)
 	if err != nil {
-		return nil, fmt.Errorf("the provider's ID token: %s", oneLine(err))
+		return nil, fmt.Errorf("verify the provider's ID token: %s", oneLine(err))
 	}
 	if nonce != "" && subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(nonce)) != 1 {
-		return nil, errors.New("the provider's ID token is for another login")
+		return nil, errors.New("the ID token does not belong to this login")
 	}
 	return &Token{Token: raw, Expires: token.Expiry.UTC(), Refresh: answer.RefreshToken}, nil
 }
@@ -171,7 +172,7 @@ func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oi
 	address := config.AuthCodeURL(state, oidc.Nonce(nonce), oauth2.S256ChallengeOption(proof))
 	o.Say("log in at %s", address)
 	if err := o.Open(ctx, address); err != nil {
-		o.Say("no browser could be started (%v): open the address yourself, on this machine", err)
+		o.Say("the browser could not be started (%v): open the address yourself, on this machine", err)
 	}
 	code, err := callback.code(ctx)
 	if err != nil {
@@ -179,7 +180,7 @@ func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oi
 	}
 	answer, err := config.Exchange(ctx, code, oauth2.VerifierOption(proof))
 	if err != nil {
-		return nil, fmt.Errorf("redeem the code: %s", safe(err))
+		return nil, fmt.Errorf("exchange the authorization code: %s", safe(err))
 	}
 	return o.verified(ctx, verifier, answer, nonce)
 }
@@ -191,12 +192,12 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 	}
 	asked, err := config.DeviceAuth(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("begin the device flow: %s", safe(err))
+		return nil, fmt.Errorf("start the device flow: %s", safe(err))
 	}
 	o.Say("open %s on any device and enter the code %s", asked.VerificationURI, asked.UserCode)
 	answer, err := config.DeviceAccessToken(ctx, asked)
 	if err != nil {
-		return nil, fmt.Errorf("wait for the login: %s", safe(err))
+		return nil, fmt.Errorf("wait for the device login: %s", safe(err))
 	}
 	return o.verified(ctx, verifier, answer, "")
 }
@@ -217,7 +218,7 @@ func safe(err error) string {
 		}
 		return r
 	}, refused.ErrorCode)
-	return fmt.Sprintf("the provider answers %d %s", status, code)
+	return fmt.Sprintf("the provider returned %d %s", status, code)
 }
 
 // oneLine returns what a library's error says; the error itself is no part of ours.

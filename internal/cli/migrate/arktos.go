@@ -52,10 +52,10 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 		}
 		id := converted[len(converted)-1]
 		if slices.ContainsFunc(fields[min(4, len(fields)):], func(field string) bool { return field != "" && field != id }) {
-			result.left(where, "the fields between the groups and the tenant: Arktos did not read them")
+			result.left(where, "the fields between the groups and the tenant, which Arktos ignored")
 		}
 		if groups := withoutReserved(&converted, id); len(groups) > 0 {
-			result.left(where, "the groups %s, which are the system tenant's", strings.Join(groups, ", "))
+			result.left(where, "the groups %s, which are reserved for the system tenant", strings.Join(groups, ", "))
 		}
 		key := func(fields []string) string {
 			if kind == "tokenFile" {
@@ -66,7 +66,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 		records = slices.DeleteFunc(records, func(earlier credential) bool {
 			same := key(earlier.fields) == key(converted)
 			if same {
-				result.left(fmt.Sprintf("line %d", earlier.line), "line %d says the same with something else, and counted", line)
+				result.left(fmt.Sprintf("line %d", earlier.line), "replaced by line %d, which Arktos used instead", line)
 			}
 			return same
 		})
@@ -91,7 +91,7 @@ func (r *Result) writeCredentials(records []credential, file, kind string) error
 	w.Flush()
 	if omitted > 0 {
 		r.Next = append(r.Next,
-			fmt.Sprintf("check the records of %s that end with ,,system: %d of them named no tenant in Arktos", file, omitted))
+			fmt.Sprintf("check the records of %s that end with ,,system: %d of them had no tenant in Arktos", file, omitted))
 	}
 	r.Files[file] = out.String()
 	r.Files["tenancy.yaml"] = fmt.Sprintf("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+
@@ -105,22 +105,22 @@ func arktosRecord(fields []string) ([]string, string) {
 	n := len(fields)
 	switch {
 	case n < 3:
-		return nil, fmt.Sprintf("%d fields", n)
+		return nil, fmt.Sprintf("%d fields instead of at least 3", n)
 	case fields[0] == "":
-		return nil, "no secret: Arktos skipped it"
+		return nil, "the secret is missing; Arktos ignored the record"
 	case fields[1] == "":
-		return nil, "no user"
+		return nil, "the user name is missing"
 	case fields[2] == "" && n == 4:
-		return nil, "no uid: Arktos read the field behind it as the tenant, and perhaps a group was meant"
+		return nil, "the UID is missing; Arktos read the next field as the tenant, but it may be a group"
 	case fields[2] == "":
-		return nil, "no uid"
+		return nil, "the UID is missing"
 	}
 	id := tenant.System().String()
 	if n > 4 && fields[n-2] == "" {
 		id = fields[n-1]
 	}
 	if _, err := tenant.Parse(id); err != nil {
-		return nil, fmt.Sprintf("the tenant: %v", err)
+		return nil, fmt.Sprintf("tenant field: %v", err)
 	}
 	if i := slices.IndexFunc(fields[1:3], func(name string) bool { return !tenant.IsWellFormed(name) }); i >= 0 {
 		return nil, fmt.Sprintf("field %d: %v", i+2, tenant.ErrForm)
@@ -138,7 +138,8 @@ func arktosRecord(fields []string) ([]string, string) {
 		out = append(out, groups)
 	}
 	if n > 4 && id == tenant.System().String() && fields[n-1] != id {
-		return nil, "fields behind the groups, and no tenant: it was the system tenant's there, and perhaps another was meant"
+		return nil, "fields after the groups, but no tenant; Arktos used the system tenant, but another tenant may be " +
+			"intended"
 	}
 	return append(out, "", id), ""
 }
@@ -207,7 +208,7 @@ func arktosPolicy(data []byte) (*Result, error) {
 func arktosLine(text []byte) (line map[string]any, why string) {
 	var in map[string]any
 	if err := json.Unmarshal(text, &in); err != nil {
-		return nil, "not a JSON object"
+		return nil, "the line is not a JSON object"
 	}
 	spec, hasSpec := in["spec"].(map[string]any)
 	if hasSpec {
@@ -221,7 +222,8 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		}
 		if _, given := spec["apiGroup"]; given {
 			return nil,
-				"apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, kind and spec"
+				"apiGroup: Arktos ignored it in the unversioned format, so the line would apply to all API groups; use the " +
+					"format with apiVersion, kind and spec"
 		}
 		for _, key := range []string{"resource", "namespace"} {
 			if _, given := spec[key]; !given {
@@ -237,15 +239,15 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 		id, named = before, true
 	}
 	if _, given := spec["space"]; given {
-		why = joined(why, "spec.space: Arktos did not read it")
+		why = joined(why, "spec.space: Arktos ignored it")
 		delete(spec, "space")
 	}
 	if id == "*" || strings.HasPrefix(name, "*:") {
-		return nil, "it is about every tenant: a line for each tenant and its own space is what it can have meant"
+		return nil, "the line applies to every tenant; write one line for each tenant, with its own space"
 	}
 	if !named && (name == "*" || group == "*" || group == "system:authenticated") {
-		why = joined(why, "it applied to every caller and now applies only to callers of the system tenant; "+
-			`write "tenant" and "space" for others`)
+		why = joined(why, "it applied to every caller and now applies only to callers of the system tenant; for other "+
+			"callers, set \"tenant\" and \"space\"")
 	}
 	if named && id != tenant.System().String() {
 		spec["tenant"], spec["space"] = id, id
@@ -259,7 +261,7 @@ func arktosLine(text []byte) (line map[string]any, why string) {
 func unreadFields(object map[string]any, known ...string) (why string) {
 	for _, key := range slices.Sorted(maps.Keys(object)) {
 		if !slices.Contains(known, key) {
-			why = joined(why, fmt.Sprintf("%q: Arktos did not read it", key))
+			why = joined(why, fmt.Sprintf("%q: Arktos ignored it", key))
 		}
 	}
 	return why

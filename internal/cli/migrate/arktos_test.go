@@ -48,38 +48,38 @@ func TestArktosTokens(t *testing.T) {
 			"S1,alice,1,dev,acme\n",
 			"",
 			[]string{
-				"line 1: fields behind the groups, and no tenant: it was the system tenant's there, and perhaps another was meant",
+				"line 1: fields after the groups, but no tenant; Arktos used the system tenant, but another tenant may be intended",
 			},
 		},
-		"too few fields": {"S1,alice\n", "", []string{"line 1: 2 fields"}},
-		"no secret":      {",alice,1\n", "", []string{"line 1: no secret: Arktos skipped it"}},
-		"no user":        {"S1,,1\n", "", []string{"line 1: no user"}},
+		"too few fields": {"S1,alice\n", "", []string{"line 1: 2 fields instead of at least 3"}},
+		"no secret":      {",alice,1\n", "", []string{"line 1: the secret is missing; Arktos ignored the record"}},
+		"no user":        {"S1,,1\n", "", []string{"line 1: the user name is missing"}},
 		"no uid, of four": {
 			"S1,alice,,acme\n",
 			"",
-			[]string{"line 1: no uid: Arktos read the field behind it as the tenant, and perhaps a group was meant"},
+			[]string{"line 1: the UID is missing; Arktos read the next field as the tenant, but it may be a group"},
 		},
-		"no uid":           {"S1,alice,\n", "", []string{"line 1: no uid"}},
-		"no tenant's name": {"S1,alice,1,,all\n", "", []string{"line 1: the tenant: invalid tenant: reserved name"}},
+		"no uid":           {"S1,alice,\n", "", []string{"line 1: the UID is missing"}},
+		"no tenant's name": {"S1,alice,1,,all\n", "", []string{"line 1: tenant field: invalid tenant: reserved name"}},
 		"some groups of the system": {
 			"\nS1,alice,1,\"dev,system:nodes,tenant:globex,ops\",,acme\n",
 			"S1,alice,1,\"dev,ops\",,acme\n",
-			[]string{"line 2: the groups system:nodes, tenant:globex, which are the system tenant's"},
+			[]string{"line 2: the groups system:nodes, tenant:globex, which are reserved for the system tenant"},
 		},
 		"only groups of the system": {
 			"S1,alice,1,kubeadm:cluster-admins,,acme\n",
 			"S1,alice,1,,acme\n",
-			[]string{"line 1: the groups kubeadm:cluster-admins, which are the system tenant's"},
+			[]string{"line 1: the groups kubeadm:cluster-admins, which are reserved for the system tenant"},
 		},
 		"fields that are not read": {
 			"S1,alice,1,dev,x,y,,acme\n",
 			"S1,alice,1,dev,,acme\n",
-			[]string{"line 1: the fields between the groups and the tenant: Arktos did not read them"},
+			[]string{"line 1: the fields between the groups and the tenant, which Arktos ignored"},
 		},
 		"the last of a token counts": {
 			"S1,alice,1\nS2,bob,2\nS1,carol,3\n",
 			"S2,bob,2,,system\nS1,carol,3,,system\n",
-			[]string{"line 1: line 3 says the same with something else, and counted"},
+			[]string{"line 1: replaced by line 3, which Arktos used instead"},
 		},
 		"a user with two tokens": {"S1,alice,1\nS2,alice,1\n", "S1,alice,1,,system\nS2,alice,1,,system\n", nil},
 	} {
@@ -93,7 +93,7 @@ func TestArktosTokens(t *testing.T) {
 func TestArktosPasswords(t *testing.T) {
 	r := converted(t, "arktos-passwords", "S1,alice,1,,acme\nS1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n")
 	same(t, "passwords.csv", "S1,bob,2,,acme\nS2,alice,1,,globex\nS3,alice,1,dev,,acme\n", r.Files["passwords.csv"])
-	same(t, "left", []string{"line 1: line 4 says the same with something else, and counted"}, r.Left)
+	same(t, "left", []string{"line 1: replaced by line 4, which Arktos used instead"}, r.Left)
 	same(t, "tenancy.yaml", `apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
@@ -108,7 +108,7 @@ func TestArktosOmissions(t *testing.T) {
 	for text, want := range map[string][]string{
 		"S1,alice,1,,acme\nS2,bob,2,,system\n": nil,
 		"S1,alice,1\nS2,bob,2,dev\nS3,carol,3,,acme\n": {
-			"check the records of tokens.csv that end with ,,system: 2 of them named no tenant in Arktos",
+			"check the records of tokens.csv that end with ,,system: 2 of them had no tenant in Arktos",
 		},
 		"S1,alice,1\nS1,alice,1,,acme\n": nil,
 	} {
@@ -135,11 +135,11 @@ func TestArktosPolicy(t *testing.T) {
 		return `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":{` + text + "}}\n"
 	}
 	everybody := []string{
-		`line 1: it applied to every caller and now applies only to callers of the system tenant; write "tenant" and ` +
-			`"space" for others`,
+		"line 1: it applied to every caller and now applies only to callers of the system tenant; for other callers, set " +
+			`"tenant" and "space"`,
 	}
 	every := []string{
-		"line 1: it is about every tenant: a line for each tenant and its own space is what it can have meant",
+		"line 1: the line applies to every tenant; write one line for each tenant, with its own space",
 	}
 	for name, c := range map[string]conversion{
 		"a tenant": {
@@ -160,25 +160,25 @@ func TestArktosPolicy(t *testing.T) {
 		"fields beside the spec": {
 			`{"apiVersion":"x","kind":"Policy","readonly":true,"spec":{"resource":"pods","tenant":"acme","user":"bob"}}`,
 			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
-			[]string{`line 1: "readonly": Arktos did not read it`},
+			[]string{`line 1: "readonly": Arktos ignored it`},
 		},
 		"groups in the older form": {
 			`{"user":"bob","tenant":"acme","apiGroup":"apps"}`,
 			"",
 			[]string{
-				"line 1: apiGroup: Arktos did not read it in this form, and all groups would be meant; write apiVersion, " +
-					"kind and spec",
+				"line 1: apiGroup: Arktos ignored it in the unversioned format, so the line would apply to all API groups; use " +
+					"the format with apiVersion, kind and spec",
 			},
 		},
 		"a space of another": {
 			spec(`"resource":"pods","space":"globex","tenant":"acme","user":"bob"`),
 			spec(`"resource":"pods","space":"acme","tenant":"acme","user":"bob"`),
-			[]string{"line 1: spec.space: Arktos did not read it"},
+			[]string{"line 1: spec.space: Arktos ignored it"},
 		},
 		"a space of the system's": {
 			spec(`"resource":"pods","space":"globex","user":"bob"`),
 			spec(`"resource":"pods","user":"bob"`),
-			[]string{"line 1: spec.space: Arktos did not read it"},
+			[]string{"line 1: spec.space: Arktos ignored it"},
 		},
 		"the system's by a field": {
 			spec(`"resource":"pods","tenant":"system","user":"bob"`), spec(`"resource":"pods","user":"bob"`), nil,
@@ -212,7 +212,7 @@ func TestArktosPolicy(t *testing.T) {
 		"every tenant in the name": {spec(`"resource":"pods","user":"*:bob"`), "", every},
 		"every tenant beside one":  {spec(`"resource":"pods","tenant":"acme","user":"*:bob"`), "", every},
 		"nobody":                   {spec(`"resource":"pods"`), "", []string{"line 1: spec: user or group is required"}},
-		"no object":                {"# comment\n\n[]\n", "", []string{"line 3: not a JSON object"}},
+		"no object":                {"# comment\n\n[]\n", "", []string{"line 3: the line is not a JSON object"}},
 		"no tenant's name": {
 			spec(`"resource":"pods","tenant":"a b","user":"bob"`),
 			"",

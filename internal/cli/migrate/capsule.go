@@ -31,8 +31,8 @@ const (
 	configurationFile = "configuration/tenancy.yaml"
 )
 
-var errNoTenant = errors.New("it holds no Tenant of " + capsuleGroup +
-	"; kubectl get tenants." + capsuleGroup + " -o yaml prints them")
+var errNoTenant = errors.New("the file contains no Tenant of " + capsuleGroup +
+	"; to get them, run kubectl get tenants." + capsuleGroup + " -o yaml")
 
 // capsuleMigration is the content of a file: Capsule's Tenants, and the
 // Namespaces that belong to them.
@@ -100,7 +100,7 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	case isCapsule && capsuleKinds[kind] != "":
 		m.result.left(where, "the whole object: %s", capsuleKinds[kind])
 	default:
-		m.result.left(where, "the whole object: the migration does not know the kind %s of %s; set it up by hand",
+		m.result.left(where, "the whole object: kind %s of %s is not supported; set it up by hand",
 			kind, version)
 	}
 }
@@ -120,9 +120,11 @@ func (m *capsuleMigration) dropDuplicates() {
 			m.result.left(t.where, "the whole Tenant: metadata.name is not a valid tenant ID (%v); "+
 				"create the tenant under another name", err)
 		case t.id.IsSystem():
-			m.result.left(t.where, "the whole Tenant: system is the cluster's own tenant; create the tenant under another name")
+			m.result.left(t.where, "the whole Tenant: system is the reserved name of the system tenant; create the tenant "+
+				"under another name")
 		case count[t.name] > 1:
-			m.result.left(t.where, "the whole Tenant: the file holds %d Tenants of this name; keep one of them", count[t.name])
+			m.result.left(t.where, "the whole Tenant: the file contains %d Tenants of this name; keep one of "+
+				"them", count[t.name])
 		default:
 			kept = append(kept, t)
 		}
@@ -157,8 +159,8 @@ func (m *capsuleMigration) convert(t *capsuleTenant) {
 		t.object.Spec.Namespaces.Templates = []string{t.template.Name}
 	}
 	if len(t.namespaces) == 0 {
-		m.result.left(t.where, "no namespaces are known: "+
-			"get the Tenant from the cluster with its status, or add its Namespaces to the file")
+		m.result.left(t.where, "its namespaces are unknown; get the Tenant from the cluster with its status, or add its "+
+			"Namespaces to the file")
 	}
 	t.reportRest(capsuleReasons())
 }
@@ -221,8 +223,8 @@ func (m *capsuleMigration) next(dir string) (steps []string) {
 	for _, namespace := range all {
 		steps = append(steps, "kubectl patch namespace "+namespace+` --type=merge -p '{"metadata":{"ownerReferences":null}}'`)
 	}
-	return append(steps, "delete Capsule's Tenants and definitions only after that: "+
-		"a namespace that a Tenant of Capsule still owns is deleted with it")
+	return append(steps, "delete Capsule's Tenants and CustomResourceDefinitions last: this also deletes every "+
+		"namespace that a Capsule Tenant still owns")
 }
 
 // shellWord matches a word that needs no quotes in a shell.

@@ -90,10 +90,10 @@ func (t *capsuleTenant) convertWildcards(ingress node) {
 	areListed := ingress.get("allowedHostnames").isSet
 	switch {
 	case allowed && areListed:
-		wildcards.left("hosts with a wildcard must be listed, too; list them in admission.policy.hosts")
+		wildcards.left("hosts with a wildcard are limited, too; list them in admission.policy.hosts")
 	case !allowed && !areListed:
-		t.result.left(t.where, "spec.ingressOptions.allowWildcardHostnames: "+
-			"hosts with a wildcard, which Capsule refuses, are allowed; list the tenant's hosts in admission.policy.hosts")
+		t.result.left(t.where, "spec.ingressOptions.allowWildcardHostnames: Capsule refuses hosts with a wildcard, but "+
+			"kubetenant allows them; list the tenant's hosts in admission.policy.hosts")
 	}
 }
 
@@ -122,12 +122,13 @@ func convertRule(field string, list node) *configv1alpha1.FieldRule {
 		return nil
 	}
 	list.get("allowedRegex").left("regular expressions are not supported; list the names that it matches")
-	list.get("matchLabels").left("classes are not selected by labels; list the names that it selects")
-	list.get("matchExpressions").left("classes are not selected by labels; list the names that it selects")
+	list.get("matchLabels").left("selecting classes by label is not supported; list the names of the classes")
+	list.get("matchExpressions").left("selecting classes by label is not supported; list the names of the classes")
 	names := list.get("allowed").items()
 	if standard := list.get("default"); standard.isSet {
 		names = append(names, standard)
-		defer standard.left("the name is allowed, but not set on objects that name none; use a mutating admission policy")
+		defer standard.left("the name is allowed, but is not the default for objects without one; use a mutating admission " +
+			"policy")
 	}
 	return ruleOf(field, names)
 }
@@ -154,13 +155,13 @@ func ruleOf(field string, names []node) *configv1alpha1.FieldRule {
 		case !isText:
 			continue
 		case strings.Contains(entry, "{tenant}"):
-			item.left("{tenant} would be replaced by the name of the tenant; write the name")
+			item.left("{tenant} would be replaced by the name of the tenant; use the name itself")
 			continue
 		case field == "hosts" && strings.HasPrefix(entry, "*."):
-			item.left("%s is one host in Capsule, and all hosts below it here; list them", entry)
+			item.left("%s is one host in Capsule, but matches all hosts below it in kubetenant; list the hosts", entry)
 			continue
 		case problem != "":
-			item.left("%q is not allowed, since it %s; correct it", entry, problem)
+			item.left("%q is not allowed, because it %s; correct it", entry, problem)
 			continue
 		case !slices.Contains(rule.Allowed, entry):
 			rule.Policy, rule.Allowed = configv1alpha1.FieldAllowListed, append(rule.Allowed, entry)

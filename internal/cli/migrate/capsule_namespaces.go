@@ -52,7 +52,7 @@ func (m *capsuleMigration) assignNamespaces() {
 		problem := namespaceProblem(name, claims[name], owners[name])
 		t := tenants[claims[name][0].tenant]
 		if problem == "" && t == nil {
-			problem = "its tenant is not carried over; migrate that tenant first"
+			problem = "its tenant was not converted; migrate that tenant first"
 		}
 		if problem == "" {
 			t.namespaces = append(t.namespaces, name)
@@ -91,8 +91,8 @@ func (m *capsuleMigration) readNamespace(n node, owners map[string]string, add f
 		cordoned.left("a single namespace cannot be cordoned; set spec.access of the Tenant to ReadOnly")
 	}
 	if !found {
-		m.result.left(n.where, "it belongs to no Tenant of Capsule; "+
-			"leave it out, or give it to a tenant by kubectl tenant adopt")
+		m.result.left(n.where, "it belongs to no Tenant of Capsule; remove it from the file, or assign it to a tenant with "+
+			"kubectl tenant adopt")
 	}
 }
 
@@ -109,9 +109,9 @@ func namespaceProblem(name string, claims []claim, owner string) string {
 	}
 	switch {
 	case len(validation.IsDNS1123Label(name)) > 0:
-		return "this is not a name of a namespace"
+		return "this is not a valid namespace name"
 	case slices.Contains(system, name) || strings.HasPrefix(name, "kube-"):
-		return "it belongs to the cluster; no tenant may have it"
+		return "it is a system namespace; no tenant can own it"
 	case owner != "" && owner != claims[0].tenant:
 		return fmt.Sprintf("its label %s already names another tenant", tenant.Label)
 	}

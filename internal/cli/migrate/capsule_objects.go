@@ -58,7 +58,7 @@ func (t *capsuleTenant) convertQuotas() {
 // applies, as it does in Capsule.
 func (t *capsuleTenant) addQuota(item node) {
 	if item.get("scopes").isSet || item.get("scopeSelector").isSet {
-		item.left("a limit of some Pods only applies to a namespace; use a ResourceQuota in a NamespaceTemplate")
+		item.left("a limit for selected Pods can only apply to a namespace; use a ResourceQuota in a NamespaceTemplate")
 		return
 	}
 	for _, key := range item.get("hard").keys() {
@@ -71,8 +71,8 @@ func (t *capsuleTenant) addQuota(item node) {
 		case !isQuantity || limit.Sign() < 0:
 			entry.left("the limit is not a valid quantity; correct it")
 		case !isUsed || name == "count/namespaces":
-			entry.left("a tenant's quota does not limit this; " +
-				"limit namespaces by spec.namespaces.max, other resources by count/<resource>.<group>")
+			entry.left("a tenant's quota cannot limit this; limit namespaces with spec.namespaces.max, and other resources " +
+				"with count/<resource>.<group>")
 		case !has && len(t.object.Spec.Quota) == maxLimits:
 			entry.left("a Tenant has at most %d limits; use a ResourceQuota in a NamespaceTemplate", maxLimits)
 		default:
@@ -116,12 +116,12 @@ func (t *capsuleTenant) addObject(item node, version, kind, name string) {
 	err := (&template.Template{Objects: objects}).Validate()
 	switch {
 	case len(objects) > maxTemplateObjects:
-		item.left("a NamespaceTemplate holds at most %d objects; write another one", maxTemplateObjects)
+		item.left("a NamespaceTemplate has at most %d objects; create another one", maxTemplateObjects)
 	case hasPlaceholder(content):
 		item.left("${tenant} and ${namespace} would be replaced; write the %s by hand", kind)
 	case err != nil:
 		_, problem, _ := strings.Cut(err.Error(), ": ") // after the path in the template
-		item.left("it is not a valid %s (%s); write it into a NamespaceTemplate by hand", kind, problem)
+		item.left("it is not a valid %s (%s); add it to a NamespaceTemplate by hand", kind, problem)
 	case hasNegative(spec["hard"]):
 		item.left("a limit is negative; correct it")
 	default:
@@ -201,7 +201,7 @@ func isCapsules(key string) bool {
 }
 
 func (s *selectors) note(path, key string) {
-	s.notes = append(s.notes, fmt.Sprintf("%s: the label %q cannot be translated and selects nothing without Capsule; "+
+	s.notes = append(s.notes, fmt.Sprintf("%s: the label %q has no equivalent and selects nothing without Capsule; "+
 		"correct the selector in %s", path, key, templatesFile))
 }
 

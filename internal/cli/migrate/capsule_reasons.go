@@ -1,18 +1,18 @@
 package migrate
 
 const (
-	ownRecord       = "it is Capsule's own record; leave it out"
+	ownRecord       = "it is an internal record of Capsule; remove it from the file"
 	useTemplate     = "name a NamespaceTemplate in spec.namespaces.templates of each Tenant that needs the objects"
-	useQuota        = "limit the tenant by spec.quota of its Tenant"
-	ofTheTenant     = "it belongs to the Tenant object itself; set on the new Tenant what your tools need"
-	ofRoleBindings  = "a Tenant's RoleBindings have no labels or annotations of their own; leave it out"
+	useQuota        = "limit the tenant with spec.quota of its Tenant"
+	ofTheTenant     = "it applies only to Capsule's Tenant object; set the metadata that your tools need on the new Tenant"
+	ofRoleBindings  = "a Tenant's RoleBindings cannot have labels or annotations; remove them from the file"
 	isDeleting      = "Capsule is deleting the Tenant, and its namespaces with it; do not adopt them"
-	notPromoted     = "service accounts are not promoted; name them in spec.admins or spec.bindings after the adoption"
-	notAnOwner      = "the owner or role is not in spec.owners; name it in spec.admins or spec.bindings if it is wanted"
+	notPromoted     = "service accounts are not promoted; add them to spec.admins or spec.bindings after the adoption"
+	notAnOwner      = "the owner or role is not in spec.owners; if it is needed, add it to spec.admins or spec.bindings"
 	ofOtherObjects  = "labels and annotations of such objects are not set; use a mutating admission policy"
 	notOfNamespaces = "annotations of namespaces are not set; set them by hand, or use a mutating admission policy"
 	onlyForAll      = "only labels of an entry without a namespaceSelector can be set; label the other namespaces by hand"
-	metadataRules   = "a tenant sets no label or annotation with a domain unless the configuration allows it; " +
+	metadataRules   = "a tenant cannot set a label or annotation with a domain unless the configuration allows it; " +
 		"check admission.namespace.allowedLabels and allowedAnnotations"
 	ofServices = "labels and annotations of Services are not limited; use a ValidatingAdmissionPolicy"
 )
@@ -20,12 +20,12 @@ const (
 // capsuleKinds says, by kind, what to use instead of Capsule's objects that the
 // migration does not convert.
 var capsuleKinds = map[string]string{
-	"CapsuleConfiguration": "the server's configuration has other settings; see admission.namespace there",
+	"CapsuleConfiguration": "the server's configuration has different settings; see admission.namespace",
 	"GlobalTenantResource": useTemplate,
 	"TenantResource":       useTemplate,
-	"ResourcePool":         useQuota + ", or each namespace by a ResourceQuota in a NamespaceTemplate",
+	"ResourcePool":         useQuota + ", or limit each namespace with a ResourceQuota in a NamespaceTemplate",
 	"ResourcePoolClaim":    useQuota,
-	"TenantOwner":          "name the owner in spec.admins or spec.bindings of each Tenant that it owns",
+	"TenantOwner":          "add the owner to spec.admins or spec.bindings of each Tenant that it owns",
 	"CustomQuota":          useQuota + ", as count/<resource>.<group>",
 	"GlobalCustomQuota":    useQuota + ", as count/<resource>.<group>",
 	"GlobalResourceQuota":  useQuota,
@@ -37,22 +37,24 @@ var capsuleKinds = map[string]string{
 // of which some subfields are converted has the reason for unknown fields.
 func capsuleReasons() reasons {
 	return reasons{
-		"metadata.labels":                     ofTheTenant,
-		"metadata.annotations":                ofTheTenant,
-		"metadata.ownerReferences":            "the owner would delete the new Tenant; leave it out",
+		"metadata.labels":      ofTheTenant,
+		"metadata.annotations": ofTheTenant,
+		"metadata.ownerReferences": "the owner reference would cause the new Tenant to be deleted; remove it " +
+			"from the file",
 		"metadata.deletionTimestamp":          isDeleting,
 		"metadata.deletionGracePeriodSeconds": isDeleting,
 		"status.owners":                       notAnOwner,
 		"status.promotions":                   notPromoted,
 
-		"spec.data":  "a Tenant holds no free data; keep it in an annotation or a ConfigMap",
+		"spec.data":  "a Tenant has no field for arbitrary data; use an annotation or a ConfigMap",
 		"spec.rules": "rules by namespace are not supported; use a ValidatingAdmissionPolicy, or admission.policy",
 
 		"spec.permissions.allowOwnerPromotion": notPromoted,
-		"spec.permissions.matchOwners":         "labels do not select owners; name them in spec.admins or spec.bindings",
+		"spec.permissions.matchOwners": "selecting owners by label is not supported; add them to spec.admins or " +
+			"spec.bindings",
 
 		"spec.owners":                             unknownField,
-		"spec.owners.proxySettings":               "there is no such proxy; see authorization.sharedClusterResources",
+		"spec.owners.proxySettings":               "kubetenant has no proxy; see authorization.sharedClusterResources",
 		"spec.owners.labels":                      ofRoleBindings,
 		"spec.owners.annotations":                 ofRoleBindings,
 		"spec.additionalRoleBindings":             unknownField,
@@ -62,12 +64,13 @@ func capsuleReasons() reasons {
 		"spec.namespaceOptions.additionalMetadata":             unknownField,
 		"spec.namespaceOptions.additionalMetadata.annotations": notOfNamespaces,
 		"spec.namespaceOptions.additionalMetadataList":         onlyForAll,
-		"spec.namespaceOptions.requiredMetadata":               "it is not required; set labels by spec.namespaces.labels",
-		"spec.namespaceOptions.forbiddenLabels":                metadataRules,
-		"spec.namespaceOptions.forbiddenAnnotations":           metadataRules,
+		"spec.namespaceOptions.requiredMetadata": "required metadata is not supported; set labels with " +
+			"spec.namespaces.labels",
+		"spec.namespaceOptions.forbiddenLabels":      metadataRules,
+		"spec.namespaceOptions.forbiddenAnnotations": metadataRules,
 
-		"spec.ingressOptions.hostnameCollisionScope": "collisions of hosts are not checked; " +
-			"list the tenant's own hosts in admission.policy.hosts",
+		"spec.ingressOptions.hostnameCollisionScope": "host name collisions are not checked; list the tenant's own hosts " +
+			"in admission.policy.hosts",
 		"spec.deviceClasses": "device classes are not limited by tenant; use a ResourceQuota in a NamespaceTemplate",
 
 		"spec.podOptions":                          ofOtherObjects,

@@ -41,7 +41,7 @@ func (t *capsuleTenant) convertSubjects() {
 // an admin may delete the tenant's namespaces. It binds the owner's other ClusterRoles.
 func (t *capsuleTenant) convertOwner(owner node) {
 	if t.isBeta1() && t.hasRoleAnnotations() {
-		owner.left("its ClusterRoles are in an annotation of this version; get the Tenant as %s/v1beta2", capsuleGroup)
+		owner.left("its ClusterRoles are in an annotation of this API version; get the Tenant as %s/v1beta2", capsuleGroup)
 		return
 	}
 	subject, problem := t.ownerSubject(owner)
@@ -64,8 +64,8 @@ func (t *capsuleTenant) convertOwner(owner node) {
 		case isAdmin && slices.Contains([]string{v1alpha1.AdminRole, deleterRole, provisionerRole}, name):
 			role.consume()
 		case name == deleterRole || name == provisionerRole:
-			role.left("only spec.admins may create and delete namespaces of a tenant; " +
-				"name the owner there if it may be an admin")
+			role.left("only spec.admins may create and delete namespaces of a tenant; if the owner may be an admin, add it " +
+				"there")
 		default:
 			t.bind(role, name, subject)
 		}
@@ -73,8 +73,8 @@ func (t *capsuleTenant) convertOwner(owner node) {
 	owner.get("kind").consume()
 	owner.get("name").consume()
 	if !isAdmin {
-		t.result.left(owner.where, "%s: the owner could create namespaces; "+
-			"name it in spec.admins if it may also delete them", owner.path)
+		t.result.left(owner.where, "%s: the owner could create namespaces; if it may also delete them, add it to "+
+			"spec.admins", owner.path)
 	}
 }
 
@@ -118,7 +118,7 @@ func (t *capsuleTenant) convertBinding(binding node) {
 	if bound {
 		role.consume()
 	} else {
-		role.left("no subject of it is carried over; see there")
+		role.left("none of its subjects was converted; see the messages about them")
 	}
 }
 
@@ -211,8 +211,8 @@ func (t *capsuleTenant) subject(n node) (s v1alpha1.Subject, problem string) {
 // serviceAccount returns the subject of a service account in one of the tenant's namespaces.
 func (t *capsuleTenant) serviceAccount(namespace, name string) (v1alpha1.Subject, string) {
 	if !slices.Contains(t.namespaces, namespace) {
-		return v1alpha1.Subject{}, fmt.Sprintf("namespace %s is not known to be the tenant's, "+
-			"and a tenant gives no role to a service account of another namespace; use an account of the tenant", namespace)
+		return v1alpha1.Subject{}, fmt.Sprintf("it is unknown whether namespace %s belongs to the tenant; "+
+			"use a service account from a namespace of the tenant", namespace)
 	}
 	return v1alpha1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, ""
 }
@@ -226,7 +226,7 @@ func systemNames() *tenant.SystemNames {
 
 func reservedUser(name string) string {
 	if systemNames().ReservedUser(name) {
-		return "the user name is reserved for the cluster; name a user of the tenant"
+		return "the user name is reserved for the cluster; use a user of the tenant"
 	}
 	return ""
 }
@@ -237,11 +237,11 @@ func (t *capsuleTenant) reservedGroup(name string) string {
 	case name == t.id.Group(), isAccounts && slices.Contains(t.namespaces, accounts):
 		return ""
 	case isAccounts:
-		return "the service accounts are not those of a namespace of the tenant; use accounts of the tenant"
+		return "the group contains service accounts outside the tenant's namespaces; use service accounts of the tenant"
 	case name == capsuleGroup || name == capsuleDomain:
-		return "the group holds Capsule's users of all tenants; name a group of the tenant"
+		return "the group contains the Capsule users of all tenants; use a group of the tenant"
 	case systemNames().ReservedGroup(name):
-		return "the group is reserved; name a group of the tenant"
+		return "the group is reserved; use a group of the tenant"
 	}
 	return ""
 }

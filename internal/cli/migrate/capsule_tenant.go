@@ -44,7 +44,7 @@ func (t *capsuleTenant) convertMetadata() {
 	for _, field := range []string{"labels", "annotations"} {
 		for _, key := range metadata.get(field).keys() {
 			if isCapsules(key) && (!t.isBeta1() || key != cordonLabel) {
-				metadata.get(field).get(key).left("a setting of Capsule; look up what it does and set it up by hand")
+				metadata.get(field).get(key).left("a setting of Capsule; look up its effect and set it up by hand")
 			}
 		}
 	}
@@ -112,7 +112,7 @@ func (t *capsuleTenant) convertNamespaceOptions() {
 			spaces.Max = &limit
 			quota.consume()
 		} else {
-			quota.left("a Tenant limits its namespaces to a number from 0 to %d; set spec.namespaces.max", maxNamespaces)
+			quota.left("a Tenant can limit its namespaces to a number from 0 to %d; set spec.namespaces.max", maxNamespaces)
 		}
 	}
 	t.convertLabels(options.get("additionalMetadata").get("labels"))
@@ -123,7 +123,7 @@ func (t *capsuleTenant) convertNamespaceOptions() {
 		}
 	}
 	if only, is := options.get("managedMetadataOnly").flag(); is && only {
-		options.get("managedMetadataOnly").left("other labels of namespaces stay; remove those that are not wanted")
+		options.get("managedMetadataOnly").left("other labels of namespaces remain; remove unwanted labels by hand")
 	}
 	t.convertPrefix()
 }
@@ -146,14 +146,14 @@ func (t *capsuleTenant) convertLabels(labels node) {
 			label.left("the level must be privileged, baseline or restricted; set spec.namespaces.podSecurity")
 		case key == podSecurityLabel && spaces.PodSecurity != "" && spaces.PodSecurity != value,
 			has && string(current) != value:
-			label.left("another setting has another value for this label; keep one of them")
+			label.left("another setting has a different value for this label; keep one of them")
 		case key == podSecurityLabel:
 			spaces.PodSecurity = value
 			label.consume()
 		case key == nameLabel || isOfDomain(key, tenant.Domain) || isCapsules(key):
-			label.left("the label is reserved, or of no use without Capsule; leave it out")
+			label.left("the label is reserved, or has no effect without Capsule; remove it from the file")
 		case len(validation.IsQualifiedName(key))+len(validation.IsValidLabelValue(value)) > 0:
-			label.left("it is not a valid label; Capsule's templates are not supported; set spec.namespaces.labels")
+			label.left("it is not a valid label, and Capsule's templates are not supported; set spec.namespaces.labels")
 		case !has && len(spaces.Labels) == maxLabels:
 			label.left("a Tenant sets at most %d labels; set it on the namespaces", maxLabels)
 		default:
@@ -190,10 +190,11 @@ func (t *capsuleTenant) convertPrefix() {
 	switch {
 	case !is:
 	case !required:
-		force.left("a Tenant cannot allow other names than the configuration does; " +
-			"set admission.namespace.namespacePrefix to None if tenants may choose names")
+		force.left("a Tenant cannot override the configured rule for namespace names; if tenants may choose names, set " +
+			"admission.namespace.namespacePrefix to None")
 	case prefix == "":
-		force.left("this tenant ID cannot be a prefix of namespaces; create the tenant under another name to require one")
+		force.left("this tenant ID cannot be a prefix of namespaces; to require a prefix, create the tenant under another " +
+			"name")
 	default:
 		t.object.Spec.Namespaces.Prefix = v1alpha1.NamespacePrefixRequired
 		force.left("new namespaces must begin with %q instead of %q; "+

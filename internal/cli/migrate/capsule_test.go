@@ -56,7 +56,7 @@ const (
 	templatesFile = "cluster/1-namespacetemplates.yaml"
 	adoptedFile   = "after-adoption/tenants.yaml"
 	configFile    = "configuration/tenancy.yaml"
-	makesNone     = "spec.owners[0]: the owner could create namespaces; name it in spec.admins if it may also delete them"
+	makesNone     = "spec.owners[0]: the owner could create namespaces; if it may also delete them, add it to spec.admins"
 )
 
 // TestCapsuleTenant: a Tenant gives what the Capsule Tenant gave, and no more.
@@ -77,8 +77,8 @@ func TestCapsuleTenant(t *testing.T) {
 			`owners: [ { kind: User, name: alice, clusterRoles: [ view, capsule-namespace-deleter ] } ]`,
 			`{bindings:[{clusterRole:view,subjects:[` + alice + `]}]}`,
 			[]string{
-				"spec.owners[0].clusterRoles[1]: only spec.admins may create and delete namespaces of a tenant; " +
-					"name the owner there if it may be an admin", makesNone,
+				"spec.owners[0].clusterRoles[1]: only spec.admins may create and delete namespaces of a tenant; if the owner may " +
+					"be an admin, add it there", makesNone,
 			},
 		},
 		"roles besides admin are bound": {
@@ -98,7 +98,7 @@ func TestCapsuleTenant(t *testing.T) {
 			`{}`,
 			[]string{
 				"spec.additionalRoleBindings[0].subjects[0]: the name of the ClusterRole is not valid; correct it",
-				"spec.additionalRoleBindings[0].clusterRoleName: no subject of it is carried over; see there",
+				"spec.additionalRoleBindings[0].clusterRoleName: none of its subjects was converted; see the messages about them",
 			},
 		},
 		"the smaller quota applies": {
@@ -111,8 +111,8 @@ func TestCapsuleTenant(t *testing.T) {
 			`resourceQuotas: { items: [ { hard: { pods: "1" }, scopes: [ BestEffort ] } ] }`,
 			`{}`,
 			[]string{
-				"spec.resourceQuotas.items[0]: a limit of some Pods only applies to a namespace; " +
-					"use a ResourceQuota in a NamespaceTemplate",
+				"spec.resourceQuotas.items[0]: a limit for selected Pods can only apply to a namespace; use a ResourceQuota in a " +
+					"NamespaceTemplate",
 			},
 		},
 		"no deletion":  {`preventDeletion: true`, `{}`, nil},
@@ -132,23 +132,24 @@ func TestCapsuleTenant(t *testing.T) {
 			`namespaceOptions: { quota: 70000 }`,
 			`{}`,
 			[]string{
-				"spec.namespaceOptions.quota: a Tenant limits its namespaces to a number from 0 to 10000; set spec.namespaces.max",
+				"spec.namespaceOptions.quota: a Tenant can limit its namespaces to a number from 0 to 10000; set " +
+					"spec.namespaces.max",
 			},
 		},
 		"a reserved label": {
 			`namespaceOptions: { additionalMetadata: { labels: { kubetenant.dev/tenant: gas } } }`,
 			`{}`,
 			[]string{
-				`spec.namespaceOptions.additionalMetadata.labels["kubetenant.dev/tenant"]: the label is reserved, ` +
-					`or of no use without Capsule; leave it out`,
+				`spec.namespaceOptions.additionalMetadata.labels["kubetenant.dev/tenant"]: the label is reserved, or has no ` +
+					"effect without Capsule; remove it from the file",
 			},
 		},
 		"a template in a label": {
 			`namespaceOptions: { additionalMetadata: { labels: { a: "{{ tenant.name }}" } } }`,
 			`{}`,
 			[]string{
-				`spec.namespaceOptions.additionalMetadata.labels.a: it is not a valid label; Capsule's templates are not ` +
-					`supported; set spec.namespaces.labels`,
+				"spec.namespaceOptions.additionalMetadata.labels.a: it is not a valid label, and Capsule's templates are not " +
+					"supported; set spec.namespaces.labels",
 			},
 		},
 		"a prefix": {
@@ -163,28 +164,24 @@ func TestCapsuleTenant(t *testing.T) {
 			`forceTenantPrefix: false`,
 			`{}`,
 			[]string{
-				"spec.forceTenantPrefix: a Tenant cannot allow other names than the configuration does; " +
-					"set admission.namespace.namespacePrefix to None if tenants may choose names",
+				"spec.forceTenantPrefix: a Tenant cannot override the configured rule for namespace names; if tenants may choose " +
+					"names, set admission.namespace.namespacePrefix to None",
 			},
 		},
 		"a field of another form": {
 			`owners: { kind: User }, cordoned: "true"`,
 			`{}`,
 			[]string{
-				"spec.cordoned: the migration does not know this field, or not with such a value; " +
-					"look up what it does and set it up by hand",
-				"spec.owners.kind: the migration does not know this field, or not with such a value; " +
-					"look up what it does and set it up by hand",
+				"spec.cordoned: the field or its value is not supported; look up its effect and set it up by hand",
+				"spec.owners.kind: the field or its value is not supported; look up its effect and set it up by hand",
 			},
 		},
 		"keys that look like another path": {
 			`"owners[0].name": alice, "cordoned.x": { y: true }`,
 			`{}`,
 			[]string{
-				`spec["cordoned.x"]: the migration does not know this field, or not with such a value; look up what it does and ` +
-					`set it up by hand`,
-				`spec["owners[0].name"]: the migration does not know this field, or not with such a value; look up what it does ` +
-					`and set it up by hand`,
+				`spec["cordoned.x"]: the field or its value is not supported; look up its effect and set it up by hand`,
+				`spec["owners[0].name"]: the field or its value is not supported; look up its effect and set it up by hand`,
 			},
 		},
 	} {
@@ -201,8 +198,8 @@ func TestCapsuleTenant(t *testing.T) {
 // TestCapsuleSubjects: subjects that a tenant may not bind are refused with a reason; service
 // accounts of the tenant are bound after the adoption, since the server refuses them before.
 func TestCapsuleSubjects(t *testing.T) {
-	const foreign = ` is not known to be the tenant's, and a tenant gives no role to a service account of another ` +
-		`namespace; use an account of the tenant`
+	const unsure, foreign = "it is unknown whether namespace ", " belongs to the tenant; use a service account from a " +
+		"namespace of the tenant"
 	for name, c := range map[string]struct{ subject, why, adopted string }{
 		"an account of the tenant": {
 			`{ kind: ServiceAccount, name: "system:serviceaccount:a:robot" }`,
@@ -218,10 +215,10 @@ func TestCapsuleSubjects(t *testing.T) {
 			`{apiGroup:rbac.authorization.k8s.io,kind:Group,name:system:serviceaccounts:a}`,
 		},
 		"an account of another namespace": {
-			`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, "namespace ci" + foreign, "",
+			`{ kind: ServiceAccount, name: "system:serviceaccount:ci:robot" }`, unsure + "ci" + foreign, "",
 		},
 		"an account of the cluster": {
-			`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, "namespace kube-system" + foreign, "",
+			`{ kind: User, name: "system:serviceaccount:kube-system:robot" }`, unsure + "kube-system" + foreign, "",
 		},
 		"no account": {
 			`{ kind: ServiceAccount, name: robot }`,
@@ -230,34 +227,34 @@ func TestCapsuleSubjects(t *testing.T) {
 		},
 		"accounts of another namespace": {
 			`{ kind: Group, name: "system:serviceaccounts:ci" }`,
-			"the service accounts are not those of a namespace of the tenant; use accounts of the tenant",
+			"the group contains service accounts outside the tenant's namespaces; use service accounts of the tenant",
 			"",
 		},
 		"all accounts": {
-			`{ kind: Group, name: "system:serviceaccounts" }`, "the group is reserved; name a group of the tenant", "",
+			`{ kind: Group, name: "system:serviceaccounts" }`, "the group is reserved; use a group of the tenant", "",
 		},
 		"all callers": {
-			`{ kind: Group, name: "system:authenticated" }`, "the group is reserved; name a group of the tenant", "",
+			`{ kind: Group, name: "system:authenticated" }`, "the group is reserved; use a group of the tenant", "",
 		},
 		"the cluster's admins": {
-			`{ kind: Group, name: "kubeadm:cluster-admins" }`, "the group is reserved; name a group of the tenant", "",
+			`{ kind: Group, name: "kubeadm:cluster-admins" }`, "the group is reserved; use a group of the tenant", "",
 		},
 		"callers of another tenant": {
-			`{ kind: Group, name: "tenant:gas" }`, "the group is reserved; name a group of the tenant", "",
+			`{ kind: Group, name: "tenant:gas" }`, "the group is reserved; use a group of the tenant", "",
 		},
 		"Capsule's users": {
 			`{ kind: Group, name: capsule.clastix.io }`,
-			"the group holds Capsule's users of all tenants; name a group of the tenant",
+			"the group contains the Capsule users of all tenants; use a group of the tenant",
 			"",
 		},
 		"Capsule's users, by the other name": {
 			`{ kind: Group, name: projectcapsule.dev }`,
-			"the group holds Capsule's users of all tenants; name a group of the tenant",
+			"the group contains the Capsule users of all tenants; use a group of the tenant",
 			"",
 		},
 		"a user of the cluster": {
 			`{ kind: User, name: "system:kube-scheduler" }`,
-			"the user name is reserved for the cluster; name a user of the tenant",
+			"the user name is reserved for the cluster; use a user of the tenant",
 			"",
 		},
 		"white space": {`{ kind: User, name: " alice" }`, "the name is not valid; correct it", ""},
@@ -325,7 +322,7 @@ func objectsOf(t *testing.T, text string) (all []string) {
 // that the Tenant names, with the tenant's label instead of Capsule's. An object is carried
 // over as a whole or not at all.
 func TestCapsuleTemplate(t *testing.T) {
-	const untranslated = " cannot be translated and selects nothing without Capsule; " +
+	const untranslated = " has no equivalent and selects nothing without Capsule; " +
 		"correct the selector in cluster/1-namespacetemplates.yaml"
 	from := func(selector string) string {
 		return `networkPolicies: { items: [ { podSelector: {}, ingress: [ { from: [ { namespaceSelector: ` + selector +
@@ -395,8 +392,8 @@ func TestCapsuleTemplate(t *testing.T) {
 			`networkPolicies: { items: [ { podSelector: {}, audit: x } ] }`,
 			nil,
 			[]string{
-				`spec.networkPolicies.items[0]: it is not a valid NetworkPolicy (unknown field "spec.audit"); write it into a ` +
-					`NamespaceTemplate by hand`,
+				`spec.networkPolicies.items[0]: it is not a valid NetworkPolicy (unknown field "spec.audit"); add it to a ` +
+					"NamespaceTemplate by hand",
 			},
 		},
 		"a placeholder": {
@@ -441,7 +438,7 @@ func TestCapsuleManyObjects(t *testing.T) {
 		t.Errorf("%d objects", n)
 	}
 	same(t, "left",
-		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate holds at most 32 objects; write another one"), r.Left)
+		oilReports("spec.limitRanges.items[32]: a NamespaceTemplate has at most 32 objects; create another one"), r.Left)
 }
 
 // TestCapsuleAdmission: limits of what objects may use become rules of the tenant. A name that a
@@ -460,8 +457,8 @@ func TestCapsuleAdmission(t *testing.T) {
 			`priorityClasses: { allowed: [ high ], default: low }`,
 			`placement.priorityClassName {allowed:[high,low],policy:AllowListed}`,
 			[]string{
-				"spec.priorityClasses.default: the name is allowed, but not set on objects that name none; " +
-					"use a mutating admission policy",
+				"spec.priorityClasses.default: the name is allowed, but is not the default for objects without one; use a " +
+					"mutating admission policy",
 			},
 		},
 		"runtime classes": {
@@ -478,13 +475,14 @@ func TestCapsuleAdmission(t *testing.T) {
 		"a selector": {
 			`storageClasses: { matchExpressions: [ { key: tier, operator: Exists } ] }`,
 			`policy.storageClasses {policy:Forbid}`,
-			[]string{"spec.storageClasses.matchExpressions: classes are not selected by labels; list the names that it selects"},
+			[]string{"spec.storageClasses.matchExpressions: selecting classes by label is not supported; list the names of " +
+				"the classes"},
 		},
 		"registries": {
 			`containerRegistries: { allowed: [ Quay.io/oil, nginx ] }`,
 			`policy.imageRegistries {allowed:[quay.io/oil],policy:AllowListed}`,
 			[]string{
-				`spec.containerRegistries.allowed[1]: "nginx" is not allowed, since it ` +
+				`spec.containerRegistries.allowed[1]: "nginx" is not allowed, because it ` +
 					configv1alpha1.PolicyEntryProblem("imageRegistries", "nginx") + "; correct it",
 			},
 		},
@@ -492,7 +490,7 @@ func TestCapsuleAdmission(t *testing.T) {
 			`containerRegistries: { allowed: [ "quay.io/{tenant}" ] }`,
 			`policy.imageRegistries {policy:Forbid}`,
 			[]string{
-				"spec.containerRegistries.allowed[0]: {tenant} would be replaced by the name of the tenant; write the name",
+				"spec.containerRegistries.allowed[0]: {tenant} would be replaced by the name of the tenant; use the name itself",
 			},
 		},
 		"pull policies": {
@@ -507,15 +505,15 @@ func TestCapsuleAdmission(t *testing.T) {
 			`ingressOptions: { allowedHostnames: { allowed: [ oil.example.com, "*.oil.example.com" ] } }`,
 			`policy.hosts {allowed:[oil.example.com],policy:AllowListed}`,
 			[]string{
-				"spec.ingressOptions.allowedHostnames.allowed[1]: *.oil.example.com is one host in Capsule, " +
-					"and all hosts below it here; list them",
+				"spec.ingressOptions.allowedHostnames.allowed[1]: *.oil.example.com is one host in Capsule, but matches all " +
+					"hosts below it in kubetenant; list the hosts",
 			},
 		},
 		"wildcards": {
 			`ingressOptions: {}`,
 			"",
 			[]string{
-				"spec.ingressOptions.allowWildcardHostnames: hosts with a wildcard, which Capsule refuses, are allowed; " +
+				"spec.ingressOptions.allowWildcardHostnames: Capsule refuses hosts with a wildcard, but kubetenant allows them; " +
 					"list the tenant's hosts in admission.policy.hosts",
 			},
 		},
@@ -578,8 +576,8 @@ func settingsOf(t *testing.T, file string) string {
 // TestCapsuleNamespaces: a namespace is adopted if the Tenant's status, its label or its owner
 // names one tenant for it.
 func TestCapsuleNamespaces(t *testing.T) {
-	const none = "tenant oil: no namespaces are known: get the Tenant from the cluster with its status, " +
-		"or add its Namespaces to the file"
+	const none = "tenant oil: its namespaces are unknown; get the Tenant from the cluster with its status, or add its " +
+		"Namespaces to the file"
 	tenantOf := func(name, status string) string {
 		return "{ apiVersion: capsule.clastix.io/v1beta2, kind: Tenant, metadata: { name: " + name +
 			" }, spec: { owners: [ { kind: User, name: alice } ], ingressOptions: { allowWildcardHostnames: true } }, " +
@@ -609,8 +607,8 @@ func TestCapsuleNamespaces(t *testing.T) {
 				"") + namespace("a", ", ownerReferences: [ { apiVersion: example.com/v1, kind: Tenant, name: oil } ]"),
 			"",
 			[]string{
-				"object 2 (Namespace a): it belongs to no Tenant of Capsule; leave it out, " +
-					"or give it to a tenant by kubectl tenant adopt", none,
+				"object 2 (Namespace a): it belongs to no Tenant of Capsule; remove it from the file, or assign it to a tenant " +
+					"with kubectl tenant adopt", none,
 			},
 		},
 		"of two tenants": {
@@ -637,22 +635,22 @@ func TestCapsuleNamespaces(t *testing.T) {
 			tenantOf("oil", "namespaces: [ a ]") + namespace("b", ", labels: { capsule.clastix.io/tenant: gas }"),
 			"a",
 			[]string{
-				`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant is ` +
-					`not carried over; migrate that tenant first`,
+				`object 2 (Namespace b): metadata.labels["capsule.clastix.io/tenant"]: namespace b is not adopted: its tenant ` +
+					"was not converted; migrate that tenant first",
 			},
 		},
 		"of the cluster": {
 			tenantOf("oil", "namespaces: [ kube-system, default, kube-x, capsule-system ]"),
 			"",
 			[]string{
-				"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it belongs to the cluster; " +
-					"no tenant may have it",
-				"tenant oil: status.namespaces[1]: namespace default is not adopted: it belongs to the cluster; " +
-					"no tenant may have it",
-				"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it belongs to the cluster; " +
-					"no tenant may have it",
-				"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it belongs to the cluster; " +
-					"no tenant may have it", none,
+				"tenant oil: status.namespaces[3]: namespace capsule-system is not adopted: it is a system namespace; no " +
+					"tenant can own it",
+				"tenant oil: status.namespaces[1]: namespace default is not adopted: it is a system namespace; no tenant " +
+					"can own it",
+				"tenant oil: status.namespaces[0]: namespace kube-system is not adopted: it is a system namespace; no " +
+					"tenant can own it",
+				"tenant oil: status.namespaces[2]: namespace kube-x is not adopted: it is a system namespace; no tenant " +
+					"can own it", none,
 			},
 		},
 		"already a tenant's": {
@@ -669,7 +667,7 @@ func TestCapsuleNamespaces(t *testing.T) {
 			tenantOf("oil", `namespaces: [ "a; rm -rf x" ]`),
 			"",
 			[]string{
-				"tenant oil: status.namespaces[0]: namespace a; rm -rf x is not adopted: this is not a name of a namespace", none,
+				"tenant oil: status.namespaces[0]: namespace a; rm -rf x is not adopted: this is not a valid namespace name", none,
 			},
 		},
 		"cordoned": {
@@ -715,8 +713,8 @@ func TestCapsuleNext(t *testing.T) {
 		"kubectl apply -f 'my out/after-adoption'/",
 		`kubectl patch namespace a --type=merge -p '{"metadata":{"ownerReferences":null}}'`,
 		`kubectl patch namespace b --type=merge -p '{"metadata":{"ownerReferences":null}}'`,
-		"delete Capsule's Tenants and definitions only after that: a namespace that a Tenant of Capsule still owns is " +
-			"deleted with it",
+		"delete Capsule's Tenants and CustomResourceDefinitions last: this also deletes every namespace that a Capsule " +
+			"Tenant still owns",
 	}, r.Next)
 }
 
@@ -739,18 +737,19 @@ func TestCapsuleFiles(t *testing.T) {
 		"1 }, data: 2 }\n"
 	r := converted(t, "capsule",
 		oil("nodeSelector: { pool: oil }")+"---\n"+strings.ReplaceAll(list, "%s", "c")+"--- \n# nothing\n---\n")
-	const unknown = "the whole object: the migration does not know the kind "
+	const unknown = "the whole object: kind "
 	same(t, "left", []string{
-		"object 3 (ConfigMap x): " + unknown + "ConfigMap of v1; set it up by hand",
-		"object 4 (Tenant x): " + unknown + "Tenant of example.com/v1; set it up by hand",
+		"object 3 (ConfigMap x): " + unknown + "ConfigMap of v1 is not supported; set it up by hand",
+		"object 4 (Tenant x): " + unknown + "Tenant of example.com/v1 is not supported; set it up by hand",
 		"object 9 (GlobalTenantResource all): the whole object: name a NamespaceTemplate in spec.namespaces.templates of " +
 			"each Tenant that needs the objects",
-		"object 10 (Future x): " + unknown + "Future of capsule.clastix.io/v1beta2; set it up by hand",
-		"tenant system: the whole Tenant: system is the cluster's own tenant; create the tenant under another name",
+		"object 10 (Future x): " + unknown + "Future of capsule.clastix.io/v1beta2 is not supported; set it up by hand",
+		"tenant system: the whole Tenant: system is the reserved name of the system tenant; create the tenant under " +
+			"another name",
 		"tenant All: the whole Tenant: metadata.name is not a valid tenant ID (invalid tenant: reserved name); " +
 			"create the tenant under another name",
-		"tenant two: the whole Tenant: the file holds 2 Tenants of this name; keep one of them",
-		"tenant two: the whole Tenant: the file holds 2 Tenants of this name; keep one of them",
+		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one of them",
+		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one of them",
 	}, r.Left)
 	if text := r.Files[tenantsFile]; strings.Count(text, "kind: Tenant") != 2 || strings.Contains(text, "two") {
 		t.Errorf("Tenants:\n%s", text)
@@ -759,11 +758,11 @@ func TestCapsuleFiles(t *testing.T) {
 		"kind: [":                              "document 1: ",
 		"- kind: Tenant\n":                     "document 1: it is not an object",
 		oil("") + "---\nkind: [\n":             "document 2: ",
-		oil("") + "...\n" + oil(""):            "document 1: put each --- on a line of its own",
+		oil("") + "...\n" + oil(""):            "document 1: each --- must be on a line of its own",
 		oil("cordoned: true, cordoned: false"): "document 1: ",
-		"kind: List\nmore: 1\nitems: [ {} ]\n": "document 1: a List holds apiVersion, kind, metadata and items",
-		"":                                     "it holds no Tenant of capsule.clastix.io",
-		"apiVersion: v1\nkind: ConfigMap\n":    "it holds no Tenant of capsule.clastix.io",
+		"kind: List\nmore: 1\nitems: [ {} ]\n": "document 1: a List may only have apiVersion, kind, metadata and items",
+		"":                                     "the file contains no Tenant of capsule.clastix.io",
+		"apiVersion: v1\nkind: ConfigMap\n":    "the file contains no Tenant of capsule.clastix.io",
 	} {
 		if _, err := migrate.From()["capsule"]([]byte(text), migrate.Options{}); err == nil ||
 			!strings.HasPrefix(err.Error(), want) {

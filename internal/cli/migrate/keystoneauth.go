@@ -54,7 +54,7 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 		err = json.Unmarshal(list, &contents)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("a list of policies: %w", err)
+		return nil, fmt.Errorf("decode the list of policies: %w", err)
 	}
 	var objects []any
 	for i := range policies {
@@ -71,11 +71,11 @@ func keystoneAuth(data []byte, o Options) (*Result, error) {
 	result.Files["rbac.yaml"] = text
 	file := quoted(o.Dir, "rbac.yaml")
 	result.Next = []string{
-		"read " + file + " before applying it: a ClusterRoleBinding to a user applies to the users of that name " +
+		"review " + file + " before you apply it: a ClusterRoleBinding to a user applies to the users of that name " +
 			"in every tenant, including the system tenant",
-		"kubectl apply -f " + file + "; the groups are those of a keystone source with groupsPrefix " + o.GroupsPrefix,
-		"the boundary confines what is bound cluster-wide to each tenant's own namespaces: that is more than nothing, " +
-			"and less than it was",
+		"kubectl apply -f " + file + "; the group names assume a keystone source with groupsPrefix " + o.GroupsPrefix,
+		"the boundary limits cluster-wide bindings to each tenant's own namespaces, so users may have fewer rights than " +
+			"before",
 	}
 	return result, err
 }
@@ -157,30 +157,31 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 	rules := map[string][]rbacv1.PolicyRule{}
 	switch {
 	case p.Resource != nil && p.NonResource != nil:
-		k.result.left(k.where, "resource and nonresource in one policy, which never matched there")
+		k.result.left(k.where, "a policy with resource and nonresource never matched in k8s-keystone-auth")
 		return nil
 	case (p.Resource != nil || p.NonResource != nil) && len(p.ResourcePermissions)+len(p.NonResourcePermissions) > 0:
-		k.result.left(k.where, "permissions of both versions in one policy: write one policy for each")
+		k.result.left(k.where, "the policy has permissions of both versions; split it into two policies")
 		return nil
 	}
 	switch r := p.Resource; {
 	case r == nil:
 	case r.APIGroup == nil || r.Namespace == nil || *r.Namespace == "":
-		k.result.left(k.where, "a resource without version or namespace, which never matched there")
+		k.result.left(k.where, "a resource without version or namespace never matched in k8s-keystone-auth")
 	default:
 		k.rule(rules, *r.Namespace, r.Resources, r.Verbs, *r.APIGroup)
 	}
 	switch n := p.NonResource; {
 	case n == nil:
 	case n.Path == nil:
-		k.result.left(k.where, "a nonresource without path, which never matched there")
+		k.result.left(k.where, "a nonresource without path never matched in k8s-keystone-auth")
 	default:
 		k.path(rules, *n.Path, n.Verbs)
 	}
 	for _, key := range slices.Sorted(maps.Keys(p.ResourcePermissions)) {
 		namespace, resources, found := strings.Cut(key, "/")
 		if !found || namespace == "" || strings.Contains(resources, "/") {
-			k.result.left(k.where, "%q is no namespace/resource; RBAC binds what is in no namespace only for all of them", key)
+			k.result.left(k.where, "%q must be namespace/resource; for cluster-scoped resources, write a ClusterRole by "+
+				"hand", key)
 			continue
 		}
 		k.rule(rules, namespace, lower(list(resources)), lower(p.ResourcePermissions[key]), "*")
@@ -195,7 +196,8 @@ func (k *keystone) rules(p *keystonePolicy) map[string][]rbacv1.PolicyRule {
 // reads a star at its end.
 func (k *keystone) path(rules map[string][]rbacv1.PolicyRule, path string, verbs []string) {
 	if strings.HasSuffix(path, "*") {
-		k.result.left(k.where, "the path %q: it would be a wildcard here, and may have been none there; name the paths", path)
+		k.result.left(k.where, "the path %q would be a wildcard in RBAC, but may not have been one before; list the "+
+			"paths", path)
 		return
 	}
 	rules[""] = append(rules[""], rbacv1.PolicyRule{Verbs: verbs, NonResourceURLs: []string{path}})
@@ -208,17 +210,17 @@ func (k *keystone) rule(
 	namespaces := list(namespace)
 	for _, text := range slices.Concat([]string{namespace}, namespaces, resources) {
 		if strings.HasPrefix(text, "!") {
-			k.result.left(k.where, "%q: RBAC has no \"everything but\"; list what is meant", text)
+			k.result.left(k.where, "%q: RBAC cannot express exceptions; list the allowed names", text)
 			return
 		}
 	}
 	if len(resources) == 0 || len(verbs) == 0 {
-		k.result.left(k.where, "a rule without resources or verbs")
+		k.result.left(k.where, "a rule needs resources and verbs")
 		return
 	}
 	for _, ns := range namespaces {
 		if ns != "*" && len(validation.IsDNS1123Label(ns)) > 0 {
-			k.result.left(k.where, "%q is no namespace", ns)
+			k.result.left(k.where, "%q is not a valid namespace name", ns)
 			continue
 		}
 		if ns == "*" {
@@ -258,26 +260,29 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 	case wanted == nil:
 		return nil
 	case len(groups) > 0:
-		k.result.left(k.where, "the groups %s: k8s-keystone-auth's groups are projects' ids, which no group here has",
+		k.result.left(k.where, "the groups %s: in k8s-keystone-auth, groups are project IDs, which are not groups in "+
+			"kubetenant",
 			strings.Join(groups, ", "))
 		return nil
 	case slices.Contains(slices.Concat(users, projects, roles), "*"):
-		k.result.left(k.where, `"*": whom it is about must be named`)
+		k.result.left(k.where, "\"*\" is not supported for users, projects and roles; list the names")
 		return nil
 	case len(users) > 0 && len(projects)+len(roles) > 0:
-		k.result.left(k.where, "a user and a project or role: RBAC has no \"both\"")
+		k.result.left(k.where, "a user together with a project or role: RBAC cannot require both")
 		return nil
 	case len(users) > 0 && slices.ContainsFunc(users, func(u string) bool { return strings.HasPrefix(u, "system:") }):
-		k.result.left(k.where, "the users %s: names that begin system: are no Keystone's", strings.Join(users, ", "))
+		k.result.left(k.where, "the users %s: names that start with \"system:\" are not Keystone "+
+			"users", strings.Join(users, ", "))
 		return nil
 	case len(users) > 0:
 		return subjectsNamed(rbacv1.UserKind, users)
 	case len(projects) == 0:
-		k.result.left(k.where, "a role in any project: groups here are of one project; name the projects")
+		k.result.left(k.where, "a role in any project: each group is for one project; list the projects")
 		return nil
 	}
 	if at := slices.IndexFunc(projects, projectID.MatchString); at >= 0 {
-		k.result.left(k.where, "the project %s is named by its id: groups here have its name; write that", projects[at])
+		k.result.left(k.where, "the project %s is given by its ID, but groups use the project name; use the "+
+			"name", projects[at])
 		return nil
 	}
 	var names []string
@@ -296,16 +301,16 @@ func (k *keystone) subjects(p *keystonePolicy) []rbacv1.Subject {
 func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	wanted := map[string][]string{}
 	if len(p.Match) > 0 && len(p.Users) > 0 {
-		k.result.left(k.where, "users and match in one policy: RBAC has no \"both\"")
+		k.result.left(k.where, "users and match in one policy: RBAC cannot require both")
 		return nil
 	}
 	for _, m := range p.Match {
 		if len(m.Values) == 0 {
-			k.result.left(k.where, "a match of type %s without values, which never matched there", m.Type)
+			k.result.left(k.where, "a match of type %s without values never matched in k8s-keystone-auth", m.Type)
 			return nil
 		}
 		if _, twice := wanted[m.Type]; twice {
-			k.result.left(k.where, "two matches of type %s: RBAC has no \"both\"", m.Type)
+			k.result.left(k.where, "two matches of type %s: RBAC cannot require both", m.Type)
 			return nil
 		}
 		wanted[m.Type] = m.Values
@@ -313,10 +318,10 @@ func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	for _, key := range slices.Sorted(maps.Keys(p.Users)) {
 		switch {
 		case key != "roles" && key != "projects":
-			k.result.left(k.where, "users.%s, which was not read there: it reads users.roles and users.projects", key)
+			k.result.left(k.where, "users.%s: k8s-keystone-auth only read users.roles and users.projects", key)
 			return nil
 		case key == "roles" && len(p.Users[key]) > 1:
-			k.result.left(k.where, "the roles %s: one had to have all of them, and RBAC has no \"both\"",
+			k.result.left(k.where, "the roles %s: all of them were required, but RBAC cannot require several roles",
 				strings.Join(p.Users[key], ", "))
 			return nil
 		}
@@ -324,7 +329,7 @@ func (k *keystone) wanted(p *keystonePolicy) map[string][]string {
 	}
 	for kind := range wanted {
 		if !slices.Contains([]string{"user", "group", "project", "role"}, kind) {
-			k.result.left(k.where, "a match of type %s", kind)
+			k.result.left(k.where, "matches of type %s are not supported", kind)
 			return nil
 		}
 	}

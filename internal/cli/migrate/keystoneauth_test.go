@@ -57,68 +57,76 @@ func TestKeystoneWhom(t *testing.T) {
 			`"users":{"projects":["a:b"],"roles":["50%"]}`, []string{"Group keystone:role:a%3Ab:50%25"}, "",
 		},
 		"a role in any project": {
-			`"users":{"roles":["member"]}`, nil, "a role in any project: groups here are of one project; name the projects",
+			`"users":{"roles":["member"]}`, nil, "a role in any project: each group is for one project; list the projects",
 		},
 		"a user in a project": {
 			`"match":[{"type":"user","values":["alice"]},{"type":"project","values":["web"]}]`,
 			nil,
-			`a user and a project or role: RBAC has no "both"`,
+			"a user together with a project or role: RBAC cannot require both",
 		},
 		"a user with a role": {
 			`"match":[{"type":"user","values":["alice"]},{"type":"role","values":["member"]}]`,
 			nil,
-			`a user and a project or role: RBAC has no "both"`,
+			"a user together with a project or role: RBAC cannot require both",
 		},
 		"groups": {
 			`"match":[{"type":"group","values":["g","h"]}]`,
 			nil,
-			"the groups g, h: k8s-keystone-auth's groups are projects' ids, which no group here has",
+			"the groups g, h: in k8s-keystone-auth, groups are project IDs, which are not groups in kubetenant",
 		},
-		"any role":    {`"users":{"projects":["web"],"roles":["*"]}`, nil, `"*": whom it is about must be named`},
-		"any project": {`"users":{"projects":["*"]}`, nil, `"*": whom it is about must be named`},
+		"any role": {
+			`"users":{"projects":["web"],"roles":["*"]}`, nil,
+			`"*" is not supported for users, projects and roles; list the names`,
+		},
+		"any project": {
+			`"users":{"projects":["*"]}`, nil,
+			`"*" is not supported for users, projects and roles; list the names`,
+		},
 		"the system's users": {
 			`"match":[{"type":"user","values":["alice","system:admin"]}]`,
 			nil,
-			"the users alice, system:admin: names that begin system: are no Keystone's",
+			`the users alice, system:admin: names that start with "system:" are not Keystone users`,
 		},
 		"a project by its id": {
 			`"users":{"projects":["web","0123456789abcdef0123456789abcdef"]}`,
 			nil,
-			"the project 0123456789abcdef0123456789abcdef is named by its id: groups here have its name; write that",
+			"the project 0123456789abcdef0123456789abcdef is given by its ID, but groups use the project name; use the name",
 		},
 		"two matches of a type": {
 			`"match":[{"type":"role","values":["a"]},{"type":"role","values":["b"]}]`,
 			nil,
-			`two matches of type role: RBAC has no "both"`,
+			"two matches of type role: RBAC cannot require both",
 		},
-		"a match of another type": {`"match":[{"type":"domain","values":["a"]}]`, nil, "a match of type domain"},
+		"a match of another type": {
+			`"match":[{"type":"domain","values":["a"]}]`, nil, "matches of type domain are not supported",
+		},
 		"another type in version 2": {
 			`"users":{"projects":["web"],"domains":["a"]}`,
 			nil,
-			"users.domains, which was not read there: it reads users.roles and users.projects",
+			"users.domains: k8s-keystone-auth only read users.roles and users.projects",
 		},
 		"users in version 2": {
-			`"users":{"users":["alice"]}`, nil, "users.users, which was not read there: it reads users.roles and users.projects",
+			`"users":{"users":["alice"]}`, nil, "users.users: k8s-keystone-auth only read users.roles and users.projects",
 		},
 		"the singular": {
 			`"users":{"project":["web"]}`,
 			nil,
-			"users.project, which was not read there: it reads users.roles and users.projects",
+			"users.project: k8s-keystone-auth only read users.roles and users.projects",
 		},
 		"several roles": {
 			`"users":{"projects":["web"],"roles":["a","b"]}`,
 			nil,
-			`the roles a, b: one had to have all of them, and RBAC has no "both"`,
+			"the roles a, b: all of them were required, but RBAC cannot require several roles",
 		},
 		"a match of nothing": {
 			`"match":[{"type":"project","values":["web"]},{"type":"role","values":[]}]`,
 			nil,
-			"a match of type role without values, which never matched there",
+			"a match of type role without values never matched in k8s-keystone-auth",
 		},
 		"users and match": {
 			`"users":{"projects":["web"]},"match":[{"type":"role","values":["a"]}]`,
 			nil,
-			`users and match in one policy: RBAC has no "both"`,
+			"users and match in one policy: RBAC cannot require both",
 		},
 	} {
 		r := converted(t, "k8s-keystone-auth", `[{"nonresource_permissions":{"/x":["get"]},`+c.whom+"}]")
@@ -175,8 +183,8 @@ func TestKeystoneWhat(t *testing.T) {
 			`"nonresource_permissions":{"/x/*":["get"],"*":["get"],"/y":["get"]}`,
 			[]string{cluster + `[get] [] [][/y]`},
 			[]string{
-				`the path "*": it would be a wildcard here, and may have been none there; name the paths`,
-				`the path "/x/*": it would be a wildcard here, and may have been none there; name the paths`,
+				`the path "*" would be a wildcard in RBAC, but may not have been one before; list the paths`,
+				`the path "/x/*" would be a wildcard in RBAC, but may not have been one before; list the paths`,
 			},
 		},
 		"upper case, version 1": {
@@ -187,66 +195,66 @@ func TestKeystoneWhat(t *testing.T) {
 		"of both versions": {
 			`"resource_permissions":{"a/pods":["get"]},"nonresource":{"verbs":["get"],"path":"/x"}`,
 			nil,
-			[]string{"permissions of both versions in one policy: write one policy for each"},
+			[]string{"the policy has permissions of both versions; split it into two policies"},
 		},
 		"a subresource, version 2": {
 			`"resource_permissions":{"a/pods/log":["get"]}`,
 			nil,
-			[]string{`"a/pods/log" is no namespace/resource; RBAC binds what is in no namespace only for all of them`},
+			[]string{`"a/pods/log" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand`},
 		},
 		"no path": {
-			`"nonresource":{"verbs":["get"]}`, nil, []string{"a nonresource without path, which never matched there"},
+			`"nonresource":{"verbs":["get"]}`, nil, []string{"a nonresource without path never matched in k8s-keystone-auth"},
 		},
 		"no version": {
 			`"resource":{"verbs":["get"],"resources":["pods"],"namespace":"web"}`,
 			nil,
-			[]string{"a resource without version or namespace, which never matched there"},
+			[]string{"a resource without version or namespace never matched in k8s-keystone-auth"},
 		},
 		"no namespace": {
 			`"resource":{"verbs":["get"],"resources":["pods"],"version":""}`,
 			nil,
-			[]string{"a resource without version or namespace, which never matched there"},
+			[]string{"a resource without version or namespace never matched in k8s-keystone-auth"},
 		},
 		"an empty namespace": {
 			`"resource":{"verbs":["get"],"resources":["pods"],"version":"","namespace":""}`,
 			nil,
-			[]string{"a resource without version or namespace, which never matched there"},
+			[]string{"a resource without version or namespace never matched in k8s-keystone-auth"},
 		},
 		"resource and nonresource": {
 			`"resource":{},"nonresource":{"verbs":["get"],"path":"/x"}`,
 			nil,
-			[]string{"resource and nonresource in one policy, which never matched there"},
+			[]string{"a policy with resource and nonresource never matched in k8s-keystone-auth"},
 		},
-		"no verbs": {`"resource_permissions":{"a/pods":[]}`, nil, []string{"a rule without resources or verbs"}},
+		"no verbs": {`"resource_permissions":{"a/pods":[]}`, nil, []string{"a rule needs resources and verbs"}},
 		"no resources": {
-			`"resource":{"verbs":["get"],"version":"","namespace":"web"}`, nil, []string{"a rule without resources or verbs"},
+			`"resource":{"verbs":["get"],"version":"","namespace":"web"}`, nil, []string{"a rule needs resources and verbs"},
 		},
 		"all but a namespace": {
 			`"resource_permissions":{"!a/pods":["get"]}`,
 			nil,
-			[]string{`"!a": RBAC has no "everything but"; list what is meant`},
+			[]string{`"!a": RBAC cannot express exceptions; list the allowed names`},
 		},
 		"all but one in a list": {
 			`"resource_permissions":{"['!a','b']/pods":["get"]}`,
 			nil,
-			[]string{`"!a": RBAC has no "everything but"; list what is meant`},
+			[]string{`"!a": RBAC cannot express exceptions; list the allowed names`},
 		},
 		"all but a resource": {
 			`"resource_permissions":{"a/!pods":["get"]}`,
 			nil,
-			[]string{`"!pods": RBAC has no "everything but"; list what is meant`},
+			[]string{`"!pods": RBAC cannot express exceptions; list the allowed names`},
 		},
 		"no namespace's name": {
 			`"resource_permissions":{"['A_B','b']/pods":["get"]}`,
 			[]string{in("b", `[get] ["*"] [pods][]`)},
-			[]string{`"A_B" is no namespace`},
+			[]string{`"A_B" is not a valid namespace name`},
 		},
 		"outside namespaces": {
 			`"resource_permissions":{"/nodes":["get"],"nodes":["get"]}`,
 			nil,
 			[]string{
-				`"/nodes" is no namespace/resource; RBAC binds what is in no namespace only for all of them`,
-				`"nodes" is no namespace/resource; RBAC binds what is in no namespace only for all of them`,
+				`"/nodes" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand`,
+				`"nodes" must be namespace/resource; for cluster-scoped resources, write a ClusterRole by hand`,
 			},
 		},
 	} {
@@ -272,8 +280,7 @@ func TestKeystoneUnread(t *testing.T) {
 		[]string{
 			`Role a/keystone-0: [get] [""] [pods][]`, "RoleBinding a/keystone-0: Group keystone:project:web to Role keystone-0",
 		}, rules(t, r.Files["rbac.yaml"]))
-	const unknown = ": the migration does not know this field, or not with such a value; " +
-		"look up what it does and set it up by hand"
+	const unknown = ": the field or its value is not supported; look up its effect and set it up by hand"
 	same(t, "left", []string{"policy 0: comment" + unknown, "policy 0: resource.name" + unknown}, r.Left)
 	r = converted(t, "k8s-keystone-auth", "kind: ConfigMap\ndata: { policies: '[]', syncConfig: x }\n")
 	same(t, "left",
@@ -298,7 +305,7 @@ func TestKeystoneFiles(t *testing.T) {
 		t.Errorf("next: %s", next)
 	}
 	if _, err := migrate.From()["k8s-keystone-auth"]([]byte("data: {}\n"), migrate.Options{}); err == nil ||
-		!strings.Contains(err.Error(), "a list of policies") {
+		!strings.Contains(err.Error(), "decode the list of policies") {
 		t.Errorf("no policies: %v", err)
 	}
 }

@@ -80,7 +80,7 @@ func documents(data []byte) ([]map[string]any, error) {
 		}
 		text = bytes.TrimPrefix(bytes.TrimSpace(text), []byte("---\n"))
 		if separator.Match(text) {
-			return nil, fmt.Errorf("document %d: put each --- on a line of its own", number)
+			return nil, fmt.Errorf("document %d: each --- must be on a line of its own", number)
 		}
 		asJSON, err := yaml.YAMLToJSONStrict(text)
 		if err != nil {
@@ -101,7 +101,7 @@ func documents(data []byte) ([]map[string]any, error) {
 
 var (
 	errNoObject  = errors.New("it is not an object")
-	errListField = errors.New("a List holds apiVersion, kind, metadata and items")
+	errListField = errors.New("a List may only have apiVersion, kind, metadata and items")
 )
 
 // unlisted adds an object, or the items of a List in its place. An item without a kind

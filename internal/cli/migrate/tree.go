@@ -140,8 +140,7 @@ func (n node) isHandled() bool { return n.handled[n.path] }
 type reasons map[string]string
 
 // unknownField is the reason for a field without any other.
-const unknownField = "the migration does not know this field, or not with such a value; " +
-	"look up what it does and set it up by hand"
+const unknownField = "the field or its value is not supported; look up its effect and set it up by hand"
 
 // index matches the part of a path that is not the name of a field.
 var index = regexp.MustCompile(`\[[0-9]+\]`)

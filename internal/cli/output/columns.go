@@ -28,7 +28,7 @@ func newColumnsPrinter(spec string, noHeaders bool) (*columnsPrinter, error) {
 	for part := range strings.SplitSeq(spec, ",") {
 		name, path, found := strings.Cut(part, ":")
 		if !found || name == "" || path == "" {
-			return nil, fmt.Errorf("-o custom-columns: %q: want NAME:PATH,NAME:PATH as in TENANT:.name", part)
+			return nil, fmt.Errorf("-o custom-columns: %q: must be NAME:PATH,NAME:PATH, such as TENANT:.name", part)
 		}
 		j := jsonpath.New(name).AllowMissingKeys(true)
 		path = strings.TrimPrefix(strings.Trim(path, "{}"), ".")

@@ -75,13 +75,14 @@ func (f *Format) allowed() []string {
 // AddFlags adds -o and the flags beside it to a command.
 func (f *Format) AddFlags(cmd *cobra.Command) {
 	f.flags.TemplatePrinterFlags.AddFlags(cmd)
-	cmd.Flags().Lookup("template").Usage = "template, or file with it, of -o go-template and jsonpath"
-	cmd.Flags().Lookup("allow-missing-template-keys").Usage = "ignore what a template names and is missing"
+	cmd.Flags().Lookup("template").Usage = "template, or file with a template, for -o go-template and jsonpath"
+	cmd.Flags().Lookup("allow-missing-template-keys").Usage = "ignore fields that the template uses and the object does " +
+		"not have"
 	cmd.Flags().StringVarP(f.flags.OutputFormat, "output", "o", "", "output format: "+strings.Join(f.allowed(), ", "))
 	f.flags.OutputFlagSpecified = func() bool { return cmd.Flag("output").Changed }
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(f.allowed(), cobra.ShellCompDirectiveNoFileComp))
 	if f.isList {
-		cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "print no line with the names of the columns")
+		cmd.Flags().BoolVar(&f.noHeaders, "no-headers", false, "do not print the column headers")
 	}
 }
 
@@ -98,7 +99,7 @@ func (f *Format) Check() error {
 	}
 	p, err := f.flags.ToPrinter()
 	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		return fmt.Errorf("-o %s: want %s", format, strings.Join(f.allowed(), ", "))
+		return fmt.Errorf("-o %s: must be one of %s", format, strings.Join(f.allowed(), ", "))
 	}
 	f.printer = p
 	return err
@@ -116,7 +117,7 @@ func (f *Format) Value(w io.Writer, kind string, v any) (done bool, err error) {
 	}
 	object, isMap := content.(map[string]any)
 	if !isMap {
-		return true, errors.New("no object")
+		return true, errors.New("the output is not an object")
 	}
 	object["apiVersion"], object["kind"] = apiVersion, kind
 	return true, written(w, f.printer, &unstructured.Unstructured{Object: object})

@@ -141,8 +141,8 @@ func TestListFails(t *testing.T) {
 // TestFormatRefused: what -o cannot be is said before anything is asked.
 func TestFormatRefused(t *testing.T) {
 	for args, want := range map[string]string{
-		"-oxml":                  "-o xml: want wide, json, yaml, kyaml, name, go-template",
-		"-ocustom-columns":       "want NAME:PATH",
+		"-oxml":                  "-o xml: must be one of wide, json, yaml, kyaml, name, go-template",
+		"-ocustom-columns":       "must be NAME:PATH",
 		"-ocustom-columns=A:.x[": "custom-columns: A:.x[",
 		"-ojsonpath={.x":         "unclosed action",
 		"-ogo-template={{":       "template",
@@ -152,7 +152,7 @@ func TestFormatRefused(t *testing.T) {
 		}
 	}
 	if err := format(t, output.NewFormat("html"), "-oname").Check(); err == nil ||
-		!strings.HasPrefix(err.Error(), "-o name: want html, json") {
+		!strings.HasPrefix(err.Error(), "-o name: must be one of html, json") {
 		t.Errorf("a value has a name: %v", err)
 	}
 }

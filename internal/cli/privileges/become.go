@@ -37,8 +37,8 @@ func PathsTo(name string) []Path {
 		paths = pathsToAccount(namespace, account) // a certificate with such a name is refused
 	}
 	return append(paths,
-		path("bind what it may do", on("bind", rbacGroup, "clusterroles", "")),
-		path("widen its roles", on("escalate", rbacGroup, "clusterroles", "")))
+		path("bind its roles", on("bind", rbacGroup, "clusterroles", "")),
+		path("escalate its roles", on("escalate", rbacGroup, "clusterroles", "")))
 }
 
 const rbacGroup = "rbac.authorization.k8s.io"
@@ -70,8 +70,8 @@ func pathsToAccount(namespace, account string) []Path {
 		path("impersonate", on("impersonate", "", "serviceaccounts", namespace).of(account)),
 		path("impersonate (constrained)",
 			on("impersonate:serviceaccount", "authentication.k8s.io", "serviceaccounts", namespace).of(account)),
-		path("a token of it", on("create", "", "serviceaccounts/token", namespace).of(account)),
-		path("make a token Secret of it, and read it", on("create", "", "secrets", namespace),
+		path("request a token for it", on("create", "", "serviceaccounts/token", namespace).of(account)),
+		path("create and read a token Secret for it", on("create", "", "secrets", namespace),
 			on("get", "", "secrets", namespace)),
 	}
 	each := func(text string, verbs []string, group, full, namespace string) {
@@ -79,21 +79,21 @@ func pathsToAccount(namespace, account string) []Path {
 			paths = append(paths, path(text, on(verb, group, full, namespace)))
 		}
 	}
-	each("read a token Secret of it, if there is one", []string{"get", "list", "watch"}, "", "secrets", namespace)
+	each("read its token Secret, if one exists", []string{"get", "list", "watch"}, "", "secrets", namespace)
 	for _, verb := range []string{"create", "get"} {
 		each("exec into its pods", []string{verb}, "", "pods/exec", namespace)
 		each("attach to its pods", []string{verb}, "", "pods/attach", namespace)
-		each("through the kubelet of its pods", []string{verb}, "", "nodes/proxy", "")
+		each("reach its pods through the kubelet", []string{verb}, "", "nodes/proxy", "")
 	}
 	each("debug its pods", []string{"patch", "update"}, "", "pods/ephemeralcontainers", namespace)
 	for group, resources := range workloads() {
 		for _, resource := range resources {
-			each("a pod that runs as it", []string{"create", "update", "patch"}, group, resource, namespace)
+			each("run a pod as it", []string{"create", "update", "patch"}, group, resource, namespace)
 		}
 	}
-	each("bind what it may do", []string{"bind"}, rbacGroup, "roles", namespace)
-	each("bind what it may do", []string{"bind"}, rbacGroup, "clusterroles", namespace)
-	each("widen its roles", []string{"escalate"}, rbacGroup, "roles", namespace)
+	each("bind its roles", []string{"bind"}, rbacGroup, "roles", namespace)
+	each("bind its roles", []string{"bind"}, rbacGroup, "clusterroles", namespace)
+	each("escalate its roles", []string{"escalate"}, rbacGroup, "roles", namespace)
 	return paths
 }
 
@@ -140,7 +140,7 @@ func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.
 		}
 		for _, a := range answers {
 			a.Path = path.Name
-			if q := path.All[0]; strings.HasPrefix(path.Name, "a pod") {
+			if q := path.All[0]; strings.HasPrefix(path.Name, "run a pod") {
 				a.Path += " (" + strings.TrimSuffix(q.Resource+"."+q.APIGroup, ".") + ")"
 			}
 			a.Across = !owner.IsZero() &&

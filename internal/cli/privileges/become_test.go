@@ -93,19 +93,21 @@ func TestBecomeAccount(t *testing.T) {
 			[]string{"impersonate (constrained): eve"},
 		},
 		"a token": {
-			"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, []string{"a token of it: eve"},
+			"acme--web",
+			[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
+			[]string{"request a token for it: eve"},
 		},
 		"the account itself":  {"acme--web", []rbacv1.PolicyRule{rule("create", "", "serviceaccounts")}, nil},
 		"a Secret's creation": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "secrets")}, nil},
 		"a Secret's reading": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("get", "", "secrets")},
-			[]string{"read a token Secret of it, if there is one: eve"},
+			[]string{"read its token Secret, if one exists: eve"},
 		},
 		"both": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("get", "", "secrets"), rule("create", "", "secrets")},
-			[]string{"make a token Secret of it, and read it: eve", "read a token Secret of it, if there is one: eve"},
+			[]string{"create and read a token Secret for it: eve", "read its token Secret, if one exists: eve"},
 		},
 		"exec by get": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods/exec")}, []string{"exec into its pods: eve"}},
 		"ephemeral containers": {
@@ -114,25 +116,25 @@ func TestBecomeAccount(t *testing.T) {
 		"deployments": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("update", "apps", "deployments")},
-			[]string{"a pod that runs as it (deployments.apps): eve"},
+			[]string{"run a pod as it (deployments.apps): eve"},
 		},
-		"pods": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "pods")}, []string{"a pod that runs as it (pods): eve"}},
+		"pods": {"acme--web", []rbacv1.PolicyRule{rule("create", "", "pods")}, []string{"run a pod as it (pods): eve"}},
 		"bind": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("bind", "rbac.authorization.k8s.io", "roles")},
-			[]string{"bind what it may do: eve"},
+			[]string{"bind its roles: eve"},
 		},
 		"escalate": {
 			"acme--web",
 			[]rbacv1.PolicyRule{rule("escalate", "rbac.authorization.k8s.io", "roles")},
-			[]string{"widen its roles: eve"},
+			[]string{"escalate its roles: eve"},
 		},
 		"reading pods": {"acme--web", []rbacv1.PolicyRule{rule("get", "", "pods")}, nil},
 	} {
 		got := pathsOf(t, boundary(t, shop(t), may("eves", "eve", c.namespace, c.rules...)...), robot, tenant.ID{})
 		// of the shop
 		got = slices.DeleteFunc(got, func(text string) bool {
-			return text == "read a token Secret of it, if there is one: carol"
+			return text == "read its token Secret, if one exists: carol"
 		})
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
@@ -176,7 +178,7 @@ func TestBecomeUser(t *testing.T) {
 				rule("bind", "rbac.authorization.k8s.io", "clusterroles"),
 				rule("escalate", "rbac.authorization.k8s.io", "clusterroles"),
 			},
-			[]string{"bind what it may do: eve", "widen its roles: eve"},
+			[]string{"bind its roles: eve", "escalate its roles: eve"},
 		},
 		"a token of none": {[]rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")}, nil},
 	} {
@@ -199,8 +201,8 @@ func TestBecomeAcross(t *testing.T) {
 	const robot = "system:serviceaccount:acme--web:robot"
 	b := boundary(t, shop(t), may("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
 	for owner, want := range map[tenant.ID]string{
-		{}:                       "a token of it: eve",
-		tenanttest.ID(t, "acme"): "a token of it: eve across",
+		{}:                       "request a token for it: eve",
+		tenanttest.ID(t, "acme"): "request a token for it: eve across",
 	} {
 		if got := pathsOf(t, b, robot, owner); !slices.Contains(got, want) {
 			t.Errorf("of %s: %q; want %q", owner, got, want)
@@ -216,7 +218,7 @@ func TestBecomeAcross(t *testing.T) {
 		Rules:      []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
 	}
 	if got := pathsOf(t, boundary(t, shop(t), role, bound), robot, tenanttest.ID(t, "acme")); !slices.Contains(got,
-		"a token of it: tenant:acme") {
+		"request a token for it: tenant:acme") {
 		t.Errorf("of its own tenant: %q", got)
 	}
 }

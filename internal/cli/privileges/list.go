@@ -187,14 +187,14 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 		h.Scope = "namespace " + b.Namespace
 		owner := p.Owner(b.Namespace)
 		if !id.IsZero() && !id.IsSystem() && owner != id && !slices.Contains(p.Unread, "Namespaces") {
-			h.HeldBack = "the namespace is not tenant " + id.String() + "'s"
+			h.HeldBack = "the namespace does not belong to tenant " + id.String()
 		}
 	case !b.Derived.IsZero():
 		h.Scope = "all namespaces of tenant " + b.Derived.String()
 	case b.Limited && (id.IsZero() || id.IsSystem()):
 		h.Scope = "limited to " + b.Scope
 	case b.Limited && !b.Ended(now) && !b.Holds(id, id, now):
-		h.Scope, h.HeldBack = "limited to "+b.Scope, "that is not tenant "+id.String()
+		h.Scope, h.HeldBack = "limited to "+b.Scope, "it does not apply to tenant "+id.String()
 	case !id.IsZero() && !id.IsSystem():
 		h.Scope = "all namespaces of tenant " + id.String()
 	default:
@@ -204,7 +204,7 @@ func (p lister) heldBinding(b *simulator.Binding, subject string, id tenant.ID, 
 		h.Expires = b.Expires
 	}
 	if b.Ended(now) {
-		h.HeldBack = "it has ended"
+		h.HeldBack = "it has expired"
 	}
 	return h
 }
@@ -225,9 +225,9 @@ func (p lister) heldGrant(u *unstructured.Unstructured, i *Holder, now time.Time
 	case g.Spec.Expires != nil && !g.Spec.Expires.After(now):
 		h.HeldBack = "it has expired"
 	case g.Spec.Grantor == nil || g.Spec.Grantor.Owner != p.Owner(g.Namespace).String():
-		h.HeldBack = "the namespace has another owner than when it was made"
+		h.HeldBack = "the namespace had another owner when the grant was created"
 	case !accessgrant.Accepted(g):
-		h.HeldBack = "its grantor may not do this himself any more"
+		h.HeldBack = "its grantor no longer has these rights"
 	}
 	return h, true
 }

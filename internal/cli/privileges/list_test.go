@@ -54,9 +54,10 @@ func TestListScope(t *testing.T) {
 	}{
 		"own namespace": {of("acme"), in("acme--web"), nil, "namespace acme--web: "},
 		"another's": {
-			of("acme"), in("globex--shop"), nil, "namespace globex--shop: the namespace is not tenant acme's",
+			of("acme"), in("globex--shop"), nil, "namespace globex--shop: the namespace does not belong to tenant acme",
 		},
-		"nobody's":                 {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace is not tenant acme's"},
+		"nobody's": {of("acme"), in("nobodys"), nil, "namespace nobodys: the namespace does not belong to " +
+			"tenant acme"},
 		"namespaces were not read": {of("acme"), in("globex--shop"), []string{"Namespaces"}, "namespace globex--shop: "},
 		"the system's caller": {
 			privileges.OfUser("alice", nil, tenant.System()), in("globex--shop"), nil, "namespace globex--shop: ",
@@ -68,10 +69,14 @@ func TestListScope(t *testing.T) {
 		},
 		"everywhere, unknown":       {unknown, &simulator.Binding{Name: "b"}, nil, "the whole cluster: "},
 		"limited to it and another": {of("acme"), limited("globex, acme"), nil, "all namespaces of tenant acme: "},
-		"limited to another":        {of("acme"), limited("globex"), nil, "limited to globex: that is not tenant acme"},
-		"limited to a longer name":  {of("acme"), limited("acme2"), nil, "limited to acme2: that is not tenant acme"},
-		"limited to nothing":        {of("acme"), limited(""), nil, "limited to : that is not tenant acme"},
-		"limited, unknown":          {unknown, limited("globex"), nil, "limited to globex: "},
+		"limited to another": {
+			of("acme"), limited("globex"), nil, "limited to globex: it does not apply to tenant acme",
+		},
+		"limited to a longer name": {
+			of("acme"), limited("acme2"), nil, "limited to acme2: it does not apply to tenant acme",
+		},
+		"limited to nothing": {of("acme"), limited(""), nil, "limited to : it does not apply to tenant acme"},
+		"limited, unknown":   {unknown, limited("globex"), nil, "limited to globex: "},
 	} {
 		if got := held(t, c.who, c.b, c.unread...); got != c.want {
 			t.Errorf("%s: %q; want %q", name, got, c.want)
@@ -267,16 +272,16 @@ func TestListGrants(t *testing.T) {
 		"nobody made it": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor = nil },
 			alice,
-			"globex: the namespace has another owner than when it was made",
+			"globex: the namespace had another owner when the grant was created",
 		},
 		"the owner is another": {
 			func(g *v1alpha1.AccessGrant) { g.Spec.Grantor.Owner = "initech" },
 			alice,
-			"globex: the namespace has another owner than when it was made",
+			"globex: the namespace had another owner when the grant was created",
 		},
 		"not accepted": {func(g *v1alpha1.AccessGrant) {
 			g.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionAccepted, Status: metav1.ConditionFalse}}
-		}, alice, "globex: its grantor may not do this himself any more"},
+		}, alice, "globex: its grantor no longer has these rights"},
 	} {
 		s := shop(t)
 		s.Grants = []*unstructured.Unstructured{grant(t, "g", c.change)}
@@ -368,16 +373,16 @@ func TestTreeSays(t *testing.T) {
 		{
 			l,
 			[]string{
-				"edit (missing: it gives nothing)", "(held back: why)", "made by kubectl tenant", "aggregated from a, b",
+				"edit (missing: grants nothing)", "(blocked: why)", "created by kubectl tenant", "aggregated from a, b",
 				"Role n/r (you may not read it)",
 				"AccessGrant n/g of tenant globex until 2030-01-02T03:04:05Z", "get: pods, pods.apps (only p)",
-				"h of tenant globex (does not count: it ended)",
-				"line 7 of the policy file", "namespace n (not all)", "get: /metrics", "user alice, tenant acme",
+				"h of tenant globex (not valid: it ended)",
+				"line 7 of the policy file", "namespace n (incomplete)", "get: /metrics", "user alice, tenant acme",
 			},
-			[]string{"nothing is bound", "not given"},
+			[]string{"no bindings", "tenant unknown"},
 		},
-		{nothing, []string{"nothing is bound to it", "service account n/robot, tenant not given"}, nil},
-		{unread, []string{"tenant acme"}, []string{"nothing is bound", "not given", "acme, tenant"}},
+		{nothing, []string{"no bindings, grants or policy lines", "service account n/robot, tenant unknown"}, nil},
+		{unread, []string{"tenant acme"}, []string{"no bindings", "tenant unknown", "acme, tenant"}},
 	} {
 		var tree bytes.Buffer
 		if err := c.l.WriteTree(&output.Screen{Writer: &tree, Width: 500}); err != nil {

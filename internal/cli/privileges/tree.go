@@ -40,9 +40,9 @@ func (l *Listing) WriteTree(s *output.Screen) error {
 		top.add("", "line %d of the policy file", n)
 	}
 	for _, r := range l.Reviews {
-		said := node{text: "what the server says about namespace " + r.Namespace}
+		said := node{text: "rules reported by the server for namespace " + r.Namespace}
 		if r.Incomplete {
-			said.text += " (not all)"
+			said.text += " (incomplete)"
 		}
 		for i := range r.Rules {
 			said.add("", "%s", RuleText(&r.Rules[i]))
@@ -50,7 +50,7 @@ func (l *Listing) WriteTree(s *output.Screen) error {
 		top.children = append(top.children, said)
 	}
 	if len(top.children) == 1 && len(l.Unread) == 0 {
-		top.add(output.Faint, "nothing is bound to it")
+		top.add(output.Faint, "no bindings, grants or policy lines")
 	}
 	root := node{text: fmt.Sprintf("cluster %s (%s)", l.Cluster, l.Server), colour: output.Bold, children: []node{top}}
 	return root.write(s, "", "")
@@ -66,7 +66,7 @@ func (i *Holder) title() string {
 	case i.Tenant != "":
 		text += ", tenant " + i.Tenant
 	default:
-		text += ", tenant not given: what its boundary holds back is not told"
+		text += ", tenant unknown: bindings that the boundary blocks are not marked"
 	}
 	return text
 }
@@ -83,7 +83,7 @@ func (h *Held) node() node {
 	n := node{text: h.Kind + " " + name, colour: output.Bold}
 	switch {
 	case h.Missing:
-		n.text, n.colour = n.text+" (missing: it gives nothing)", output.Red
+		n.text, n.colour = n.text+" (missing: grants nothing)", output.Red
 	case h.Unread:
 		n.text += " (you may not read it)"
 	}
@@ -93,7 +93,7 @@ func (h *Held) node() node {
 			text += " until " + b.Expires
 		}
 		if b.HeldBack != "" {
-			text, colour = text+" (held back: "+b.HeldBack+")", output.Red
+			text, colour = text+" (blocked: "+b.HeldBack+")", output.Red
 		}
 		where := b.Name
 		if b.Namespace != "" {
@@ -101,7 +101,7 @@ func (h *Held) node() node {
 		}
 		text += fmt.Sprintf(", by %s %s to %s", b.Kind, where, b.Subject)
 		if b.MadeHere {
-			text += ", made by kubectl tenant"
+			text += ", created by kubectl tenant"
 		}
 		n.add(colour, "%s", text)
 	}
@@ -122,7 +122,7 @@ func (g *HeldGrant) node() node {
 	n := node{text: fmt.Sprintf("AccessGrant %s/%s of tenant %s", g.Namespace, g.Name, g.Owner), colour: output.Bold}
 	switch {
 	case g.HeldBack != "":
-		n.text, n.colour = n.text+" (does not count: "+g.HeldBack+")", output.Red
+		n.text, n.colour = n.text+" (not valid: "+g.HeldBack+")", output.Red
 	case g.Expires != nil:
 		n.text += " until " + g.Expires.UTC().Format(time.RFC3339)
 	}

@@ -83,7 +83,7 @@ func (r *Report) addDefinitions(ctx context.Context, d dynamic.Interface) {
 	}
 	for i := range problems {
 		r.MissingDefinitions = append(r.MissingDefinitions, problems[i].Name())
-		r.problem("The %s: apply all definitions of this release, see docs/install.md.", &problems[i])
+		r.problem("The %s. Apply all definitions of this release, see docs/install.md.", &problems[i])
 	}
 }
 

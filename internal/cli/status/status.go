@@ -137,11 +137,11 @@ func (r *Report) addConfiguration(ctx context.Context, k kubernetes.Interface, f
 		r.unknown(PartConfiguration)
 		r.unknown(PartReplicas)
 		if errors.Is(err, configv1alpha1.ErrNotPublished) {
-			r.problem("The server publishes a configuration that this version cannot read: " +
-				"use the kubectl-tenant of its release.")
+			r.problem("The server publishes a configuration that this version cannot read. Use the kubectl-tenant of its " +
+				"release.")
 		}
 		if errors.Is(err, installation.ErrUntrusted) {
-			r.problem("%v: release the namespace, see docs/upgrade.md.", err)
+			r.problem("%v. Release the namespace, see docs/upgrade.md.", err)
 		}
 		return
 	}
@@ -184,7 +184,8 @@ func (r *Report) addReplicas(p *configv1alpha1.Published, live []string) {
 	for _, name := range live {
 		if !published[name] {
 			r.Replicas = append(r.Replicas, Replica{Name: name})
-			r.problem("The server %s has not published its configuration: it may run without kubetenant, or an older release.",
+			r.problem("The server %s has not published its configuration. It may run without kubetenant, or run an older "+
+				"release.",
 				name)
 		}
 	}

@@ -55,15 +55,15 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 	former, releasing := ns.Annotations[tenant.ReleasingAnnotation]
 	switch {
 	case labelled && owner != a.Tenant.String():
-		return nil, fmt.Errorf("%w: namespace %s is tenant %s's, and an owner never changes: "+
-			"move its objects to a new namespace, or run kubectl tenant release %s",
+		return nil, fmt.Errorf("%w: namespace %s already belongs to tenant %s: move its objects to a new namespace, or run "+
+			"kubectl tenant release %s",
 			ErrRefused, name, owner, name)
 	case releasing:
 		return nil, fmt.Errorf("%w: namespace %s is being released from tenant %s: run kubectl tenant release %s first",
 			ErrRefused, name, former, name)
 	case strings.HasPrefix(name, "kube-") || name == metav1.NamespaceDefault ||
 		slices.Contains(a.Config.Authorization.SystemNamespaces, name):
-		return nil, fmt.Errorf("%w: namespace %s is the cluster's own", ErrRefused, name)
+		return nil, fmt.Errorf("%w: namespace %s is a system namespace", ErrRefused, name)
 	case ns.DeletionTimestamp != nil:
 		return nil, fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
 	}
@@ -75,7 +75,7 @@ func (a *Adoption) Check(ctx context.Context, name string) (*corev1.Namespace, e
 // many of those there are.
 func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int, err error) {
 	if ns.Labels[podSecurity] == "" {
-		a.Warn("namespace %s has no label %s, which namespaces that tenants make get: set it once its pods meet it",
+		a.Warn("namespace %s does not have the label %s, which new namespaces of tenants get: set it when its Pods comply",
 			ns.Name, podSecurity)
 	}
 	judge, err := a.judge(ctx, ns)
@@ -120,7 +120,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			}
 			labeled++
 			if a.DryRun {
-				a.Say("label %s/%s in namespace %s", r.GroupResource(), obj.GetName(), ns.Name)
+				a.Say("%s/%s in namespace %s labeled", r.GroupResource(), obj.GetName(), ns.Name)
 				continue
 			}
 			if err := a.label(ctx, r, obj, patch); err != nil {
@@ -129,10 +129,10 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 		}
 	}
 	if labeled == 0 && ns.Labels[tenant.Label] != "" {
-		a.Say("namespace %s unchanged: it and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
+		a.Say("namespace %s unchanged: it and its %d objects already belong to tenant %s", ns.Name, objects, a.Tenant)
 		return refused, nil
 	}
-	a.Say("namespace %s and its %d objects are tenant %s's", ns.Name, objects, a.Tenant)
+	a.Say("namespace %s and its %d objects now belong to tenant %s", ns.Name, objects, a.Tenant)
 	return refused, nil
 }
 
@@ -165,9 +165,10 @@ func (a *Adoption) CheckTenant(ctx context.Context) error {
 		return refusal(err)
 	}
 	if err := CheckExists(ctx, a.Kube, a.Objects, a.Tenant); err != nil {
-		return fmt.Errorf("%w (--force adopts for it anyway)", err)
+		return fmt.Errorf("%w (use --force to adopt anyway)", err)
 	}
-	return fmt.Errorf("%w: tenant %s has no Tenant: kubectl tenant create-tenant creates one (--force adopts without)",
+	return fmt.Errorf("%w: tenant %s has no Tenant object: create it with kubectl tenant create-tenant (use --force to "+
+		"adopt anyway)",
 		ErrRefused, a.Tenant)
 }
 
@@ -211,8 +212,8 @@ func (a *Adoption) warnOfBindings(ctx context.Context, namespace string) error {
 	for i := range all.Items {
 		for _, s := range all.Items[i].Subjects {
 			if s.Kind == rbacv1.ServiceAccountKind && s.Namespace == namespace {
-				a.Warn("ClusterRoleBinding %s gives %s to its service account %s, "+
-					"which can use it in the tenant's namespaces only from now on",
+				a.Warn("ClusterRoleBinding %s binds %s to service account %s: from now on, the binding only applies in the "+
+					"tenant's namespaces",
 					all.Items[i].Name, all.Items[i].RoleRef.Name, s.Name)
 			}
 		}
@@ -340,7 +341,8 @@ func foreignSubject(stack *stack.Stack, obj *unstructured.Unstructured, namespac
 		}
 		owner, err := stack.ServiceAccountTenant(context.Background(), home)
 		if err == nil && owner != id && !owner.IsSystem() || err != nil {
-			return fmt.Sprintf("the service account %s/%s is not the tenant's and will be let in no more: an AccessGrant can",
+			return fmt.Sprintf("service account %s/%s belongs to another tenant and loses its access: to restore it, create "+
+				"an AccessGrant",
 				home, name)
 		}
 	}

@@ -68,7 +68,7 @@ func AdoptTenants(
 				continue
 			}
 		}
-		w.Say("made Tenant %s of tenant %s (namespaces: %d)", u.GetName(), id, len(of.namespaces))
+		w.Say("Tenant %s created for tenant %s (namespaces: %d)", u.GetName(), id, len(of.namespaces))
 		made = append(made, u)
 		if a.Nothing {
 			for i := range of.bindings {
@@ -112,7 +112,7 @@ func withoutObjects(
 	}
 	for _, id := range a.Only {
 		if owners[id] == nil && !has[id.String()] {
-			return nil, fmt.Errorf("tenant %s owns no namespace: kubectl tenant create-tenant makes its Tenant", id)
+			return nil, fmt.Errorf("tenant %s owns no namespace: create it with kubectl tenant create-tenant", id)
 		}
 	}
 	maps.DeleteFunc(owners, func(id tenant.ID, _ *owned) bool {
@@ -201,7 +201,8 @@ func (of *owned) takeOver(
 }
 
 func sayTakenOver(b *rbacv1.RoleBinding, w Writing) {
-	w.Say("took over RoleBinding %s of namespace %s: %s", b.Name, b.Namespace, subjectName(b.Subjects[0], b.Namespace))
+	w.Say("RoleBinding %s in namespace %s deleted: %s is now an admin of its "+
+		"tenant", b.Name, b.Namespace, subjectName(b.Subjects[0], b.Namespace))
 }
 
 func byName(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) }

@@ -43,14 +43,14 @@ type Deletion struct {
 }
 
 // ErrNotEmpty says that a tenant owns something.
-var ErrNotEmpty = errors.New("the tenant is not empty (--with-everything deletes that too)")
+var ErrNotEmpty = errors.New("the tenant is not empty (use --with-everything to delete its contents)")
 
 // ErrNoTenant means that a tenant does not exist.
-var ErrNoTenant = errors.New("there is no such tenant: kubectl tenant tenants lists all")
+var ErrNoTenant = errors.New("there is no such tenant: to list the tenants, run kubectl tenant tenants")
 
 // ErrEnding says that a tenant has not ended yet.
-var ErrEnding = errors.New("it has not ended yet, and the server goes on: " +
-	"kubectl get tenant -o wide says how far it is, and the same command waits again")
+var ErrEnding = errors.New("the deletion is not finished and continues on the server: to follow it, run kubectl get " +
+	"tenant -o wide; to wait again, repeat this command")
 
 // parts are what there is of a tenant.
 type parts struct {
@@ -78,7 +78,7 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 		}
 		found, err := contents(ctx, k, d, is.spaces)
 		if err == nil && len(found) > 0 {
-			err = fmt.Errorf("%w: it has %s", ErrNotEmpty, strings.Join(found, ", "))
+			err = fmt.Errorf("%w: it contains %s", ErrNotEmpty, strings.Join(found, ", "))
 		}
 		return err
 	}
@@ -104,8 +104,8 @@ func Delete(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id
 func refuseSystem(spaces []corev1.Namespace, system []string) error {
 	for _, name := range namesOf(spaces) {
 		if slices.Contains(system, name) {
-			return fmt.Errorf("%w: namespace %s has the tenant's label and is a system namespace, so it is not deleted: "+
-				"run kubectl tenant release %s first",
+			return fmt.Errorf("%w: namespace %s has the tenant's label, but is a system namespace and cannot be deleted: run "+
+				"kubectl tenant release %s first",
 				ErrRefused, name, name)
 		}
 	}
@@ -142,7 +142,8 @@ func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, i
 // deleteObject has the server end a tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
 	name, uid := is.object.GetName(), is.object.GetUID()
-	how.Say("tenant %s ends: its namespaces (%d), bindings and quotas are deleted, and its name is nobody's afterwards",
+	how.Say("deleting tenant %s: its namespaces (%d), bindings and quotas will be deleted, and its name will stay "+
+		"reserved",
 		name, len(is.spaces))
 	if how.Nothing || len(how.DryRun) > 0 {
 		return dryDelete(ctx, d, is, how)
@@ -169,7 +170,7 @@ func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Dele
 	if err := awaitEnd(ctx, d, name, uid, how); err != nil {
 		return err
 	}
-	how.Say("deleted Tenant %s", name)
+	how.Say("Tenant %s deleted", name)
 	return nil
 }
 
@@ -224,7 +225,7 @@ func waitsFor(u *unstructured.Unstructured) string {
 	if doing := meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionDeleting); doing != nil {
 		return doing.Message
 	}
-	return "waiting for the server that ends tenants"
+	return "waiting for the server to start the deletion"
 }
 
 // deleteParts deletes a tenant that has no Tenant.
@@ -235,7 +236,7 @@ func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 				return refusal(err)
 			}
 		}
-		how.Say("deleted %s %s", what, name)
+		how.Say("%s %s deleted", what, name)
 		return nil
 	}
 	options := func(uid types.UID) metav1.DeleteOptions {
@@ -315,7 +316,7 @@ func contents(
 				continue
 			}
 			if err != nil {
-				return nil, fmt.Errorf("look into namespace %s: %w", ns.Name, refusal(err))
+				return nil, fmt.Errorf("list the contents of namespace %s: %w", ns.Name, refusal(err))
 			}
 			count := 0
 			for i := range list.Items {

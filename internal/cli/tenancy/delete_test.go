@@ -136,9 +136,9 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 // dry run by requests that say so, or by none. One that has a Tenant is ended by the server.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
-	said := []string{"deleted namespace acme--web", "deleted ClusterRoleBinding members", "deleted TenantQuota acme"}
+	said := []string{"namespace acme--web deleted", "ClusterRoleBinding members deleted", "TenantQuota acme deleted"}
 	ends := []string{
-		"tenant acme ends: its namespaces (1), bindings and quotas are deleted, and its name is nobody's afterwards",
+		"deleting tenant acme: its namespaces (1), bindings and quotas will be deleted, and its name will stay reserved",
 	}
 	dry := tenancy.Writing{DryRun: []string{"All"}}
 	for name, c := range map[string]struct {
@@ -168,7 +168,7 @@ func TestDelete(t *testing.T) {
 			true,
 			[]string{"tenants acme uid-acme"},
 			[]string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`},
-			append(ends, "deleted Tenant acme"),
+			append(ends, "Tenant acme deleted"),
 		},
 	} {
 		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
@@ -239,7 +239,7 @@ func TestDeleteWaits(t *testing.T) {
 		waited     string
 		err        error
 	}{
-		"nobody ends it": {nil, nil, "waiting for the server that ends tenants", tenancy.ErrEnding},
+		"nobody ends it": {nil, nil, "waiting for the server to start the deletion", tenancy.ErrEnding},
 		"it is held": {
 			[]any{
 				map[string]any{"type": "DeletionHeld", "status": "True", "message": "too many"},
@@ -260,12 +260,12 @@ func TestDeleteWaits(t *testing.T) {
 		},
 		"it goes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			return d.Tracker().Delete(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "", "acme")
-		}, "waiting for the server that ends tenants", nil},
+		}, "waiting for the server to start the deletion", nil},
 		"another comes": {nil, func(d *dynamicfake.FakeDynamicClient) error {
 			u := tenancy.Object(tenanttest.ID(t, "acme"))
 			u.SetUID("another")
 			return d.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), u, "")
-		}, "waiting for the server that ends tenants", nil},
+		}, "waiting for the server to start the deletion", nil},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			k, d := ofAcme(), objects(everywhere()...)
@@ -319,7 +319,7 @@ func TestDeleteNotEmpty(t *testing.T) {
 		k, d := ofAcme(), objects(append(everywhere(), obj)...)
 		how := tenancy.Deletion{Writing: tenancy.Writing{Say: func(string, ...any) {}}}
 		err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), how)
-		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it has "+want) ||
+		if !errors.Is(err, tenancy.ErrNotEmpty) || !strings.HasSuffix(err.Error(), "it contains "+want) ||
 			len(deleted(k.Actions()...)) > 0 {
 			t.Errorf("%s: %v, deleted %v", want, err, deleted(k.Actions()...))
 		}

@@ -37,7 +37,7 @@ func TestCheckExists(t *testing.T) {
 		"nothing is near":              {of: "initech", want: "tenant initech: there is no such tenant"},
 		"a short name is near nothing": {
 			of:   "x",
-			want: "tenant x: there is no such tenant: kubectl tenant tenants lists all",
+			want: "tenant x: there is no such tenant: to list the tenants, run kubectl tenant tenants",
 		},
 		"the Tenant may not be read":     {of: "acmee", refused: "tenants"},
 		"namespaces may not be read":     {of: "acmee", refused: "namespaces"},

@@ -38,11 +38,12 @@ var (
 	// ErrRefused says that the server, or its RBAC, refuses what was asked.
 	ErrRefused = errors.New("refused")
 	// ErrNoNamespace says that a namespace does not exist.
-	ErrNoNamespace = errors.New("no such namespace: make it with --create-namespace")
+	ErrNoNamespace = errors.New("the namespace does not exist: to create it, use --create-namespace")
 	// ErrMissing says the same where none is to be made.
-	ErrMissing = errors.New("no such namespace")
+	ErrMissing = errors.New("the namespace does not exist")
 	// ErrNoRole says that a role does not exist.
-	ErrNoRole = errors.New("no such role in the namespace or the cluster: kubectl get clusterroles lists those there are")
+	ErrNoRole = errors.New("no such role in the namespace or the cluster: to list the roles, run kubectl get " +
+		"roles,clusterroles")
 )
 
 // Grant is what somebody gets in one namespace.
@@ -143,12 +144,13 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 		return got, false, nil
 	}
 	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
-		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s is there and binds %s %s: remove it",
+		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s already exists and binds %s %s: delete it first",
 			ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
 	}
 	if has := got.Labels[subjectLabel]; has != "" && has != want.Labels[subjectLabel] {
 		return nil, false,
-			fmt.Errorf("%w: RoleBinding %s/%s is there and is somebody else's: remove it", ErrRefused, g.Namespace, want.Name)
+			fmt.Errorf("%w: RoleBinding %s/%s already exists for another identity: delete it "+
+				"first", ErrRefused, g.Namespace, want.Name)
 	}
 	// Somebody changed it, or it is to end at another time: it is this command's, and
 	// says what it is for again.
@@ -244,7 +246,7 @@ func refusal(err error) error {
 	}
 	text := strings.Join(strings.Fields(err.Error()), " ")
 	if _, lacking, found := strings.Cut(text, "is attempting to grant RBAC permissions not currently held: "); found {
-		return fmt.Errorf("%w: you may not give what you do not have yourself; you lack %s", ErrRefused, lacking)
+		return fmt.Errorf("%w: you cannot grant rights that you do not have; missing: %s", ErrRefused, lacking)
 	}
 	return fmt.Errorf("%w: %s", ErrRefused, text)
 }
@@ -279,7 +281,7 @@ func CreateNamespace(
 		return false, refusal(err)
 	}
 	if authz.OwnerOf(got) != owner {
-		return false, fmt.Errorf("%w: the namespace %s is there already and not tenant %s's", ErrRefused, name, owner)
+		return false, fmt.Errorf("%w: namespace %s already exists and does not belong to tenant %s", ErrRefused, name, owner)
 	}
 	return false, nil
 }

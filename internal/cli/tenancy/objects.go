@@ -33,8 +33,8 @@ var tenantObjects = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTe
 const suspensionManager = "kubetenant-suspend"
 
 // ErrNoObject says that a tenant has no Tenant.
-var ErrNoObject = errors.New("there is no Tenant of it: kubectl tenant create-tenant makes one, " +
-	"and adopt-tenants one of each tenant that has namespaces")
+var ErrNoObject = errors.New("it has no Tenant object: create it with kubectl tenant create-tenant, or with " +
+	"adopt-tenants if the tenant has namespaces")
 
 // Object returns the Tenant of a tenant.
 func Object(id tenant.ID) *unstructured.Unstructured {
@@ -59,7 +59,7 @@ func createObject(
 		added, err = addSubjects(ctx, d, u.GetName(), &wanted.Spec, dryRun)
 		return false, added, err
 	case apierrors.IsNotFound(err):
-		return false, nil, fmt.Errorf("%w: the definition %s.%s is not installed: see docs/install.md",
+		return false, nil, fmt.Errorf("%w: the CustomResourceDefinition %s.%s is not installed: see docs/install.md",
 			ErrRefused, tenantObjects.Resource, tenantObjects.Group)
 	case err != nil:
 		return false, nil, refusal(err)
@@ -144,8 +144,7 @@ func missing(among, wanted []v1alpha1.Subject) (lacking []v1alpha1.Subject) {
 const preparedWithin = 10 * time.Second
 
 // ErrNotPrepared says that the server has not given what a Tenant says.
-var ErrNotPrepared = errors.New("the server has not given the admins their role yet: " +
-	"kubectl get tenant -o yaml says why")
+var ErrNotPrepared = errors.New("the admins do not have their role yet: to see why, run kubectl get tenant -o yaml")
 
 // AwaitPrepared waits until namespaces of a tenant have what its Tenant gives, for some seconds.
 // The error wraps [ErrNotPrepared] or [ErrRefused].

@@ -206,7 +206,7 @@ func TestAdoptAdmins(t *testing.T) {
 		if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
 			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
 		}
-		if taken := strings.Count(strings.Join(said, "\n"), "took over"); c.of.Admins && taken < 2 {
+		if taken := strings.Count(strings.Join(said, "\n"), " is now an admin of its tenant"); c.of.Admins && taken < 2 {
 			t.Errorf("%+v: said %q", c.of, said)
 		}
 	}

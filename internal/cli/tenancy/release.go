@@ -134,14 +134,13 @@ func (r *Release) check(ctx context.Context, name string) (err error) {
 	if !r.KeepsWatches {
 		return nil
 	}
-	what := fmt.Sprintf("the tenant's callers keep their open watches in namespace %s "+
-		"until the kube-apiservers restart or the watches time out (an hour at most), "+
-		"and see objects of the next tenant until then", name)
+	what := fmt.Sprintf("callers of the tenant may keep open watches in namespace %s, and see objects of the next "+
+		"tenant, until kube-apiserver restarts or the watches time out (up to an hour)", name)
 	if r.Force {
 		r.Warn("%s", what)
 		return nil
 	}
-	return fmt.Errorf("%w: %s (--force continues)", ErrRefused, what)
+	return fmt.Errorf("%w: %s (use --force to continue)", ErrRefused, what)
 }
 
 // previewContents says what a release would delete in a namespace.
@@ -151,9 +150,9 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 		return err
 	}
 	for i := range found {
-		r.Say("deleted %s", found[i])
+		r.Say("%s deleted", found[i])
 	}
-	r.Say("recreated serviceaccounts/default")
+	r.Say("serviceaccounts/default recreated")
 	return nil
 }
 
@@ -176,7 +175,7 @@ func (r *Release) refuseContents(ctx context.Context, name string) error {
 	if err != nil || len(found) == 0 {
 		return err
 	}
-	return fmt.Errorf("%w: namespace %s holds %s (--force deletes them)", ErrHolds, name, summary(found))
+	return fmt.Errorf("%w: namespace %s contains %s (use --force to delete them)", ErrHolds, name, summary(found))
 }
 
 // release takes a namespace from its tenant. The label is removed first: from then on the tenant's
@@ -243,12 +242,12 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 		case err != nil:
 			return refusal(err)
 		case now.UID != ns.UID:
-			return fmt.Errorf("%w: namespace %s is another than the one that was confirmed", ErrRefused, ns.Name)
+			return fmt.Errorf("%w: namespace %s was recreated after the confirmation", ErrRefused, ns.Name)
 		}
 		label, labelled := now.Labels[tenant.Label]
 		switch {
 		case labelled && label != former:
-			return fmt.Errorf("%w: namespace %s is tenant %s's now", ErrRefused, ns.Name, label)
+			return fmt.Errorf("%w: namespace %s now belongs to tenant %s", ErrRefused, ns.Name, label)
 		case !labelled:
 			return nil // an earlier run has removed it
 		}
@@ -306,7 +305,7 @@ func (r *Release) onRead(ctx context.Context, ns *corev1.Namespace, labels, anno
 			return refusal(err)
 		}
 		if _, labelled := now.Labels[tenant.Label]; labelled || now.UID != ns.UID {
-			return fmt.Errorf("%w: namespace %s was changed by another caller", ErrRefused, ns.Name)
+			return fmt.Errorf("%w: another caller changed namespace %s", ErrRefused, ns.Name)
 		}
 		return r.patch(ctx, now, labels, annotations, nil)
 	})

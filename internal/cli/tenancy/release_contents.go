@@ -99,7 +99,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list")
 	if err != nil {
-		return fmt.Errorf("find the resources of the server: %w", refusal(err))
+		return fmt.Errorf("discover the resources of the server: %w", refusal(err))
 	}
 	deleted := slices.Concat(r.custom, blocking())
 	var found []held
@@ -118,7 +118,7 @@ func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 		}
 	}
 	if len(found) > 0 {
-		r.Warn("these objects of the tenant remain in namespace %s, check them: %s", name, summary(found))
+		r.Warn("these objects of the tenant remain in namespace %s; check them: %s", name, summary(found))
 	}
 	return nil
 }
@@ -153,7 +153,7 @@ func (r *Release) clear(ctx context.Context, name string) error {
 		if err := remove(ctx, r.Objects, &found[i]); err != nil {
 			return err
 		}
-		r.Say("deleted %s", found[i])
+		r.Say("%s deleted", found[i])
 	}
 	return nil
 }
@@ -168,8 +168,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 		case err != nil || len(found) == 0:
 			return err
 		case time.Since(begun) > releaseWithin:
-			return fmt.Errorf("%w: namespace %s still holds %s: the tenant has no access to it any longer, "+
-				"run the command again",
+			return fmt.Errorf("%w: namespace %s still contains %s: the tenant no longer has access to it, run the command again",
 				ErrHolds, name, summary(found))
 		}
 		for i := range found {
@@ -179,7 +178,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 			}
 			if !said[h.uid] {
 				said[h.uid] = true
-				r.Say("deleted %s", h)
+				r.Say("%s deleted", h)
 			}
 		}
 		if err := pause(ctx, releaseLookEvery); err != nil {
@@ -242,12 +241,12 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 		now, err := accounts.Get(ctx, defaultAccount, metav1.GetOptions{})
 		switch {
 		case err == nil && now.UID != old.UID:
-			r.Say("recreated serviceaccounts/default in namespace %s", name)
+			r.Say("serviceaccounts/default in namespace %s recreated", name)
 			return nil
 		case err != nil && !apierrors.IsNotFound(err):
 			return refusal(err)
 		case time.Since(begun) > releaseWithin:
-			return fmt.Errorf("%w: serviceaccounts/default of namespace %s is not gone yet: run the command again",
+			return fmt.Errorf("%w: serviceaccounts/default in namespace %s is still being deleted: run the command again",
 				ErrHolds, name)
 		}
 		if err := pause(ctx, releaseLookEvery); err != nil {
@@ -282,7 +281,7 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 			if err := retryNotSeen(func() error { return remove(ctx, r.Manager.Dynamic, h) }); err != nil {
 				return err
 			}
-			r.Say("deleted %s", h)
+			r.Say("%s deleted", h)
 		}
 	}
 	return nil

@@ -31,14 +31,14 @@ func (r *Release) checkSystem(ctx context.Context, name string) error {
 	if len(found) > mostMade {
 		names = append(names, "...")
 	}
-	what := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, "+
-		"which would become the system tenant's: %s",
+	what := fmt.Sprintf("callers of a tenant created %d objects in namespace %s, which would then belong to the system "+
+		"tenant: %s",
 		len(found), name, strings.Join(names, ", "))
 	if r.Force {
 		r.Warn("%s", what)
 		return nil
 	}
-	return fmt.Errorf("%w: %s: check and delete them first (--force keeps them)", ErrHolds, what)
+	return fmt.Errorf("%w: %s: check and delete them first (use --force to keep them)", ErrHolds, what)
 }
 
 // madeByTenants returns the objects of a namespace that callers of a tenant
@@ -78,8 +78,8 @@ func isMadeByTenant(annotations map[string]string) bool {
 // objects and credentials are the control plane's.
 func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, former string) error {
 	if former != tenant.System().String() {
-		r.Warn("namespace %s is a system namespace, so nothing in it is deleted: "+
-			"check its RoleBindings, Secrets and ServiceAccounts for objects of tenant %s", ns.Name, former)
+		r.Warn("namespace %s is a system namespace, so its objects are not deleted: check its RoleBindings, Secrets and "+
+			"ServiceAccounts for objects of tenant %s", ns.Name, former)
 	}
 	if err := r.removeLabel(ctx, ns, former); err != nil {
 		return err

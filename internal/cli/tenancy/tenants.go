@@ -249,7 +249,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 	tell := func(format string, args ...any) { said = true; w.Say(format, args...) }
 	defer func() {
 		if !said && err == nil {
-			w.Say("tenant %s is as it is asked for", t.ID)
+			w.Say("tenant %s unchanged", t.ID)
 		}
 	}()
 	absent := map[string]bool{} // namespaces of a dry run, in which nothing can be tried
@@ -261,20 +261,21 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 				return err
 			}
 			if made {
-				tell("made Tenant %s", o.GetName())
+				tell("Tenant %s created", o.GetName())
 			}
 			for _, s := range added {
-				tell("%s is an admin in all its namespaces (Tenant %s)", subjectName(rbacv1.Subject(s), ""), o.GetName())
+				tell("%s is now an admin of all namespaces of the tenant (Tenant "+
+					"%s)", subjectName(rbacv1.Subject(s), ""), o.GetName())
 			}
 		case *rbacv1.ClusterRole:
 			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				tell("made ClusterRole %s", o.Name)
+				tell("ClusterRole %s created", o.Name)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
 		case *rbacv1.ClusterRoleBinding:
 			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				tell("callers of the tenant can list its namespaces (ClusterRoleBinding %s)", o.Name)
+				tell("callers of the tenant can now list its namespaces (ClusterRoleBinding %s)", o.Name)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
@@ -284,7 +285,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 				return err
 			}
 			if made {
-				tell("made namespace %s", o.Name)
+				tell("namespace %s created", o.Name)
 				absent[o.Name] = len(w.DryRun) > 0
 			}
 		case *networkingv1.NetworkPolicy:
@@ -293,7 +294,8 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			}
 			options := metav1.CreateOptions{DryRun: w.DryRun}
 			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, options); err == nil {
-				tell("pods in namespace %s are reached from the tenant's own only (NetworkPolicy %s)", o.Namespace, o.Name)
+				tell("pods in namespace %s now accept traffic from the tenant's own namespaces only (NetworkPolicy "+
+					"%s)", o.Namespace, o.Name)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
@@ -318,15 +320,15 @@ func checkNamespace(ctx context.Context, k kubernetes.Interface, name string, id
 	switch {
 	case apierrors.IsNotFound(err):
 		if prefix, _, found := strings.Cut(name, "--"); found && prefix != id.String() {
-			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: its own begin with %s--",
+			return fmt.Errorf("%w: namespace %s has the prefix of tenant %s: use a name that starts with %s--",
 				ErrRefused, name, prefix, id)
 		}
 		return nil
 	case err != nil:
 		return refusal(err)
 	case got.Labels[tenant.Label] != id.String():
-		return fmt.Errorf("%w: the namespace %s is there already and not tenant %s's: "+
-			"kubectl tenant adopt gives one that is nobody's",
+		return fmt.Errorf("%w: namespace %s already exists and does not belong to tenant %s: if it has no tenant, use "+
+			"kubectl tenant adopt",
 			ErrRefused, name, id)
 	}
 	return nil

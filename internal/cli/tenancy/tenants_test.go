@@ -175,26 +175,28 @@ func TestCreate(t *testing.T) {
 		t.Fatal(err)
 	}
 	same(t, "said", []string{
-		"made Tenant acme",
-		"user alice is an admin in all its namespaces (Tenant acme)",
-		"made ClusterRole kubetenant:tenant-member",
-		"callers of the tenant can list its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
-		"made namespace acme--new",
-		"pods in namespace acme--new are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
-		"pods in namespace acme--old are reached from the tenant's own only (NetworkPolicy kubetenant-own-tenant)",
+		"Tenant acme created",
+		"user alice is now an admin of all namespaces of the tenant (Tenant acme)",
+		"ClusterRole kubetenant:tenant-member created",
+		"callers of the tenant can now list its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
+		"namespace acme--new created",
+		"pods in namespace acme--new now accept traffic from the tenant's own namespaces only (NetworkPolicy " +
+			"kubetenant-own-tenant)",
+		"pods in namespace acme--old now accept traffic from the tenant's own namespaces only (NetworkPolicy " +
+			"kubetenant-own-tenant)",
 	}, said)
 	said = nil
 	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "said the second time", []string{"tenant acme is as it is asked for"}, said)
+	same(t, "said the second time", []string{"tenant acme unchanged"}, said)
 	said = nil
 	more := newAcme(t)
 	more.Admins = []string{"bob", "alice"}
 	if err := tenancy.Create(t.Context(), k, d, more, tenancy.Writing{Say: say(&said)}); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "said with one more", []string{"user bob is an admin in all its namespaces (Tenant acme)"}, said)
+	same(t, "said with one more", []string{"user bob is now an admin of all namespaces of the tenant (Tenant acme)"}, said)
 	u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
 		Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {
@@ -218,7 +220,7 @@ func TestCreateMembersAdmin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"group tenant:acme is an admin in all its namespaces (Tenant acme)", "tenant acme is as it is asked for",
+		"group tenant:acme is now an admin of all namespaces of the tenant (Tenant acme)", "tenant acme unchanged",
 	} {
 		var said []string
 		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true},
@@ -254,7 +256,7 @@ func TestCreateDryRun(t *testing.T) {
 // before anything is made.
 func TestCreateRefuses(t *testing.T) {
 	for name, want := range map[string]string{
-		"globex--shop": "is there already and not tenant acme's",
+		"globex--shop": "already exists and does not belong to tenant acme",
 		"nobodys":      "kubectl tenant adopt",
 		"globex--new":  "has the prefix of tenant globex",
 	} {
@@ -280,10 +282,10 @@ func TestCreateFails(t *testing.T) {
 		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{Say: say(&said)})
 		if !errors.Is(err, tenancy.ErrRefused) ||
 			!strings.HasSuffix(err.Error(),
-				"refused: you may not give what you do not have yourself; you lack {APIGroups:[*]}") {
+				"refused: you cannot grant rights that you do not have; missing: {APIGroups:[*]}") {
 			t.Errorf("%s: %v", resource, err)
 		}
-		if slices.Contains(said, "tenant acme is as it is asked for") {
+		if slices.Contains(said, "tenant acme unchanged") {
 			t.Errorf("%s: said %q", resource, said)
 		}
 	}

@@ -25,28 +25,28 @@ const unreachableLooks = 30
 // written since. It returns false if it did not wait.
 func (r *run) changeServers(ctx context.Context) (changed bool, err error) {
 	r.step(5, "change the servers")
-	r.Say("  if a gateway is in front of this cluster, point its clients at the cluster and stop it")
+	r.Say("  if a gateway is in front of this cluster, point its clients to the cluster and stop the gateway")
 	switch {
 	case !r.servers.Running() && !r.hidden:
 		r.Say("  no server runs kubetenant")
 		return true, r.confirmNone(ctx)
 	case r.hidden:
 		r.instruct()
-		return true, r.unlessForced(fmt.Errorf("%w: no answer tells whether kube-apiserver still calls the webhook "+
-			"service, since its mode is Shadow or unknown: change the servers first", ErrRefused))
+		return true, r.unlessForced(fmt.Errorf("%w: it cannot be determined whether kube-apiserver still calls the webhook "+
+			"service, because its mode is Shadow or unknown: change the servers first", ErrRefused))
 	}
 	r.instruct()
 	switch {
 	case r.DryRun:
 		return true, nil
 	case !r.Wait:
-		r.Say("  change the servers now, and run the command again when they have changed")
+		r.Say("  change the servers now, and run the command again afterwards")
 		return false, nil
 	}
 	if err := r.awaitServers(ctx); err != nil {
 		return false, err
 	}
-	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again: steps 2 to 4 " +
+	r.Say("The servers have changed. Their controllers may have written bindings and finalizers again, so steps 2 to 4 " +
 		"are repeated.")
 	return true, r.disarm(ctx)
 }
@@ -137,7 +137,7 @@ func (r *run) checkUnreachable() error {
 	if len(r.servers.Unreachable) == 0 {
 		return nil
 	}
-	return r.unlessForced(fmt.Errorf("%w: kubetenant may still run on a server that could not be asked: %s", ErrRefused,
+	return r.unlessForced(fmt.Errorf("%w: kubetenant may still run on a server that did not respond: %s", ErrRefused,
 		strings.Join(r.servers.Unreachable, ", ")))
 }
 
@@ -145,7 +145,7 @@ func (r *run) checkUnreachable() error {
 func waitsFor(s *Servers) string {
 	switch {
 	case len(s.With) > 0 && len(s.Without) > 0:
-		return "danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at " +
+		return "danger: only some servers run kubetenant: tenants are not isolated at " +
 			strings.Join(s.Without, ", ") +
 			": change " + strings.Join(s.With, ", ")
 	case len(s.With) > 0:
@@ -162,7 +162,7 @@ func (r *run) instruct() {
 	}
 	lines := []string{
 		"kubetenant is compiled into the servers. On each machine of the control plane:",
-		"  start upstream's kube-apiserver of the same version, with the same flags except --tenancy-config",
+		"  start the upstream kube-apiserver of the same version, with the same flags except --tenancy-config",
 	}
 	if r.servers.Mode == installation.Webhook || r.hidden {
 		lines = []string{
@@ -171,10 +171,10 @@ func (r *run) instruct() {
 				"(webhook-authorize.kubeconfig)",
 			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl " +
 				"(webhook-authenticate.kubeconfig)",
-			"  remove --admission-control-config-file if its file holds nothing but webhook-admit.kubeconfig and policies of " +
+			"  remove --admission-control-config-file if its file contains only webhook-admit.kubeconfig and policies of " +
 				"kubetenant",
-			"Do not delete the service or its namespace yet: kube-apiserver denies every request that it cannot ask the " +
-				"service about.",
+			"Do not delete the service or its namespace yet: kube-apiserver denies all requests while it cannot reach the " +
+				"service.",
 			"Step 6 deletes the admission webhooks before the service.",
 		}
 	}

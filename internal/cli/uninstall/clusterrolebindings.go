@@ -103,20 +103,20 @@ func (r *run) checkUpstream(found []string) error {
 	if len(found) == 0 {
 		return nil
 	}
-	return r.unlessForced(fmt.Errorf("%w: these ClusterRoleBindings are kube-apiserver's own, and allow tenants' callers "+
-		"more on a server without kubetenant: remove what you added to them first: %s", ErrRefused,
+	return r.unlessForced(fmt.Errorf("%w: these ClusterRoleBindings belong to kube-apiserver, and would give tenants' "+
+		"callers more rights on a server without kubetenant: first remove what you added to them: %s", ErrRefused,
 		strings.Join(found, ", ")))
 }
 
 // clusterRoleBindings deletes the bindings that allow more without kubetenant, until two lists in a
 // row show none. A controller of an earlier release may create its own bindings again.
 func (r *run) clusterRoleBindings(ctx context.Context) error {
-	r.step(2, "delete the ClusterRoleBindings that allow tenants' callers more on a server without kubetenant")
+	r.step(2, "delete the ClusterRoleBindings that would give tenants' callers more rights on a server without kubetenant")
 	found, err := r.wideBindings(ctx)
 	if err != nil {
 		return err
 	}
-	r.list("  warning: these bindings stay. Without kubetenant, a caller of any tenant who has one of these names has "+
+	r.list("  warning: these bindings remain. Without kubetenant, a caller of any tenant with one of these names has "+
 		"these rights:", found.doubtful)
 	if err := r.checkUpstream(found.upstream); err != nil {
 		return err
@@ -139,7 +139,8 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 		case r.DryRun, clean == 2, len(r.failed) > 0:
 			return nil
 		case look == looks:
-			return fmt.Errorf("%w: ClusterRoleBinding %s is created again each time: stop the tool that creates it", ErrRefused,
+			return fmt.Errorf("%w: ClusterRoleBinding %s is created again after each deletion: stop the tool that creates "+
+				"it", ErrRefused,
 				found.wide[0].Name)
 		}
 		if err := r.pause(ctx); err != nil {
@@ -165,7 +166,7 @@ func (r *run) confirmWide(found []*wide) error {
 	}
 	yes, err := r.confirm(fmt.Sprintf("Delete the %d ClusterRoleBindings that kubetenant did not create?", theirs))
 	if err == nil && !yes {
-		err = fmt.Errorf("%w: with these ClusterRoleBindings, the servers must not change", ErrRefused)
+		err = fmt.Errorf("%w: as long as these ClusterRoleBindings exist, the servers must not change", ErrRefused)
 	}
 	return err
 }

@@ -47,7 +47,7 @@ func (r *run) checkEnding(ctx context.Context) error {
 	case apierrors.IsNotFound(err), err == nil && definition.GetDeletionTimestamp() != nil:
 		return nil
 	case err != nil:
-		return fmt.Errorf("read the definition of Tenants: %w", err)
+		return fmt.Errorf("read the CustomResourceDefinition of Tenants: %w", err)
 	}
 	var ending []string
 	err = r.eachObject(ctx, tenants, func(u *unstructured.Unstructured) {
@@ -58,15 +58,15 @@ func (r *run) checkEnding(ctx context.Context) error {
 	if err != nil || len(ending) == 0 {
 		return err
 	}
-	return r.unlessForced(fmt.Errorf("%w: these Tenants are being deleted, and nothing would finish that: wait until "+
-		"they are gone: %s", ErrRefused, strings.Join(ending, ", ")))
+	return r.unlessForced(fmt.Errorf("%w: these Tenants are being deleted, which would never finish: wait until they "+
+		"are gone: %s", ErrRefused, strings.Join(ending, ", ")))
 }
 
 // finalizers removes the project's finalizers. An object that is not being deleted stays as it is.
 func (r *run) finalizers(ctx context.Context) error {
 	r.step(4, "remove the finalizers of kubetenant")
 	if r.servers.Running() {
-		r.Say("  a running server may add them again: this step is repeated when the servers have changed")
+		r.Say("  a running server may add them again, so this step is repeated after the servers have changed")
 	}
 	return r.removeFinalizers(ctx, isOurs)
 }

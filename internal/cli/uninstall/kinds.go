@@ -58,7 +58,7 @@ func (r *run) blocked(ctx context.Context, definitions []string) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: these definitions are not gone: %s: their objects that are left: %s", ErrRefused,
+	return fmt.Errorf("%w: these CustomResourceDefinitions still exist: %s; their remaining objects: %s", ErrRefused,
 		strings.Join(definitions, ", "), inShort(objects))
 }
 

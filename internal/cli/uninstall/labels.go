@@ -37,14 +37,14 @@ func (r *run) labels(ctx context.Context) error {
 	resources, err := r.labelled()
 	unread := err != nil
 	if unread {
-		r.Say("  not read: %v", err)
+		r.Say("  could not be read: %v", err)
 	}
 	for _, resource := range resources {
 		if err := r.unlabel(ctx, resource); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			r.Say("  not read: %v", err)
+			r.Say("  could not be read: %v", err)
 			unread = true
 		}
 	}

@@ -57,8 +57,8 @@ func (r *run) readOwners(ctx context.Context) (*owners, error) {
 	}
 	for _, name := range system {
 		if owner, labelled := o.of[name]; labelled {
-			r.Say("  warning: the system namespace %s has the label of tenant %s, which servers ignore: its objects are not "+
-				"treated as the tenant's", name, owner)
+			r.Say("  warning: the system namespace %s has the label of tenant %s, but servers ignore it: its objects are not "+
+				"treated as the tenant's objects", name, owner)
 			delete(o.of, name)
 		}
 	}
@@ -193,8 +193,8 @@ func (r *run) checkCaller(ctx context.Context) error {
 		return fmt.Errorf("review the caller's access: %w", err)
 	}
 	if !review.Status.Allowed {
-		return fmt.Errorf("%w: only the cluster's admin may remove kubetenant: the caller must be allowed every verb on "+
-			"every resource", ErrRefused)
+		return fmt.Errorf("%w: only the cluster's admin can remove kubetenant: you need every verb on every "+
+			"resource", ErrRefused)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ func (r *run) installed(ctx context.Context) (defined bool, published *unstructu
 	for _, resource := range kinds() {
 		_, err := r.Admin.Objects.Resource(definitions).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
-			return false, nil, fmt.Errorf("read the definition of %s: %w", resource.Resource, err)
+			return false, nil, fmt.Errorf("read the CustomResourceDefinition of %s: %w", resource.Resource, err)
 		}
 		defined = defined || err == nil
 	}
@@ -84,7 +84,7 @@ func (r *run) note(ctx context.Context) error {
 		_, err = objects.Create(ctx, published, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("write down the progress: %w", err)
+		return fmt.Errorf("save the progress: %w", err)
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (r *run) published(ctx context.Context, namespaces []string) error {
 		}
 		switch _, err := r.Admin.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); {
 		case err == nil:
-			r.Say("  the namespace %s stays: delete it if nothing else is in it", namespace)
+			r.Say("  the namespace %s remains: delete it if it contains nothing else", namespace)
 		case !apierrors.IsNotFound(err):
 			return fmt.Errorf("read namespace %s: %w", namespace, err)
 		}

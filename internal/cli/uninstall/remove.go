@@ -47,13 +47,13 @@ func core(resource string) schema.GroupVersionResource {
 // its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
-	yes, err := r.confirm("Delete all Tenants, quotas, grants and templates, and the labels that say which tenant owns " +
-		"what?")
+	yes, err := r.confirm("Delete all Tenants, quotas, grants and templates, and the labels that assign objects to " +
+		"tenants?")
 	if err != nil {
 		return err
 	}
 	if !yes {
-		return fmt.Errorf("%w: the servers have changed, and the rest of kubetenant stays", ErrRefused)
+		return fmt.Errorf("%w: the servers have changed, and the rest of kubetenant remains", ErrRefused)
 	}
 	namespaces, err := r.serviceNamespaces(ctx)
 	if err != nil {

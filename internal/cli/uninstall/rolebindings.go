@@ -37,7 +37,7 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 				found.ended = append(found.ended, b)
 				return
 			default:
-				found.ending = append(found.ending, fmt.Sprintf("%s/%s would have ended at %s", b.Namespace, b.Name, until))
+				found.ending = append(found.ending, fmt.Sprintf("%s/%s has an expiry at %s", b.Namespace, b.Name, until))
 			}
 		}
 		switch {
@@ -58,7 +58,7 @@ func (r *run) findShared(ctx context.Context) (*shared, error) {
 // roleBindings deletes RoleBindings that have ended, and deletes or keeps those to names that
 // callers of several tenants share.
 func (r *run) roleBindings(ctx context.Context) error {
-	r.step(3, "look at the RoleBindings whose names callers of several tenants share")
+	r.step(3, "check the RoleBindings whose names callers of several tenants share")
 	found, err := r.findShared(ctx)
 	if err != nil {
 		return err
@@ -66,10 +66,10 @@ func (r *run) roleBindings(ctx context.Context) error {
 	for _, b := range found.ended {
 		r.do(ctx, func(ctx context.Context) error {
 			return r.clientsFor(b.Labels).Kube.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name, deleteOnly(b.UID))
-		}, "delete RoleBinding %s/%s, which has ended: a server without kubetenant ignores its end", b.Namespace, b.Name)
+		}, "delete RoleBinding %s/%s, which has expired: a server without kubetenant ignores its expiry", b.Namespace, b.Name)
 	}
-	r.list("  warning: a server without kubetenant does not end these RoleBindings:", found.ending)
-	r.list("  warning: these RoleBindings stay. Without kubetenant, a caller of any tenant who has one of these names "+
+	r.list("  warning: on a server without kubetenant, these RoleBindings do not expire:", found.ending)
+	r.list("  warning: these RoleBindings remain. Without kubetenant, a caller of any tenant with one of these names "+
 		"has these rights:", found.plain)
 	if err := r.unreadableEnds(ctx, found); err != nil {
 		return err
@@ -83,10 +83,10 @@ func (r *run) unreadableEnds(ctx context.Context, found *shared) error {
 	for _, b := range found.unreadable {
 		lines = append(lines, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(b.Subjects)))
 	}
-	r.list("  these RoleBindings have no rights now, since their annotation "+tenant.ExpiresAnnotation+
-		" cannot be read. A server without kubetenant ignores it, and gives the rights:", lines)
+	r.list("  these RoleBindings currently grant nothing, because their annotation "+tenant.ExpiresAnnotation+
+		" cannot be read. A server without kubetenant ignores the annotation and grants the rights:", lines)
 	yes, err := r.confirmRoleBindings(len(lines),
-		"Delete these %d RoleBindings whose end cannot be read? If not, they are kept.")
+		"Delete these %d RoleBindings whose expiry cannot be read? If not, they are kept.")
 	if err != nil || !yes {
 		return err
 	}
@@ -107,9 +107,9 @@ func (r *run) sharedNames(ctx context.Context, bound []*rbacv1.RoleBinding) erro
 	for _, b := range bound {
 		lines = append(lines, fmt.Sprintf("%s/%s (%s to %s)", b.Namespace, b.Name, b.RoleRef.Name, subjects(r.sharedOf(b))))
 	}
-	r.list("  without kubetenant, callers of other tenants have the rights of these RoleBindings, if they have one of "+
-		"these names:", lines)
-	yes, err := r.confirmRoleBindings(len(lines), "Delete the names from these %d RoleBindings? If not, they are kept.")
+	r.list("  without kubetenant, callers of other tenants with one of these names have the rights of these "+
+		"RoleBindings:", lines)
+	yes, err := r.confirmRoleBindings(len(lines), "Remove the names from these %d RoleBindings? If not, they are kept.")
 	if err != nil || !yes {
 		return err
 	}
@@ -128,7 +128,7 @@ func (r *run) confirmRoleBindings(count int, question string) (bool, error) {
 		r.Say("  they are kept (--keep-bindings)")
 		return false, nil
 	case !r.Yes && r.Ask == nil && !r.DryRun:
-		return false, fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: decide with --yes or "+
+		return false, fmt.Errorf("delete these %d RoleBindings? There is no terminal to answer: use --yes or "+
 			"--keep-bindings", count)
 	}
 	return r.confirm(fmt.Sprintf(question, count))

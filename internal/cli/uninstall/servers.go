@@ -70,7 +70,7 @@ func (l *Looker) Look(ctx context.Context) (*Servers, error) {
 			continue
 		}
 		if err := s.ask(ctx, at(l.config, address)); err != nil {
-			s.Unreachable = append(s.Unreachable, fmt.Sprintf("%s could not be asked: %v", address, err))
+			s.Unreachable = append(s.Unreachable, fmt.Sprintf("%s did not respond: %v", address, err))
 		}
 	}
 	lease, err := k.CoordinationV1().Leases(metav1.NamespaceSystem).Get(ctx, leaseName, metav1.GetOptions{})

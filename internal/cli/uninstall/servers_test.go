@@ -108,7 +108,7 @@ func TestUnreadableEnd(t *testing.T) {
 	}{
 		"yes": {false, func(string) (bool, error) { return true, nil }, false},
 		"no": {false, func(question string) (bool, error) {
-			return !strings.Contains(question, "RoleBindings whose end"), nil
+			return !strings.Contains(question, "RoleBindings whose expiry"), nil
 		}, true},
 		"--keep-bindings": {true, func(string) (bool, error) { return true, nil }, true},
 	} {

@@ -110,10 +110,10 @@ func (r *run) awaitPods(ctx context.Context, namespace string) error {
 		case len(left) == 0:
 			return nil
 		case look == looks:
-			return fmt.Errorf("%w: these Pods of the service have not ended: delete them, and run the command again: %s",
+			return fmt.Errorf("%w: these Pods of the service are still running: delete them, and run the command again: %s",
 				ErrRefused, inShort(left))
 		case look == 0:
-			r.Say("  waiting for %d Pods of the service in namespace %s to end", len(left), namespace)
+			r.Say("  waiting until %d Pods of the service in namespace %s have stopped", len(left), namespace)
 		}
 		if err := r.pause(ctx); err != nil {
 			return err

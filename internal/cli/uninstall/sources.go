@@ -20,10 +20,10 @@ import (
 // tenants, unless Force is set.
 func (r *run) sources(ctx context.Context) error {
 	r.step(1, "check that no server accepts credentials of tenants")
-	r.Say("  this command does not see who else issues certificates with O=tenant:<id>, and those that were issued are " +
-		"valid until they expire")
+	r.Say("  this command cannot see other issuers of certificates with O=tenant:<id>, and such certificates are valid " +
+		"until they expire")
 	if !r.servers.Running() && !r.hidden {
-		r.Say("  no server runs kubetenant: its sources no longer apply")
+		r.Say("  no server runs kubetenant, so its sources no longer apply")
 		return nil
 	}
 	namespaces := r.publishers
@@ -42,8 +42,8 @@ func (r *run) sources(ctx context.Context) error {
 	if len(configured) == 0 {
 		return nil
 	}
-	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: remove these from the "+
-		"configuration first: %s", ErrRefused, strings.Join(configured, ", ")))
+	return r.unlessForced(fmt.Errorf("%w: the servers accept credentials of tenants: first remove these from the "+
+		"configuration: %s", ErrRefused, strings.Join(configured, ", ")))
 }
 
 // checkReplicas refuses to continue while a replica has another configuration than the published
@@ -66,8 +66,8 @@ func (r *run) checkReplicas(ctx context.Context, p *configv1alpha1.Published) er
 	if len(others) == 0 {
 		return nil
 	}
-	return r.unlessForced(fmt.Errorf("%w: these servers have another configuration than the published one: wait until "+
-		"they have loaded it, or continue if they have stopped: %s", ErrRefused, inShort(others)))
+	return r.unlessForced(fmt.Errorf("%w: these servers have a different configuration than the published one: wait "+
+		"until they have loaded it, or use --force if they have stopped: %s", ErrRefused, inShort(others)))
 }
 
 // serviceHosts are the names under which Pods in the namespaces of the service may publish: that of
@@ -105,9 +105,9 @@ func (r *run) unlessForced(problem error) error {
 	case r.Force:
 		r.Say("  warning (--force): %v", problem)
 	case r.DryRun:
-		r.Say("  this stops the command, unless --force is set: %v", problem)
+		r.Say("  without --force, the command would stop here: %v", problem)
 	default:
-		return fmt.Errorf("%w (--force continues)", problem)
+		return fmt.Errorf("%w (use --force to continue)", problem)
 	}
 	return nil
 }

@@ -74,9 +74,9 @@ var (
 	// ErrRefused means that the command stopped on purpose. The message says what to do first.
 	ErrRefused = errors.New("refused")
 	// ErrFailed means that some objects could not be changed. They were printed.
-	ErrFailed = errors.New("some objects could not be changed, see above: run the command again when that is fixed")
+	ErrFailed = errors.New("some objects could not be changed (see above): fix the cause and run the command again")
 	// ErrUnread means that some objects could not be read. The message or a printed line says which.
-	ErrUnread = errors.New("the command must be able to read all of the cluster: nothing further was changed")
+	ErrUnread = errors.New("the command cannot read all of the cluster: no further changes were made")
 )
 
 // run is one run of the command.
@@ -140,8 +140,8 @@ func (r *run) all(ctx context.Context) error {
 		return err
 	}
 	if !r.DryRun {
-		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects that " +
-			"templates gave stay.")
+		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects from templates " +
+			"remain.")
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (r *run) begin(ctx context.Context) error {
 		return err
 	}
 	if !defined && published == nil && !servers.Running() && len(r.owners.of) == 0 {
-		r.Say("nothing of kubetenant is in this cluster")
+		r.Say("kubetenant has left nothing in this cluster")
 		return nil
 	}
 	r.finishing = !defined && published != nil && !servers.Running() &&
@@ -210,7 +210,7 @@ func (r *run) confirm(question string) (bool, error) {
 	case r.Yes, r.DryRun:
 		return true, nil
 	case r.Ask == nil:
-		return false, fmt.Errorf("%s There is no terminal to answer: decide with --yes", question)
+		return false, fmt.Errorf("%s There is no terminal to answer: use --yes", question)
 	}
 	return r.Ask(question)
 }

@@ -351,7 +351,7 @@ func TestQuestions(t *testing.T) {
 		ask  func(string) (bool, error)
 		want string // of the error
 	}{
-		"no terminal": {false, nil, "decide with --yes"},
+		"no terminal": {false, nil, "use --yes"},
 		"no":          {false, never, "the servers must not change"},
 	} {
 		s := newServer(t, installed())
@@ -522,7 +522,7 @@ func TestForbidden(t *testing.T) {
 	}
 	o, out = options(t, s)
 	if err := uninstall.Run(t.Context(), o); !errors.Is(err, uninstall.ErrUnread) ||
-		!out.has("not read: list networkpolicies") || len(s.names("kubetenant-configuration")) != 2 ||
+		!out.has("could not be read: list networkpolicies") || len(s.names("kubetenant-configuration")) != 2 ||
 		!strings.Contains(s.state(), "kubetenant.dev/tenant: globex") {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))
 	}
@@ -576,7 +576,7 @@ func TestServersChange(t *testing.T) {
 	}
 	for _, text := range []string{
 		"--authorization-config", "Do not delete the service",
-		"danger: some servers run without kubetenant and some with it: tenants' callers are not kept apart at a: change b",
+		"danger: only some servers run kubetenant: tenants are not isolated at a: change b",
 		"it restarts", "the server c, which holds the Lease",
 	} {
 		if !out.has(text) {
@@ -621,7 +621,7 @@ func TestNothingInstalled(t *testing.T) {
 	s.compiledIn = false
 	o, out := options(t, s)
 	if err := uninstall.Run(t.Context(), o); err != nil || len(s.writes) > 0 ||
-		!out.has("nothing of kubetenant is in this cluster") {
+		!out.has("kubetenant has left nothing in this cluster") {
 		t.Errorf("%v, %q\n%s", err, s.writes, strings.Join(out.lines, "\n"))
 	}
 }

@@ -40,7 +40,7 @@ const (
 
 // The parts that are not checked if the object of a write is unknown.
 const (
-	NoObject       = "the object (give it with -f)"
+	NoObject       = "the object (use -f)"
 	noStoredObject = "the stored object"
 )
 
@@ -115,7 +115,7 @@ func IsWrite(r *authorizer.AttributesRecord) bool {
 func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	operation, writes := operationOf(&q.Request)
 	if !writes {
-		return admitted{said: "is not asked: nothing is written"}, nil
+		return admitted{said: "not applicable: the request writes nothing"}, nil
 	}
 	if why := q.namespaceRefuses(operation); why != "" {
 		return admitted{verdict: Refused, said: why}, nil
@@ -135,14 +135,14 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 		}
 	}
 	if len(asked) == 0 {
-		return admitted{said: "no plugin of kubetenant looks at it"}, nil
+		return admitted{said: "no kubetenant plugin handles this request"}, nil
 	}
 	write := q.Written()
 	if write == nil {
 		if err := q.restricted(ctx, a, operation); err != nil {
 			return admitted{verdict: Refused, said: Refusal(err)}, nil
 		}
-		said := "undecided: it depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")
+		said := "undecided: depends on " + unknownObject(operation) + ": " + strings.Join(asked, ", ")
 		return admitted{verdict: Undecided, said: said}, nil
 	}
 	record := q.record(write, operation)
@@ -150,7 +150,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 		return admitted{verdict: Refused, said: Refusal(err)}, nil
 	}
 	asked = slices.DeleteFunc(asked, func(name string) bool { return name == quota.Name })
-	return admitted{Admitted, "admit it: " + strings.Join(asked, ", "), pods.TemplateViolation(ctx, record)}, nil
+	return admitted{Admitted, "admitted by " + strings.Join(asked, ", "), pods.TemplateViolation(ctx, record)}, nil
 }
 
 // record returns the attributes of a write.
@@ -224,10 +224,10 @@ func (q *Query) unchecked(is admitted) []string {
 	out = append(out, "other webhooks and policies of the cluster", "other admission plugins of the server")
 	if operation == admission.Create || operation == admission.Update {
 		out = append(out, "ResourceQuota", "LimitRange", "TenantQuota", "schema validation",
-			"objects that this one refers to", "the server's PodSecurity configuration file")
+			"objects that it refers to", "the server's PodSecurity configuration file")
 	}
 	if q.Request.APIGroup == rbacv1.GroupName {
-		out = append(out, "escalation of privileges")
+		out = append(out, "privilege escalation")
 	}
 	return out
 }

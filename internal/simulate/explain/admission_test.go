@@ -84,7 +84,7 @@ func TestPodSecurity(t *testing.T) {
 			ask("create", "deployments.apps", "acme--baseline"),
 			writing(t, deployments, deployment),
 			"",
-			"the server accepts the workload and would refuse its Pods: " + violation,
+			"the server accepts the workload, but would refuse its Pods: " + violation,
 		},
 		"before the others": {
 			ask("create", "pods", "acme--baseline"),
@@ -186,9 +186,9 @@ func TestNotChecked(t *testing.T) {
 			[]string{
 				explain.NoObject, "other webhooks and policies of the cluster", "ResourceQuota", "LimitRange", "schema validation",
 			},
-			"escalation of privileges",
+			"privilege escalation",
 		},
-		"a role": {ask("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"escalation of privileges"}, ""},
+		"a role": {ask("update", "roles.rbac.authorization.k8s.io", "acme--web"), []string{"privilege escalation"}, ""},
 		"a deletion": {
 			ask("delete", "configmaps", "acme--web"),
 			[]string{"the stored object", "other webhooks and policies of the cluster"},

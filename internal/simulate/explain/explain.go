@@ -150,12 +150,12 @@ func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	add("rbac", q.rbacSaid(ctx, a))
 	switch is := a.admission; {
 	case a.decision != authorizer.DecisionAllow && IsWrite(&q.Request) && is.verdict != "":
-		add("admission", "is not reached; it would say: "+is.step())
+		add("admission", "not reached; result would be: "+is.step())
 	default:
 		add("admission", is.step())
 	}
 	if why := a.admission.pods; why != "" {
-		add("pods", "the server accepts the workload and would refuse its Pods: "+why)
+		add("pods", "the server accepts the workload, but would refuse its Pods: "+why)
 	}
 	switch {
 	case a.allows():
@@ -164,7 +164,7 @@ func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 	case a.decision == authorizer.DecisionAllow:
 		e.Admission, e.Reason = Refused, a.admission.said
 	case e.Reason == "":
-		e.Reason = "nothing allows it"
+		e.Reason = "no rule allows it"
 	}
 	e.Remedy, err = q.remedy(ctx, a)
 	return e, err
@@ -175,11 +175,11 @@ func boundarySaid(a *answer) string {
 	case authz.Denied:
 		return "denies: " + string(a.outcome.Reason)
 	case authz.ShadowDenied:
-		return "would deny, but only watches (mode: Shadow): " + string(a.outcome.Reason)
+		return "would deny, but does not (mode: Shadow): " + string(a.outcome.Reason)
 	case authz.Excepted:
 		return "an exception allows it: " + string(a.outcome.Reason)
 	}
-	return "delegates, by the row " + string(a.outcome.Rule)
+	return "delegates, by rule " + string(a.outcome.Rule)
 }
 
 // RequestText returns a request in one line.
@@ -208,11 +208,11 @@ func (q *Query) tenantSaid(ctx context.Context, a *answer) string {
 	id, rule, err := a.stack.Subject(ctx, q.User)
 	switch {
 	case errors.Is(err, tenant.ErrUnbound):
-		return "none: no source gave one"
+		return "none: no source set one"
 	case err != nil:
 		return "none: " + err.Error()
 	}
-	return id.String() + ", by " + string(rule)
+	return id.String() + ", from " + string(rule)
 }
 
 func (q *Query) ownerSaid(a *answer) string {
@@ -227,7 +227,7 @@ func (q *Query) ownerSaid(a *answer) string {
 	case name == "":
 		return "not in a namespace"
 	case a.outcome.Verdict == authz.Denied && q.Limited:
-		return "unknown: another tenant's namespace and a missing one look alike"
+		return "unknown: the namespace does not exist or belongs to another tenant"
 	case a.outcome.Verdict == authz.Denied:
 		return "none, or not looked up"
 	}
@@ -250,13 +250,13 @@ func (q *Query) namespaceName() string {
 func (q *Query) grantsSaid(a *answer) string {
 	switch {
 	case a.outcome.Reason == authz.ReasonGrant:
-		return "one of the namespace allows it"
+		return "an AccessGrant in the namespace allows it"
 	case q.Config.Authorization.Grants.Enabled != nil && !*q.Config.Authorization.Grants.Enabled:
-		return "switched off"
+		return "disabled"
 	case a.outcome.Caller.IsSystem(), a.outcome.Caller == a.outcome.Owner:
 		return "not needed"
 	}
-	return "none allows it"
+	return "no AccessGrant allows it"
 }
 
 // policyOf returns the policy file of a configuration; nil for none.
@@ -273,7 +273,7 @@ func policyOf(config *configv1alpha1.Settings) (*abac.Policy, error) {
 
 func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
 	if policy == nil {
-		return "none is configured"
+		return "not configured"
 	}
 	record := q.Request
 	record.User = q.User
@@ -300,7 +300,7 @@ func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
 		Derive:  q.Snapshot.Rights(q.Config),
 	})
 	decision, reason, err := evaluator.Authorize(ctx, &record)
-	text := "no role that is bound to the caller allows it"
+	text := "no role bound to the caller allows it"
 	switch {
 	case err != nil:
 		text = err.Error()
@@ -312,7 +312,7 @@ func (q *Query) rbacSaid(ctx context.Context, a *answer) string {
 		text += "; the server allows it: " + a.reason
 	}
 	if a.outcome.Verdict == authz.Denied || a.outcome.Verdict == authz.Excepted {
-		return "is not asked; it would say: " + text
+		return "not reached; result would be: " + text
 	}
 	return text
 }

@@ -34,7 +34,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonNoTenant:
 		return "The caller has no tenant. A source of the configuration must set it (with --as: add --tenant)."
 	case authz.ReasonBadTenant:
-		return "The caller's tenant is not valid, or its lookup failed. The server's log says why."
+		return "The caller's tenant is not valid, or its lookup failed. The server's log shows why."
 	case authz.ReasonSystemGroup:
 		return "A tenant's caller may not be in a group that begins with system:. Remove the caller from the group."
 	case authz.ReasonRevoked:
@@ -42,8 +42,8 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonImpersonation:
 		return "No setting allows a tenant's caller to impersonate an identity outside its tenant."
 	case authz.ReasonNotOwned:
-		return "The namespace does not exist, or it does not belong to the caller's tenant.\n" +
-			"kubectl get namespaces lists the tenant's own."
+		return "The namespace does not exist, or it does not belong to the caller's tenant.\nTo list the tenant's " +
+			"namespaces, run kubectl get namespaces."
 	case authz.ReasonNotLimited:
 		return "Name a namespace with -n. For a list of all namespaces, add -l " + tenant.Label + "=" + caller.String() + "."
 	case authz.ReasonNotLabelled:
@@ -53,7 +53,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonReview:
 		return "Use a self review instead: kubectl auth can-i, kubectl auth whoami."
 	case authz.ReasonRules:
-		return "Ask about one verb and one resource instead: kubectl auth can-i VERB RESOURCE."
+		return "Check one verb and one resource instead: kubectl auth can-i VERB RESOURCE."
 	case authz.ReasonTenantPath:
 		return "The server URL names another tenant. Correct /tenants/... in the kubeconfig."
 	case authz.ReasonTenantPathAll:
@@ -61,18 +61,17 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 	case authz.ReasonTenantPathOnly:
 		return "The server URL ends in a tenant path. Remove /tenants/... to use grants and the policy file."
 	case authz.ReasonOwnerUnknown:
-		return "The owner of the namespace is unknown. Try again. The server's log says what failed."
+		return "The owner of the namespace is unknown. Try again. The server's log shows what failed."
 	case authz.ReasonStale:
-		return "The server has no current view of the cluster. Try again. Its /readyz?verbose says what is missing."
+		return "The server has no current view of the cluster. Try again. Its /readyz?verbose shows what is missing."
 	case authz.ReasonNoTenantObject:
-		return "There is no Tenant of the caller's tenant. The cluster's admin can create it."
+		return "The caller's tenant has no Tenant object. The cluster's admin can create it."
 	case authz.ReasonRetired:
-		return "The caller's tenant was deleted. Its credentials do not become valid again."
+		return "The caller's tenant was deleted. Its credentials stay invalid."
 	case authz.ReasonUndated:
-		return "The credential may be one of a deleted tenant of the same name. " +
-			"Use a credential that says when it was issued."
+		return "The credential may belong to a deleted tenant of the same name. Use a credential with an issue time."
 	case authz.ReasonClosed, authz.ReasonReadOnly:
-		return "The cluster's admin has closed the tenant. kubectl tenant resume ends a suspension."
+		return "The cluster's admin has closed the tenant. To end a suspension, run kubectl tenant resume."
 	case authz.ReasonCluster, authz.ReasonNamespaceVerb, authz.ReasonPath:
 		return noSetting
 	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC:

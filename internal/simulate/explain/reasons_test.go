@@ -360,7 +360,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		authz.ReasonUndated: {{"a certificate of no known time", certificate, own, func(q *explain.Query) {
 			q.Config.Authorization.Subject.FromGroups = true
 			with(t, retired(true), aTenant(map[string]any{"replaces": "one"}))(q)
-		}, "The credential may be one of the deleted tenant acme.", ""}},
+		}, "The credential may belong to the deleted tenant acme.", ""}},
 		authz.ReasonClosed: {
 			{"suspended", alice, own, of(map[string]any{"suspension": "Closed"}), "Tenant acme is suspended (Closed).", ""},
 			{

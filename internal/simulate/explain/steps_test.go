@@ -172,14 +172,14 @@ func TestSteps(t *testing.T) {
 			map[string]string{
 				"source":      "a test",
 				"user":        "alice; groups system:authenticated, dev",
-				"tenant":      "acme, by the extra",
+				"tenant":      "acme, from the extra",
 				"request":     "get pods in namespace acme--web",
 				"owner":       "tenant acme",
-				"boundary":    "delegates, by the row " + string(authz.RuleOwn),
+				"boundary":    "delegates, by rule " + string(authz.RuleOwn),
 				"grants":      "not needed",
-				"policy file": "none is configured",
+				"policy file": "not configured",
 				"rbac":        `allowed by ClusterRoleBinding "acmes"`,
-				"admission":   "is not asked",
+				"admission":   "not applicable: ",
 			},
 		},
 		"not bound": {
@@ -189,7 +189,7 @@ func TestSteps(t *testing.T) {
 			"deny",
 			map[string]string{
 				"boundary": "delegates",
-				"rbac":     "no role that is bound to the caller allows it",
+				"rbac":     "no role bound to the caller allows it",
 				"grants":   "not needed",
 			},
 		},
@@ -201,8 +201,8 @@ func TestSteps(t *testing.T) {
 			map[string]string{
 				"owner":    "tenant globex",
 				"boundary": "denies: " + string(authz.ReasonNotOwned),
-				"grants":   "none allows it",
-				"rbac":     "is not asked; it would say: no role",
+				"grants":   "no AccessGrant allows it",
+				"rbac":     "not reached; result would be: no role",
 			},
 		},
 		"foreign, bound": {
@@ -210,7 +210,7 @@ func TestSteps(t *testing.T) {
 			ask("get", "pods", "globex--shop"),
 			nil,
 			"deny",
-			map[string]string{"rbac": `is not asked; it would say: allowed by ClusterRoleBinding "acmes"`},
+			map[string]string{"rbac": `not reached; result would be: allowed by ClusterRoleBinding "acmes"`},
 		},
 		"granted": {
 			alice,
@@ -219,11 +219,11 @@ func TestSteps(t *testing.T) {
 			"allow",
 			map[string]string{
 				"boundary": "an exception allows it: " + string(authz.ReasonGrant),
-				"grants":   "one of the namespace allows it",
-				"rbac":     "is not asked; it would say: ",
+				"grants":   "an AccessGrant in the namespace allows it",
+				"rbac":     "not reached; result would be: ",
 			},
 		},
-		"grants are off": {alice, foreign, off, "deny", map[string]string{"grants": "switched off"}},
+		"grants are off": {alice, foreign, off, "deny", map[string]string{"grants": "disabled"}},
 		"by a line": {
 			alice,
 			foreign,
@@ -232,7 +232,7 @@ func TestSteps(t *testing.T) {
 			map[string]string{
 				"boundary":    "an exception allows it: " + string(authz.ReasonABAC),
 				"policy file": "line 1 allows it",
-				"grants":      "none allows it",
+				"grants":      "no AccessGrant allows it",
 			},
 		},
 		"by another's line": {carol, foreign, policy(t, line), "deny", map[string]string{"policy file": "no line allows it"}},
@@ -250,7 +250,7 @@ func TestSteps(t *testing.T) {
 			shadow,
 			"allow",
 			map[string]string{
-				"boundary": "would deny, but only watches (mode: Shadow): " + string(authz.ReasonNotOwned),
+				"boundary": "would deny, but does not (mode: Shadow): " + string(authz.ReasonNotOwned),
 				"rbac":     "allowed by",
 			},
 		},
@@ -270,7 +270,7 @@ func TestSteps(t *testing.T) {
 			map[string]string{
 				"owner":    "a path has no owner",
 				"request":  "get /version",
-				"boundary": "delegates, by the row " + string(authz.RulePath),
+				"boundary": "delegates, by rule " + string(authz.RulePath),
 			},
 		},
 		"no tenant": {
@@ -278,7 +278,7 @@ func TestSteps(t *testing.T) {
 			own,
 			nil,
 			"deny",
-			map[string]string{"tenant": "none: no source gave one", "boundary": "denies: " + string(authz.ReasonNoTenant)},
+			map[string]string{"tenant": "none: no source set one", "boundary": "denies: " + string(authz.ReasonNoTenant)},
 		},
 		"two tenants": {
 			&user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}},
@@ -293,7 +293,7 @@ func TestSteps(t *testing.T) {
 			nil,
 			"allow",
 			map[string]string{
-				"tenant": "system, by",
+				"tenant": "system, from",
 				"grants": "not needed",
 				"owner":  "not looked up: it does not matter for this caller",
 			},
@@ -470,14 +470,14 @@ func TestAdmission(t *testing.T) {
 		r.Name = name
 		return r
 	}
-	const hangs, admit = "undecided: it depends on the object (give it with -f): PodSecurity, ", "admit it: PodSecurity, "
+	const hangs, admit = "undecided: depends on the object (use -f): PodSecurity, ", "admitted by PodSecurity, "
 	for name, c := range map[string]struct {
 		r      authorizer.AttributesRecord
 		change func(*explain.Query)
 		want   explain.Admission
 		said   string
 	}{
-		"a read":    {ask("get", "pods", "acme--web"), nil, "", "is not asked: nothing is written"},
+		"a read":    {ask("get", "pods", "acme--web"), nil, "", "not applicable: the request writes nothing"},
 		"no object": {ask("create", "pods", "acme--web"), nil, explain.Undecided, hangs},
 		"an object": {ask("create", "pods", "acme--web"), writes(pod(nil), "Pod"), explain.Admitted, admit},
 		"a label that lies": {
@@ -487,7 +487,7 @@ func TestAdmission(t *testing.T) {
 			"refuses: ",
 		},
 		"kept out in any case": {ask("create", "daemonsets.apps", "acme--web"), nil, explain.Refused, "refuses: "},
-		"denied":               {ask("create", "pods", "globex--shop"), nil, "", "is not reached; it would say: " + hangs},
+		"denied":               {ask("create", "pods", "globex--shop"), nil, "", "not reached; result would be: " + hangs},
 		"a new namespace":      {namespace("acme--new"), all, explain.Admitted, admit},
 		"another's namespace":  {namespace("globex--new"), all, explain.Refused, "refuses: "},
 		"one without a name":   {namespace(""), all, explain.Undecided, hangs},

@@ -109,8 +109,8 @@ func (q *Query) proposeAccess(ctx context.Context, a *answer) (*change, error) {
 	patch := "kubectl patch tenant " + id.ObjectName() + " --type=merge -p "
 	switch {
 	case a.outcome.Reason == authz.ReasonUndated:
-		text := fmt.Sprintf("The credential may be one of the deleted tenant %s.\n"+
-			"Once those have expired, the cluster's admin can run:", id)
+		text := fmt.Sprintf("The credential may belong to the deleted tenant %s.\nAfter those credentials have expired, "+
+			"the cluster's admin can run:", id)
 		remedy := Remedy{Text: text, Command: patch + `'{"spec":{"acceptUndated":true}}'`}
 		return q.tryTenant(ctx, a, is.Object, remedy, "acceptUndated", true)
 	case restricts(suspension, a.outcome.Reason):

@@ -242,7 +242,7 @@ func (r *Report) add(o outcome) {
 	}
 }
 
-var errNone = errors.New("no answer")
+var errNone = errors.New("no response")
 
 // decide decides one event again.
 func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
@@ -284,7 +284,7 @@ func (p *Replayer) decide(ctx context.Context, line []byte) outcome {
 		c.Was, c.Now = "allowed", "denied"
 	}
 	if c.Reason == "" {
-		c.Reason = "no role that is bound to the caller allows it"
+		c.Reason = "no role bound to the caller allows it"
 	}
 	if e.ImpersonatedUser != nil {
 		c.By = e.User.Username
@@ -354,7 +354,7 @@ func (p *Replayer) ask(ctx context.Context, e *event) (decision authorizer.Decis
 	}
 	u, err := url.ParseRequestURI(uri)
 	if err != nil {
-		return authorizer.DecisionDeny, "", fmt.Errorf("the event's requestURI: %w", err)
+		return authorizer.DecisionDeny, "", fmt.Errorf("parse the event's requestURI: %w", err)
 	}
 	decision, err = authorizer.DecisionDeny, errNone
 	r := (&http.Request{Method: http.MethodGet, URL: u, Header: http.Header{}}).WithContext(ctx)

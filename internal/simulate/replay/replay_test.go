@@ -124,7 +124,7 @@ func TestReplay(t *testing.T) {
 		"no tenant": {
 			other(own, func(e map[string]any) { delete(e["user"].(map[string]any), "extra") }), "denied: tenant subject",
 		},
-		"a list over all namespaces": {list(""), "denied: no role that is bound"},
+		"a list over all namespaces": {list(""), "denied: no role bound"},
 		"a selector twice":           {list("?labelSelector=a&labelSelector=b"), "denied: tenant boundary: the request is not"},
 		"on another tenant's path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = "t1"
@@ -177,7 +177,7 @@ func TestReplay(t *testing.T) {
 		"not an event": {`{"kind":"EventList"}`, "unread"},
 		"not JSON":     {`{"kind":`, "unread"},
 		"an address that is none": {
-			other(own, func(e map[string]any) { e["requestURI"] = "::" }), "denied: the event's requestURI",
+			other(own, func(e map[string]any) { e["requestURI"] = "::" }), "denied: parse the event's requestURI",
 		},
 		"a tenant path that is no path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = ".."

@@ -103,7 +103,7 @@ func compareAdmission(e *Expect, got Admission) (string, string, bool) {
 	if err := json.Unmarshal(got.Object, &have); err != nil {
 		return "an object", err.Error(), false
 	}
-	return "an object with " + string(e.Object.Raw), string(got.Object), isSubset(want, have)
+	return "an object that contains " + string(e.Object.Raw), string(got.Object), isSubset(want, have)
 }
 
 // isSubset reports whether all that want says is so in have; null says that a key is absent.

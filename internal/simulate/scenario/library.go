@@ -247,7 +247,7 @@ func (s *session) userInfo(ctx context.Context, c *Credential) (*user.DefaultInf
 	case denied != "":
 		return nil, denied, nil
 	}
-	return nil, "", fmt.Errorf("the credential is not authenticated: %s", identity)
+	return nil, "", fmt.Errorf("authentication rejects the credential: %s", identity)
 }
 
 // Attributes returns a request as the authorizer sees it.

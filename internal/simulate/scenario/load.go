@@ -51,7 +51,7 @@ func DecodeScenarios(data []byte) ([]*Scenario, error) {
 		all = append(all, s)
 	}
 	if len(all) == 0 {
-		return nil, errors.New("no scenario")
+		return nil, errors.New("the file contains no scenario")
 	}
 	return all, nil
 }
@@ -68,13 +68,14 @@ func validateScenario(s *Scenario) field.ErrorList {
 			[]Delegate{DelegateRBAC, DelegateAllow, DelegateNoOpinion}))
 	}
 	if (len(s.Cases) > 0) == (s.Invalid != "") {
-		errs = append(errs, field.Invalid(field.NewPath("cases"), len(s.Cases), "either cases or invalid"))
+		errs = append(errs, field.Invalid(field.NewPath("cases"), len(s.Cases), "exactly one of cases and invalid must be "+
+			"set"))
 	}
 	names := map[string]bool{}
 	for i := range s.Cases {
 		c, path := &s.Cases[i], field.NewPath("cases").Index(i)
 		if c.Name == "" {
-			errs = append(errs, field.Required(path.Child("name"), "the rule that the case shows"))
+			errs = append(errs, field.Required(path.Child("name"), "describes the rule that the case tests"))
 		}
 		if names[c.Name] {
 			errs = append(errs, field.Duplicate(path.Child("name"), c.Name))
@@ -98,7 +99,7 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 		}
 	}
 	if kinds > 1 || kinds == 0 && len(c.Credential.Headers) == 0 {
-		errs = append(errs, field.Invalid(path.Child("credential"), kinds, "exactly one kind"))
+		errs = append(errs, field.Invalid(path.Child("credential"), kinds, "exactly one kind of credential must be set"))
 	}
 	errs = append(errs, validateForgeries(&c.Credential, path.Child("credential"))...)
 	e, expect := &c.Expect, path.Child("expect")
@@ -107,13 +108,14 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 	admission := e.Admitted || e.Denied != nil
 	switch {
 	case c.Request != nil && c.Admit != nil:
-		errs = append(errs, field.Forbidden(path.Child("admit"), "the case has a request already"))
+		errs = append(errs, field.Forbidden(path.Child("admit"), "must not be set together with request"))
 	case c.Request != nil && (!decision || admission):
-		errs = append(errs, field.Required(expect, "decision or notAllowed, and nothing of admission"))
+		errs = append(errs, field.Required(expect, "a case with request needs decision or notAllowed, and no admission "+
+			"result"))
 	case c.Admit != nil && (!admission || decision):
-		errs = append(errs, field.Required(expect, "admitted or denied, and no decision"))
+		errs = append(errs, field.Required(expect, "a case with admit needs admitted or denied, and no decision"))
 	case c.Request == nil && c.Admit == nil && (!identity || decision || admission):
-		errs = append(errs, field.Required(expect, "user, unauthenticated or refused"))
+		errs = append(errs, field.Required(expect, "one of user, unauthenticated and refused must be set"))
 	}
 	switch e.Decision {
 	case "", "allow", "deny", "no-opinion":
@@ -121,7 +123,7 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 		errs = append(errs, field.NotSupported(expect.Child("decision"), e.Decision, []string{"allow", "deny", "no-opinion"}))
 	}
 	if e.Admitted && e.Denied != nil || e.Object != nil && !e.Admitted {
-		errs = append(errs, field.Invalid(expect, "admitted", "admitted (with object) or denied"))
+		errs = append(errs, field.Invalid(expect, "admitted", "needs either admitted, optionally with object, or denied"))
 	}
 	return append(errs, validateOperation(c.Admit, path.Child("admit"))...)
 }
@@ -163,7 +165,7 @@ func validateOperation(a *Admit, path *field.Path) field.ErrorList {
 		}
 	case "UPDATE":
 		if a.Object == nil || a.OldObject == nil {
-			errs = append(errs, field.Required(path.Child("oldObject"), "an UPDATE has object and oldObject"))
+			errs = append(errs, field.Required(path.Child("oldObject"), "an UPDATE needs object and oldObject"))
 		}
 	case "DELETE":
 		if a.OldObject == nil {

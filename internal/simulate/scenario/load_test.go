@@ -20,7 +20,7 @@ func TestDecodeScenarios(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"nothing":          {"---\n", "no scenario"},
 		"a misspelt field": {good + "---\n" + scenarioHeader + "case: []\n", "document 2: unknown field"},
-		"neither cases":    {scenarioHeader, "either cases or invalid"},
+		"neither cases":    {scenarioHeader, "exactly one of cases and invalid"},
 		"a name twice": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { unauthenticated: true } }, " +
 				"{ name: c, credential: { anonymous: true }, expect: { unauthenticated: true } } ]\n",
@@ -33,11 +33,11 @@ func TestDecodeScenarios(t *testing.T) {
 		},
 		"no expectation": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: {} } ]\n",
-			"user, unauthenticated or refused",
+			"one of user, unauthenticated and refused must be set",
 		},
 		"decision of nothing": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, expect: { decision: deny } } ]\n",
-			"user, unauthenticated or refused",
+			"one of user, unauthenticated and refused must be set",
 		},
 		"a request undecided": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get, path: / }, expect: " +
@@ -77,7 +77,7 @@ func TestDecodeScenarios(t *testing.T) {
 		"a request and a write": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get }, admit: " +
 				"{ operation: CREATE, object: {} }, expect: { admitted: true } } ]\n",
-			"request already",
+			"must not be set together with request",
 		},
 	} {
 		_, err := scenario.DecodeScenarios([]byte(c.text))

@@ -61,7 +61,7 @@ func Snapshot(s *Scenario) (*simulator.Snapshot, authorizer.Authorizer, error) {
 	case DelegateAllow:
 		snapshot.DropRBAC()
 		allow := func(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-			return authorizer.DecisionAllow, "the scenario's delegate allows", nil
+			return authorizer.DecisionAllow, "allowed by the delegate of the scenario", nil
 		}
 		return snapshot, authorizer.AuthorizerFunc(allow), nil
 	case DelegateNoOpinion:

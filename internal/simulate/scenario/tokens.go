@@ -57,7 +57,7 @@ func (w *World) serviceAccountToken(ctx context.Context, c *ServiceAccountCreden
 			return "", err
 		}
 		if uid == "" && len(c.JWT.RawPayload) == 0 {
-			return "", fmt.Errorf("credential: no ServiceAccount %s/%s among the objects: add it, or give its uid",
+			return "", fmt.Errorf("credential: ServiceAccount %s/%s is not in objects: add it, or set the credential's uid",
 				c.Namespace, c.Name)
 		}
 	}
@@ -165,7 +165,8 @@ func merged(claims, more map[string]any) map[string]any {
 // sign returns the token of claims, as forged.
 func sign(key *authntest.Key, claims map[string]any, f *Forgery) (string, error) {
 	if key == nil {
-		return "", errors.New("credential: the runner has no key of this source: leave its keyFiles or discoveryURL out")
+		return "", errors.New("credential: the test runner has no signing key for this source: remove its keyFiles or " +
+			"discoveryURL")
 	}
 	header := key.Header()
 	payload := []byte(text(f.RawPayload))

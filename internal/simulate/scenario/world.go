@@ -163,7 +163,7 @@ func (w *World) Close() {
 func (w *World) writeFiles() error {
 	for name, content := range w.Scenario.Files {
 		if !filepath.IsLocal(name) {
-			return fmt.Errorf("file %q: not a relative path", name)
+			return fmt.Errorf("file %q: must be a relative path", name)
 		}
 		path := filepath.Join(w.Dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
@@ -261,7 +261,7 @@ func Held(s *Scenario) ([]runtime.RawExtension, error) {
 			seen[key] = string(a.OldObject.Raw)
 			all = append(all, *a.OldObject)
 		case content != string(a.OldObject.Raw):
-			return nil, fmt.Errorf("case %q: oldObject %s is another in an earlier case", s.Cases[i].Name, key)
+			return nil, fmt.Errorf("case %q: oldObject %s differs from that of an earlier case", s.Cases[i].Name, key)
 		}
 	}
 	return all, nil
@@ -306,7 +306,7 @@ func (w *World) issuer(name string) (*ca, error) {
 	}
 	issuer, ok := w.cas[name]
 	if !ok {
-		return nil, fmt.Errorf("credential: no authority %q", name)
+		return nil, fmt.Errorf("credential: unknown authority %q", name)
 	}
 	return issuer, nil
 }

@@ -169,7 +169,7 @@ func TestReplayOfAServer(t *testing.T) {
 		t.Errorf("replay = %v\n%s", err, out)
 	}
 	events, decided := 0, 0
-	if _, err := fmt.Sscanf(string(out), "%d events: %d decided again", &events, &decided); err != nil || decided < 50 {
+	if _, err := fmt.Sscanf(string(out), "%d events: %d evaluated", &events, &decided); err != nil || decided < 50 {
 		t.Errorf("%d events, %d decided: %v\n%s", events, decided, err, out)
 	}
 	t.Logf("%s", out)

@@ -64,7 +64,7 @@ func TestGatewayClusters(t *testing.T) {
 		}
 		for name, want := range map[string]string{
 			"acme":  "gateway\n",
-			"admin": "gateway (this is a cluster behind it, reached directly)\n",
+			"admin": "gateway (you are connected directly to a cluster behind it)\n",
 		} {
 			if out := tenantCommand(t, s, name, "status"); !regexp.MustCompile(`Deployment mode: +` + regexp.QuoteMeta(want)).
 				MatchString(out) {
@@ -97,7 +97,7 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 	out := tenantCommand(t, s, "admin", "gen-kubeconfig", "--user", "alice", "--group", "admins", "--tenant", "acme",
 		"--gateway", gateway,
 		"--gateway-ca", filepath.Join(s.Dir, "pki/ca.crt"), "--cluster", "local,local-2", "--out", path)
-	if !strings.Contains(out, `wrote context "alice/acme@local", "alice/acme@local-2"`) {
+	if !strings.Contains(out, `context "alice/acme@local", "alice/acme@local-2" written to`) {
 		t.Fatal(out)
 	}
 	for _, cluster := range []string{"local", "local-2"} {

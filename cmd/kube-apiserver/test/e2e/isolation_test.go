@@ -218,7 +218,7 @@ func interrupted(t *testing.T, s *localserver.Server) {
 				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), said)
 			}
 		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||
-			out != "runs removed: 1\n" {
+			out != "runs cleaned up: 1\n" {
 			t.Errorf("--clean-up: %v\n%s", err, out)
 		}
 		nothingIsLeft(t, s)
@@ -231,7 +231,7 @@ func verifyAtTheGateway(t *testing.T, s *localserver.Server, write func(name, te
 	t.Helper()
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"))
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "by itself: the gateway") ||
+	if !errors.As(err, &exit) || exit.ExitCode() != 2 || !strings.Contains(out, "only the gateway in front of it does") ||
 		strings.Count(out, "\n") != 1 {
 		t.Errorf("at the cluster itself: %v\n%s", err, out)
 	}

@@ -161,7 +161,7 @@ func TestUninstall(t *testing.T) {
 		nothingOfOursIsLeft(t, p)
 	})
 	if out, err := p.try(t, "kubectl tenant uninstall --yes"); err != nil || !strings.Contains(out,
-		"nothing of kubetenant is in this cluster") {
+		"kubetenant has left nothing in this cluster") {
 		t.Errorf("once more: %v\n%s", err, out)
 	}
 }
