@@ -55,10 +55,12 @@ func TestReloadDuringARequest(t *testing.T) {
 			http.StatusServiceUnavailable,
 		},
 		"another's cluster": {
-			"/clusters/eu1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden,
+			"/clusters/eu1" + podsPath, "bob-token", "the cluster does not exist or is not available to the caller's " +
+				"tenant", http.StatusForbidden,
 		},
 		"a cluster that's not": {
-			"/clusters/us1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden,
+			"/clusters/us1" + podsPath, "bob-token", "the cluster does not exist or is not available to the caller's " +
+				"tenant", http.StatusForbidden,
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
