@@ -65,9 +65,9 @@ func TestCheckFlags(t *testing.T) {
 		"no issuer at all":          {"--oidc-username-prefix=-", ""},
 		"another plugin":            {"--disable-admission-plugins=LimitRanger,PodSecurity", ""},
 		"mutating webhooks": {
-			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "nothing is refused",
+			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "no request is rejected",
 		},
-		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "nothing is refused"},
+		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "no request is rejected"},
 		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
 		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
@@ -83,7 +83,7 @@ func TestCheckFlags(t *testing.T) {
 		"environment.txt is missing")
 	judge(t, "no authorization",
 		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
-		"no AuthorizationConfiguration")
+		"the AuthorizationConfiguration is missing")
 	judge(t, "no rights", found(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
 		"ClusterRole/kubetenant-webhook is missing: a part of the service has no right")
 }

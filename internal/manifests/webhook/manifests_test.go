@@ -261,7 +261,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/authorization.yaml",
 			"  name: kubetenant\n",
 			"  name: other\n",
-			"no webhook authorizer named kubetenant",
+			"there is no webhook authorizer named kubetenant",
 		},
 		// flags
 		"tokens are remembered": {"control-plane/flags.txt", "cache-ttl=1s", "cache-ttl=2m", "must be at most 1s"},
@@ -364,7 +364,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--disable-admission-plugins=LimitRanger,ValidatingAdmissionPolicy\n--authorization-config",
-			"nothing is refused",
+			"no request is rejected",
 		},
 		"a policy that says yes": {
 			"cluster/policies.yaml",
