@@ -138,11 +138,12 @@ var cases = map[string]struct {
 	},
 	"given to nobody": {
 		namespace("monitoring", label("")),
-		[]string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace names no valid tenant"},
+		[]string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace is not a valid tenant name"},
 	},
 	"another spelling": {
 		namespace("kube-system", label("System")),
-		[]string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace names no valid tenant"},
+		[]string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace is not a valid tenant " +
+			"name"},
 	},
 	"default, not listed": {namespace("default", label("acme")), nil},
 }
