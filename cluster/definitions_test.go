@@ -107,7 +107,7 @@ func TestDefinitions(t *testing.T) {
 		}},
 		"without the status subresource": {
 			func(u *unstructured.Unstructured) { delete(versionOf(u), "subresources") }, "",
-			cluster.DefinitionOutdated, "lacks the subresource status",
+			cluster.DefinitionOutdated, "lacks the status subresource",
 		},
 		"of another version": {
 			func(u *unstructured.Unstructured) { versionOf(u)["name"] = "v1" }, "",

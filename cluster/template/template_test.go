@@ -44,7 +44,7 @@ func TestTemplateValidate(t *testing.T) {
 		`{ apiVersion: v1, kind: LimitRange, metadata: { name: x }, ` +
 			`spec: { limits: [ { type: Container, default: { cpu: 100m } } ] } }`: "",
 		`{ apiVersion: v1, kind: ResourceQuota, metadata: { name: x }, spec: { hard: { pods: 10 } } }`: "",
-		good + `, ` + good: "spec.objects[1]: is of the kind and name of another",
+		good + `, ` + good: "spec.objects[1]: has the same kind and name as another object",
 		`{}`:               `spec.objects[0]: "" of "" is none of the kinds`,
 		`{ apiVersion: v1, kind: Secret, metadata: { name: x } }`:    "is none of the kinds",
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: x } }`: "is none of the kinds",
@@ -60,7 +60,7 @@ func TestTemplateValidate(t *testing.T) {
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "X_y" } }`:                         `metadata.name "X_y"`,
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "../x" } }`:                        `metadata.name "../x"`,
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: "${tenent}" } }`:                   `metadata.name "${tenent}"`,
-		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, status: {} }`:                 "status may not be set",
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, status: {} }`:                 "status must not be set",
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, date: {} }`:                   `unknown field "date"`,
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: { a: 1 } }`:             "cannot unmarshal number",
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: [] }`:                   "spec.objects[0]: ",
