@@ -80,7 +80,8 @@ func (c *cluster) openGateway() error {
 		x509.ExtKeyUsageServerAuth)
 }
 
-var errNoGateway = errors.New("the configuration has no section gateway with as many clusters as --clusters says")
+var errNoGateway = errors.New("the gateway section of the configuration must have as many clusters as --clusters " +
+	"specifies")
 
 // startFurther starts the clusters behind the gateway but the first, each as a server of this
 // command's, and adds its admin to the kubeconfig of the first's.
@@ -233,12 +234,12 @@ func knowsCluster(ctx context.Context, side string) error {
 		return err
 	}
 	if !strings.Contains(string(text), "\nkubetenant_gateway_cluster_current{") {
-		return fmt.Errorf("%s says nothing of its cluster", side)
+		return fmt.Errorf("%s has no metric of its cluster", side)
 	}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "kubetenant_gateway_cluster_current{") &&
 			!strings.HasSuffix(strings.TrimSpace(line), " 1") {
-			return errors.New("what it follows of the cluster is not known yet")
+			return errors.New("the gateway has not read the state of the cluster yet")
 		}
 	}
 	return nil

@@ -101,7 +101,7 @@ func TestWebhookInstallPage(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", commands)
 	cmd.Dir = dir
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "nothing found") {
+	if err != nil || !strings.Contains(string(out), "no problems found") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// Every file that the page goes on with is there.
