@@ -129,8 +129,7 @@ func (g *Gateway) followFiles(ctx context.Context) {
 		switch renewed, err := g.renew(ctx, now); {
 		case err != nil:
 			refused = found
-			klog.FromContext(ctx).Error(err, "Rejected a new version of a kubeconfig or audit policy, the previous version "+
-				"stays in force")
+			klog.FromContext(ctx).Error(err, "Rejected a new version of a kubeconfig or audit policy and kept the previous version")
 		case renewed:
 			klog.FromContext(ctx).Info("Loaded a new version of a kubeconfig or audit policy")
 		}

@@ -93,10 +93,10 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		return g.follow(ctx, &config.Settings)
 	}, func(path string, err error) {
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Refused a new version of a file: the one before stays", "path", path)
+			klog.FromContext(ctx).Error(err, "Rejected a new version of a file and kept the previous version", "path", path)
 			return
 		}
-		klog.FromContext(ctx).Info("Took over a new version of a file", "path", path)
+		klog.FromContext(ctx).Info("Loaded a new version of a file", "path", path)
 	})
 	if err != nil {
 		return nil, err
