@@ -469,7 +469,7 @@ func TestStuck(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got,
-			"Stuck: 2 namespaces are left. acme--db: it has been") {
+			"Stuck: namespaces that are not deleted yet: 2 (acme--db: its deletion has") {
 			t.Errorf("after eleven minutes: %q", got)
 		}
 		writes := len(w.kube.Actions())

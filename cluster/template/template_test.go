@@ -72,12 +72,12 @@ func TestTemplateValidate(t *testing.T) {
 		in(`ownerReferences: []`):                         "metadata.ownerReferences may not be set",
 		in(`finalizers: [ x/y ]`):                         "metadata.finalizers may not be set",
 		in(`uid: x`):                                      "metadata.uid may not be set",
-		in(`labels: { kubetenant.dev/tenant: b }`):        "metadata.labels: kubetenant.dev/tenant is the server's own",
-		in(`annotations: { kubetenant.dev/expires: "" }`): "metadata.annotations: kubetenant.dev/expires is the server's own",
-		in(`labels: { a: 1 }`):                            "metadata.labels must be strings",
-		in(`annotations: { a: { b: c } }`):                "metadata.annotations must be strings",
+		in(`labels: { kubetenant.dev/tenant: b }`):        "metadata.labels: the key kubetenant.dev/tenant is reserved",
+		in(`annotations: { kubetenant.dev/expires: "" }`): "metadata.annotations: the key kubetenant.dev/expires is reserved",
+		in(`labels: { a: 1 }`):                            "metadata.labels: all values must be strings",
+		in(`annotations: { a: { b: c } }`):                "metadata.annotations: all values must be strings",
 		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: x }, data: { a: "` + strings.Repeat("${tenant}", 20_000) +
-			`" } }`: "spec.objects: they may be 1048576 bytes",
+			`" } }`: "spec.objects: must have at most 1048576 bytes",
 	} {
 		got := fmt.Sprint(templateOf(t, objects).Validate())
 		if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {

@@ -129,7 +129,8 @@ func (g *Gateway) followFiles(ctx context.Context) {
 		switch renewed, err := g.renew(ctx, now); {
 		case err != nil:
 			refused = found
-			klog.FromContext(ctx).Error(err, "Rejected a new version of a kubeconfig or audit policy and kept the previous version")
+			klog.FromContext(ctx).Error(err,
+				"Rejected a new version of a kubeconfig or audit policy and kept the previous version")
 		case renewed:
 			klog.FromContext(ctx).Info("Loaded a new version of a kubeconfig or audit policy")
 		}

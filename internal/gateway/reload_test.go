@@ -103,10 +103,10 @@ func TestReloadDuringARequest(t *testing.T) {
 // ask again, by itself where nothing can have been written.
 func TestCutOff(t *testing.T) {
 	for what, act := range map[string]func(w *world){
-		"has changed meanwhile": func(w *world) {
+		"changed during the request": func(w *world) {
 			w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
 		},
-		"is about to stop": func(w *world) { w.gateway.EndStreams(t.Context()) },
+		"is shutting down": func(w *world) { w.gateway.EndStreams(t.Context()) },
 	} {
 		for method, again := range map[string]string{http.MethodGet: "1", http.MethodPost: ""} {
 			t.Run(what+" "+method, func(t *testing.T) {
@@ -356,7 +356,7 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	}
 	knows("second-token")
 	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable ||
-		!strings.Contains(text, "does not know the gateway") {
+		!strings.Contains(text, "did not authenticate the gateway") {
 		t.Errorf("%d: %s", code, text)
 	}
 	waittest.Until(t, func() error { return shows(w, c, "second") })

@@ -304,7 +304,7 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		"no such context":         {"eu1": "x"},
 		"a context of no cluster": {"eu1": "c"},
 		"whoever answers":         {"eu1": "b"},
-		"whoever listens":         {"eu1": "d"},
+		"without TLS":             {"eu1": "d"},
 		"files elsewhere":         {"us1": "a"},
 		"one file of two":         {"eu1": "a", "ap1": "a"},
 	} {

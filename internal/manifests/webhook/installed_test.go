@@ -191,19 +191,19 @@ func TestCheckSelectors(t *testing.T) {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
 			"operator: NotIn, values: [kubetenant-system, web]",
-			"namespaceSelector on kubernetes.io/metadata.name leaves out namespaces",
+			"namespaceSelector on kubernetes.io/metadata.name excludes namespaces",
 		},
 		"only one": {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
 			"operator: In, values: [kubetenant-system]",
-			"namespaceSelector on kubernetes.io/metadata.name leaves out namespaces",
+			"namespaceSelector on kubernetes.io/metadata.name excludes namespaces",
 		},
 		"by a label": {
 			options(t),
 			"  namespaceSelector:\n",
 			"  namespaceSelector:\n    matchLabels: { app: x }\n",
-			"namespaceSelector on app leaves out every other namespace",
+			"namespaceSelector on app excludes every other namespace",
 		},
 	} {
 		judge(t, name, found(t, c.o, func(files map[string][]byte) {
@@ -227,7 +227,7 @@ func TestCheckStatic(t *testing.T) {
 		"ignoring": {
 			"failurePolicy: Fail", "failurePolicy: Ignore", "policy restriction.kubetenant.static.k8s.io: failurePolicy Ignore",
 		},
-		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny"},
+		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny"},
 		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "its spec differs"},
 	} {
 		judge(t, name, found(t, o, func(files map[string][]byte) {

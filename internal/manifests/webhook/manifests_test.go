@@ -168,11 +168,11 @@ unboundAllow: {paths: [/livez]}}}`)
 
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*webhook.Options){
-		"image is required":      func(o *webhook.Options) { o.Image = "" },
-		"URL":                    func(o *webhook.Options) { o.URL = "http://10.0.0.9" },
-		"no such file":           func(o *webhook.Options) { o.ClientCA += "x" },
-		"either the authorities": func(o *webhook.Options) { o.SelfManaged = false },
-		"outside of its own folder": func(o *webhook.Options) {
+		"image is required":        func(o *webhook.Options) { o.Image = "" },
+		"URL":                      func(o *webhook.Options) { o.URL = "http://10.0.0.9" },
+		"no such file":             func(o *webhook.Options) { o.ClientCA += "x" },
+		"either --serving-ca-file": func(o *webhook.Options) { o.SelfManaged = false },
+		"only files in the folder of the configuration": func(o *webhook.Options) {
 			write(t, o.Config,
 				`{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [{name: tokens, `+
 					`tokenFile: {path: ../tokens.csv}}]}}`)
@@ -203,7 +203,7 @@ func TestCheck(t *testing.T) {
 		"as it was written": {"", "", "", ""},
 		// authorization
 		"Deckhouse 4678: a service that is away allows": {
-			"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC decides alone",
+			"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC alone decides",
 		},
 		"RBAC goes first": {
 			"control-plane/authorization.yaml",
@@ -217,11 +217,11 @@ func TestCheck(t *testing.T) {
 			"- type: AlwaysAllow\n  name: all\n",
 			"allows all",
 		},
-		"decisions are remembered": {
+		"decisions are cached": {
 			"control-plane/authorization.yaml",
 			"cacheAuthorizedRequests: false\n    authorizedTTL: 0s",
 			"cacheAuthorizedRequests: true\n    authorizedTTL: 5m",
-			"decisions are remembered",
+			"decisions are cached",
 		},
 		"Deckhouse 17644: the control plane waits for the service": {
 			"control-plane/authorization.yaml",
@@ -236,7 +236,7 @@ func TestCheck(t *testing.T) {
 			"hold up system:serviceaccount:kubetenant-system:kubetenant-webhook",
 		},
 		"nodes wait": {
-			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "hold up the nodes",
+			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "do not exempt nodes",
 		},
 		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "hold up probes of /livez"},
 		"too many pass": {
@@ -269,9 +269,9 @@ func TestCheck(t *testing.T) {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--authorization-mode=RBAC\n--authorization-config",
-			"exclude each other",
+			"mutually exclusive",
 		},
-		"an older review": {"control-plane/flags.txt", "webhook-version=v1", "webhook-version=v1beta1", "would send v1beta1"},
+		"an older review": {"control-plane/flags.txt", "webhook-version=v1", "webhook-version=v1beta1", "sends v1beta1"},
 		"no authorization file": {
 			"control-plane/flags.txt",
 			"--authorization-config=/etc/kubernetes/kubetenant/authorization.yaml",
@@ -283,24 +283,24 @@ func TestCheck(t *testing.T) {
 			"control-plane/webhook-authorize.kubeconfig",
 			"certificate-authority:",
 			"insecure-skip-tls-verify: true #",
-			"verified https",
+			"verified HTTPS",
 		},
-		"in clear": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified https"},
+		"in clear": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified HTTPS"},
 		"no certificate": {
 			"control-plane/webhook-authenticate.kubeconfig", "client-certificate:", "username: x #", "no client certificate",
 		},
 		// webhooks
 		"failures are ignored": {
-			"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore lets everything through",
+			"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore allows every request",
 		},
 		"other versions pass": {
-			"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact lets other versions through",
+			"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact does not cover requests for other versions",
 		},
 		"objects choose": {
 			"cluster/webhooks.yaml",
 			"  sideEffects: None",
 			"  objectSelector: { matchLabels: { a: b } }\n  sideEffects: None",
-			"objectSelector is chosen",
+			"objectSelector lets the author",
 		},
 		"namespaces left out": {
 			"cluster/webhooks.yaml",
@@ -374,10 +374,10 @@ func TestCheck(t *testing.T) {
 		},
 		// policies
 		"a policy that ignores": {
-			"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "lets through what it cannot judge",
+			"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "allows requests that the policy cannot evaluate",
 		},
 		"a policy that warns": {
-			"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny",
+			"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny",
 		},
 		"a policy that is narrow": {
 			"cluster/policies.yaml",
@@ -417,13 +417,13 @@ func TestCheck(t *testing.T) {
 			"more.yaml",
 			"",
 			binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"),
-			"ClusterRoleBinding b gives kubetenant-controller, of the service's own accounts, further rights",
+			"ClusterRoleBinding b gives kubetenant-controller, an account of the service, further rights",
 		},
 		"a binding of all of them": {
 			"more.yaml",
 			"",
 			binding("{kind: Group, name: 'system:serviceaccounts:kubetenant-system'}"),
-			"of the service's own accounts",
+			"an account of the service",
 		},
 		"an aggregated role": {
 			"cluster/accounts.yaml",
@@ -488,7 +488,7 @@ func TestCheck(t *testing.T) {
 			"",
 			authentication("groups: { claim: g, prefix: 'oidc:' }, extra: [ { key: kubetenant.dev/tenant, valueExpression: " +
 				"claims.t } ]"),
-			"whoever signs the token chooses the tenant",
+			"the signer of the token chooses the tenant",
 		},
 		"groups without a prefix": {
 			"authentication.yaml", "", authentication("groups: { claim: g, prefix: '' }"), "groups has no prefix",
