@@ -125,10 +125,10 @@ func TestDefinitions(t *testing.T) {
 		}, "", cluster.DefinitionForeign, `spec.scope is "Namespaced"`},
 		"of another project with our kind": {func(u *unstructured.Unstructured) {
 			schemaOf(u, "properties", "spec")["properties"] = map[string]any{"landlord": map[string]any{"type": "string"}}
-		}, "", cluster.DefinitionForeign, "none of our fields"},
+		}, "", cluster.DefinitionForeign, "none of kubetenant's fields"},
 		"without a schema": {
 			func(u *unstructured.Unstructured) { delete(versionOf(u), "schema") }, "",
-			cluster.DefinitionForeign, "none of our fields",
+			cluster.DefinitionForeign, "none of kubetenant's fields",
 		},
 		"being deleted": {func(u *unstructured.Unstructured) {
 			now := metav1.Now()

@@ -47,11 +47,11 @@ func TestReloadDuringARequest(t *testing.T) {
 		path, token, says string
 		code              int
 	}{
-		"a watch": {podsPath + "?watch=1", "alice-token", "ask again", http.StatusServiceUnavailable},
+		"a watch": {podsPath + "?watch=1", "alice-token", "try again", http.StatusServiceUnavailable},
 		"the view": {
 			views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource,
 			"alice-token",
-			"ask again",
+			"try again",
 			http.StatusServiceUnavailable,
 		},
 		"another's cluster": {
@@ -161,7 +161,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				text, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if resp.StatusCode != http.StatusOK &&
-					(resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("ask again"))) {
+					(resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("try again"))) {
 					t.Errorf("%s: %s", resp.Status, text)
 				}
 			}

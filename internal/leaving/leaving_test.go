@@ -94,7 +94,7 @@ var cases = map[string]struct {
 		clusterRoleBinding("b", map[string]string{"kubetenant.dev/expires": "x"}),
 		[]string{
 			`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
-				`ClusterRole "view" in the whole cluster without an end: delete`,
+				`ClusterRole "view" in the whole cluster without an expiration time: delete`,
 		},
 	},
 	"other annotations": {
@@ -119,7 +119,7 @@ var cases = map[string]struct {
 		roleBinding("b", map[string]string{"kubetenant.dev/expires": "2030-01-31T18:00:00Z"}),
 		[]string{
 			`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
-				`ClusterRole "view" in the namespace without an end`,
+				`ClusterRole "view" in the namespace without an expiration time`,
 		},
 	},
 	"a scope in one": {

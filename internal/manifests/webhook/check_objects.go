@@ -117,7 +117,7 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		for _, field := range []string{"spec", "rules", "roleRef", "subjects", "aggregationRule"} {
 			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) &&
 				!c.sweepsMore(kind, field, is, want) {
-				c.report("%s %s: %s differs from what generate writes", kind, name, field)
+				c.report("%s %s: the field %s differs from what generate writes", kind, name, field)
 			}
 		}
 		return nil
@@ -135,12 +135,12 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		}
 		for field, value := range fields {
 			if !equality.Semantic.DeepEqual(got[hook][field], value) {
-				c.report("%s %s: %s of webhook %s differs from what generate writes", kind, name, field, hook)
+				c.report("%s %s: the field %s of webhook %s differs from what generate writes", kind, name, field, hook)
 			}
 		}
 		for field := range got[hook] {
 			if _, has := fields[field]; !has {
-				c.report("%s %s: generate does not write %s of webhook %s", kind, name, field, hook)
+				c.report("%s %s: generate does not write the field %s of webhook %s", kind, name, field, hook)
 			}
 		}
 	}

@@ -54,12 +54,12 @@ func TestCheckFlags(t *testing.T) {
 		"an issuer":     {issuer, ""},
 		"a good prefix": {issuer + "--oidc-username-prefix=oidc:\n--oidc-groups-claim=g\n--oidc-groups-prefix=oidc:", ""},
 		"users of the system's": {
-			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim may say",
+			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim can create names",
 		},
-		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim may say"},
-		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim may say"},
+		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim can create names"},
+		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim can create names"},
 		"groups of tenants": {
-			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim may say",
+			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim can create names",
 		},
 		"groups that nobody claims": {issuer + "--oidc-groups-prefix=-", ""},
 		"no issuer at all":          {"--oidc-username-prefix=-", ""},
@@ -115,10 +115,10 @@ func TestCheckBesides(t *testing.T) {
 		"a role in a namespace": {
 			strings.Replace(binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: "+sa+"}"),
 				"kind: ClusterRoleBinding", "kind: RoleBinding", 1),
-			"RoleBinding b gives kubetenant-webhook",
+			"RoleBinding b grants additional rights to kubetenant-webhook",
 		},
 		"by its user": {
-			binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "further rights",
+			binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "additional rights",
 		},
 		"its name elsewhere":    {binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: web}"), ""},
 		"another account there": {binding("{kind: ServiceAccount, name: prometheus, namespace: " + sa + "}"), ""},
@@ -130,7 +130,7 @@ func TestCheckBesides(t *testing.T) {
 		"an unknown namespace": {binding("{kind: ServiceAccount, name: p, namespace: elsewhere}"), ""},
 		"bootstrap tokens":     {binding("{kind: User, name: 'system:bootstrap:abc'}"), ""},
 		"a node by its name": {
-			binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 is bound and would have no tenant",
+			binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 has a binding but would have no tenant",
 		},
 		"everybody":               {binding("{kind: Group, name: 'system:authenticated'}"), ""},
 		"accounts of a namespace": {binding("{kind: Group, name: 'system:serviceaccounts:web'}"), ""},
@@ -186,7 +186,7 @@ func TestCheckSelectors(t *testing.T) {
 		o              webhook.Options
 		old, new, want string
 	}{
-		"in clear": {outside, "url: https://", "url: http://", "the URL is not https"},
+		"in clear": {outside, "url: https://", "url: http://", "the URL does not begin with https://"},
 		"another namespace": {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
@@ -228,7 +228,7 @@ func TestCheckStatic(t *testing.T) {
 			"failurePolicy: Fail", "failurePolicy: Ignore", "policy restriction.kubetenant.static.k8s.io: failurePolicy Ignore",
 		},
 		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny"},
-		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "its spec differs"},
+		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "the field spec differs"},
 	} {
 		judge(t, name, found(t, o, func(files map[string][]byte) {
 			if strings.Contains(string(files[path]), ".kubetenant.dev\n") || !strings.Contains(string(files[path]), c.old) {

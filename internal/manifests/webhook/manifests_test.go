@@ -209,7 +209,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/authorization.yaml",
 			"authorizers:\n",
 			"authorizers:\n- { type: RBAC, name: first }\n",
-			"authorizer first stands before the service",
+			"authorizer first runs before the service",
 		},
 		"everything is allowed": {
 			"control-plane/authorization.yaml",
@@ -227,35 +227,35 @@ func TestCheck(t *testing.T) {
 			"control-plane/authorization.yaml",
 			`"system:kube-controller-manager",`,
 			"",
-			"hold up system:kube-controller-manager",
+			"do not exempt system:kube-controller-manager",
 		},
 		"the service waits for itself": {
 			"control-plane/authorization.yaml",
 			`"system:serviceaccount:kubetenant-system:kubetenant-webhook",`,
 			"",
-			"hold up system:serviceaccount:kubetenant-system:kubetenant-webhook",
+			"do not exempt system:serviceaccount:kubetenant-system:kubetenant-webhook",
 		},
 		"nodes wait": {
 			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "do not exempt nodes",
 		},
-		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "hold up probes of /livez"},
+		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "do not exempt probes of /livez"},
 		"too many pass": {
 			"control-plane/authorization.yaml",
 			`"system:masters","system:nodes"`,
 			`"system:masters","system:nodes","system:authenticated"`,
-			"let alice",
+			"exempt alice",
 		},
 		"service accounts pass": {
 			"control-plane/authorization.yaml",
 			`"system:serviceaccount:kube-system:","`,
 			`"system:serviceaccount:","`,
-			"let system:serviceaccount:acme--web:default",
+			"exempt system:serviceaccount:acme--web:default",
 		},
 		"resources pass": {
 			"control-plane/authorization.yaml",
 			"    matchConditions:\n",
 			"    matchConditions:\n    - expression: \"!has(request.resourceAttributes)\"\n",
-			"let alice",
+			"exempt alice",
 		},
 		"no such authorizer": {
 			"control-plane/authorization.yaml",
@@ -358,7 +358,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/flags.txt",
 			"--admission-control-config-file=/etc/kubernetes/kubetenant/admission.yaml",
 			"",
-			"shows no certificate",
+			"presents no certificate",
 		},
 		"plugins switched off": {
 			"control-plane/flags.txt",
@@ -370,7 +370,7 @@ func TestCheck(t *testing.T) {
 			"cluster/policies.yaml",
 			"      !variables.foreign",
 			"      true || !variables.foreign",
-			"restriction.kubetenant.dev: its spec differs",
+			"restriction.kubetenant.dev: the field spec differs",
 		},
 		// policies
 		"a policy that ignores": {
@@ -383,7 +383,7 @@ func TestCheck(t *testing.T) {
 			"cluster/policies.yaml",
 			"validationActions: [Deny]",
 			"validationActions: [Deny]\n  matchResources: { namespaceSelector: { matchLabels: { a: b } } }",
-			"leaves out",
+			"limits the policy",
 		},
 		"a policy that is gone": {
 			"cluster/policies.yaml", "name: label.kubetenant.dev", "name: other.example.com", "label.kubetenant.dev is missing",
@@ -393,31 +393,31 @@ func TestCheck(t *testing.T) {
 			"cluster/accounts.yaml",
 			"  resources: [rolebindings, roles]\n  verbs: [patch]",
 			"  resources: [rolebindings, roles]\n  verbs: [patch, bind]",
-			"ClusterRole kubetenant-controller: its rules differs",
+			"ClusterRole kubetenant-controller: the field rules differs",
 		},
 		"patch on everything": {
 			"cluster/accounts.yaml",
 			"verbs: [list, watch]\n- apiGroups: [\"\"]",
 			"verbs: [list, patch, watch]\n- apiGroups: [\"\"]",
-			"ClusterRole kubetenant-controller: its rules differs",
+			"ClusterRole kubetenant-controller: the field rules differs",
 		},
 		"another subject": {
 			"cluster/accounts.yaml",
 			"- kind: ServiceAccount\n  name: kubetenant-certificates",
 			"- kind: ServiceAccount\n  name: default",
-			"kubetenant-certificates: its subjects differs",
+			"kubetenant-certificates: the field subjects differs",
 		},
 		"another role": {
 			"cluster/accounts.yaml",
 			"  kind: ClusterRole\n  name: kubetenant-controller",
 			"  kind: ClusterRole\n  name: cluster-admin",
-			"ClusterRoleBinding kubetenant-controller: its roleRef differs",
+			"ClusterRoleBinding kubetenant-controller: the field roleRef differs",
 		},
 		"a binding besides": {
 			"more.yaml",
 			"",
 			binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"),
-			"ClusterRoleBinding b gives kubetenant-controller, an account of the service, further rights",
+			"ClusterRoleBinding b grants additional rights to kubetenant-controller, an account of the service",
 		},
 		"a binding of all of them": {
 			"more.yaml",
@@ -430,14 +430,14 @@ func TestCheck(t *testing.T) {
 			"metadata:\n  name: kubetenant-webhook\nrules:",
 			"metadata:\n  name: kubetenant-webhook\naggregationRule: { clusterRoleSelectors: [ { matchLabels: { a: b } } ] }\n" +
 				"rules:",
-			"its aggregationRule differs",
+			"the field aggregationRule differs",
 		},
 		"quotas to be swept": {
 			"cluster/accounts.yaml",
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [kubetenant.dev]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n" +
 				"  resources: [tenantquotas]\n  verbs: [delete, get]",
-			"its rules differs",
+			"the field rules differs",
 		},
 		"as a server says it": {
 			"cluster/policies.yaml",
@@ -450,7 +450,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/authorization.yaml",
 			`,"system:serviceaccount:kubetenant-system:kubetenant-certificates"`,
 			"",
-			"hold up system:serviceaccount:kubetenant-system:kubetenant-certificates",
+			"do not exempt system:serviceaccount:kubetenant-system:kubetenant-certificates",
 		},
 		"an empty document": {"more.yaml", "", "---\n# nothing\n---\n", ""},
 		"groups to be swept": {
@@ -465,7 +465,7 @@ func TestCheck(t *testing.T) {
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [admissionregistration.k8s.io]\n  resources: [\"*\"]\n  verbs: [patch]\n" +
 				"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
-			"its rules differs",
+			"the field rules differs",
 		},
 		// certificates
 		"a certificate that ends": {
@@ -474,7 +474,7 @@ func TestCheck(t *testing.T) {
 		"a certificate that lasts": {
 			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 200*24*time.Hour), "",
 		},
-		"no certificate at all": {"control-plane/client.crt", "", "x", "holds no certificate"},
+		"no certificate at all": {"control-plane/client.crt", "", "x", "no certificate found"},
 		"an authority that is not copied": {
 			"more.yaml",
 			"",
@@ -521,7 +521,7 @@ func TestCheck(t *testing.T) {
 			"",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}\n---\n" +
 				binding("{kind: ServiceAccount, name: p, namespace: monitoring}"),
-			"service account monitoring/p is bound and would have no tenant",
+			"service account monitoring/p has a binding but would have no tenant",
 		},
 		"a service account of the system's": {
 			"more.yaml",
@@ -531,7 +531,7 @@ func TestCheck(t *testing.T) {
 			"",
 		},
 		"a system user nobody knows": {
-			"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator is bound",
+			"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator has a binding",
 		},
 		"a system group nobody knows": {
 			"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators is bound",
@@ -592,9 +592,9 @@ func TestCheck(t *testing.T) {
 			"more.yaml",
 			"",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {a: true}}}",
-			"is not understood",
+			"cannot be decoded",
 		},
-		"not YAML": {"more.yaml", "", "a: [", "is not understood"},
+		"not YAML": {"more.yaml", "", "a: [", "cannot be decoded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(good)
