@@ -464,7 +464,8 @@ func TestStuck(t *testing.T) {
 		w.stuck.Store(true)
 		w.start()
 		time.Sleep(9 * time.Minute)
-		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Namespaces: namespaces that are not deleted yet: 2" {
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got !=
+			"Namespaces: namespaces that are not deleted yet: 2" {
 			t.Errorf("after nine minutes: %q", got)
 		}
 		time.Sleep(2 * time.Minute)

@@ -187,7 +187,7 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	wrong, notes, err := gateway.Check(dir, o)
-	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "power of a cluster admin") ||
+	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "a cluster admin") ||
 		!strings.Contains(said, "tenants are not listed") || !strings.Contains(said, "Unchecked") {
 		t.Errorf("%v, %v, %v", wrong, notes, err)
 	}
@@ -238,7 +238,7 @@ func TestWorthAnAdmin(t *testing.T) {
 	} {
 		dir, o, _ := generate(t, cluster+c.more, false)
 		_, notes, err := gateway.Check(dir, o)
-		if told := strings.Contains(strings.Join(notes, "\n"), "power of a cluster admin"); err != nil || told != c.told {
+		if told := strings.Contains(strings.Join(notes, "\n"), "a cluster admin"); err != nil || told != c.told {
 			t.Errorf("%s: %v, %v", what, notes, err)
 		}
 	}

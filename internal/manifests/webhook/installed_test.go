@@ -54,20 +54,20 @@ func TestCheckFlags(t *testing.T) {
 		"an issuer":     {issuer, ""},
 		"a good prefix": {issuer + "--oidc-username-prefix=oidc:\n--oidc-groups-claim=g\n--oidc-groups-prefix=oidc:", ""},
 		"users of the system's": {
-			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim can create names",
+			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim can create",
 		},
-		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim can create names"},
-		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim can create names"},
+		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim can create"},
+		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim can create"},
 		"groups of tenants": {
-			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim can create names",
+			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim can create",
 		},
 		"groups that nobody claims": {issuer + "--oidc-groups-prefix=-", ""},
 		"no issuer at all":          {"--oidc-username-prefix=-", ""},
 		"another plugin":            {"--disable-admission-plugins=LimitRanger,PodSecurity", ""},
 		"mutating webhooks": {
-			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "no request is rejected",
+			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "cannot reject writes",
 		},
-		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "no request is rejected"},
+		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "cannot reject writes"},
 		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
 		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
@@ -85,7 +85,7 @@ func TestCheckFlags(t *testing.T) {
 		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
 		"the AuthorizationConfiguration is missing")
 	judge(t, "no rights", found(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
-		"ClusterRole/kubetenant-webhook is missing: a part of the service has no right")
+		"ClusterRole/kubetenant-webhook is missing: a part of the service lacks the rights")
 }
 
 // TestCheckBesides: what else of a cluster is put there is judged by what it gives, to whom: what
