@@ -364,7 +364,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--disable-admission-plugins=LimitRanger,ValidatingAdmissionPolicy\n--authorization-config",
-			"no request is rejected",
+			"cannot reject writes",
 		},
 		"a policy that says yes": {
 			"cluster/policies.yaml",
