@@ -26,13 +26,14 @@ const gatewayBinary = "kubetenant-gateway"
 
 // gatewayConfig is the TenancyConfiguration of a new directory with --gateway.
 func gatewayConfig(clusters int) string {
-	text := `# The tenants of these clusters. The gateway follows this file and the ones it names.
+	text := `# The tenants of these clusters.
+# The gateway reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  # A record that names no tenant is refused: by default it would be the system tenant's.
+  # A record without a tenant is rejected. By default, it would belong to the system tenant.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
   - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
 gateway:

@@ -283,13 +283,14 @@ func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
 const maxClusters = 9
 
 // defaultConfig is the TenancyConfiguration of a new directory.
-const defaultConfig = `# The tenants of this control plane. The server follows this file and the ones it names.
+const defaultConfig = `# The tenants of this control plane.
+# The server reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  # A record that names no tenant is refused: by default it would be the system tenant's.
+  # A record without a tenant is rejected. By default, it would belong to the system tenant.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
   - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
   - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }

@@ -56,15 +56,16 @@ const (
 
 // webhookConfig is the TenancyConfiguration of a new directory with --webhook: kube-apiserver
 // itself knows certificates and service accounts.
-const webhookConfig = `# The tenants of this control plane. The webhook service follows this file and the ones it names.
+const webhookConfig = `# The tenants of this control plane.
+# The webhook service reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   sources:
-  # A record that names no tenant is refused: by default it would be the system tenant's.
+  # A record without a tenant is rejected. By default, it would belong to the system tenant.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
 authorization:
-  # Certificates are kube-apiserver's: O=tenant:<id> is a group, which tells the tenant.
+  # kube-apiserver verifies certificates. The group O=tenant:<id> names the tenant.
   subject: { fromGroups: true }
 `
 
