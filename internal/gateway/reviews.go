@@ -118,7 +118,7 @@ func (k *cluster) reviewSubject(ctx context.Context, a authorizer.Attributes) (a
 func (c *route) reviewRules(r *http.Request, object runtime.Object) (runtime.Object, *apierrors.StatusError) {
 	review, is := object.(*authorizationv1.SelfSubjectRulesReview)
 	if !is {
-		return nil, apierrors.NewBadRequest("the kind or version of the review does not match the path")
+		return nil, apierrors.NewBadRequest("the kind or version of the review does not match the request")
 	}
 	u, known := request.UserFrom(r.Context())
 	if !known {

@@ -218,7 +218,7 @@ func addTenancy(
 		return nil, err
 	}
 	if lent.RBAC == nil {
-		klog.FromContext(ctx).Info("The built-in evaluator of the server evaluates RBAC and ignores the annotations "+
+		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which ignores the annotations "+
 			tenant.ScopeAnnotation+" and "+tenant.ExpiresAnnotation, "modes", opts.Authorization.Modes)
 	}
 	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {

@@ -53,8 +53,7 @@ func TestCommandLinePages(t *testing.T) {
 	for name, pages := range stories() {
 		t.Run(name, func(t *testing.T) {
 			s := start(t, t.TempDir())
-			prepare(t, s)
-			waittest.Until(t, func() error { // by which the commands go
+			waittest.Until(t, func() error { // the commands read it
 				if out, err := kubectl(t, s, "admin", "get", "configmap", configv1alpha1.PublishedName,
 					"-n", "kube-system"); err != nil {
 					return fmt.Errorf("the configuration is not published: %s", out)
@@ -79,10 +78,32 @@ func TestCommandLinePages(t *testing.T) {
 			env := append(os.Environ(),
 				"PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
 				"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
+			quickStart(t, root, dir, env)
 			for _, page := range pages {
 				checkPage(t, filepath.Join(root, page), dir, env)
 			}
 		})
+	}
+}
+
+// quickStart creates the tenants with the commands of the quick start in README.md. The pages say
+// that their sessions run there.
+func quickStart(t *testing.T, root, dir string, env []string) {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(root, "README.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)^kubectl tenant create-tenant .*$`).FindAllString(string(text), -1)
+	if len(commands) != 2 {
+		t.Fatalf("README.md creates %d tenants, want 2", len(commands))
+	}
+	for _, command := range commands {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", command) // #nosec G204 -- of our own page
+		cmd.Dir, cmd.Env = dir, env
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, out)
+		}
 	}
 }
 

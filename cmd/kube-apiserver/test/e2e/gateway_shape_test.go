@@ -46,9 +46,9 @@ const (
 	exceptGatewayConfigured = "Wrong configurations"
 	exceptGatewayAccounts   = "Service accounts"
 	exceptGatewayProxies    = "Front proxies"
-	exceptGatewayNobody     = "Callers that no source makes"
+	exceptGatewayNobody     = "Callers without a source"
 	exceptGatewayLists      = "Lists in reviews"
-	exceptGatewayCluster    = "What the cluster decides"
+	exceptGatewayCluster    = "Decisions of the cluster"
 	exceptGatewayRules      = "Reviews of others"
 )
 

@@ -100,8 +100,9 @@ func TestWebhookInstallPage(t *testing.T) {
 	})]
 	cmd := exec.CommandContext(t.Context(), "bash", "-euc", commands)
 	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PATH="+binaries(t)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	out, err := cmd.CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "no problems found") {
+	if err != nil || !strings.Contains(string(out), "installed: valid") {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	// Every file that the page goes on with is there.
