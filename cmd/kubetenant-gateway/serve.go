@@ -43,8 +43,8 @@ func newServeCommand() *cobra.Command {
 	f.StringVar(&o.listen, "listen", ":6443", "listen address for callers")
 	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil,
 		"addresses or CIDRs of load balancers that send the PROXY protocol. No other client may be able to connect from "+
-			"them. A connection from them without a PROXY header is closed. PROXY headers from other addresses are never "+
-			"trusted.")
+			"them. The gateway closes a connection from them without a PROXY header. "+
+			"PROXY headers from other addresses are never trusted.")
 	f.StringVar(&o.metrics, "metrics-listen", ":8080", "listen address of /metrics and the health checks, without TLS")
 	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "path of the serving certificate (required); reloaded when "+
 		"it changes")
