@@ -136,7 +136,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 }
 
 // errNamespaces says that the namespaces were not read before the end.
-var errNamespaces = errors.New("the namespaces could not be read")
+var errNamespaces = errors.New("the cache of namespaces did not sync")
 
 // Manager writes what Tenants give, as [tenant.ManagerUser].
 type Manager struct {

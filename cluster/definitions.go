@@ -129,7 +129,7 @@ func checkDefinition(resource string, is *unstructured.Unstructured) *Definition
 		return problem(DefinitionOutdated, "does not serve the version %s", v1alpha1.SchemeGroupVersion.Version)
 	}
 	if isForeignSchema(wanted, version) {
-		return problem(DefinitionForeign, "belongs to another project: its spec has none of our fields")
+		return problem(DefinitionForeign, "belongs to another project: its spec has none of kubetenant's fields")
 	}
 	if lacking := lackingParts(wanted, version); len(lacking) > 0 {
 		return problem(DefinitionOutdated, "is outdated: it lacks %s", inWords(lacking))
@@ -197,7 +197,7 @@ func lackingParts(want, is map[string]any) []string {
 	slices.Sort(lacking)
 	if _, has, _ := unstructured.NestedFieldNoCopy(want, "subresources", "status"); has {
 		if _, has, _ := unstructured.NestedFieldNoCopy(is, "subresources", "status"); !has {
-			lacking = append(lacking, "the subresource status")
+			lacking = append(lacking, "the status subresource")
 		}
 	}
 	selectable := selectableFields(is)

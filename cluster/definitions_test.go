@@ -107,7 +107,7 @@ func TestDefinitions(t *testing.T) {
 		}},
 		"without the status subresource": {
 			func(u *unstructured.Unstructured) { delete(versionOf(u), "subresources") }, "",
-			cluster.DefinitionOutdated, "lacks the subresource status",
+			cluster.DefinitionOutdated, "lacks the status subresource",
 		},
 		"of another version": {
 			func(u *unstructured.Unstructured) { versionOf(u)["name"] = "v1" }, "",
@@ -125,10 +125,10 @@ func TestDefinitions(t *testing.T) {
 		}, "", cluster.DefinitionForeign, `spec.scope is "Namespaced"`},
 		"of another project with our kind": {func(u *unstructured.Unstructured) {
 			schemaOf(u, "properties", "spec")["properties"] = map[string]any{"landlord": map[string]any{"type": "string"}}
-		}, "", cluster.DefinitionForeign, "none of our fields"},
+		}, "", cluster.DefinitionForeign, "none of kubetenant's fields"},
 		"without a schema": {
 			func(u *unstructured.Unstructured) { delete(versionOf(u), "schema") }, "",
-			cluster.DefinitionForeign, "none of our fields",
+			cluster.DefinitionForeign, "none of kubetenant's fields",
 		},
 		"being deleted": {func(u *unstructured.Unstructured) {
 			now := metav1.Now()

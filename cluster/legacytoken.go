@@ -27,7 +27,7 @@ func LegacyTokenUsed(client kubernetes.Interface) func(context.Context, *corev1.
 				Patch(ctx, secret.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Label the Secret of a legacy token",
+			klog.FromContext(ctx).Error(err, "Failed to label the Secret of a legacy token",
 				"namespace", secret.Namespace, "name", secret.Name)
 		}
 	}

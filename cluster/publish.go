@@ -46,11 +46,12 @@ func PublishConfiguration(
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		now, err := effective()
 		if err != nil { // a file that is just being written
-			klog.FromContext(ctx).V(2).Info("The configuration is not published yet", "err", err)
+			klog.FromContext(ctx).V(2).Info("Failed to read the configuration to publish, will retry", "err", err)
 			return
 		}
 		if err := p.publish(ctx, now); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The configuration is not published: kubectl tenant needs --config until it is",
+			klog.FromContext(ctx).Info("Failed to publish the configuration, will retry. Until then, kubectl tenant needs "+
+				"--config",
 				"err", err)
 		}
 	}, publishEvery)

@@ -94,7 +94,7 @@ func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
 	defer queue.ShutDown()
 	if _, err := c.informer.AddEventHandler(c.handler(ctx, queue.Add, changed)); err != nil {
-		klog.FromContext(ctx).Error(err, "AccessGrants are not followed")
+		klog.FromContext(ctx).Error(err, "Failed to watch AccessGrants")
 		return
 	}
 	go c.informer.RunWithContext(ctx)
@@ -119,7 +119,7 @@ func (c *Controller) Run(ctx context.Context, may authorizer.Authorizer, changed
 			queue.Forget(name)
 			queue.AddAfter(name, doubt)
 		} else if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("The status of an AccessGrant could not be written", "grant", name, "err", err)
+			klog.FromContext(ctx).Info("Failed to update the status of an AccessGrant, will retry", "grant", name, "err", err)
 			queue.AddRateLimited(name)
 		} else {
 			queue.Forget(name)

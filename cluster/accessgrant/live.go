@@ -95,7 +95,7 @@ func (r *reads) run(ctx context.Context, of use, s *shared) {
 	delete(r.waiting, of) // who asks from here on waits for the next
 	r.mu.Unlock()
 	if err != nil {
-		s.err = fmt.Errorf("too many grants are used: %w", err)
+		s.err = fmt.Errorf("too many grants are checked at the same time: %w", err)
 	} else {
 		s.found, s.err = r.read(ctx, of.of)
 	}

@@ -110,7 +110,7 @@ func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.Access
 	grantor := g.Spec.Grantor
 	if grantor == nil {
 		return condition(metav1.ConditionFalse, "NoGrantor",
-			"it was written while nobody recorded the grantor: write its spec again"), nil
+			"no grantor was recorded when the AccessGrant was written: write its spec again"), nil
 	}
 	id, err := tenant.Parse(grantor.Tenant)
 	if err != nil {
@@ -118,7 +118,7 @@ func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.Access
 	}
 	if grantor.Tenant != grantor.Owner && !id.IsSystem() {
 		return condition(metav1.ConditionFalse, "GrantorMayNot",
-			"only the namespace's own tenant and the system tenant grant"), nil
+			"only the tenant of the namespace and the system tenant can grant access"), nil
 	}
 	request, err := requestOf(g)
 	if err != nil {
@@ -130,5 +130,5 @@ func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.Access
 	} else if err != nil {
 		return condition(metav1.ConditionFalse, "GrantorMayNot", err.Error()), nil
 	}
-	return condition(metav1.ConditionTrue, "GrantorMay", "the grantor may do itself what it grants"), nil
+	return condition(metav1.ConditionTrue, "GrantorMay", "the grantor has the rights that it grants"), nil
 }

@@ -82,14 +82,15 @@ func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 		errs = append(errs, field.Invalid(from.Child("tenant"), g.Spec.From.Tenant, "the system tenant needs no grant"))
 	}
 	if len(g.Spec.From.Users)+len(g.Spec.From.Groups)+len(g.Spec.From.ServiceAccounts) == 0 {
-		errs = append(errs, field.Required(from, "users, groups or serviceAccounts"))
+		errs = append(errs, field.Required(from, "set users, groups or serviceAccounts"))
 	}
 	errs = append(errs, validateNamed(from.Child("users"), g.Spec.From.Users)...)
 	errs = append(errs, validateNamed(from.Child("groups"), g.Spec.From.Groups)...)
 	for i, group := range g.Spec.From.Groups {
 		if strings.HasPrefix(group, tenant.GroupPrefix) && err == nil && group != id.Group() {
 			errs = append(errs,
-				field.Invalid(from.Child("groups").Index(i), group, "is another tenant's: nobody of spec.from.tenant is in it"))
+				field.Invalid(from.Child("groups").Index(i), group, "is the group of another tenant, so no caller of "+
+					"spec.from.tenant is in it"))
 		}
 	}
 	for i, name := range g.Spec.From.ServiceAccounts {
@@ -108,7 +109,7 @@ func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	}
 	if actions > maxGrantedActions {
 		errs = append(errs,
-			field.Forbidden(spec.Child("to"), fmt.Sprintf("names %d actions; at most %d", actions, maxGrantedActions)))
+			field.Forbidden(spec.Child("to"), fmt.Sprintf("has %d actions, at most %d are allowed", actions, maxGrantedActions)))
 	}
 	return errs
 }
@@ -122,7 +123,7 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 	}
 	for i, group := range r.APIGroups {
 		if strings.Contains(group, "*") {
-			errs = append(errs, field.Invalid(path.Child("apiGroups").Index(i), group, "wildcards are refused"))
+			errs = append(errs, field.Invalid(path.Child("apiGroups").Index(i), group, "wildcards are not allowed"))
 		}
 	}
 	errs = append(errs, validateNamed(path.Child("resources"), r.Resources)...)
@@ -130,7 +131,7 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 	errs = append(errs, validateNamed(path.Child("verbs"), r.Verbs)...)
 	for i, verb := range r.Verbs {
 		if strings.HasPrefix(strings.ToLower(verb), "impersonate") {
-			errs = append(errs, field.Invalid(path.Child("verbs").Index(i), verb, "impersonation is never granted"))
+			errs = append(errs, field.Invalid(path.Child("verbs").Index(i), verb, "impersonation cannot be granted"))
 		}
 	}
 	for i, resource := range r.Resources {
@@ -138,7 +139,8 @@ func validateGrantRule(path *field.Path, r *v1alpha1.AccessGrantRule) field.Erro
 			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, why))
 		}
 		if base, _, _ := strings.Cut(resource, "/"); base == "namespaces" {
-			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "a namespace itself is never granted"))
+			errs = append(errs, field.Invalid(path.Child("resources").Index(i), resource, "access to the Namespace object "+
+				"itself cannot be granted"))
 		}
 	}
 	return errs
@@ -153,10 +155,10 @@ func ungrantable(r *v1alpha1.AccessGrantRule, resource string) string {
 	})
 	switch {
 	case base == "serviceaccounts" && sub == "token" && slices.Contains(r.APIGroups, ""):
-		return "tokens are never granted: they outlive the grant"
+		return "tokens cannot be granted: they would stay valid after the grant ends"
 	case (base == "roles" || base == "rolebindings") && slices.Contains(r.APIGroups, "rbac.authorization.k8s.io") &&
 		writes:
-		return "writes of roles and bindings are never granted: what they give goes beyond the grant"
+		return "writes to roles and bindings cannot be granted: they could give more rights than the grant"
 	}
 	return ""
 }
@@ -166,7 +168,7 @@ func validateNamed(path *field.Path, names []string) field.ErrorList {
 	var errs field.ErrorList
 	for i, name := range names {
 		if name == "" || strings.Contains(name, "*") {
-			errs = append(errs, field.Invalid(path.Index(i), name, "must name one; wildcards are refused"))
+			errs = append(errs, field.Invalid(path.Index(i), name, "must be a name, wildcards are not allowed"))
 		}
 	}
 	return errs

@@ -20,7 +20,7 @@ import (
 
 // errTaken says that somebody made an object of a name that is ours before
 // there was who refuses it.
-var errTaken = errors.New("an object of that name is there that is not the Tenant's: delete it")
+var errTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
 // bindingsThere returns the managed bindings of a namespace, by their names.
 func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {

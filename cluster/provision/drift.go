@@ -104,7 +104,7 @@ func (e *Engine) hasNoTenant(namespace string) bool {
 
 func (e *Engine) notLooked(ctx context.Context, err error) {
 	if ctx.Err() == nil && !apierrors.IsNotFound(err) { // of a kind that is not defined there are none
-		klog.FromContext(ctx).Info("It could not be looked whether all that Tenants give is in place", "err", err)
+		klog.FromContext(ctx).Info("Failed to check whether the objects of Tenants are in place", "err", err)
 	}
 }
 

@@ -86,7 +86,7 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	for _, t := range g.templates {
 		if t.is == nil {
 			out.kept = append(out.kept, t.name)
-			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: there is no NamespaceTemplate %s", errTemplate, t.name))
+			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s does not exist", errTemplate, t.name))
 			continue
 		}
 		all, err := t.is.Render(id, namespace)
@@ -100,7 +100,7 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 			if by, has := out.wanted[key]; has {
 				other, _, _ := strings.Cut(by.GetAnnotations()[tenant.TemplateAnnotation], "/")
 				out.wrong = errors.Join(out.wrong,
-					fmt.Errorf("%w: NamespaceTemplate %s gives %s %s, and so does %s, which is older",
+					fmt.Errorf("%w: NamespaceTemplate %s has the same %s %s as the older template %s",
 						errTemplate, t.name, o.Object.GetKind(), key.name, other))
 				continue
 			}

@@ -16,7 +16,7 @@ import (
 
 // errUnknown says that it is not known what a tenant gives: its Tenant is about to
 // go, or is not understood.
-var errUnknown = errors.New("it is not known what the Tenant gives")
+var errUnknown = errors.New("the Tenant is being deleted or is invalid")
 
 // busyFor is after how long a namespace is looked at again that somebody is at.
 const busyFor = 50 * time.Millisecond
@@ -88,7 +88,7 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 }
 
 // errBehind says that a Tenant is another by now than the one that was looked at.
-var errBehind = errors.New("the Tenant is another by now")
+var errBehind = errors.New("the Tenant has changed since it was read")
 
 // release says on a namespace that it is prepared. Where Pods wait for that, the server itself must
 // know the Tenant as it was looked at: who has not heard of it yet would let them go with nothing.

@@ -131,7 +131,7 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 	return workqueue.NewTypedRateLimitingQueue(limiter)
 }
 
-var errSync = errors.New("the namespaces, Tenants and what they give could not be read")
+var errSync = errors.New("the caches of namespaces, Tenants and their objects did not sync")
 
 // Run prepares namespaces until ctx ends. Once per Engine. The error says that it could not begin.
 func (e *Engine) Run(ctx context.Context) error {
@@ -191,8 +191,8 @@ func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
 	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("NamespaceTemplates and TenantMembers cannot be read: " +
-			"tenants go without them until they can")
+		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates and TenantMembers, continuing without them until they " +
+			"can be read")
 	}
 }
 
@@ -211,7 +211,8 @@ func work[T comparable](
 			return
 		}
 		if err := do(ctx, item); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).V(verbosity).Info("What a Tenant gives is not in place yet, or not said",
+			klog.FromContext(ctx).V(verbosity).Info("Failed to provision the objects of a Tenant or to update its status, "+
+				"will retry",
 				"for", item, "err", err)
 			queue.AddRateLimited(item)
 		} else {
@@ -283,7 +284,7 @@ func (e *Engine) namespaceGone(obj any) {
 func (e *Engine) tenantChanged(id tenant.ID) {
 	names, err := e.Owned(id.String())
 	if err != nil {
-		klog.Background().Error(err, "The namespaces of a tenant could not be told", "tenant", id)
+		klog.Background().Error(err, "Failed to list the namespaces of a tenant", "tenant", id)
 	}
 	for _, name := range names {
 		e.later.Add(name)

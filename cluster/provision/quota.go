@@ -20,7 +20,7 @@ import (
 )
 
 // errQuotaTaken says that somebody else has made the quota of a tenant.
-var errQuotaTaken = errors.New("spec.quota: a TenantQuota of the tenant is there that is not the Tenant's: delete it")
+var errQuotaTaken = errors.New("spec.quota: the tenant has a TenantQuota that does not belong to the Tenant: delete it")
 
 // hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no
 // limits.

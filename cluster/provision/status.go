@@ -125,10 +125,10 @@ func (e *Engine) statusOf(
 		c.Reason, c.Message = v1alpha1.ReasonFailed, strings.Join(failed[:min(namedFailures, len(failed))], "; ")
 	case n.Prepared < n.Total:
 		c.Reason, c.Message = v1alpha1.ReasonPreparing,
-			fmt.Sprintf("%d namespaces are yet to be prepared", n.Total-n.Prepared)
+			fmt.Sprintf("%d of %d namespaces are prepared", n.Prepared, n.Total)
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, v1alpha1.ReasonPrepared,
-			"every namespace has what the Tenant gives"
+			"every namespace has the objects that the Tenant defines"
 	}
 	c.Message = tenants.ConditionMessage(c.Message)
 	meta.SetStatusCondition(&status.Conditions, c)
@@ -155,12 +155,14 @@ func readyOf(
 	case c.Status != metav1.ConditionTrue:
 	case limit != nil && total > *limit:
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonManyNamespaces
-		c.Message = fmt.Sprintf("there are %d namespaces, and spec.namespaces.max is %d: none comes before some have gone",
+		c.Message = fmt.Sprintf("the tenant has %d namespaces but spec.namespaces.max is %d: delete some before you "+
+			"create others",
 			total, *limit)
 	case len(others) > 0:
 		slices.Sort(others)
 		c.Status, c.Reason = metav1.ConditionFalse, v1alpha1.ReasonOtherNames
-		c.Message = fmt.Sprintf("%d namespaces do not begin with %s, as spec.namespaces.prefix demands: they stay (%s)",
+		c.Message = fmt.Sprintf("the names of %d namespaces do not begin with %s, as spec.namespaces.prefix requires: the "+
+			"namespaces are kept (%s)",
 			len(others), id.NamespacePrefix(), strings.Join(others[:min(namedFailures, len(others))], ", "))
 	default:
 		c.Reason = v1alpha1.ReasonReady

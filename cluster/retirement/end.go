@@ -61,7 +61,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	case v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan:
 	default: // it was deleted where nobody refused it
 		return 0, e.say(ctx,
-			held(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: nothing is deleted until it is Delete or Orphan"))
+			held(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: set it to Delete or Orphan to continue the "+
+				"deletion"))
 	}
 	if !e.hasBegun() {
 		if again, over, err := e.delay(ctx); !over || err != nil {
@@ -70,7 +71,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	}
 	if !e.hasBegun() && !e.mayBegin() {
 		return heldFor, e.say(ctx,
-			held(v1alpha1.ReasonTooMany, "more tenants are being deleted than may be in an hour: it goes on by itself"))
+			held(v1alpha1.ReasonTooMany, "too many tenants are being deleted within an hour: the deletion continues "+
+				"automatically"))
 	}
 	if !e.hasBegun() {
 		e.begun[string(e.t.UID)] = time.Now()
@@ -96,10 +98,10 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 		}
 	}
 	now := doing(v1alpha1.ReasonRetiring,
-		"its bindings and quotas go, and when everybody knows that it ends its name is nobody's")
+		"deleting bindings and quotas: the name is retired when every server has observed the deletion")
 	others := slices.DeleteFunc(slices.Clone(e.t.Finalizers), func(f string) bool { return f == tenant.Finalizer })
 	if len(others) > 0 {
-		now = doing(v1alpha1.ReasonStuck, "somebody else holds it by finalizers: "+strings.Join(others, ", "))
+		now = doing(v1alpha1.ReasonStuck, "waiting for other finalizers of the Tenant: "+strings.Join(others, ", "))
 	}
 	if err := e.say(ctx, now); err != nil {
 		return 0, err
@@ -138,7 +140,7 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 		}
 		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
 			Reason:  v1alpha1.ReasonTakenBack,
-			Message: "the deletion is taken back: the Tenant goes, with the bindings that it gave, and nothing else",
+			Message: "the deletion was canceled: the Tenant and the bindings that it created are deleted, and nothing else",
 		})
 		return 0, false, nil
 	}
@@ -174,7 +176,8 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 		gone := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)
 		if gone == nil || gone.Status != metav1.ConditionTrue {
 			return settles, e.say(ctx,
-				doing(v1alpha1.ReasonSettling, "all namespaces have gone; it is looked again for some that came meanwhile"),
+				doing(v1alpha1.ReasonSettling, "all namespaces are deleted: checking for namespaces that were created in the "+
+					"meantime"),
 				namespacesGone(metav1.ConditionTrue))
 		}
 		return max(0, settles-time.Since(gone.LastTransitionTime.Time)), nil
@@ -184,7 +187,7 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 		ns := &spaces[i]
 		switch {
 		case e.IsReserved(ns.Name):
-			stuck = append(stuck, ns.Name+": it is a system namespace, run kubectl tenant release "+ns.Name)
+			stuck = append(stuck, ns.Name+": this is a system namespace, run kubectl tenant release "+ns.Name)
 			ending = append(ending, ns.Name)
 			continue
 		case ns.DeletionTimestamp == nil:
@@ -202,13 +205,14 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 			err = errors.Join(err, e.delete(ctx, ns))
 		}
 	}
-	c, again := doing(v1alpha1.ReasonNamespaces, fmt.Sprintf("%d namespaces are left", len(spaces))), lookEvery
+	left := fmt.Sprintf("namespaces that are not deleted yet: %d", len(spaces))
+	c, again := doing(v1alpha1.ReasonNamespaces, left), lookEvery
 	if len(stuck) == len(ending) && len(stuck) >= min(inFlight, len(spaces)) { // nothing else goes on
 		again = lookAtStuck
 	}
 	if len(stuck) > 0 {
 		c = doing(v1alpha1.ReasonStuck,
-			fmt.Sprintf("%d namespaces are left. %s", len(spaces), strings.Join(stuck[:min(named, len(stuck))], "; ")))
+			fmt.Sprintf("%s (%s)", left, strings.Join(stuck[:min(named, len(stuck))], "; ")))
 	}
 	return again, errors.Join(err, e.say(ctx, c, namespacesGone(metav1.ConditionFalse)))
 }
@@ -222,7 +226,7 @@ func why(ns *corev1.Namespace) string {
 		}
 	}
 	if len(said) == 0 {
-		return "it has been ending for more than ten minutes"
+		return "its deletion has taken more than ten minutes"
 	}
 	return strings.Join(said, ", ")
 }

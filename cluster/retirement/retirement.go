@@ -80,7 +80,7 @@ func New(o Options) *Engine {
 	}
 }
 
-var errSync = errors.New("the Tenants could not be read")
+var errSync = errors.New("the cache of Tenants did not sync")
 
 // Run ends tenants until ctx ends. Once per Engine. The error says that it could not begin.
 func (e *Engine) Run(ctx context.Context) error {
@@ -112,7 +112,7 @@ func (e *Engine) Run(ctx context.Context) error {
 		again, err := e.look(ctx, name)
 		switch {
 		case err != nil && ctx.Err() == nil:
-			klog.FromContext(ctx).Info("A Tenant that is deleted could not be taken further", "tenant", name, "err", err)
+			klog.FromContext(ctx).Info("Failed to continue the deletion of a Tenant, will retry", "tenant", name, "err", err)
 			e.queue.AddRateLimited(name)
 		case again > 0:
 			e.queue.Forget(name)

@@ -464,12 +464,13 @@ func TestStuck(t *testing.T) {
 		w.stuck.Store(true)
 		w.start()
 		time.Sleep(9 * time.Minute)
-		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Namespaces: 2 namespaces are left" {
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got !=
+			"Namespaces: namespaces that are not deleted yet: 2" {
 			t.Errorf("after nine minutes: %q", got)
 		}
 		time.Sleep(2 * time.Minute)
 		if got := w.condition("acme", v1alpha1.ConditionDeleting); !strings.HasPrefix(got,
-			"Stuck: 2 namespaces are left. acme--db: it has been") {
+			"Stuck: namespaces that are not deleted yet: 2 (acme--db: its deletion has") {
 			t.Errorf("after eleven minutes: %q", got)
 		}
 		writes := len(w.kube.Actions())
@@ -697,8 +698,8 @@ func TestReservedNamespaces(t *testing.T) {
 		if _, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "kube-system", metav1.GetOptions{}); err != nil {
 			t.Error(err)
 		}
-		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Stuck: 1 namespaces are left. kube-system: "+
-			"it is a system namespace, run kubectl tenant release kube-system" {
+		if got := w.condition("acme", v1alpha1.ConditionDeleting); got != "Stuck: namespaces that are not deleted yet: 1 "+
+			"(kube-system: this is a system namespace, run kubectl tenant release kube-system)" {
 			t.Errorf("Deleting: %q", got)
 		}
 	})

@@ -147,7 +147,7 @@ func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 		if err == nil {
 			key := of.Resource.Resource + "/" + of.Object.GetName()
 			if seen[key] {
-				err = errors.New("is of the kind and name of another")
+				err = errors.New("has the same kind and name as another object")
 			}
 			seen[key] = true
 		}
@@ -158,7 +158,7 @@ func (t *Template) Render(id tenant.ID, namespace string) ([]Object, error) {
 	}
 	text, err := json.Marshal(out)
 	if err == nil && len(text) > maxRendered {
-		err = fmt.Errorf("spec.objects: they may be %d bytes together with the longest names, and are %d",
+		err = fmt.Errorf("spec.objects: must have at most %d bytes in total with the longest names, but have %d",
 			maxRendered, len(text))
 	}
 	return out, err
@@ -169,22 +169,22 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 	u := &unstructured.Unstructured{Object: content}
 	resource, known := Kinds()[u.GroupVersionKind()]
 	if !known {
-		return out, fmt.Errorf("%q of %q is none of the kinds that a template may hold: ConfigMap, "+
-			"LimitRange and ResourceQuota of v1, NetworkPolicy of networking.k8s.io/v1",
+		return out, fmt.Errorf("kind %q of apiVersion %q is not allowed in a template: use ConfigMap, LimitRange or "+
+			"ResourceQuota of v1, or NetworkPolicy of networking.k8s.io/v1",
 			u.GetKind(), u.GetAPIVersion())
 	}
 	if content, _ = replaced(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {
-		return out, errors.New("is no object")
+		return out, errors.New("is not an object")
 	}
 	u = &unstructured.Unstructured{Object: content}
 	if err := checkMetadata(content); err != nil {
 		return out, err
 	}
 	if u.GetKind() == "ConfigMap" && u.GetName() == "kube-root-ca.crt" {
-		return out, errors.New("metadata.name: kube-controller-manager makes it")
+		return out, errors.New("metadata.name: kube-controller-manager creates the ConfigMap of this name")
 	}
 	if _, has := content["status"]; has {
-		return out, errors.New("status may not be set")
+		return out, errors.New("status must not be set")
 	}
 	text, err := json.Marshal(content)
 	if err != nil {
@@ -204,7 +204,7 @@ func checkMetadata(content map[string]any) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(metadata)) {
 		if !slices.Contains([]string{"name", "labels", "annotations"}, key) {
-			return fmt.Errorf("metadata.%s may not be set", key)
+			return fmt.Errorf("metadata.%s must not be set", key)
 		}
 	}
 	name, _ := metadata["name"].(string)
@@ -214,11 +214,11 @@ func checkMetadata(content map[string]any) error {
 	for _, field := range []string{"labels", "annotations"} {
 		keys, _, err := unstructured.NestedStringMap(metadata, field)
 		if err != nil {
-			return fmt.Errorf("metadata.%s must be strings", field)
+			return fmt.Errorf("metadata.%s: all values must be strings", field)
 		}
 		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			if strings.HasPrefix(key, tenant.Domain+"/") {
-				return fmt.Errorf("metadata.%s: %s is the server's own", field, key)
+				return fmt.Errorf("metadata.%s: the key %s is reserved", field, key)
 			}
 		}
 	}

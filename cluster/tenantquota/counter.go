@@ -39,7 +39,7 @@ const (
 )
 
 // errCounting reports that an informer has not synced.
-var errCounting = errors.New("the objects are not all known yet")
+var errCounting = errors.New("the list of objects is not complete yet")
 
 // Counter counts the usage of tenants and writes it into their quotas. This releases the usage of
 // deleted objects, and reservations of writes that were not stored. It follows all objects of each
@@ -84,13 +84,13 @@ func (c *Counter) Run(ctx context.Context) {
 		UpdateFunc: func(_, now any) { add(now) },
 	})
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Quotas are not counted")
+		klog.FromContext(ctx).Error(err, "Failed to watch TenantQuotas, usage is not counted")
 		return
 	}
 	defer func() { _ = c.quotas.informer.RemoveEventHandler(handler) }() // the informer may have ended
 	spaces, err := c.namespaces.informer.AddEventHandler(c.followNamespaces())
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "Namespaces are not counted")
+		klog.FromContext(ctx).Error(err, "Failed to watch namespaces, usage is not counted")
 		return
 	}
 	defer func() { _ = c.namespaces.informer.RemoveEventHandler(spaces) }()
@@ -114,7 +114,7 @@ func (c *Counter) Run(ctx context.Context) {
 			c.queue.Forget(name)
 		case ctx.Err() == nil:
 			if !errors.Is(err, quota.ErrConflict) && !errors.Is(err, errCounting) {
-				klog.FromContext(ctx).Info("A quota could not be counted", "quota", name, "err", err)
+				klog.FromContext(ctx).Info("Failed to count the usage of a TenantQuota, will retry", "quota", name, "err", err)
 			}
 			c.queue.AddRateLimited(name)
 		}
@@ -161,7 +161,7 @@ func (c *Counter) count(ctx context.Context, name string) error {
 	}
 	object, err := typed.From[v1alpha1.TenantQuota](c.quotas.newest(known))
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A TenantQuota is invalid: its tenant may create nothing",
+		klog.FromContext(ctx).Error(err, "A TenantQuota is invalid, so its tenant cannot create objects",
 			"quota", name, "tenant", tenantOf(obj))
 		return nil // an event follows if it is fixed
 	}

@@ -66,7 +66,7 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 	if len(hard) == 0 {
 		err := s.dropDefaults(ctx)
 		if err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "A default quota could not be deleted and still limits its tenant")
+			klog.FromContext(ctx).Error(err, "Failed to delete a default quota, which still limits its tenant")
 		}
 		return err == nil
 	}
@@ -84,7 +84,8 @@ func (s *Store) ensureAll(ctx context.Context, namespaces *Namespaces, hard core
 		}
 	}
 	if err != nil && !errors.Is(err, quota.ErrUnknown) && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Not every tenant has a quota: those without may create nothing that is limited")
+		klog.FromContext(ctx).Error(err, "Failed to create the quotas of some tenants, which cannot create limited "+
+			"objects until they have a quota")
 	}
 	return done
 }

@@ -36,9 +36,11 @@ func (s *Store) Metrics() ([]metrics.Registerable, error) {
 	}
 	m := &measures{
 		measured: map[string][]map[string]string{},
-		hard: gauge("hard", "Limit of a tenant by its TenantQuota, in the base unit of the resource (cores, bytes, objects). "+
+		hard: gauge("hard", "Limit that a tenant's TenantQuota sets, in the base unit of the resource (cores, bytes, "+
+			"objects). "+
 			"At most 1,000 TenantQuotas have metrics."),
-		used: gauge("used", "Usage of a tenant in its TenantQuota, in the base unit of the resource (cores, bytes, objects). "+
+		used: gauge("used", "Usage that a tenant's TenantQuota records, in the base unit of the resource (cores, bytes, "+
+			"objects). "+
 			"At most 1,000 TenantQuotas have metrics."),
 	}
 	_, err := s.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

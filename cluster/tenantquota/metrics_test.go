@@ -61,10 +61,11 @@ func TestMetrics(t *testing.T) {
 			return testutil.GatherAndCompare(registry, strings.NewReader(want), "kubetenant_quota_hard", "kubetenant_quota_used")
 		})
 	}
-	const hard = "# HELP kubetenant_quota_hard [ALPHA] Limit of a tenant by its TenantQuota, " +
-		"in the base unit of the resource (cores, bytes, objects). At most 1,000 TenantQuotas have metrics.\n# TYPE kubetenant_quota_hard gauge\n"
-	const used = "# HELP kubetenant_quota_used [ALPHA] Usage of a tenant in its TenantQuota, " +
-		"in the base unit of the resource (cores, bytes, objects). At most 1,000 TenantQuotas have metrics.\n# TYPE kubetenant_quota_used gauge\n"
+	const hard = "# HELP kubetenant_quota_hard [ALPHA] Limit that a tenant's TenantQuota sets, in the base unit of the " +
+		"resource (cores, bytes, objects). At most 1,000 TenantQuotas have metrics.\n# TYPE kubetenant_quota_hard gauge\n"
+	const used = "# HELP kubetenant_quota_used [ALPHA] Usage that a tenant's TenantQuota records, in the base unit of " +
+		"the resource (cores, bytes, objects). At most 1,000 TenantQuotas have metrics.\n# TYPE " +
+		"kubetenant_quota_used gauge\n"
 	is(hard + `kubetenant_quota_hard{resource="count/secrets",tenant="acme"} 3
 kubetenant_quota_hard{resource="pods",tenant="acme"} 10
 kubetenant_quota_hard{resource="requests.memory",tenant="acme"} 2048

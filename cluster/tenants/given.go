@@ -106,7 +106,7 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 }
 
 // errTemplates says that it is not known what templates give.
-var errTemplates = errors.New("it is not known yet what the NamespaceTemplates of the tenant's Tenant give")
+var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
 // Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a
 // namespace. The error says that it is not known; of a template that is not there nothing is.

@@ -39,7 +39,7 @@ func newKept[V, T any, P typed.Pointer[T]](
 			parsed, err = parse(object)
 		}
 		if err != nil {
-			klog.Background().Error(err, "An object is ignored", "resource", of.Resource, "name", name.Name)
+			klog.Background().Error(err, "Ignoring an invalid object", "resource", of.Resource, "name", name.Name)
 			parsed = nil
 		}
 		k.put(name.Name, parsed)

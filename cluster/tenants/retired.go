@@ -68,7 +68,7 @@ func (r *retired) set(obj any) {
 		return
 	}
 	if invalid, ok := obj.(*typed.Invalid); ok {
-		klog.Background().Error(invalid.Err, "A RetiredTenant does not decode", "name", invalid.Name)
+		klog.Background().Error(invalid.Err, "Failed to decode a RetiredTenant", "name", invalid.Name)
 		r.mu.RLock()
 		_, known := r.ids[invalid.Name]
 		r.mu.RUnlock()

@@ -232,7 +232,8 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		}
 		if err := s.look(ctx, name); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("A Tenant was deleted, and counts until it is known whether its definition is",
+			klog.FromContext(ctx).Info("A Tenant was deleted. It stays in force until the state of its "+
+				"CustomResourceDefinition is known",
 				"tenant", name, "err", err)
 			s.changed.AddRateLimited(name)
 		} else {
@@ -378,11 +379,12 @@ func (s *Store) set(obj any) {
 		s.changedTo(id, was, now)
 	}
 	if now == nil {
-		klog.Background().Info("A Tenant is ignored: spec.id is invalid, or does not belong to the name of the Tenant",
+		klog.Background().Info("Ignoring a Tenant: spec.id is invalid or does not match metadata.name",
 			"tenant", name)
 	}
 	if invalid, ok := object.(*typed.Invalid); ok {
-		klog.Background().Error(invalid.Err, "A Tenant does not decode, so its tenant is closed", "tenant", name)
+		klog.Background().Error(invalid.Err, "Failed to decode a Tenant, so all requests of its tenant are "+
+			"denied", "tenant", name)
 	}
 	if now != nil && now.goes && (was == nil || was.uid != now.uid || !was.goes) {
 		s.changed.Add(name)

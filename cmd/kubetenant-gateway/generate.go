@@ -13,29 +13,30 @@ func newGenerateCommand() *cobra.Command {
 	o := gatewaymanifests.Options{}
 	cmd := &cobra.Command{
 		Use:   "generate --config FILE --image IMAGE --out DIR",
-		Short: "Write what is installed for the gateway",
-		Long: `Writes, from one TenancyConfiguration, what runs the gateway (DIR/gateway.yaml) and,
-for each cluster, its two service accounts and what they may do
-(DIR/clusters/NAME.yaml). With --contexts it also writes their kubeconfigs
-(DIR/kubeconfigs), without their tokens. The admission half is kubetenant-webhook's
-(generate --admission-only).
+		Short: "Write the manifests of the gateway",
+		Long: `Writes manifests from a TenancyConfiguration. DIR/gateway.yaml runs the gateway.
+DIR/clusters/NAME.yaml holds the two service accounts of a cluster and their roles.
+With --contexts, it also writes the kubeconfigs of the accounts (DIR/kubeconfigs),
+without their tokens. For the admission webhooks of the clusters, run
+"kubetenant-webhook generate --admission-only".
 
-"kubectl tenant validate CONFIG DIR" compares DIR with the configuration, and reports
-what an impersonator may do.`,
+"kubectl tenant validate CONFIG DIR" compares DIR with the configuration and reports
+the rights of each impersonator.`,
 		Args: cobra.NoArgs,
 	}
 	manifests.Generates(cmd, func() (map[string][]byte, error) { return gatewaymanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, o) })
 	f := cmd.Flags()
-	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
-	f.StringVar(&o.Image, "image", "kubetenant-gateway", "image of kubetenant-gateway")
-	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace in which the gateway runs")
+	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
+	f.StringVar(&o.Image, "image", "kubetenant-gateway", "container image of kubetenant-gateway")
+	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace that the gateway runs in")
 	f.BoolVar(&o.Accounts, "impersonate-service-accounts", false,
-		"let the impersonators be service accounts, for callers whose clusters' roles let them")
+		"allow the impersonators to impersonate service accounts, for callers that the roles of the cluster allow to do so")
 	f.StringToStringVar(&o.Contexts, "contexts", nil,
-		"contexts of your kubeconfig that lead to clusters, NAME=CONTEXT,...: "+
-			"write kubeconfigs of the two accounts there (DIR/kubeconfigs), whose tokens are in files")
-	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "with --contexts: your kubeconfig; empty: where kubectl looks")
+		"context of your kubeconfig for each cluster, as CLUSTER=CONTEXT,...: also write the kubeconfigs of the two "+
+			"accounts (DIR/kubeconfigs), which read the tokens from files")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "with --contexts: path of your kubeconfig; defaults to the kubeconfig "+
+		"of kubectl")
 	_ = cmd.MarkFlagRequired("config")
 	return cmd
 }
@@ -49,10 +50,10 @@ func runCheck(cmd *cobra.Command, dir string, o gatewaymanifests.Options) error 
 		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "note:", note)
 	}
 	for _, each := range wrong {
-		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "wrong:", each)
+		_, _ = fmt.Fprintln(cmd.OutOrStdout(), "problem:", each)
 	}
 	if len(wrong) > 0 {
-		return fmt.Errorf("%d things are wrong", len(wrong))
+		return fmt.Errorf("problems found: %d", len(wrong))
 	}
 	return nil
 }

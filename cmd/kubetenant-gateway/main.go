@@ -25,10 +25,11 @@ func main() {
 }
 
 func newCommand() *cobra.Command {
-	cmd := command.New("kubetenant-gateway", "Tenants for clusters whose kube-apiserver nobody may configure",
-		`A reverse proxy before one or several kube-apiservers. It authenticates, keeps
-tenants apart, limits what goes over all namespaces, and sends requests on by
-impersonation with a credential of its own. Any number of replicas.`)
+	cmd := command.New("kubetenant-gateway", "Tenant identity for clusters whose kube-apiserver you cannot configure",
+		`A reverse proxy in front of one or more kube-apiservers. It authenticates callers,
+denies requests across tenants and limits requests over all namespaces to the
+caller's tenant. It uses impersonation, with its own credential, to forward requests.
+You can run any number of replicas.`)
 	cmd.AddCommand(newServeCommand(), newGenerateCommand())
 	return cmd
 }

@@ -38,19 +38,21 @@ func newServeCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "",
-		"the TenancyConfiguration (required), whose section gateway names the clusters. "+
-			"It and the files it names are followed.")
-	f.StringVar(&o.listen, "listen", ":6443", "address for callers")
+		"path of the TenancyConfiguration (required). Its gateway section names the clusters. The gateway reloads it, and "+
+			"the files that it names, when they change.")
+	f.StringVar(&o.listen, "listen", ":6443", "listen address for callers")
 	f.StringSliceVar(&o.proxies, "proxy-protocol-from", nil,
-		"addresses or CIDRs of load balancers, from which nobody else can connect, "+
-			"that say by the PROXY protocol whose each connection is; "+
-			"from them one that does not is closed, of others nothing is believed")
-	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
-	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
-	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
+		"addresses or CIDRs of load balancers that send the PROXY protocol. No other client may be able to connect from "+
+			"them. The gateway closes a connection from them without a PROXY header. "+
+			"PROXY headers from other addresses are never trusted.")
+	f.StringVar(&o.metrics, "metrics-listen", ":8080", "listen address of /metrics and the health checks, without TLS")
+	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "path of the serving certificate (required); reloaded when "+
+		"it changes")
+	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "path of the private key of the serving certificate "+
+		"(required); reloaded when it changes")
 	o.memory.Quantity = resource.MustParse("1Gi")
 	f.Var(&o.memory, "memory-limit",
-		"memory of the process, as its container's limit says: GOMEMLIMIT is nine tenths of it, unless that is set")
+		"memory limit of the container. Unless the variable GOMEMLIMIT is set, it is set to 90 percent of this limit.")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
 	}

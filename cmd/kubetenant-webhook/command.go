@@ -11,10 +11,11 @@ import (
 )
 
 func newCommand() *cobra.Command {
-	cmd := command.New("kubetenant-webhook", "Tenants for a cluster whose kube-apiserver nobody may rebuild",
-		`Answers an unmodified kube-apiserver's webhooks: who a token is and of which
-tenant (TokenReview), what may cross between tenants (SubjectAccessReview), and
-what may stand in tenant space (AdmissionReview). Any number of replicas.`)
+	cmd := command.New("kubetenant-webhook", "Tenant identity for a cluster whose kube-apiserver you cannot replace",
+		`Serves the webhooks of an unmodified kube-apiserver. TokenReview returns the user
+and the tenant of a token. SubjectAccessReview denies requests across tenants.
+AdmissionReview checks the objects in the namespaces of tenants. You can run any
+number of replicas.`)
 	cmd.AddCommand(newServeCommand(), newControllerCommand(), newCertificatesCommand(), newGenerateCommand())
 	return cmd
 }
@@ -23,15 +24,16 @@ what may stand in tenant space (AdmissionReview). Any number of replicas.`)
 type cluster struct{ kubeconfig, namespace string }
 
 func (c *cluster) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "kubeconfig of the cluster; empty inside of one")
-	cmd.Flags().StringVar(&c.namespace, "namespace", "kubetenant-system", "namespace in which this runs")
+	cmd.Flags().StringVar(&c.kubeconfig, "kubeconfig", "", "path of the kubeconfig of the cluster; empty inside the "+
+		"cluster")
+	cmd.Flags().StringVar(&c.namespace, "namespace", "kubetenant-system", "namespace that this program runs in")
 }
 
 // config returns how to reach the cluster.
 func (c *cluster) config() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.kubeconfig)
 	if err != nil {
-		return nil, fmt.Errorf("reach the cluster: %w", err)
+		return nil, fmt.Errorf("load the configuration of the cluster: %w", err)
 	}
 	return config, nil
 }

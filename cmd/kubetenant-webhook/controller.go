@@ -29,7 +29,7 @@ type follower struct {
 func (f *follower) addFlags(cmd *cobra.Command) {
 	f.cluster.addFlags(cmd)
 	cmd.Flags().StringVar(&f.listen, "metrics-listen", ":8080",
-		"address of /metrics and of the health checks, without TLS")
+		"listen address of /metrics and the health checks, without TLS")
 }
 
 // run does the tasks while this process leads, and tells of itself with further metrics.
@@ -64,13 +64,14 @@ func newControllerCommand() *cobra.Command {
 	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Label older objects, prepare namespaces and count quotas, in one replica at a time",
+		Short: "Label older objects, prepare namespaces and count quotas (one replica is active)",
 		Args:  cobra.NoArgs,
 	}
 	f.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&system, "system-namespaces", system,
-		"namespaces that no tenant owns, whatever label they have: authorization.systemNamespaces of the configuration")
-	cmd.Flags().BoolVar(&quotas, "quotas", true, "count what the objects of tenants use")
+		"namespaces that no tenant owns, regardless of their labels: the same list as authorization.systemNamespaces of "+
+			"the configuration")
+	cmd.Flags().BoolVar(&quotas, "quotas", true, "count the resources that the objects of tenants use")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
 		if err != nil {
@@ -108,14 +109,14 @@ func newCertificatesCommand() *cobra.Command {
 	var names []string
 	cmd := &cobra.Command{
 		Use:   "certificates",
-		Short: "Make and renew the service's certificates, in one replica at a time",
-		Long: `Makes and renews the service's certificates, in Secrets of the namespace, and tells
-the webhook configurations of their authorities.`,
+		Short: "Create and renew the certificates of the service (one replica is active)",
+		Long: `Creates and renews the certificates of the service in Secrets of the namespace, and
+writes their certificate authorities into the webhook configurations.`,
 		Args: cobra.NoArgs,
 	}
 	f.addFlags(cmd)
 	cmd.Flags().StringSliceVar(&names, "name", nil,
-		"DNS names and addresses besides the Service's by which kube-apiserver reaches the service")
+		"additional DNS names and addresses, next to those of the Service, at which kube-apiserver reaches the service")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
 		if err != nil {

@@ -13,49 +13,52 @@ func newGenerateCommand() *cobra.Command {
 	o := webhookmanifests.Options{}
 	cmd := &cobra.Command{
 		Use:   "generate --config FILE --out DIR --image IMAGE --client-ca-file FILE",
-		Short: "Write everything that is installed",
-		Long: `Writes, from one TenancyConfiguration, the objects of the cluster (DIR/cluster) and
-the files of the control plane's machines (DIR/control-plane): see docs/install.md.
+		Short: "Write all manifests and control plane files",
+		Long: `Writes the manifests of the cluster (DIR/cluster) and the files of the control plane
+machines (DIR/control-plane) from a TenancyConfiguration. See docs/install.md.
 
-"kubectl tenant validate CONFIG DIR" compares DIR with the configuration, and reports
-what would fail open, lock the cluster, or leave a caller without a tenant.`,
+"kubectl tenant validate CONFIG DIR" compares DIR with the configuration. It reports
+settings that fail open, lock the cluster, or leave a caller without a tenant.`,
 		Args: cobra.NoArgs,
 	}
 	manifests.Generates(cmd, func() (map[string][]byte, error) { return webhookmanifests.Generate(o) },
 		func(cmd *cobra.Command, dir string) error { return runCheck(cmd, dir, &o) })
 	f := cmd.Flags()
-	f.StringVar(&o.Config, "config", "", "the TenancyConfiguration (required)")
-	f.StringVar(&o.Image, "image", "", "image of kubetenant-webhook (required with --out, unless --external)")
+	f.StringVar(&o.Config, "config", "", "path of the TenancyConfiguration (required)")
+	f.StringVar(&o.Image, "image", "", "container image of kubetenant-webhook (required with --out, unless --external "+
+		"is set)")
 	f.StringVar(&o.Namespace, "namespace", "kubetenant-system", "namespace to install in")
 	f.StringVar(&o.URL, "url", "",
-		"https://host:port at which kube-apiserver reaches the service for tokens and authorization "+
-			"(required with --out, or --cluster-ip): it looks up no cluster names")
+		"https://host:port at which kube-apiserver reaches the service for token reviews and authorization. "+
+			"kube-apiserver cannot resolve Service names. --out requires --url or --cluster-ip.")
 	f.StringVar(&o.ClusterIP, "cluster-ip", "",
-		"address for the Service, by which kube-apiserver then reaches the service; instead of --url")
+		"cluster IP to assign to the Service, at which kube-apiserver reaches the service; use it instead of --url")
 	f.BoolVar(&o.External, "external", false,
-		"the service runs outside of the cluster: it is not deployed, and admission reaches it by --url too")
+		"the service runs outside the cluster: do not deploy it, and use --url for admission too")
 	f.BoolVar(&o.AdmissionOnly, "admission-only", false,
-		"install what is asked about writes alone, behind kubetenant-gateway: no files of the control plane")
+		"install only the admission webhooks, for a cluster behind kubetenant-gateway: write no control plane files")
 	f.IPNetSliceVar(&o.AdmissionClients, "admission-clients", nil,
-		"with --admission-only: networks (10.0.0.0/28) that kube-apiserver's requests come from. "+
-			"The service answers no others, and a NetworkPolicy keeps them away.")
+		"with --admission-only: networks that kube-apiserver connects from (for example 10.0.0.0/28). The service rejects "+
+			"requests from other networks, and a NetworkPolicy blocks them.")
 	f.StringVar(&o.ClientCA, "client-ca-file", "",
-		"authorities of the certificate that kube-apiserver shows (required with --out, unless --admission-only)")
+		"path of the certificate authorities of kube-apiserver's client certificate (required with --out, unless "+
+			"--admission-only is set)")
 	f.StringVar(&o.ServingCA, "serving-ca-file", "",
-		"authorities of the service's certificate, where it does not make them itself")
+		"path of the certificate authorities of the serving certificate, unless --self-managed-certificates is set")
 	f.BoolVar(&o.SelfManaged, "self-managed-certificates", false,
-		"install what makes and renews the service's certificates")
+		"install the controller that creates and renews the certificates of the service")
 	f.BoolVar(&o.Monitoring, "monitoring", false, "add ServiceMonitors and alert rules")
 	f.StringSliceVar(&o.SweepGroups, "sweep-groups", nil,
-		"groups of custom resources whose older objects the controller may label")
+		"API groups of custom resources whose older objects the controller may label")
 	f.StringVar(&o.Directory, "directory", "/etc/kubernetes/kubetenant",
-		"where the files will stand on the control plane's machines")
+		"directory of the files on the control plane machines")
 	f.StringVar(&o.ClientCertificate, "client-certificate", "/etc/kubernetes/kubetenant/client.crt",
-		"there, the certificate that kube-apiserver shows")
-	f.StringVar(&o.ClientKey, "client-key", "/etc/kubernetes/kubetenant/client.key", "and its key")
-	f.StringSliceVar(&o.Authorizers, "authorizers", []string{"Node", "RBAC"}, "authorizers behind the service")
+		"path of kube-apiserver's client certificate on the control plane machines")
+	f.StringVar(&o.ClientKey, "client-key", "/etc/kubernetes/kubetenant/client.key", "path of the private key of "+
+		"kube-apiserver's client certificate on the control plane machines")
+	f.StringSliceVar(&o.Authorizers, "authorizers", []string{"Node", "RBAC"}, "authorizers that run after the service")
 	f.BoolVar(&o.StaticPolicies, "static-policies", false,
-		"serve the policies as manifests too (feature gate ManifestBasedAdmissionControlConfig)")
+		"also write the policies as static manifests (feature gate ManifestBasedAdmissionControlConfig)")
 	_ = cmd.MarkFlagRequired("config")
 	return cmd
 }
@@ -71,8 +74,8 @@ func runCheck(cmd *cobra.Command, dir string, o *webhookmanifests.Options) error
 		}
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%d findings: %w", len(found), webhookmanifests.ErrFound)
+		return fmt.Errorf("%d problems found: %w", len(found), webhookmanifests.ErrFound)
 	}
-	_, err = fmt.Fprintln(cmd.OutOrStdout(), "nothing found")
+	_, err = fmt.Fprintln(cmd.OutOrStdout(), "no problems found")
 	return err
 }

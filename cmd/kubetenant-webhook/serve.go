@@ -46,47 +46,49 @@ func newServeCommand() *cobra.Command {
 	o := serveOptions{}
 	cmd := &cobra.Command{
 		Use:   "serve --config FILE --tls-cert-file FILE --tls-private-key-file FILE --client-ca-file FILE",
-		Short: "Answer kube-apiserver's webhooks",
+		Short: "Serve the webhooks of kube-apiserver",
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context()) },
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.config, "config", "",
-		"the TenancyConfiguration (required). It and the files it names are followed; "+
-			"its section service, and whether RBAC and grants are read, count from the start.")
-	f.StringVar(&o.listen, "listen", ":9443", "address of the webhooks")
-	f.StringVar(&o.metrics, "metrics-listen", ":8080", "address of /metrics and of the health checks, without TLS")
-	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "certificate to serve with (required); followed")
-	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "its key (required); followed")
+		"path of the TenancyConfiguration (required). The service reloads it, and the files that it names, when they "+
+			"change. Restart the service after a change to the section service or to whether RBAC and grants are read.")
+	f.StringVar(&o.listen, "listen", ":9443", "listen address of the webhooks")
+	f.StringVar(&o.metrics, "metrics-listen", ":8080", "listen address of /metrics and the health checks, without TLS")
+	f.StringVar(&o.serving.CertFile, "tls-cert-file", "", "path of the serving certificate (required); reloaded when "+
+		"it changes")
+	f.StringVar(&o.serving.KeyFile, "tls-private-key-file", "", "path of the private key of the serving certificate "+
+		"(required); reloaded when it changes")
 	f.StringVar(&o.serving.ClientCAFile, "client-ca-file", "",
-		"authorities of kube-apiserver's client certificates; followed. Without it --insecure-any-client is needed.")
+		"path of the certificate authorities of kube-apiserver's client certificates; reloaded when it changes. Required "+
+			"unless --admission-only or --insecure-any-client is set.")
 	f.StringSliceVar(&o.serving.ClientNames, "client-name", nil,
-		"common names that clients' certificates may have; empty: any that the authorities signed")
+		"allowed common names of client certificates. If empty, every certificate that the authorities signed is allowed.")
 	o.memory.Quantity = resource.MustParse("1Gi")
 	f.Var(&o.memory, "memory-limit",
-		"memory of the process, as its container's limit says: requests in hand take up to half of it, more wait; "+
-			"GOMEMLIMIT is nine tenths of it, unless that is set")
+		"memory limit of the container. Concurrent requests use at most half of it, further requests wait. Unless the "+
+			"variable GOMEMLIMIT is set, it is set to 90 percent of this limit.")
 	f.BoolVar(&o.admissionOnly, "admission-only", false,
-		"answer admission alone, whoever asks: for clusters whose kube-apiserver shows no client certificate. "+
-			"Quotas are not reserved then, but counted as they are observed.")
+		"serve only admission, to every client: for clusters whose kube-apiserver presents no client certificate. Quotas "+
+			"are then not reserved, but counted as objects are observed.")
 	f.IPNetSliceVar(&o.admissionClients, "admission-clients", nil,
-		"with --admission-only: networks (10.0.0.0/28) that kube-apiserver's requests come from; "+
-			"others are answered 404. "+
-			"Empty: whoever reaches the listener is told whose a namespace is, and what of its quota is used.")
-	anyClient := f.Bool("insecure-any-client", false, "answer whoever reaches the listener: for benchmarks")
+		"with --admission-only: networks that kube-apiserver connects from (for example 10.0.0.0/28). Other clients get "+
+			"404. If empty, every client that reaches the listener can learn the owner and the quota usage of a namespace.")
+	anyClient := f.Bool("insecure-any-client", false, "accept every client that reaches the listener: only for benchmarks")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if o.memory.Value() < minMemory {
-			return errors.New("--memory-limit: at least 128Mi are needed")
+			return errors.New("--memory-limit must be at least 128Mi")
 		}
 		if len(o.admissionClients) > 0 && !o.admissionOnly {
-			return errors.New("--admission-clients is about --admission-only")
+			return errors.New("--admission-clients requires --admission-only")
 		}
 		if o.serving.ClientCAFile == "" && !*anyClient && !o.admissionOnly {
-			return errors.New("--client-ca-file is required: whoever may ask learns what anybody may do")
+			return errors.New("--client-ca-file is required: without it, every client could learn the rights of all users")
 		}
 		return nil
 	}

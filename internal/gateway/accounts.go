@@ -31,12 +31,12 @@ import (
 
 // Why a token of a cluster's service account is refused.
 var (
-	errNotAccount = errors.New("the cluster takes the token for no service account's")
-	errRefused    = errors.New("the cluster refuses the token")
-	errOthers     = errors.New("another issuer's token")
+	errNotAccount = errors.New("the token does not belong to a service account of the cluster")
+	errRefused    = errors.New("the cluster rejected the token")
+	errOthers     = errors.New("the token is from another issuer")
 
-	errTooManyReviews = errors.New("too many tokens of one namespace at the same time")
-	errNoReview       = errors.New("the cluster does not say whose the token is")
+	errTooManyReviews = errors.New("too many token reviews for one namespace at the same time")
+	errNoReview       = errors.New("the cluster could not review the token")
 )
 
 // reviewedFor is how long the cluster's word about a token counts.

@@ -22,13 +22,14 @@ import (
 
 // What callers are told of a cluster: nothing that it said of the gateway.
 var (
-	errServer      = errors.New("a cluster's server is no URL")
-	errRedirect    = errors.New("the cluster answers with a redirect to somewhere else")
-	errRefusesUs   = errors.New("the cluster does not know the gateway: its credential has expired, or was taken away")
-	errImpersonate = errors.New("the cluster does not let the gateway act for this caller: " +
-		"see its roles (kubetenant-gateway generate)")
+	errServer    = errors.New("the server address of the cluster is not a URL")
+	errRedirect  = errors.New("the cluster answered with a redirect to another address")
+	errRefusesUs = errors.New("the cluster did not authenticate the gateway: the gateway's credential has expired or " +
+		"was revoked")
+	errImpersonate = errors.New("the cluster does not allow the gateway to impersonate this caller: check the " +
+		"gateway's roles (kubetenant-gateway generate)")
 	errUnreachable = errors.New("the cluster cannot be reached")
-	errTooSlow     = errors.New("the cluster has not answered in time")
+	errTooSlow     = errors.New("the cluster did not answer in time")
 )
 
 // refusalBytes is how much of a refusal is looked at.
@@ -142,7 +143,7 @@ func (b *endedBody) Read(p []byte) (int, error) {
 // answer may not be passed on.
 func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() == nil || errors.Is(r.Context().Err(), context.DeadlineExceeded) {
-		klog.FromContext(r.Context()).V(2).Info("A request was not answered by its cluster", "cluster", c.name, "err", err)
+		klog.FromContext(r.Context()).V(2).Info("The cluster did not answer a request", "cluster", c.name, "err", err)
 	}
 	x := proxyStateFrom(r.Context())
 	switch {

@@ -315,7 +315,7 @@ func TestRefusedConfigurations(t *testing.T) {
 				1) + entry("eu1", ""),
 			"frontProxy",
 		},
-		"no section": {header[:strings.Index(header, "gateway:")], "gateway"},
+		"no gateway section": {header[:strings.Index(header, "gateway:")], "gateway"},
 		"bodies in the log": {
 			header + entry("eu1", "") + "  audit: { policyFile: bodies.yaml, logPath: audit.log }\n", "Request",
 		},

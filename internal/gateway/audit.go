@@ -37,7 +37,8 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	}
 	for i, rule := range rules.Rules {
 		if auditinternal.LevelMetadata.Less(rule.Level) {
-			return nil, fmt.Errorf("audit: %s: rule %d has the level %s: bodies are the clusters' to record",
+			return nil, fmt.Errorf("audit: %s: rules[%d].level: %s is not supported: use None or Metadata, since only "+
+				"clusters record bodies",
 				config.PolicyFile, i, rule.Level)
 		}
 	}

@@ -20,14 +20,14 @@ import (
 var (
 	// errCluster is the answer about a cluster that is not known as about one
 	// that the caller may not use.
-	errCluster = errors.New("no such cluster for this tenant")
+	errCluster = errors.New("the cluster does not exist or is not available to the caller's tenant")
 	// errPage is the answer to pages in browsers that send no token.
-	errPage = errors.New("a request with an Origin or of a web page must bear a token: " +
-		"certificates and passwords do not count for it")
-	errNotOwned = errors.New("the namespace is not the tenant's")
+	errPage = errors.New("a request from a web page, or with an Origin header, must have a bearer token: certificates " +
+		"and passwords are not accepted")
+	errNotOwned = errors.New("the namespace does not belong to the caller's tenant")
 	// errAdmission is the answer while labels could be forged.
-	errAdmission = errors.New("the cluster does not ask the webhook service about every write: " +
-		"tenants write nothing until it does")
+	errAdmission = errors.New("the cluster does not call the webhook service for every write: tenants cannot write " +
+		"until it does")
 	errSomebody = errors.New("the caller has no tenant")
 )
 

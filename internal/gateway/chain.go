@@ -145,7 +145,7 @@ func (c *route) audited(next http.Handler) http.Handler {
 
 // errReplaced is the answer to what a change overtook, of the configuration or of a right: whoever
 // asks again is answered by what is in force then.
-var errReplaced = errors.New("what the request came by has changed meanwhile: ask again")
+var errReplaced = errors.New("the configuration or the caller's rights changed during the request: try again")
 
 // whileCurrent lets a request on as long as what it came by is in force, all of it: nobody is known
 // by new sources and mapped as before. Its session has begun: whoever replaces that later ends it.
@@ -225,7 +225,7 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 		return authorizer.DecisionAllow, "", nil
 	}
 	if c.config.Impersonator.Mode == configv1alpha1.ImpersonationConstrained && a.GetResource() == "serviceaccounts" {
-		return authorizer.DecisionDeny, "service accounts are not impersonated at this cluster", nil
+		return authorizer.DecisionDeny, "service accounts cannot be impersonated in this cluster", nil
 	}
 	return c.ask(ctx, a)
 }
@@ -234,7 +234,7 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	decision, reason, err := c.reviews.Authorize(ctx, a)
 	if err != nil { // which names the cluster's address, and would be told
-		klog.FromContext(ctx).Error(err, "A cluster could not be asked what somebody may do", "cluster", c.name)
+		klog.FromContext(ctx).Error(err, "Failed to review the access of a caller in the cluster", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil
 	}
 	return decision, reason, nil

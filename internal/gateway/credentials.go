@@ -18,11 +18,12 @@ import (
 
 // What a kubeconfig of the gateway may not be.
 var (
-	errInsecure     = errors.New("insecure-skip-tls-verify would let anybody be the cluster")
-	errPlain        = errors.New("the server is no https:// URL: credentials would be told to whoever listens")
-	errImpersonates = errors.New("it names somebody to impersonate")
-	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator lead to two clusters: " +
-		"another server, of another authority")
+	errInsecure = errors.New("insecure-skip-tls-verify is not allowed: the gateway must verify the certificate of " +
+		"the cluster")
+	errPlain        = errors.New("the server is not an https:// URL: the gateway does not send credentials without TLS")
+	errImpersonates = errors.New("impersonation (as, as-uid, as-groups, as-user-extra) is not allowed in this kubeconfig")
+	errTwoClusters  = errors.New("the kubeconfigs of reader and impersonator name different clusters: their servers " +
+		"and certificate authorities differ")
 )
 
 // fingerprint tells the contents of a kubeconfig apart from others.
@@ -45,7 +46,7 @@ func load(path string) (*credential, error) {
 	}
 	raw, err := clientcmd.Load(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: is no kubeconfig", path) // not what stands in it
+		return nil, fmt.Errorf("%s: not a kubeconfig", path) // not what stands in it
 	}
 	for _, c := range raw.Clusters {
 		c.LocationOfOrigin = path

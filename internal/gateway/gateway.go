@@ -58,7 +58,7 @@ type generation struct {
 	settings       *configv1alpha1.Settings
 }
 
-var errNoSection = errors.New("the configuration has no section gateway")
+var errNoSection = errors.New("the configuration has no gateway section")
 
 // Options are what the configuration does not say.
 type Options struct {

@@ -17,14 +17,14 @@ import (
 
 // Why an identity is not carried on, for the audit log; to be tested with [errors.Is].
 var (
-	errTenantName = errors.New("the tenant's name is another tenant's in the cluster")
+	errTenantName = errors.New("the name of the tenant belongs to another tenant in the cluster")
 	errUnmapped   = errors.New("the user has no name in the cluster")
-	errReserved   = errors.New("a name of the cluster's own")
-	errForm       = errors.New("a name that headers do not carry")
-	errExtra      = errors.New("an extra key that is not carried")
+	errReserved   = errors.New("the name is reserved for the cluster")
+	errForm       = errors.New("the name cannot be sent in a header")
+	errExtra      = errors.New("the extra key is not forwarded to the cluster")
 	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out,
 	// in more than was asked for.
-	errAccountGroup = errors.New("a service account in a group that is not its own")
+	errAccountGroup = errors.New("the service account has a group that is not its own")
 )
 
 // mapping gives identities their names in a cluster. It is safe for concurrent use.

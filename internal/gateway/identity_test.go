@@ -112,9 +112,9 @@ func TestIdentityRefused(t *testing.T) {
 		user   user.DefaultInfo
 		want   error
 	}{
-		"a name of the cluster's own": {plain, tenant.System(), user.DefaultInfo{Name: "system:admin"}, errReserved},
-		"a node":                      {plain, tenant.System(), user.DefaultInfo{Name: "system:node:a"}, errReserved},
-		"nobody":                      {plain, acme, user.DefaultInfo{}, errForm},
+		"a reserved name": {plain, tenant.System(), user.DefaultInfo{Name: "system:admin"}, errReserved},
+		"a node":          {plain, tenant.System(), user.DefaultInfo{Name: "system:node:a"}, errReserved},
+		"nobody":          {plain, acme, user.DefaultInfo{}, errForm},
 		"a line break": {
 			plain, acme, user.DefaultInfo{Name: "a\r\nImpersonate-Group: system:masters"}, errForm,
 		},

@@ -64,5 +64,5 @@ func (p *inFlight) acquire(id tenant.ID, most int) (release func(), ok bool) {
 }
 
 func errTooMany() *apierrors.StatusError {
-	return apierrors.NewTooManyRequests("the tenant has too many requests or streams open", 1)
+	return apierrors.NewTooManyRequests("the tenant has too many concurrent requests or streams", 1)
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // errOwn: who came as the gateway itself could be whomever the gateway can.
-var errOwn = errors.New("a name of the gateway's own")
+var errOwn = errors.New("the name belongs to an account of the gateway")
 
 const (
 	// ownNamesFor is how long the cluster's word counts of who the gateway is: a token in a file may
@@ -100,7 +100,8 @@ func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 	}
 	answer := &ownAnswer{until: time.Now().Add(ownNamesFor)}
 	if answer.names, answer.err = o.recovered(ctx); answer.err != nil {
-		klog.FromContext(ctx).Error(answer.err, "A cluster has not said who the gateway is there", "cluster", o.cluster)
+		klog.FromContext(ctx).Error(answer.err, "Failed to read the user names of the gateway in the "+
+			"cluster", "cluster", o.cluster)
 		answer.names, answer.until = nil, time.Now().Add(ownNamesFailFor)
 	}
 	if before != nil && before.names != nil {
@@ -110,7 +111,7 @@ func (o *ownNames) ask(ctx context.Context) *ownAnswer {
 	return answer
 }
 
-var errOwnPanic = errors.New("asking the cluster panicked")
+var errOwnPanic = errors.New("panic while reading the user names of the gateway")
 
 // recovered is names, for a goroutine of which a panic would end the gateway for all clusters.
 func (o *ownNames) recovered(ctx context.Context) (names sets.Set[string], err error) {

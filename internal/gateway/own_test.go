@@ -36,7 +36,8 @@ func TestNobodyIsTheGateway(t *testing.T) {
 				"acme")
 		},
 	} {
-		if code, text := ask(); code != http.StatusForbidden || !strings.Contains(text, "a name of the gateway's own") {
+		if code, text := ask(); code != http.StatusForbidden || !strings.Contains(text, "the name belongs to an account "+
+			"of the gateway") {
 			t.Errorf("%s: %d: %s", what, code, text)
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // The answers to requests that two readers could read as two. They repeat nothing of the request.
 var (
 	errQuery   = errors.New("malformed query")
-	errPath    = errors.New("malformed path: empty or dot segments, or escapes that another reader might resolve")
-	errUpgrade = errors.New("malformed upgrade: websocket or SPDY/3.1, once, and no body")
+	errPath    = errors.New("malformed path: it has empty segments, dot segments or ambiguous percent-encoding")
+	errUpgrade = errors.New("malformed upgrade: it must name websocket or SPDY/3.1 once, and have no body")
 )
 
 // checkRaw returns the answer to a request that is not looked at any further, nil for one that is:

@@ -47,18 +47,20 @@ func TestReloadDuringARequest(t *testing.T) {
 		path, token, says string
 		code              int
 	}{
-		"a watch": {podsPath + "?watch=1", "alice-token", "ask again", http.StatusServiceUnavailable},
+		"a watch": {podsPath + "?watch=1", "alice-token", "try again", http.StatusServiceUnavailable},
 		"the view": {
 			views.Path + "/apis/" + views.GroupVersion.String() + "/" + views.Resource,
 			"alice-token",
-			"ask again",
+			"try again",
 			http.StatusServiceUnavailable,
 		},
 		"another's cluster": {
-			"/clusters/eu1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden,
+			"/clusters/eu1" + podsPath, "bob-token", "the cluster does not exist or is not available to the caller's " +
+				"tenant", http.StatusForbidden,
 		},
 		"a cluster that's not": {
-			"/clusters/us1" + podsPath, "bob-token", "no such cluster for this tenant", http.StatusForbidden,
+			"/clusters/us1" + podsPath, "bob-token", "the cluster does not exist or is not available to the caller's " +
+				"tenant", http.StatusForbidden,
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -101,10 +103,10 @@ func TestReloadDuringARequest(t *testing.T) {
 // ask again, by itself where nothing can have been written.
 func TestCutOff(t *testing.T) {
 	for what, act := range map[string]func(w *world){
-		"has changed meanwhile": func(w *world) {
+		"changed during the request": func(w *world) {
 			w.write("tenancy.yaml", header+entry("eu1", ", root: true, identity: { withUID: true }"))
 		},
-		"is about to stop": func(w *world) { w.gateway.EndStreams(t.Context()) },
+		"is shutting down": func(w *world) { w.gateway.EndStreams(t.Context()) },
 	} {
 		for method, again := range map[string]string{http.MethodGet: "1", http.MethodPost: ""} {
 			t.Run(what+" "+method, func(t *testing.T) {
@@ -159,7 +161,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				text, _ := io.ReadAll(resp.Body)
 				_ = resp.Body.Close()
 				if resp.StatusCode != http.StatusOK &&
-					(resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("ask again"))) {
+					(resp.StatusCode != http.StatusServiceUnavailable || !bytes.Contains(text, []byte("try again"))) {
 					t.Errorf("%s: %s", resp.Status, text)
 				}
 			}
@@ -354,7 +356,7 @@ func TestPluginsAreAskedAgain(t *testing.T) {
 	}
 	knows("second-token")
 	if code, text := w.get("alice-token", podsPath); code != http.StatusServiceUnavailable ||
-		!strings.Contains(text, "does not know the gateway") {
+		!strings.Contains(text, "did not authenticate the gateway") {
 		t.Errorf("%d: %s", code, text)
 	}
 	waittest.Until(t, func() error { return shows(w, c, "second") })

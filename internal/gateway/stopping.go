@@ -23,8 +23,8 @@ const (
 )
 
 var (
-	errStopping = errors.New("the gateway is about to stop")
-	errUnknown  = errors.New("not all clusters are known yet")
+	errStopping = errors.New("the gateway is shutting down")
+	errUnknown  = errors.New("the state of some clusters has not been read yet")
 )
 
 // stopping is what streams end by when the gateway stops. Safe for concurrent use.

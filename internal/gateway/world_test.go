@@ -536,7 +536,7 @@ func (w *world) write(name, text string) {
 }
 
 // askAgain is in the answer to a request that a new configuration interrupts.
-const askAgain = "ask again"
+const askAgain = "try again"
 
 // until asks until a status comes. After a 200 no part of a configuration is about to count.
 func (w *world) until(want int, token, path string) {

@@ -44,7 +44,7 @@ func OfClusterRoleBinding(b *rbacv1.ClusterRoleBinding) []Finding {
 		found = append(found, Finding{
 			object,
 			fmt.Sprintf("a server without kubetenant grants %s %s", strings.Join(groups, ", "), grants),
-			"replace it by spec.bindings of the Tenant, or delete it before such a server starts",
+			"replace it with spec.bindings of the Tenant, or delete it before such a server starts",
 		})
 	}
 	return append(found, limits(object, b.Annotations, grants)...)
@@ -62,10 +62,10 @@ func OfNamespace(ns *corev1.Namespace, systemNamespaces []string) []Finding {
 	if !labeled || label == tenant.System().String() || !slices.Contains(systemNamespaces, ns.Name) {
 		return nil
 	}
-	reason := "the label " + tenant.Label + " of this system namespace names no valid tenant"
+	reason := "the label " + tenant.Label + " of this system namespace is not a valid tenant name"
 	if id, err := tenant.Parse(label); err == nil {
 		reason = fmt.Sprintf("this system namespace belongs to tenant %s, "+
-			"and a server without kubetenant keeps the bindings that the tenant got there", id)
+			"and a server without kubetenant keeps the bindings of that tenant in it", id)
 	}
 	return []Finding{{
 		"Namespace " + printable(ns.Name), reason,
@@ -80,14 +80,14 @@ func limits(object string, annotations map[string]string, grants string) []Findi
 		found = append(found, Finding{
 			object,
 			"a server without kubetenant ignores the annotation " + tenant.ScopeAnnotation + " and grants " + grants,
-			"replace it by RoleBindings, or delete it before such a server starts",
+			"replace it with RoleBindings, or delete it before such a server starts",
 		})
 	}
 	if _, ends := annotations[tenant.ExpiresAnnotation]; ends {
 		found = append(found, Finding{
 			object,
 			"a server without kubetenant ignores the annotation " + tenant.ExpiresAnnotation +
-				" and grants " + grants + " without an end",
+				" and grants " + grants + " without an expiration time",
 			"delete it when it has expired, or before such a server starts",
 		})
 	}

@@ -94,7 +94,7 @@ var cases = map[string]struct {
 		clusterRoleBinding("b", map[string]string{"kubetenant.dev/expires": "x"}),
 		[]string{
 			`ClusterRoleBinding b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
-				`ClusterRole "view" in the whole cluster without an end: delete`,
+				`ClusterRole "view" in the whole cluster without an expiration time: delete`,
 		},
 	},
 	"other annotations": {
@@ -119,7 +119,7 @@ var cases = map[string]struct {
 		roleBinding("b", map[string]string{"kubetenant.dev/expires": "2030-01-31T18:00:00Z"}),
 		[]string{
 			`RoleBinding acme--web/b: a server without kubetenant ignores the annotation kubetenant.dev/expires and grants ` +
-				`ClusterRole "view" in the namespace without an end`,
+				`ClusterRole "view" in the namespace without an expiration time`,
 		},
 	},
 	"a scope in one": {
@@ -138,11 +138,12 @@ var cases = map[string]struct {
 	},
 	"given to nobody": {
 		namespace("monitoring", label("")),
-		[]string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace names no valid tenant"},
+		[]string{"Namespace monitoring: the label kubetenant.dev/tenant of this system namespace is not a valid tenant name"},
 	},
 	"another spelling": {
 		namespace("kube-system", label("System")),
-		[]string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace names no valid tenant"},
+		[]string{"Namespace kube-system: the label kubetenant.dev/tenant of this system namespace is not a valid tenant " +
+			"name"},
 	},
 	"default, not listed": {namespace("default", label("acme")), nil},
 }

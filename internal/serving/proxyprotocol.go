@@ -29,7 +29,7 @@ func BehindProxies(l net.Listener, proxies []netip.Prefix) net.Listener {
 	}
 }
 
-var errMapped = errors.New("an IPv4 address is written as such")
+var errMapped = errors.New("write IPv4 addresses in dotted form, not mapped to IPv6")
 
 // ParsePrefixes reads addresses and CIDRs.
 func ParsePrefixes(texts []string) ([]netip.Prefix, error) {

@@ -155,7 +155,7 @@ func (s *Server) ClientCertificatesEnd() (end time.Time) {
 func (s *Server) Draining() healthz.HealthChecker {
 	return healthz.NamedCheck("shutdown", func(*http.Request) error {
 		if s.draining.Load() {
-			return errors.New("the service is about to stop")
+			return errors.New("the service is shutting down")
 		}
 		return nil
 	})
@@ -169,7 +169,7 @@ func (s *Server) CertificateValid() healthz.HealthChecker {
 			return err
 		}
 		if now := time.Now(); now.Before(certificates[0].NotBefore) || now.After(certificates[0].NotAfter) {
-			return errors.New("the serving certificate is not valid now")
+			return errors.New("the serving certificate has expired or is not valid yet")
 		}
 		return nil
 	})
@@ -254,7 +254,7 @@ func (s *Server) checkName(c tls.ConnectionState) error {
 		return nil
 	}
 	if len(c.PeerCertificates) == 0 || !slices.Contains(s.ClientNames, c.PeerCertificates[0].Subject.CommonName) {
-		return errors.New("the client's name is not one of those expected")
+		return errors.New("the common name of the client certificate is not in --client-name")
 	}
 	return nil
 }

@@ -26,6 +26,9 @@ func Tracer(
 	if err != nil {
 		return nil, nil, err
 	}
-	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { klog.FromContext(ctx).Error(err, "Spans were lost") }))
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		klog.FromContext(ctx).Error(err, "Failed to export "+
+			"spans")
+	}))
 	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // at worst the last spans are lost
 }

@@ -34,9 +34,9 @@ func NewCommand() *cobra.Command {
 
 	cmd := &cobra.Command{
 		Use: "kube-apiserver",
-		Long: `The Kubernetes API server with tenant identity: every caller is exactly one
-tenant's, every namespace has an owner, and nothing crosses the line between
-tenants. Without --tenancy-config it is upstream's kube-apiserver.
+		Long: `The Kubernetes API server with tenant identity. Every caller belongs to exactly one
+tenant, every namespace has an owner, and no request crosses the boundary between
+tenants. Without --tenancy-config, it is the upstream kube-apiserver.
 
 To run a small control plane on one machine, see "kubetenant-local --help".`,
 		SilenceUsage: true,
@@ -54,8 +54,8 @@ To run a small control plane on one machine, see "kubetenant-local --help".`,
 
 	sets := s.Flags()
 	sets.FlagSet("tenancy").StringVar(&tenancyConfig, "tenancy-config", "",
-		"File with the TenancyConfiguration (kubetenant.dev/v1alpha1). "+
-			"It and the files it names are followed while the server runs.")
+		"Path of the TenancyConfiguration (kubetenant.dev/v1alpha1). The server reloads it, and the files that it names, "+
+			"when they change.")
 	s.Flagz = flagz.NamedFlagSetsReader{FlagSets: sets}
 	verflag.AddFlags(sets.FlagSet("global"))
 	globalflag.AddGlobalFlags(sets.FlagSet("global"), cmd.Name(), logs.SkipLoggingConfigurationFlags())

@@ -55,13 +55,13 @@ import (
 
 // errHandlerChain says that our filters would be dropped: with both gates the server replaces its
 // handler chain (k8s.io/apiserver pkg/server, StorageVersionAPI, v0.37.1).
-var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together " +
-	"replace the handler chain and with it tenancy: switch one off")
+var errHandlerChain = errors.New("the feature gates StorageVersionAPI and APIServerIdentity together replace the " +
+	"handler chain that enforces tenancy: turn one of them off")
 
 var (
-	errNotSynced      = errors.New("not all CustomResourceDefinitions are known yet")
-	errKindsNotSynced = errors.New("quotas, grants and Tenants are not known yet: if that lasts, " +
-		"the log says why our definitions are not in place")
+	errNotSynced      = errors.New("not all CustomResourceDefinitions have been read yet")
+	errKindsNotSynced = errors.New("quotas, grants and Tenants have not been read yet: if this continues, see the log " +
+		"for why their CustomResourceDefinitions are not installed")
 )
 
 // GenericConfig is the generic configuration of a server, and what is made with it.
@@ -309,7 +309,7 @@ func addClusterHooks(
 		}
 		go func() {
 			if err := known.RunSweep(ctx); err != nil && ctx.Err() == nil {
-				klog.FromContext(ctx).Error(err, "Older objects are not labelled")
+				klog.FromContext(ctx).Error(err, "Failed to label older objects")
 			}
 		}()
 		// as soon as they are defined, by whomever: until then nobody is closed, and then
@@ -364,11 +364,12 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 	kubetenant.Register(stack.Admission, admission.Plugins)
 	at := slices.Index(admission.RecommendedPluginOrder, mutating.PluginName)
 	if at < 0 {
-		return fmt.Errorf("no admission plugin %s to stand before", mutating.PluginName)
+		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run before it", mutating.PluginName)
 	}
 	end := slices.Index(admission.RecommendedPluginOrder, resourcequota.PluginName)
 	if end < at {
-		return fmt.Errorf("no admission plugin %s to stand behind", resourcequota.PluginName)
+		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run after "+
+			"it", resourcequota.PluginName)
 	}
 	var names, last []string
 	for _, p := range stack.Admission {
@@ -396,7 +397,7 @@ func lead(
 		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
 		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report)
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Another server leads: it counts quotas, prepares namespaces and ends tenants",
+			klog.FromContext(ctx).Info("Another server is the leader: it counts quotas, prepares namespaces and deletes tenants",
 				"err", err)
 		}
 	}, time.Second)
@@ -415,7 +416,7 @@ func (k *kindsInstalled) install(ctx context.Context, client dynamic.Interface) 
 	return wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
 		err := cluster.InstallCRDs(ctx, client)
 		if err != nil {
-			klog.FromContext(ctx).Info("Our definitions are not in place yet", "err", err)
+			klog.FromContext(ctx).Info("Failed to install the CustomResourceDefinitions of kubetenant, will retry", "err", err)
 		}
 		k.refused.Store(err != nil &&
 			(apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || time.Since(begun) > refusedAfter))

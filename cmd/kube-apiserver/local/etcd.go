@@ -22,7 +22,7 @@ func socketDir(dir string) (string, error) {
 	if left, err := os.ReadFile(note); err == nil { // #nosec G304 -- in the operator's directory
 		name := filepath.Base(string(left))
 		if !strings.HasPrefix(name, socketPrefix) {
-			return "", fmt.Errorf("%s: not what a server wrote", note)
+			return "", fmt.Errorf("%s: this file was not written by kubetenant-local", note)
 		}
 		path := filepath.Join(os.TempDir(), name)
 		if err := os.RemoveAll(path); err != nil { // #nosec G703 -- the last part of a path, of our own form
@@ -62,7 +62,7 @@ func (o *Options) startEtcd(dir, socketDir string) (*embed.Etcd, string, error) 
 		return e, "unix://" + client.Path, nil
 	case err = <-e.Err():
 	case <-time.After(etcdStart):
-		err = errors.New("not ready in time")
+		err = errors.New("did not become ready in time")
 	}
 	e.Close()
 	return nil, "", err

@@ -26,13 +26,14 @@ const gatewayBinary = "kubetenant-gateway"
 
 // gatewayConfig is the TenancyConfiguration of a new directory with --gateway.
 func gatewayConfig(clusters int) string {
-	text := `# The tenants of these clusters. The gateway follows this file and the ones it names.
+	text := `# The tenants of these clusters.
+# The gateway reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  # A record that names no tenant is refused: by default it would be the system tenant's.
+  # A record without a tenant is rejected. By default, it would belong to the system tenant.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
   - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
 gateway:
@@ -80,7 +81,8 @@ func (c *cluster) openGateway() error {
 		x509.ExtKeyUsageServerAuth)
 }
 
-var errNoGateway = errors.New("the configuration has no section gateway with as many clusters as --clusters says")
+var errNoGateway = errors.New("the gateway section of the configuration must have as many clusters as --clusters " +
+	"specifies")
 
 // startFurther starts the clusters behind the gateway but the first, each as a server of this
 // command's, and adds its admin to the kubeconfig of the first's.
@@ -233,12 +235,12 @@ func knowsCluster(ctx context.Context, side string) error {
 		return err
 	}
 	if !strings.Contains(string(text), "\nkubetenant_gateway_cluster_current{") {
-		return fmt.Errorf("%s says nothing of its cluster", side)
+		return fmt.Errorf("%s has no metric of its cluster", side)
 	}
 	for line := range strings.Lines(string(text)) {
 		if strings.HasPrefix(line, "kubetenant_gateway_cluster_current{") &&
 			!strings.HasSuffix(strings.TrimSpace(line), " 1") {
-			return errors.New("what it follows of the cluster is not known yet")
+			return errors.New("the gateway has not read the state of the cluster yet")
 		}
 	}
 	return nil

@@ -58,15 +58,17 @@ func NewCommand() *cobra.Command {
 	o := Options{}
 	cmd := &cobra.Command{
 		Use:   "kubetenant-local --dir DIR [-- KUBE-APISERVER-FLAGS]",
-		Short: "Run a whole small control plane with tenants in one process",
-		Long: `Runs kube-apiserver with tenants, an embedded etcd, an own certificate authority
-and the controllers that namespaces, the built-in roles and workloads need, in one process. All
-of it is kept in DIR; the same DIR continues where it was stopped. The server
-listens on the loopback address only. With --webhook, SIGUSR1 starts the service
-anew, with the configuration as it is then, where nothing else must be installed
-for it: some settings count from the start.
+		Short: "Run a small control plane with tenants in one process",
+		Long: `Runs kube-apiserver with tenants in one process, together with an embedded etcd, its
+own certificate authority, and the controllers for namespaces, built-in roles and
+workloads. All data is in DIR: start again with the same DIR to continue. The server
+listens only on the loopback address.
 
-Flags behind -- are given to kube-apiserver.`,
+With --webhook, SIGUSR1 restarts the service with the current configuration, for
+settings that apply only from a start. If the configuration needs other manifests,
+the service is not restarted.
+
+Flags after -- are passed to kube-apiserver.`,
 		Example: `  kubetenant-local --dir ./cluster
   kubetenant-local --dir ./cluster --port 6443 --tenant acme
   kubetenant-local --dir ./cluster --tenancy-config tenancy.yaml -- --v=4
@@ -81,32 +83,32 @@ Flags behind -- are given to kube-apiserver.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Dir, "dir", "", "directory that holds everything (required)")
+	f.StringVar(&o.Dir, "dir", "", "directory for all data of the control plane (required)")
 	f.IntVar(&o.Port, "port", 0,
-		"port on the loopback address; 0 takes the one used before in the same directory, or a free one")
+		"port on the loopback address. 0 reuses the port of the last start in this directory, or selects a free one.")
 	f.StringVar(&o.TenancyConfig, "tenancy-config", "",
-		"TenancyConfiguration to use instead of DIR/tenancy.yaml, which is written where it is missing")
+		"path of the TenancyConfiguration, instead of DIR/tenancy.yaml, which is created if it is missing")
 	f.BoolVar(&o.Tenancy, "tenancy", true,
-		"false runs upstream's server on the same data, to compare or to prepare objects")
-	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants to write a kubeconfig for")
+		"set to false to run the upstream server on the same data, to compare or to prepare objects")
+	f.StringSliceVar(&o.Tenants, "tenant", []string{"acme", "globex"}, "tenants for which to write a kubeconfig")
 	f.BoolVar(&o.Workloads, "workload-controllers", true,
-		"run the controllers of Deployments, ReplicaSets, Jobs and CronJobs, and the garbage collector; "+
-			"nothing runs the pods")
+		"run the garbage collector and the controllers of Deployments, ReplicaSets, Jobs and CronJobs. Pods never run.")
 	f.BoolVar(&o.Webhook, "webhook", false,
-		"run upstream's unmodified kube-apiserver with the webhook service beside it, both built by make build")
+		"run the unmodified upstream kube-apiserver and the webhook service, both built by make build")
 	f.BoolVar(&o.Gateway, "gateway", false,
-		"run upstream's unmodified kube-apiserver without any flag for tenants, and the gateway before it")
+		"run the unmodified upstream kube-apiserver without flags for tenants, behind the gateway")
 	f.IntVar(&o.Clusters, "clusters", 1,
-		"with --gateway: clusters behind it, whose servers start one after the other; the first is at its root too")
+		"with --gateway: number of clusters behind the gateway. Their servers start one after the other. The root path of "+
+			"the gateway also serves the first cluster.")
 	f.BoolVar(&o.AdmissionOnly, "admission-only", false,
-		"run upstream's unmodified kube-apiserver, which asks the webhook service for admission alone, "+
-			"as behind a gateway that runs elsewhere")
+		"run the unmodified upstream kube-apiserver, which calls the webhook service only for admission, as a cluster "+
+			"behind a gateway that runs elsewhere")
 	f.IntVar(&o.Replicas, "replicas", 1,
-		"with --webhook or --gateway: replicas of the service, to which connections are spread as a Service would")
+		"with --webhook or --gateway: number of replicas. Connections are distributed as by a Service.")
 	f.StringSliceVar(&o.Behind, "behind", []string{"Node", "RBAC"},
-		"with --webhook or --gateway: the server's own authorizers")
+		"with --webhook or --gateway: authorizers of kube-apiserver itself")
 	f.BoolVar(&o.UnsafeNoFsync, "unsafe-no-fsync", false,
-		"etcd does not wait for the disk, as with its flag of this name: a machine that goes down loses data")
+		"etcd does not wait for the disk, like its flag of the same name. If the machine crashes, data is lost.")
 	_ = cmd.MarkFlagRequired("dir")
 	verflag.AddFlags(f)
 	return cmd
@@ -163,7 +165,7 @@ func Run(ctx context.Context, o Options, flags []string, out io.Writer) (err err
 		return err
 	}
 	if !o.Tenancy {
-		o.TenancyConfig, c.config = "", "none: tenancy is off"
+		o.TenancyConfig, c.config = "", "none (tenancy is off)"
 	}
 	return app.Run(ctx, s, o.TenancyConfig, o.controllers(filepath.Join(dir, "pki")), c.announcement(out, started))
 }
@@ -179,7 +181,7 @@ func (o *Options) check() (dir string, err error) {
 	case o.Webhook && (o.Gateway || o.AdmissionOnly):
 		return "", errors.New("--webhook and --gateway select different deployment modes: set one of them")
 	case o.Clusters < 1 || o.Clusters > maxClusters || o.Clusters > 1 && !o.Gateway:
-		return "", fmt.Errorf("--clusters is about --gateway, and 1 to %d", maxClusters)
+		return "", fmt.Errorf("--clusters requires --gateway and must be 1 to %d", maxClusters)
 	}
 	o.AdmissionOnly = o.AdmissionOnly || o.Gateway
 	if dir, err = filepath.Abs(o.Dir); err != nil {
@@ -241,7 +243,7 @@ func prepare(dir string, listener net.Listener, o *Options) (*cluster, error) {
 	}
 	c.config = o.TenancyConfig
 	admin := pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}
-	if err := c.addKubeconfig("admin", "the cluster's admin", admin); err != nil {
+	if err := c.addKubeconfig("admin", "admin of the cluster", admin); err != nil {
 		return nil, err
 	}
 	if o.Gateway {
@@ -281,13 +283,14 @@ func (c *cluster) addKubeconfig(name, who string, subject pkix.Name) error {
 const maxClusters = 9
 
 // defaultConfig is the TenancyConfiguration of a new directory.
-const defaultConfig = `# The tenants of this control plane. The server follows this file and the ones it names.
+const defaultConfig = `# The tenants of this control plane.
+# The server reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   sources:
   - { name: certs, x509: { clientCAFile: pki/ca.crt } }
-  # A record that names no tenant is refused: by default it would be the system tenant's.
+  # A record without a tenant is rejected. By default, it would belong to the system tenant.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
   - { name: passwords, basicAuthFile: { path: passwords.csv, defaultTenant: "" } }
   - { name: cluster, serviceAccount: { issuer: https://kubernetes.default.svc, keyFiles: [pki/service-account.key] } }
@@ -317,7 +320,7 @@ func serverOptions(dir, etcdURL string, listener net.Listener, more []string) (*
 		return nil, err
 	}
 	if set.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q: flags of kube-apiserver begin with --", set.Arg(0))
+		return nil, fmt.Errorf("unexpected argument %q: only flags of kube-apiserver may follow --", set.Arg(0))
 	}
 	for _, own := range append(ServerFlags(dir, etcdURL), "--authorization-mode=Node,RBAC") {
 		name, value, _ := strings.Cut(strings.TrimPrefix(own, "--"), "=")
@@ -391,7 +394,7 @@ func lock(dir string) (unlock func(), err error) {
 	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
 		owner, _ := io.ReadAll(io.LimitReader(f, 32))
 		_ = f.Close()
-		return nil, fmt.Errorf("%s is in use by another server (process %s): stop it first or name another directory",
+		return nil, fmt.Errorf("%s is in use by another server (process %s): stop it first or use another directory",
 			dir, strings.TrimSpace(string(owner)))
 	}
 	err = errors.Join(f.Truncate(0), writeAt(f, strconv.Itoa(os.Getpid())+"\n"))

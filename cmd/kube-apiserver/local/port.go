@@ -17,7 +17,7 @@ const (
 )
 
 // errNoPort says that no port was free.
-var errNoPort = errors.New("no free port on the loopback address")
+var errNoPort = errors.New("the loopback address has no free port")
 
 // reserved keeps the ports that were given out from other processes like this one, whose
 // listeners may come seconds later: each is held over UDP, which nobody speaks there,

@@ -38,7 +38,7 @@ func (s *shape) run(name, logFile string, env []string, args ...string) error {
 	}
 	path := filepath.Join(filepath.Dir(self), name)
 	if _, err := os.Stat(path); err != nil {
-		return fmt.Errorf("%w (make build builds it)", err)
+		return fmt.Errorf("%w: run make build", err)
 	}
 	log := filepath.Join(s.dir, logFile)
 	// #nosec G304 -- in the operator's directory
@@ -91,7 +91,7 @@ func (s *shape) stop(within time.Duration) error {
 		case <-s.ended:
 		case <-patience:
 			if within > 0 {
-				err = errors.New("a process did not stop in time and was killed")
+				err = errors.New("killed a process that did not stop in time")
 			}
 			for _, child := range s.children {
 				_ = child.Process.Kill() // it may have ended
@@ -170,7 +170,7 @@ func (s *shape) writeToken(ctx context.Context, client kubernetes.Interface, acc
 		&authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &seconds}},
 		metav1.CreateOptions{})
 	if err != nil {
-		return fmt.Errorf("make a token of %s: %w", account, err)
+		return fmt.Errorf("create a token of %s: %w", account, err)
 	}
 	c := clientcmdapi.NewConfig()
 	c.Clusters["local"] = &clientcmdapi.Cluster{Server: s.server, CertificateAuthorityData: certPEM(s.ca.cert.Raw)}

@@ -56,15 +56,16 @@ const (
 
 // webhookConfig is the TenancyConfiguration of a new directory with --webhook: kube-apiserver
 // itself knows certificates and service accounts.
-const webhookConfig = `# The tenants of this control plane. The webhook service follows this file and the ones it names.
+const webhookConfig = `# The tenants of this control plane.
+# The webhook service reloads this file, and the files that it names, when they change.
 apiVersion: kubetenant.dev/v1alpha1
 kind: TenancyConfiguration
 authentication:
   sources:
-  # A record that names no tenant is refused: by default it would be the system tenant's.
+  # A record without a tenant is rejected. By default, it would belong to the system tenant.
   - { name: tokens, tokenFile: { path: tokens.csv, defaultTenant: "" } }
 authorization:
-  # Certificates are kube-apiserver's: O=tenant:<id> is a group, which tells the tenant.
+  # kube-apiserver verifies certificates. The group O=tenant:<id> names the tenant.
   subject: { fromGroups: true }
 `
 
@@ -110,7 +111,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 	case s.o.AdmissionOnly:
 		what = "the webhook service for admission"
 	}
-	_, _ = fmt.Fprintf(out, "starting upstream's kube-apiserver and %s in %s ...\n", what, s.dir)
+	_, _ = fmt.Fprintf(out, "starting the upstream kube-apiserver and %s in %s ...\n", what, s.dir)
 	s.ended = make(chan ended, 3+s.o.Replicas)
 	if s.admin, err = clientcmd.BuildConfigFromFlags("", s.kubeconfig("admin")); err != nil {
 		return err
@@ -143,7 +144,7 @@ func (s *shape) runUntil(ctx context.Context, out io.Writer, started time.Time) 
 		case <-anew:
 			started := time.Now()
 			if err := s.sameInstalled(ctx); err != nil {
-				_, _ = fmt.Fprintln(out, "the service goes on as it is:", err)
+				_, _ = fmt.Fprintln(out, "the service was not restarted:", err)
 			} else if err := s.restartService(ctx); err != nil && ctx.Err() == nil {
 				return err
 			}
@@ -171,7 +172,7 @@ func (s *shape) sameInstalled(ctx context.Context) error {
 	}
 	delete(files, "values.yaml")
 	if !maps.EqualFunc(files, s.installed, bytes.Equal) {
-		return errors.New("something else must be installed for this configuration: stop and start again")
+		return errors.New("this configuration needs other manifests: stop kubetenant-local and start it again")
 	}
 	return nil
 }
@@ -296,19 +297,19 @@ func (s *shape) awaitPolicies(ctx context.Context, client kubernetes.Interface) 
 		_, err := client.CoreV1().ConfigMaps(webhookNamespace).Create(ctx, probe,
 			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
-			return errors.New("a probe passed")
+			return errors.New("the policies are not active yet")
 		}
 		if strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
 			return nil
 		}
-		return fmt.Errorf("a probe was answered: %w", err)
+		return fmt.Errorf("unexpected answer to a probe: %w", err)
 	})
 }
 
 // awaitSweep waits until the controller has nothing more to tell of older objects.
 func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) error {
 	said, same := "", 0
-	return s.await(ctx, "the sweep", func(ctx context.Context) error {
+	return s.await(ctx, "the backfill", func(ctx context.Context) error {
 		swept, err := client.CoreV1().ConfigMaps(webhookNamespace).Get(ctx, state.SweptName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -317,7 +318,7 @@ func (s *shape) awaitSweep(ctx context.Context, client kubernetes.Interface) err
 			said, same = text, 0
 		}
 		if same++; same < settled {
-			return errors.New("it goes on")
+			return errors.New("it is still running")
 		}
 		return nil
 	})
@@ -411,7 +412,7 @@ func (s *shape) manifestOptions() webhookmanifests.Options {
 	pki := func(name string) string { return filepath.Join(s.dir, "pki", name) }
 	return webhookmanifests.Options{
 		Config:            s.o.TenancyConfig,
-		Image:             "none: it runs beside the server",
+		Image:             "none (the service runs outside the cluster)",
 		Namespace:         webhookNamespace,
 		External:          true,
 		URL:               "https://" + s.balancer.address,

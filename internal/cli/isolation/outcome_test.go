@@ -370,7 +370,8 @@ func TestReviewsWithoutAnAnswer(t *testing.T) {
 // TestRefusedRules: a server that refuses to list the rules of another namespace tells none.
 // Another program's 403 shows nothing.
 func TestRefusedRules(t *testing.T) {
-	for body, want := range map[string]int{status("forbidden: the namespace is not the tenant's"): 0, "no": 1} {
+	for body, want := range map[string]int{status("forbidden: the namespace does not belong to the caller's " +
+		"tenant"): 0, "no": 1} {
 		m, caller := testMatrix(t, always(http.StatusForbidden, body))
 		if err := m.tryRules(t.Context(), caller, "b--isolation", nil); err != nil || m.report.found(Untested) != want {
 			t.Errorf("%s: %v, findings %v", body, err, m.report.Findings)

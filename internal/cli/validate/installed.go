@@ -84,22 +84,22 @@ func setFix(problem string) string {
 	const again = "write the file again with kubetenant-webhook generate"
 	for _, f := range [][2]string{
 		{"differs from what generate writes", again},
-		{"is not one that generate writes", again},
-		{"differ from what generate writes", again},
-		{"generate writes another one", again},
+		{"generate does not write", again},
+		{"differ from those that generate writes", again},
 		{"CustomResourceDefinition/", "apply the folder crds that kubetenant-webhook generate writes"},
 		{"is missing:", again + ", and apply or install it"},
-		{"no AuthorizationConfiguration", "add control-plane/authorization.yaml that kubetenant-webhook generate writes"},
+		{"the AuthorizationConfiguration is missing", "add control-plane/authorization.yaml that kubetenant-webhook generate writes"},
 		{"no webhook authorizer", "add the authorizer that kubetenant-webhook generate writes"},
-		{"stands before the service", "move the authorizer kubetenant to the front"},
+		{"runs before the service", "move the authorizer kubetenant to the front"},
 		{"failurePolicy", "write failurePolicy: Deny for the authorizer, and Fail for webhooks and policies"},
 		{"matchPolicy", "write matchPolicy: Equivalent"},
 		{"objectSelector", "remove objectSelector"},
 		{"namespaceSelector", "remove the selector, or write that of kubetenant-webhook generate"},
 		{"must be false", "write false for both fields"},
-		{"the URL is not https", "write a URL with https://"},
-		{"is not understood", "fix the syntax: kube-apiserver could not read the file either"},
-		{"further rights", "remove the binding"},
+		{"the URL does not begin with https", "write a URL with https://"},
+		{"cannot be decoded", "fix the syntax: kube-apiserver could not read the file either"},
+		{"cannot be checked", "fix the syntax: kube-apiserver could not read the file either"},
+		{"grants additional rights", "remove the binding"},
 	} {
 		if strings.Contains(problem, f[0]) {
 			return f[1]

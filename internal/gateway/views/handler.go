@@ -102,7 +102,7 @@ func (h *Handler) list(w http.ResponseWriter, r *http.Request) {
 	byField, err := fields.ParseSelector(query.Get("fieldSelector"))
 	if err != nil ||
 		slices.ContainsFunc(byField.Requirements(), func(f fields.Requirement) bool { return f.Field != "metadata.name" }) {
-		write(w, r, apierrors.NewBadRequest("malformed fieldSelector, or one of another field than metadata.name"))
+		write(w, r, apierrors.NewBadRequest("malformed fieldSelector: only metadata.name is supported"))
 		return
 	}
 	all, refused := h.Clusters(r)
@@ -139,15 +139,15 @@ func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
 				Name:        "Name",
 				Type:        "string",
 				Format:      "name",
-				Description: "what stands in paths",
+				Description: "name of the cluster in paths",
 			},
-			{Name: "Reachable", Type: "boolean", Description: "what is followed of the cluster is known as it is now"},
-			{Name: "Version", Type: "string", Description: "of its kube-apiserver"},
+			{Name: "Reachable", Type: "boolean", Description: "whether the gateway's data about the cluster is current"},
+			{Name: "Version", Type: "string", Description: "version of the kube-apiserver"},
 			{
 				Name:        "Labels",
 				Type:        "string",
 				Priority:    1,
-				Description: "as the gateway's configuration has them",
+				Description: "labels from the gateway's configuration",
 			},
 		},
 	}

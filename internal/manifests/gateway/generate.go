@@ -31,8 +31,8 @@ type Options struct {
 }
 
 var (
-	errNoSection = errors.New("the configuration has no section gateway")
-	errNoImage   = errors.New("the image is required")
+	errNoSection = errors.New("the configuration has no gateway section")
+	errNoImage   = errors.New("the image is required: set --image")
 )
 
 // Generate returns the files, by their path: gateway.yaml to apply where the gateway runs,
@@ -98,7 +98,7 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 		case err != nil:
 			wrong = append(wrong, err.Error())
 		case !bytes.Equal(bytes.TrimSpace(is), bytes.TrimSpace(files[name])):
-			wrong = append(wrong, name+": other rights are needed for this configuration: generate it again")
+			wrong = append(wrong, name+": the roles do not match the configuration: run generate again")
 		}
 		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
 			if _, err := os.Stat(path); err != nil {
@@ -114,24 +114,24 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 func notesOf(c *configv1alpha1.GatewayCluster) (notes []string) {
 	say := func(format string, a ...any) { notes = append(notes, c.Name+": "+fmt.Sprintf(format, a...)) }
 	if _, anybody := usersOf(c); anybody {
-		say("the impersonator may be any user: whoever holds its credential is worth an admin of the cluster")
+		say("the impersonator can act as any user: its credential gives the power of a cluster admin")
 	}
 	switch {
 	case slices.Contains(c.Tenants, tenant.AnyName):
-		say("tenants are not named, so that the impersonator may be of any tenant, and in any group, system:masters too: " +
-			"whoever holds its credential is worth an admin of the cluster")
+		say("tenants are not listed, so the impersonator can act for any tenant and in any group, including " +
+			"system:masters: its credential gives the power of a cluster admin")
 	case *c.Identity.GroupPattern != "":
-		say("groups are not named, so that the impersonator may be in any, system:masters too: " +
-			"whoever holds its credential is worth an admin of the cluster")
+		say("groups are not listed, so the impersonator can be in any group, including system:masters: its credential " +
+			"gives the power of a cluster admin")
 	}
 	if c.Admission == configv1alpha1.GatewayAdmissionUnchecked {
-		say("admission is Unchecked: a label that somebody forges is believed")
+		say("admission is Unchecked: the gateway trusts forged tenant labels")
 	}
 	if c.Reader.KubeConfigFile == c.Impersonator.KubeConfigFile {
-		say("the reader and the impersonator are one account: it may both read and act")
+		say("the reader and the impersonator are the same account, which can both read and impersonate")
 	}
 	if strings.HasPrefix(c.Identity.DefaultUser, "kubetenant:") && !*c.Identity.WithUser {
-		say("everybody is %s: roles are given by the groups tenant:<id>", c.Identity.DefaultUser)
+		say("every caller has the user name %s in the cluster: bind roles to the groups tenant:<id>", c.Identity.DefaultUser)
 	}
 	return notes
 }

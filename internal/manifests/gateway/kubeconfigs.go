@@ -44,10 +44,10 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 		}
 		for _, path := range []string{c.Reader.KubeConfigFile, c.Impersonator.KubeConfigFile} {
 			if filepath.Dir(path) != filepath.Dir(o.Config) {
-				return fmt.Errorf("cluster %s: %s: kubeconfigs are written for files beside the configuration", c.Name, path)
+				return fmt.Errorf("cluster %s: %s: the kubeconfig must be in the folder of the configuration", c.Name, path)
 			}
 			if of[path] != "" && of[path] != c.Name {
-				return fmt.Errorf("clusters %s and %s have one kubeconfig: %s", of[path], c.Name, path)
+				return fmt.Errorf("clusters %s and %s use the same kubeconfig: %s", of[path], c.Name, path)
 			}
 			of[path] = c.Name
 			file := "kubeconfigs/" + filepath.Base(path)
@@ -66,20 +66,21 @@ func (o *Options) addKubeconfigs(clusters []configv1alpha1.GatewayCluster, out m
 func clusterOf(known *clientcmdapi.Config, context string) (*clientcmdapi.Cluster, error) {
 	of := known.Contexts[context]
 	if of == nil {
-		return nil, fmt.Errorf("there is no context %q", context)
+		return nil, fmt.Errorf("the kubeconfig has no context %q", context)
 	}
 	at := known.Clusters[of.Cluster].DeepCopy()
 	switch {
 	case at == nil:
-		return nil, fmt.Errorf("the context %q leads to no cluster", context)
+		return nil, fmt.Errorf("the context %q names no cluster of the kubeconfig", context)
 	case !strings.HasPrefix(at.Server, "https://"):
-		return nil, fmt.Errorf("the context %q leads to no https:// URL", context)
+		return nil, fmt.Errorf("the server of the context %q is not an https:// URL", context)
 	case at.InsecureSkipTLSVerify:
-		return nil, fmt.Errorf("the context %q does not check who the cluster is (insecure-skip-tls-verify)", context)
+		return nil, fmt.Errorf("the context %q sets insecure-skip-tls-verify: the gateway must verify the certificate of "+
+			"the cluster", context)
 	}
 	alone := clientcmdapi.Config{Clusters: map[string]*clientcmdapi.Cluster{"": at}}
 	if err := clientcmdapi.FlattenConfig(&alone); err != nil {
-		return nil, errors.New("the authorities of its cluster cannot be read")
+		return nil, errors.New("cannot read the certificate authority of the cluster")
 	}
 	at.LocationOfOrigin, at.Extensions, at.ProxyURL = "", nil, "" // where the operator is
 	return at, nil

@@ -187,8 +187,8 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	wrong, notes, err := gateway.Check(dir, o)
-	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "worth an admin") ||
-		!strings.Contains(said, "tenants are not named") || !strings.Contains(said, "Unchecked") {
+	if said := strings.Join(notes, "\n"); err != nil || len(wrong) > 0 || !strings.Contains(said, "a cluster admin") ||
+		!strings.Contains(said, "tenants are not listed") || !strings.Contains(said, "Unchecked") {
 		t.Errorf("%v, %v, %v", wrong, notes, err)
 	}
 	o.Accounts = true
@@ -238,7 +238,7 @@ func TestWorthAnAdmin(t *testing.T) {
 	} {
 		dir, o, _ := generate(t, cluster+c.more, false)
 		_, notes, err := gateway.Check(dir, o)
-		if told := strings.Contains(strings.Join(notes, "\n"), "worth an admin"); err != nil || told != c.told {
+		if told := strings.Contains(strings.Join(notes, "\n"), "a cluster admin"); err != nil || told != c.told {
 			t.Errorf("%s: %v, %v", what, notes, err)
 		}
 	}
@@ -304,7 +304,7 @@ contexts: [{name: a, context: {cluster: a, user: me}}, {name: b, context: {clust
 		"no such context":         {"eu1": "x"},
 		"a context of no cluster": {"eu1": "c"},
 		"whoever answers":         {"eu1": "b"},
-		"whoever listens":         {"eu1": "d"},
+		"without TLS":             {"eu1": "d"},
 		"files elsewhere":         {"us1": "a"},
 		"one file of two":         {"eu1": "a", "ap1": "a"},
 	} {

@@ -314,12 +314,12 @@ func (c *checker) checkFile(f *setFile) {
 			metav1.ObjectMeta `json:"metadata"`
 		}
 		if err := decode(doc, &is); err != nil {
-			c.report("is not understood: %v", err)
+			c.report("cannot be decoded: %v", err)
 			continue
 		}
 		c.seen[is.Kind+"/"+is.Name] = true
 		if err := errors.Join(c.checkKind(is.Kind, doc.json), c.checkSame(is.Kind, is.Name, doc.json)); err != nil {
-			c.report("%s %s is not understood: %v", is.Kind, is.Name, err)
+			c.report("%s %s cannot be checked: %v", is.Kind, is.Name, err)
 		}
 	}
 }
@@ -351,16 +351,16 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "ValidatingAdmissionPolicy":
 		return decoded(doc, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 			if isOurs(p.Name) && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
-				c.report("policy %s: failurePolicy Ignore lets through what it cannot judge", p.Name)
+				c.report("policy %s: failurePolicy Ignore allows requests that the policy cannot evaluate", p.Name)
 			}
 		})
 	case "ValidatingAdmissionPolicyBinding":
 		return decoded(doc, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
 			if isOurs(b.Name) && !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
-				c.report("policy binding %s: without the action Deny it refuses nothing", b.Name)
+				c.report("policy binding %s: validationActions lacks Deny, so the policy rejects nothing", b.Name)
 			}
 			if isOurs(b.Name) && b.Spec.MatchResources != nil {
-				c.report("policy binding %s: matchResources leaves out what they do not match", b.Name)
+				c.report("policy binding %s: matchResources limits the policy to some requests", b.Name)
 			}
 		})
 	case "ConfigMap":

@@ -34,7 +34,8 @@ func (c *checker) checkFlags(text string) {
 		for name, value := range state.HTTP2Timeouts() {
 			c.seen["environment"] = true
 			if !strings.Contains("\n"+text, "\n"+name+"="+value+"\n") {
-				c.report("%s is not %s: a replica that hangs is noticed after 45 seconds, and tenants are denied until then",
+				c.report("%s is not %s: kube-apiserver detects a replica that hangs only after 45 seconds, and denies tenants "+
+					"until then",
 					name, value)
 			}
 		}
@@ -45,32 +46,35 @@ func (c *checker) checkFlags(text string) {
 	}
 	c.seen["flags"] = true
 	if flags["authorization-config"] == "" {
-		c.report("--authorization-config is missing: " +
-			"with --authorization-mode=Webhook a service that is away lets through what RBAC allows")
+		c.report("--authorization-config is missing: with --authorization-mode=Webhook, RBAC alone decides while the " +
+			"service is unreachable")
 	}
 	if flags["authorization-mode"] != "" {
-		c.report("--authorization-mode and --authorization-config exclude each other: kube-apiserver does not start")
+		c.report("--authorization-mode and --authorization-config are mutually exclusive: kube-apiserver does not start " +
+			"with both")
 	}
 	if ttl, err := time.ParseDuration(flags["authentication-token-webhook-cache-ttl"]); err != nil || ttl > maxTokenTTL {
-		c.report("--authentication-token-webhook-cache-ttl must be at most %v: "+
-			"a revoked token counts for that long (default 2m)", maxTokenTTL)
+		c.report("--authentication-token-webhook-cache-ttl must be at most %v: a revoked token stays valid for that long "+
+			"(default 2m)", maxTokenTTL)
 	}
 	if version := flags["authentication-token-webhook-version"]; version != "v1" {
-		c.report("--authentication-token-webhook-version=v1 is missing: kube-apiserver would send v1beta1")
+		c.report("--authentication-token-webhook-version=v1 is missing: without it, kube-apiserver sends v1beta1")
 	}
 	if flags["admission-control-config-file"] == "" {
-		c.report("--admission-control-config-file is missing: kube-apiserver shows no certificate to admission webhooks")
+		c.report("--admission-control-config-file is missing: without it, kube-apiserver presents no certificate to " +
+			"admission webhooks")
 	}
 	for _, prefix := range []string{"oidc-username-prefix", "oidc-groups-prefix"} {
 		if flags["oidc-issuer-url"] != "" && (flags[prefix] == "-" || makesReserved(flags[prefix])) &&
 			(prefix == "oidc-username-prefix" && flags[prefix] != "" || flags["oidc-groups-claim"] != "") {
-			c.report("--%s=%s: a claim may say system: or %s", prefix, flags[prefix], tenant.GroupPrefix)
+			c.report("--%s=%s: a claim can create names that begin with system: or "+
+				"%s", prefix, flags[prefix], tenant.GroupPrefix)
 		}
 	}
 	needed := []string{"MutatingAdmissionWebhook", "ValidatingAdmissionWebhook", "ValidatingAdmissionPolicy"}
 	for plugin := range strings.SplitSeq(flags["disable-admission-plugins"], ",") {
 		if slices.Contains(needed, plugin) {
-			c.report("--disable-admission-plugins=%s: nothing is refused", plugin)
+			c.report("--disable-admission-plugins=%s: kubetenant cannot reject writes without this plugin", plugin)
 		}
 	}
 }
@@ -85,27 +89,28 @@ func (c *checker) checkAuthorization(doc []byte) error {
 		return a.Type == "Webhook" && a.Name == authorizerName
 	})
 	if at < 0 {
-		c.report("no webhook authorizer named kubetenant")
+		c.report("there is no webhook authorizer named kubetenant")
 		return nil
 	}
 	for _, before := range config.Authorizers[:at] {
-		c.report("authorizer %s stands before the service: what it allows never meets the boundary", before.Name)
+		c.report("authorizer %s runs before the service: the requests that it allows bypass the tenant boundary", before.Name)
 	}
 	for _, after := range config.Authorizers[at+1:] {
 		if after.Type == "AlwaysAllow" {
-			c.report("authorizer %s allows all that the boundary leaves to it", after.Name)
+			c.report("authorizer %s allows every request that the tenant boundary does not deny", after.Name)
 		}
 	}
 	w := config.Authorizers[at].Webhook
 	if w.FailurePolicy != apiserver.FailurePolicyDeny {
-		c.report("failurePolicy %s: with the service away, RBAC decides alone, across tenants", w.FailurePolicy)
+		c.report("failurePolicy %s: while the service is unreachable, RBAC alone decides, also across "+
+			"tenants", w.FailurePolicy)
 	}
 	if w.CacheAuthorizedRequests || w.CacheUnauthorizedRequests {
-		c.report("decisions are remembered: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, " +
-			"or grants and namespaces outlive their end")
+		c.report("decisions are cached: cacheAuthorizedRequests and cacheUnauthorizedRequests must be false, or old " +
+			"decisions apply after a grant or namespace ends")
 	}
 	if is, err := matchConditions(doc); err != nil || !equality.Semantic.DeepEqual(is, c.conditions) {
-		c.report("matchConditions differ from what generate writes")
+		c.report("matchConditions differ from those that generate writes")
 	}
 	return c.checkExempt(context.Background(), w.MatchConditions)
 }
@@ -143,16 +148,16 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 	own := accountsOf(&Options{Namespace: c.namespace, SelfManaged: c.selfManaged})
 	for _, name := range append(controlPlane, own...) {
 		if asked(name, nil, "") {
-			c.report("matchConditions hold up %s: "+
-				"the control plane waits for the service, and the service for the control plane", name)
+			c.report("matchConditions do not exempt %s: the control plane and the service would wait for each other", name)
 		}
 	}
 	if asked("system:node:n", []string{user.NodesGroup}, "") {
-		c.report("matchConditions hold up the nodes (group %s): they cannot start the service", user.NodesGroup)
+		c.report("matchConditions do not exempt nodes (group %s): nodes could not start the service", user.NodesGroup)
 	}
 	for _, path := range probes() {
 		if asked(user.Anonymous, []string{user.AllUnauthenticated}, path) {
-			c.report("matchConditions hold up probes of %s: the kubelet restarts kube-apiserver while the service is away", path)
+			c.report("matchConditions do not exempt probes of %s: the kubelet restarts kube-apiserver while the service is "+
+				"unreachable", path)
 		}
 	}
 	for _, other := range []struct {
@@ -168,7 +173,7 @@ func (c *checker) checkExempt(ctx context.Context, conditions []apiserver.Webhoo
 		{"system:masters", nil},
 	} {
 		if !asked(other.name, other.groups, "") {
-			c.report("matchConditions let %s with groups %q pass by the service", other.name, other.groups)
+			c.report("matchConditions exempt %s with groups %q from the service", other.name, other.groups)
 		}
 	}
 	return nil
@@ -182,7 +187,7 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 		m := jwt.ClaimMappings
 		for _, extra := range m.Extra {
 			if domain, _, _ := strings.Cut(extra.Key, "/"); domain == tenant.Domain {
-				c.report("jwt[%d]: maps a claim to the extra %s: whoever signs the token chooses the tenant", i, extra.Key)
+				c.report("jwt[%d]: a claim is mapped to the extra %s, so the signer of the token chooses the tenant", i, extra.Key)
 			}
 		}
 		for field, mapping := range map[string]apiserverv1.PrefixedClaimOrExpression{
@@ -192,14 +197,15 @@ func (c *checker) checkAuthentication(config *apiserverv1.AuthenticationConfigur
 			switch prefix := mapping.Prefix; {
 			case mapping.Expression != "":
 				if m := literalPrefix.FindStringSubmatch(mapping.Expression); m == nil || makesReserved(m[2]) {
-					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: "+
-						"it may make system: or tenant: names", i, field)
+					c.report("jwt[%d]: the expression of %s does not begin with a literal prefix: it can create names that begin "+
+						"with system: or tenant:", i, field)
 				}
 			case mapping.Claim == "":
 			case prefix == nil || *prefix == "":
-				c.report("jwt[%d]: %s has no prefix: a claim may say system: or %s", i, field, tenant.GroupPrefix)
+				c.report("jwt[%d]: %s has no prefix: a claim can create names that begin with system: or "+
+					"%s", i, field, tenant.GroupPrefix)
 			case makesReserved(*prefix):
-				c.report("jwt[%d]: the prefix %q of %s makes reserved names", i, *prefix, field)
+				c.report("jwt[%d]: the prefix %q of %s creates reserved names", i, *prefix, field)
 			}
 		}
 	}
@@ -218,15 +224,16 @@ func makesReserved(prefix string) bool {
 func (c *checker) checkKubeconfig(config *clientcmdapiv1.Config) {
 	for _, cluster := range config.Clusters {
 		if cluster.Cluster.InsecureSkipTLSVerify || !strings.HasPrefix(cluster.Cluster.Server, "https://") {
-			c.report("cluster %s is not reached by verified https: whoever is on the way decides", cluster.Name)
+			c.report("cluster %s is not contacted over verified HTTPS: an attacker on the network could forge "+
+				"decisions", cluster.Name)
 		}
 	}
 	for _, u := range config.AuthInfos {
 		if u.AuthInfo.ClientCertificate == "" && len(u.AuthInfo.ClientCertificateData) == 0 {
-			c.report("user %s has no client certificate: the service does not answer", u.Name)
+			c.report("user %s has no client certificate: the service refuses the connection", u.Name)
 		}
 	}
 }
 
 // ErrFound says that something was found.
-var ErrFound = errors.New("the set is not safe to install")
+var ErrFound = errors.New("the manifests are not safe to install")

@@ -34,7 +34,7 @@ func (c *checker) checkDefinition(name string, doc []byte, want map[string]any) 
 		return err
 	}
 	if !equality.Semantic.DeepEqual(definitionSpec(is), definitionSpec(want)) {
-		c.report("%s %s is outdated or changed: generate writes another one", definitionKind, name)
+		c.report("%s %s is outdated or modified: it differs from what generate writes", definitionKind, name)
 	}
 	if strings.HasPrefix(filepath.ToSlash(c.file), "cluster/") {
 		c.report("%s %s: an earlier release wrote this file. Delete it and apply the folder %s",

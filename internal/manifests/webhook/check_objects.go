@@ -44,23 +44,23 @@ func (c *checker) checkHook(h *hook) {
 	}
 	// What TenantGate would refuse passes in its shadow mode anyway.
 	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") {
-		c.report("webhook %s: failurePolicy Ignore lets everything through while the service is away", h.name)
+		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
 	}
 	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {
-		c.report("webhook %s: matchPolicy Exact lets other versions through", h.name)
+		c.report("webhook %s: matchPolicy Exact does not cover requests for other versions", h.name)
 	}
 	if h.object != nil && len(h.object.MatchLabels)+len(h.object.MatchExpressions) > 0 {
-		c.report("webhook %s: objectSelector is chosen by whoever writes the object", h.name)
+		c.report("webhook %s: objectSelector lets the author of an object bypass the webhook", h.name)
 	}
 	if s := h.namespace; s != nil {
 		for key := range s.MatchLabels {
-			c.report("webhook %s: namespaceSelector on %s leaves out every other namespace", h.name, key)
+			c.report("webhook %s: namespaceSelector on %s excludes every other namespace", h.name, key)
 		}
 		for _, e := range s.MatchExpressions {
 			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn &&
 				slices.Equal(e.Values, []string{c.namespace})
 			if e.Key != tenant.Label && !own {
-				c.report("webhook %s: namespaceSelector on %s leaves out namespaces", h.name, e.Key)
+				c.report("webhook %s: namespaceSelector on %s excludes namespaces", h.name, e.Key)
 			}
 		}
 	}
@@ -72,7 +72,7 @@ func (c *checker) checkHook(h *hook) {
 		}
 	}
 	if h.client.URL != nil && !strings.HasPrefix(*h.client.URL, "https://") {
-		c.report("webhook %s: the URL is not https", h.name)
+		c.report("webhook %s: the URL does not begin with https://", h.name)
 	}
 }
 
@@ -91,8 +91,8 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 			account = s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
 		}
 		if _, ours := c.made[kind+"/"+name]; !ours && account {
-			c.report("%s %s gives %s, of the service's own accounts, further rights: "+
-				"whoever takes over one of its pods has them", kind, name, s.Name)
+			c.report("%s %s grants additional rights to %s, an account of the service: an attacker in one of its pods has "+
+				"them", kind, name, s.Name)
 		}
 		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
 	}
@@ -117,7 +117,7 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		for _, field := range []string{"spec", "rules", "roleRef", "subjects", "aggregationRule"} {
 			if !equality.Semantic.DeepEqual(withoutEmpty(is[field]), withoutEmpty(want[field])) &&
 				!c.sweepsMore(kind, field, is, want) {
-				c.report("%s %s: its %s differs from what generate writes", kind, name, field)
+				c.report("%s %s: the field %s differs from what generate writes", kind, name, field)
 			}
 		}
 		return nil
@@ -125,7 +125,7 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 	wanted, got := hooksOf(want), hooksOf(is)
 	for hook := range got {
 		if wanted[hook] == nil {
-			c.report("%s %s: the webhook %s is not one that generate writes", kind, name, hook)
+			c.report("%s %s: generate does not write the webhook %s", kind, name, hook)
 		}
 	}
 	for hook, fields := range wanted {
@@ -135,12 +135,12 @@ func (c *checker) checkSame(kind, name string, doc []byte) error {
 		}
 		for field, value := range fields {
 			if !equality.Semantic.DeepEqual(got[hook][field], value) {
-				c.report("%s %s: %s of webhook %s differs from what generate writes", kind, name, field, hook)
+				c.report("%s %s: the field %s of webhook %s differs from what generate writes", kind, name, field, hook)
 			}
 		}
 		for field := range got[hook] {
 			if _, has := fields[field]; !has {
-				c.report("%s %s: %s of webhook %s is not one that generate writes", kind, name, field, hook)
+				c.report("%s %s: generate does not write the field %s of webhook %s", kind, name, field, hook)
 			}
 		}
 	}
@@ -199,7 +199,7 @@ const endsSoon = 30 * 24 * time.Hour
 func (c *checker) checkCertificates(data []byte) {
 	found, err := cert.ParseCertsPEM(data)
 	if err != nil {
-		c.report("holds no certificate: %v", err)
+		c.report("no certificate found: %v", err)
 		return
 	}
 	if filepath.Base(c.file) == "webhook-ca.crt" {
@@ -208,8 +208,8 @@ func (c *checker) checkCertificates(data []byte) {
 	}
 	for _, one := range found {
 		if time.Until(one.NotAfter) < endsSoon {
-			c.report("the certificate of %s ends on %s: where it is kube-apiserver's, the service refuses it then, "+
-				"and everything is denied",
+			c.report("the certificate of %s expires on %s: if kube-apiserver presents it, the service then rejects it, and "+
+				"all requests are denied",
 				one.Subject, one.NotAfter.Format(time.DateOnly))
 		}
 	}
@@ -219,7 +219,8 @@ func (c *checker) checkCertificates(data []byte) {
 func (c *checker) checkCopy() {
 	for _, authority := range c.published {
 		if !slices.ContainsFunc(c.copied, authority.Equal) && time.Now().Before(authority.NotAfter) {
-			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart that",
+			c.report("webhook-ca.crt lacks the authority %s of the ConfigMap: copy it to kube-apiserver and restart "+
+				"kube-apiserver",
 				authority.Subject)
 		}
 	}
@@ -243,8 +244,8 @@ func (c *checker) checkWhole() {
 	c.file, c.line = ".", 0
 	c.checkCopy()
 	for what, why := range map[string]string{
-		"MutatingWebhookConfiguration/kubetenant":   "nothing gets its tenant's label",
-		"ValidatingWebhookConfiguration/kubetenant": "nothing is refused",
+		"MutatingWebhookConfiguration/kubetenant":   "no object gets the label of its tenant",
+		"ValidatingWebhookConfiguration/kubetenant": "no request is rejected",
 	} {
 		if !c.seen[what] {
 			c.report("%s is missing: %s", what, why)
@@ -252,22 +253,22 @@ func (c *checker) checkWhole() {
 	}
 	for made := range c.made {
 		if !c.seen[made] && !strings.Contains(made, "WebhookConfiguration/") {
-			why := "nothing holds it while the service is away"
+			why := "the rule is not enforced while the service is unreachable"
 			switch {
 			case strings.HasPrefix(made, definitionKind+"/"):
 				why = "apply the whole folder " + definitionsFolder
 			case !strings.Contains(made, "Policy"):
-				why = "a part of the service has no right to do its work"
+				why = "a part of the service lacks the rights that it needs"
 			}
 			c.report("%s is missing: %s", made, why)
 		}
 	}
 	if c.seen["flags"] && !c.seen["environment"] {
-		c.report("environment.txt is missing: kube-apiserver notices a replica that hangs after 45 seconds, " +
-			"and tenants are denied until then")
+		c.report("environment.txt is missing: kube-apiserver detects a replica that hangs only after 45 seconds, and " +
+			"denies tenants until then")
 	}
 	if !c.seen["AuthorizationConfiguration/"] {
-		c.report("no AuthorizationConfiguration")
+		c.report("the AuthorizationConfiguration is missing")
 	}
 	slices.SortStableFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
 	z := c.settings.Authorization
@@ -278,13 +279,13 @@ func (c *checker) checkWhole() {
 			labels, known := c.namespaces[s.what.Namespace]
 			_, labelled := labels[tenant.Label]
 			if known && !labelled && !slices.Contains(z.SystemNamespaces, s.what.Namespace) {
-				c.report("service account %s/%s is bound and would have no tenant: "+
-					"label the namespace, or name it in systemNamespaces", s.what.Namespace, s.what.Name)
+				c.report("service account %s/%s has a binding but would have no tenant: label its namespace, or add the "+
+					"namespace to systemNamespaces", s.what.Namespace, s.what.Name)
 			}
 		case rbacv1.UserKind:
 			if strings.HasPrefix(s.what.Name, "system:") && s.what.Name != user.Anonymous && !c.isSystemUser(s.what.Name) &&
 				s.what.Name != tenant.ManagerUser {
-				c.report("user %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
+				c.report("user %s has a binding but would have no tenant: add it to systemSubjects", s.what.Name)
 			}
 		case rbacv1.GroupKind:
 			everybody := []string{user.AllAuthenticated, user.AllUnauthenticated, "system:serviceaccounts"}
@@ -293,7 +294,7 @@ func (c *checker) checkWhole() {
 				!slices.Contains(everybody, s.what.Name) &&
 				!strings.HasPrefix(s.what.Name, "system:serviceaccounts:") &&
 				!strings.HasPrefix(s.what.Name, "system:bootstrappers") {
-				c.report("group %s is bound and would have no tenant: name it in systemSubjects", s.what.Name)
+				c.report("group %s has a binding but would have no tenant: add it to systemSubjects", s.what.Name)
 			}
 		}
 	}

@@ -190,7 +190,7 @@ func TestCheckDefinitions(t *testing.T) {
 			strings.Replace(name, " ", "/", 1)+" is missing: apply the whole folder crds")
 		judge(t, "an older "+path, found(t, options(t), func(files map[string][]byte) {
 			files[path] = bytes.Replace(files[path], []byte("served: true"), []byte("served: false"), 1)
-		}), path+": "+name+" is outdated or changed")
+		}), path+": "+name+" is outdated or modified")
 	}
 	judge(t, "a file of an earlier release", found(t, options(t), func(files map[string][]byte) {
 		files["cluster/tenants.yaml"] = files["crds/tenants.yaml"]

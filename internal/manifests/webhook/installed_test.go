@@ -54,20 +54,20 @@ func TestCheckFlags(t *testing.T) {
 		"an issuer":     {issuer, ""},
 		"a good prefix": {issuer + "--oidc-username-prefix=oidc:\n--oidc-groups-claim=g\n--oidc-groups-prefix=oidc:", ""},
 		"users of the system's": {
-			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim may say",
+			issuer + "--oidc-username-prefix=system:", "--oidc-username-prefix=system:: a claim can create",
 		},
-		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim may say"},
-		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim may say"},
+		"a part of it":            {issuer + "--oidc-username-prefix=sys", "--oidc-username-prefix=sys: a claim can create"},
+		"groups without a prefix": {issuer + "--oidc-groups-claim=g", "--oidc-groups-prefix=: a claim can create"},
 		"groups of tenants": {
-			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim may say",
+			issuer + "--oidc-groups-claim=g\n--oidc-groups-prefix=tenant:a", "--oidc-groups-prefix=tenant:a: a claim can create",
 		},
 		"groups that nobody claims": {issuer + "--oidc-groups-prefix=-", ""},
 		"no issuer at all":          {"--oidc-username-prefix=-", ""},
 		"another plugin":            {"--disable-admission-plugins=LimitRanger,PodSecurity", ""},
 		"mutating webhooks": {
-			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "nothing is refused",
+			"--disable-admission-plugins=LimitRanger,MutatingAdmissionWebhook", "cannot reject writes",
 		},
-		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "nothing is refused"},
+		"validating webhooks":   {"--disable-admission-plugins=ValidatingAdmissionWebhook", "cannot reject writes"},
 		"tokens by the default": {"--authentication-token-webhook-cache-ttl=", "must be at most 1s"},
 		"tokens at once":        {"--authentication-token-webhook-cache-ttl=0s", ""},
 	} {
@@ -83,9 +83,9 @@ func TestCheckFlags(t *testing.T) {
 		"environment.txt is missing")
 	judge(t, "no authorization",
 		found(t, options(t), func(files map[string][]byte) { delete(files, "control-plane/authorization.yaml") }),
-		"no AuthorizationConfiguration")
+		"the AuthorizationConfiguration is missing")
 	judge(t, "no rights", found(t, options(t), func(files map[string][]byte) { delete(files, "cluster/accounts.yaml") }),
-		"ClusterRole/kubetenant-webhook is missing: a part of the service has no right")
+		"ClusterRole/kubetenant-webhook is missing: a part of the service lacks the rights")
 }
 
 // TestCheckBesides: what else of a cluster is put there is judged by what it gives, to whom: what
@@ -115,10 +115,10 @@ func TestCheckBesides(t *testing.T) {
 		"a role in a namespace": {
 			strings.Replace(binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: "+sa+"}"),
 				"kind: ClusterRoleBinding", "kind: RoleBinding", 1),
-			"RoleBinding b gives kubetenant-webhook",
+			"RoleBinding b grants additional rights to kubetenant-webhook",
 		},
 		"by its user": {
-			binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "further rights",
+			binding("{kind: User, name: 'system:serviceaccount:" + sa + ":kubetenant-webhook'}"), "additional rights",
 		},
 		"its name elsewhere":    {binding("{kind: ServiceAccount, name: kubetenant-webhook, namespace: web}"), ""},
 		"another account there": {binding("{kind: ServiceAccount, name: prometheus, namespace: " + sa + "}"), ""},
@@ -130,7 +130,7 @@ func TestCheckBesides(t *testing.T) {
 		"an unknown namespace": {binding("{kind: ServiceAccount, name: p, namespace: elsewhere}"), ""},
 		"bootstrap tokens":     {binding("{kind: User, name: 'system:bootstrap:abc'}"), ""},
 		"a node by its name": {
-			binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 is bound and would have no tenant",
+			binding("{kind: User, name: 'system:node:n1'}"), "user system:node:n1 has a binding but would have no tenant",
 		},
 		"everybody":               {binding("{kind: Group, name: 'system:authenticated'}"), ""},
 		"accounts of a namespace": {binding("{kind: Group, name: 'system:serviceaccounts:web'}"), ""},
@@ -186,24 +186,24 @@ func TestCheckSelectors(t *testing.T) {
 		o              webhook.Options
 		old, new, want string
 	}{
-		"in clear": {outside, "url: https://", "url: http://", "the URL is not https"},
+		"in clear": {outside, "url: https://", "url: http://", "the URL does not begin with https://"},
 		"another namespace": {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
 			"operator: NotIn, values: [kubetenant-system, web]",
-			"namespaceSelector on kubernetes.io/metadata.name leaves out namespaces",
+			"namespaceSelector on kubernetes.io/metadata.name excludes namespaces",
 		},
 		"only one": {
 			options(t),
 			"operator: NotIn, values: [kubetenant-system]",
 			"operator: In, values: [kubetenant-system]",
-			"namespaceSelector on kubernetes.io/metadata.name leaves out namespaces",
+			"namespaceSelector on kubernetes.io/metadata.name excludes namespaces",
 		},
 		"by a label": {
 			options(t),
 			"  namespaceSelector:\n",
 			"  namespaceSelector:\n    matchLabels: { app: x }\n",
-			"namespaceSelector on app leaves out every other namespace",
+			"namespaceSelector on app excludes every other namespace",
 		},
 	} {
 		judge(t, name, found(t, c.o, func(files map[string][]byte) {
@@ -227,8 +227,8 @@ func TestCheckStatic(t *testing.T) {
 		"ignoring": {
 			"failurePolicy: Fail", "failurePolicy: Ignore", "policy restriction.kubetenant.static.k8s.io: failurePolicy Ignore",
 		},
-		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny"},
-		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "its spec differs"},
+		"only warnings": {"validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny"},
+		"another rule":  {"      !variables.foreign", "      true || !variables.foreign", "the field spec differs"},
 	} {
 		judge(t, name, found(t, o, func(files map[string][]byte) {
 			if strings.Contains(string(files[path]), ".kubetenant.dev\n") || !strings.Contains(string(files[path]), c.old) {

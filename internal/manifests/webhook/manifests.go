@@ -218,21 +218,19 @@ func valuesOf(o *Options) (map[string]any, error) {
 		return nil, err
 	case (reached.Scheme != "https" || reached.Hostname() == "") && (!o.AdmissionOnly || o.URL != "" || o.External):
 		// else it is reached by its Service
-		return nil, errors.New("the URL of the service is required, with https")
+		return nil, errors.New("the service needs an https:// URL: set --url or --cluster-ip")
 	case o.SelfManaged == (o.ServingCA != ""):
-		return nil, errors.New("either the authorities of the service's certificate are given (--serving-ca-file), " +
-			"or it makes them itself (--self-managed-certificates)")
+		return nil, errors.New("set either --serving-ca-file or --self-managed-certificates")
 	case o.Image == "" && !o.External:
-		return nil, errors.New("the image is required")
+		return nil, errors.New("the image is required: set --image")
 	}
 	if len(o.AdmissionClients) > 0 && !o.AdmissionOnly {
-		return nil, errors.New("the networks of kube-apiserver's requests (--admission-clients) " +
-			"are for a service that is asked about writes alone (--admission-only)")
+		return nil, errors.New("--admission-clients requires --admission-only")
 	}
 	var clientCA []byte
 	if !o.AdmissionOnly {
 		if clientCA, err = os.ReadFile(o.ClientCA); err != nil {
-			return nil, fmt.Errorf("the authorities of kube-apiserver's client certificate: %w", err)
+			return nil, fmt.Errorf("read the authorities of kube-apiserver's client certificate (--client-ca-file): %w", err)
 		}
 	}
 	v, err := charts.Defaults(deploy.Files, "chart")
@@ -323,7 +321,8 @@ func configFiles(config string) (map[string]string, error) {
 	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
 	for _, name := range decoded.Paths() {
 		if !filepath.IsLocal(*name) {
-			return nil, fmt.Errorf("%s names %s: a file outside of its own folder cannot be installed with it", config, *name)
+			return nil, fmt.Errorf("%s names %s: only files in the folder of the configuration can be installed with "+
+				"it", config, *name)
 		}
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(config), *name)) // #nosec G304 G703 -- as above
 		if err != nil {

@@ -168,11 +168,11 @@ unboundAllow: {paths: [/livez]}}}`)
 
 func TestRefusals(t *testing.T) {
 	for want, change := range map[string]func(*webhook.Options){
-		"image is required":      func(o *webhook.Options) { o.Image = "" },
-		"URL":                    func(o *webhook.Options) { o.URL = "http://10.0.0.9" },
-		"no such file":           func(o *webhook.Options) { o.ClientCA += "x" },
-		"either the authorities": func(o *webhook.Options) { o.SelfManaged = false },
-		"outside of its own folder": func(o *webhook.Options) {
+		"image is required":        func(o *webhook.Options) { o.Image = "" },
+		"URL":                      func(o *webhook.Options) { o.URL = "http://10.0.0.9" },
+		"no such file":             func(o *webhook.Options) { o.ClientCA += "x" },
+		"either --serving-ca-file": func(o *webhook.Options) { o.SelfManaged = false },
+		"only files in the folder of the configuration": func(o *webhook.Options) {
 			write(t, o.Config,
 				`{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [{name: tokens, `+
 					`tokenFile: {path: ../tokens.csv}}]}}`)
@@ -203,65 +203,65 @@ func TestCheck(t *testing.T) {
 		"as it was written": {"", "", "", ""},
 		// authorization
 		"Deckhouse 4678: a service that is away allows": {
-			"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC decides alone",
+			"control-plane/authorization.yaml", "failurePolicy: Deny", "failurePolicy: NoOpinion", "RBAC alone decides",
 		},
 		"RBAC goes first": {
 			"control-plane/authorization.yaml",
 			"authorizers:\n",
 			"authorizers:\n- { type: RBAC, name: first }\n",
-			"authorizer first stands before the service",
+			"authorizer first runs before the service",
 		},
 		"everything is allowed": {
 			"control-plane/authorization.yaml",
 			"- type: Node\n  name: node\n",
 			"- type: AlwaysAllow\n  name: all\n",
-			"allows all",
+			"allows every request",
 		},
-		"decisions are remembered": {
+		"decisions are cached": {
 			"control-plane/authorization.yaml",
 			"cacheAuthorizedRequests: false\n    authorizedTTL: 0s",
 			"cacheAuthorizedRequests: true\n    authorizedTTL: 5m",
-			"decisions are remembered",
+			"decisions are cached",
 		},
 		"Deckhouse 17644: the control plane waits for the service": {
 			"control-plane/authorization.yaml",
 			`"system:kube-controller-manager",`,
 			"",
-			"hold up system:kube-controller-manager",
+			"do not exempt system:kube-controller-manager",
 		},
 		"the service waits for itself": {
 			"control-plane/authorization.yaml",
 			`"system:serviceaccount:kubetenant-system:kubetenant-webhook",`,
 			"",
-			"hold up system:serviceaccount:kubetenant-system:kubetenant-webhook",
+			"do not exempt system:serviceaccount:kubetenant-system:kubetenant-webhook",
 		},
 		"nodes wait": {
-			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "hold up the nodes",
+			"control-plane/authorization.yaml", `"system:masters","system:nodes"`, `"system:masters"`, "do not exempt nodes",
 		},
-		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "hold up probes of /livez"},
+		"probes wait": {"control-plane/authorization.yaml", `"/livez",`, "", "do not exempt probes of /livez"},
 		"too many pass": {
 			"control-plane/authorization.yaml",
 			`"system:masters","system:nodes"`,
 			`"system:masters","system:nodes","system:authenticated"`,
-			"let alice",
+			"exempt alice",
 		},
 		"service accounts pass": {
 			"control-plane/authorization.yaml",
 			`"system:serviceaccount:kube-system:","`,
 			`"system:serviceaccount:","`,
-			"let system:serviceaccount:acme--web:default",
+			"exempt system:serviceaccount:acme--web:default",
 		},
 		"resources pass": {
 			"control-plane/authorization.yaml",
 			"    matchConditions:\n",
 			"    matchConditions:\n    - expression: \"!has(request.resourceAttributes)\"\n",
-			"let alice",
+			"exempt alice",
 		},
 		"no such authorizer": {
 			"control-plane/authorization.yaml",
 			"  name: kubetenant\n",
 			"  name: other\n",
-			"no webhook authorizer named kubetenant",
+			"there is no webhook authorizer named kubetenant",
 		},
 		// flags
 		"tokens are remembered": {"control-plane/flags.txt", "cache-ttl=1s", "cache-ttl=2m", "must be at most 1s"},
@@ -269,9 +269,9 @@ func TestCheck(t *testing.T) {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--authorization-mode=RBAC\n--authorization-config",
-			"exclude each other",
+			"mutually exclusive",
 		},
-		"an older review": {"control-plane/flags.txt", "webhook-version=v1", "webhook-version=v1beta1", "would send v1beta1"},
+		"an older review": {"control-plane/flags.txt", "webhook-version=v1", "webhook-version=v1beta1", "sends v1beta1"},
 		"no authorization file": {
 			"control-plane/flags.txt",
 			"--authorization-config=/etc/kubernetes/kubetenant/authorization.yaml",
@@ -283,24 +283,24 @@ func TestCheck(t *testing.T) {
 			"control-plane/webhook-authorize.kubeconfig",
 			"certificate-authority:",
 			"insecure-skip-tls-verify: true #",
-			"verified https",
+			"verified HTTPS",
 		},
-		"in clear": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified https"},
+		"in clear": {"control-plane/webhook-authenticate.kubeconfig", "https://", "http://", "verified HTTPS"},
 		"no certificate": {
 			"control-plane/webhook-authenticate.kubeconfig", "client-certificate:", "username: x #", "no client certificate",
 		},
 		// webhooks
 		"failures are ignored": {
-			"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore lets everything through",
+			"cluster/webhooks.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "Ignore allows every request",
 		},
 		"other versions pass": {
-			"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact lets other versions through",
+			"cluster/webhooks.yaml", "matchPolicy: Equivalent", "matchPolicy: Exact", "Exact does not cover",
 		},
 		"objects choose": {
 			"cluster/webhooks.yaml",
 			"  sideEffects: None",
 			"  objectSelector: { matchLabels: { a: b } }\n  sideEffects: None",
-			"objectSelector is chosen",
+			"objectSelector lets the author",
 		},
 		"namespaces left out": {
 			"cluster/webhooks.yaml",
@@ -358,32 +358,32 @@ func TestCheck(t *testing.T) {
 			"control-plane/flags.txt",
 			"--admission-control-config-file=/etc/kubernetes/kubetenant/admission.yaml",
 			"",
-			"shows no certificate",
+			"presents no certificate",
 		},
 		"plugins switched off": {
 			"control-plane/flags.txt",
 			"--authorization-config",
 			"--disable-admission-plugins=LimitRanger,ValidatingAdmissionPolicy\n--authorization-config",
-			"nothing is refused",
+			"cannot reject writes",
 		},
 		"a policy that says yes": {
 			"cluster/policies.yaml",
 			"      !variables.foreign",
 			"      true || !variables.foreign",
-			"restriction.kubetenant.dev: its spec differs",
+			"restriction.kubetenant.dev: the field spec differs",
 		},
 		// policies
 		"a policy that ignores": {
-			"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "lets through what it cannot judge",
+			"cluster/policies.yaml", "failurePolicy: Fail", "failurePolicy: Ignore", "allows requests that",
 		},
 		"a policy that warns": {
-			"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "without the action Deny",
+			"cluster/policies.yaml", "validationActions: [Deny]", "validationActions: [Warn]", "validationActions lacks Deny",
 		},
 		"a policy that is narrow": {
 			"cluster/policies.yaml",
 			"validationActions: [Deny]",
 			"validationActions: [Deny]\n  matchResources: { namespaceSelector: { matchLabels: { a: b } } }",
-			"leaves out",
+			"limits the policy",
 		},
 		"a policy that is gone": {
 			"cluster/policies.yaml", "name: label.kubetenant.dev", "name: other.example.com", "label.kubetenant.dev is missing",
@@ -393,51 +393,51 @@ func TestCheck(t *testing.T) {
 			"cluster/accounts.yaml",
 			"  resources: [rolebindings, roles]\n  verbs: [patch]",
 			"  resources: [rolebindings, roles]\n  verbs: [patch, bind]",
-			"ClusterRole kubetenant-controller: its rules differs",
+			"ClusterRole kubetenant-controller: the field rules differs",
 		},
 		"patch on everything": {
 			"cluster/accounts.yaml",
 			"verbs: [list, watch]\n- apiGroups: [\"\"]",
 			"verbs: [list, patch, watch]\n- apiGroups: [\"\"]",
-			"ClusterRole kubetenant-controller: its rules differs",
+			"ClusterRole kubetenant-controller: the field rules differs",
 		},
 		"another subject": {
 			"cluster/accounts.yaml",
 			"- kind: ServiceAccount\n  name: kubetenant-certificates",
 			"- kind: ServiceAccount\n  name: default",
-			"kubetenant-certificates: its subjects differs",
+			"kubetenant-certificates: the field subjects differs",
 		},
 		"another role": {
 			"cluster/accounts.yaml",
 			"  kind: ClusterRole\n  name: kubetenant-controller",
 			"  kind: ClusterRole\n  name: cluster-admin",
-			"ClusterRoleBinding kubetenant-controller: its roleRef differs",
+			"ClusterRoleBinding kubetenant-controller: the field roleRef differs",
 		},
 		"a binding besides": {
 			"more.yaml",
 			"",
 			binding("{kind: ServiceAccount, name: kubetenant-controller, namespace: kubetenant-system}"),
-			"ClusterRoleBinding b gives kubetenant-controller, of the service's own accounts, further rights",
+			"ClusterRoleBinding b grants additional rights to kubetenant-controller, an account of the service",
 		},
 		"a binding of all of them": {
 			"more.yaml",
 			"",
 			binding("{kind: Group, name: 'system:serviceaccounts:kubetenant-system'}"),
-			"of the service's own accounts",
+			"an account of the service",
 		},
 		"an aggregated role": {
 			"cluster/accounts.yaml",
 			"metadata:\n  name: kubetenant-webhook\nrules:",
 			"metadata:\n  name: kubetenant-webhook\naggregationRule: { clusterRoleSelectors: [ { matchLabels: { a: b } } ] }\n" +
 				"rules:",
-			"its aggregationRule differs",
+			"the field aggregationRule differs",
 		},
 		"quotas to be swept": {
 			"cluster/accounts.yaml",
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [kubetenant.dev]\n  resources: [\"*\"]\n  verbs: [patch]\n- apiGroups: [kubetenant.dev]\n" +
 				"  resources: [tenantquotas]\n  verbs: [delete, get]",
-			"its rules differs",
+			"the field rules differs",
 		},
 		"as a server says it": {
 			"cluster/policies.yaml",
@@ -450,7 +450,7 @@ func TestCheck(t *testing.T) {
 			"control-plane/authorization.yaml",
 			`,"system:serviceaccount:kubetenant-system:kubetenant-certificates"`,
 			"",
-			"hold up system:serviceaccount:kubetenant-system:kubetenant-certificates",
+			"do not exempt system:serviceaccount:kubetenant-system:kubetenant-certificates",
 		},
 		"an empty document": {"more.yaml", "", "---\n# nothing\n---\n", ""},
 		"groups to be swept": {
@@ -465,16 +465,16 @@ func TestCheck(t *testing.T) {
 			"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
 			"- apiGroups: [admissionregistration.k8s.io]\n  resources: [\"*\"]\n  verbs: [patch]\n" +
 				"- apiGroups: [kubetenant.dev]\n  resources: [tenantquotas]\n  verbs: [delete, get]",
-			"its rules differs",
+			"the field rules differs",
 		},
 		// certificates
 		"a certificate that ends": {
-			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 20*24*time.Hour), "ends on",
+			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 20*24*time.Hour), "expires on",
 		},
 		"a certificate that lasts": {
 			"control-plane/client.crt", "", certificate(t, "kubetenant-webhook-client", 200*24*time.Hour), "",
 		},
-		"no certificate at all": {"control-plane/client.crt", "", "x", "holds no certificate"},
+		"no certificate at all": {"control-plane/client.crt", "", "x", "no certificate found"},
 		"an authority that is not copied": {
 			"more.yaml",
 			"",
@@ -488,7 +488,7 @@ func TestCheck(t *testing.T) {
 			"",
 			authentication("groups: { claim: g, prefix: 'oidc:' }, extra: [ { key: kubetenant.dev/tenant, valueExpression: " +
 				"claims.t } ]"),
-			"whoever signs the token chooses the tenant",
+			"the signer of the token chooses the tenant",
 		},
 		"groups without a prefix": {
 			"authentication.yaml", "", authentication("groups: { claim: g, prefix: '' }"), "groups has no prefix",
@@ -521,7 +521,7 @@ func TestCheck(t *testing.T) {
 			"",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}\n---\n" +
 				binding("{kind: ServiceAccount, name: p, namespace: monitoring}"),
-			"service account monitoring/p is bound and would have no tenant",
+			"service account monitoring/p has a binding but would have no tenant",
 		},
 		"a service account of the system's": {
 			"more.yaml",
@@ -531,10 +531,10 @@ func TestCheck(t *testing.T) {
 			"",
 		},
 		"a system user nobody knows": {
-			"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator is bound",
+			"more.yaml", "", binding("{kind: User, name: 'system:aggregator'}"), "user system:aggregator has a binding",
 		},
 		"a system group nobody knows": {
-			"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators is bound",
+			"more.yaml", "", binding("{kind: Group, name: 'system:aggregators'}"), "group system:aggregators has a binding",
 		},
 		"kubeadm's own bindings": {
 			"more.yaml",
@@ -574,7 +574,7 @@ func TestCheck(t *testing.T) {
 			"",
 			"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Namespace, metadata: {name: monitoring}}, " +
 				binding("{kind: ServiceAccount, name: p, namespace: monitoring}") + "]}",
-			"service account monitoring/p is bound",
+			"service account monitoring/p has a binding",
 		},
 		"the controller's policy is gone": {
 			"cluster/policies.yaml",
@@ -592,9 +592,9 @@ func TestCheck(t *testing.T) {
 			"more.yaml",
 			"",
 			"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {a: true}}}",
-			"is not understood",
+			"cannot be decoded",
 		},
-		"not YAML": {"more.yaml", "", "a: [", "is not understood"},
+		"not YAML": {"more.yaml", "", "a: [", "cannot be decoded"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := maps.Clone(good)

@@ -35,7 +35,7 @@ type pair struct {
 	key  *ecdsa.PrivateKey
 }
 
-var errPair = errors.New("no certificate with its key")
+var errPair = errors.New("expected one certificate and its ECDSA private key")
 
 // parsePair reads a pair from PEM.
 func parsePair(certificate, key []byte) (*pair, error) {

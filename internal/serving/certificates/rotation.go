@@ -101,7 +101,7 @@ func (r *Rotation) Run(ctx context.Context) error {
 	for {
 		wait := lookEvery
 		if err := r.Look(ctx); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "The webhooks' certificates could not be kept")
+			klog.FromContext(ctx).Error(err, "Failed to reconcile the certificates of the webhooks, will retry")
 			wait = retryAfter
 		}
 		select {
@@ -193,7 +193,7 @@ func (r *Rotation) authorities(ctx context.Context) ([2]*pair, error) {
 		slot := slots()[i]
 		s.Data["ca-"+slot+".crt"], s.Data["ca-"+slot+".key"] = found[i].certPEM(), key
 	}
-	klog.FromContext(ctx).Info("Made an authority of the webhooks' certificates", "secret", AuthoritiesName)
+	klog.FromContext(ctx).Info("Created a certificate authority for the webhooks", "secret", AuthoritiesName)
 	return found, r.write(ctx, s)
 }
 
@@ -243,7 +243,7 @@ func (r *Rotation) publish(ctx context.Context, bundle []byte, due time.Time) er
 	configs := r.Client.CoreV1().ConfigMaps(r.Namespace)
 	before, err := configs.Get(ctx, AuthoritiesName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("look at the published authorities: %w", err)
+		return fmt.Errorf("read the published authorities: %w", err)
 	}
 	config := applycorev1.ConfigMap(AuthoritiesName, r.Namespace).WithData(map[string]string{bundleKey: string(bundle)})
 	if sum := sha256.Sum256(bundle); before.Annotations[CopiedAnnotation] == hex.EncodeToString(sum[:]) {

@@ -31,7 +31,7 @@ func New(use, short, long string) *cobra.Command {
 	verbosity := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(verbosity)
 	cmd.PersistentFlags().AddGoFlag(verbosity.Lookup("v"))
-	format := cmd.PersistentFlags().String("log-format", logText, "format of the log on standard error: text or json")
+	format := cmd.PersistentFlags().String("log-format", logText, "log format on standard error: text or json")
 	cmd.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
 		// client-go reads its settings once, when anything of it is made.
 		return errors.Join(setEnvironment(), setLog(cmd.ErrOrStderr(), *format, verbosity.Lookup("v").Value.String()))
@@ -57,7 +57,7 @@ func setLog(w io.Writer, format, verbosity string) error {
 		klog.SetLoggerWithOptions(logr.FromSlogHandler(handler), klog.ContextualLogger(true))
 		return err
 	}
-	return fmt.Errorf("--log-format %s: want text or json", format)
+	return fmt.Errorf("--log-format %s: must be text or json", format)
 }
 
 // setEnvironment says how this process reaches a cluster, where its environment does not: a

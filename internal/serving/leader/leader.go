@@ -27,7 +27,7 @@ const (
 )
 
 // errLost ends the process: what it was about to write may be another's to write now.
-var errLost = errors.New("another controller leads now")
+var errLost = errors.New("another replica is the leader now")
 
 // Lease says who of several leads.
 type Lease struct {

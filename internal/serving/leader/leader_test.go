@@ -172,7 +172,7 @@ func TestALostLeadEnds(t *testing.T) {
 	until(t, leads)
 	l.steal()
 	until(t, over)
-	if err := <-ended; err == nil || !strings.Contains(err.Error(), "another controller leads") {
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "another replica is the leader") {
 		t.Errorf("Run() = %v", err)
 	}
 }

@@ -22,8 +22,8 @@ import (
 
 // What is missing where a cluster does not ask the webhook service about every write.
 var (
-	errNoWebhooks = errors.New("the webhook configurations are not there")
-	errNarrowed   = errors.New("a webhook is not asked about all that it is generated for")
+	errNoWebhooks = errors.New("the webhook is not configured")
+	errNarrowed   = errors.New("the configuration of the webhook does not cover every write")
 )
 
 // Webhooks follows the webhook configurations of the service, which runs in a namespace.

@@ -109,7 +109,7 @@ func (s *State) Checks() []healthz.HealthChecker {
 		}),
 		healthz.NamedCheck("decisions", func(*http.Request) error {
 			if !s.current.Load() {
-				return s.asReady(errors.New("tenants' callers are denied"))
+				return s.asReady(errors.New("all requests of tenants are denied"))
 			}
 			return nil
 		}))

@@ -339,7 +339,7 @@ func (s *State) Run(ctx context.Context, stack *stack.Stack) error {
 	return nil
 }
 
-var errNotSynced = errors.New("not read completely yet")
+var errNotSynced = errors.New("the initial list is not complete")
 
 // OwnerOf names the tenant of a namespace as far as the cache knows it.
 func (s *State) OwnerOf(namespace string) string {

@@ -42,10 +42,10 @@ func againAfter() wait.Backoff {
 }
 
 var (
-	errNotEstablished = errors.New("not established again")
-	errStreamed       = errors.New("a list that is streamed: the feature WatchListClient must be off, " +
-		"or what was known before would count until its end")
-	errNotHTTP2  = errors.New("not over HTTP/2, where a lost connection would not be noticed")
+	errNotEstablished = errors.New("could not be re-established")
+	errStreamed       = errors.New("the list is streamed: turn off the feature WatchListClient, or old data stays in " +
+		"use until the stream ends")
+	errNotHTTP2  = errors.New("the connection does not use HTTP/2, so the service would not notice a lost connection")
 	errNotServed = errors.New("the server does not serve this kind: its CustomResourceDefinition is missing")
 )
 
@@ -101,7 +101,7 @@ func (w *watches) check(after time.Duration, spare func(resource string) bool) e
 			continue
 		}
 		if now.Sub(w.broken[key]) > after {
-			return fmt.Errorf("the watch of %s for %v: %w", key, after, w.why[key])
+			return fmt.Errorf("the watch of %s has been broken for %v: %w", key, after, w.why[key])
 		}
 	}
 	return nil
@@ -115,7 +115,7 @@ func (w *watches) probe(ctx context.Context, ask func(context.Context) error) {
 		defer cancel()
 		asked := w.now()
 		if err := ask(limited); err != nil {
-			klog.FromContext(ctx).V(2).Info("kube-apiserver does not answer", "err", err)
+			klog.FromContext(ctx).V(2).Info("kube-apiserver did not answer", "err", err)
 			return
 		}
 		w.mu.Lock()
@@ -188,7 +188,7 @@ func (w *watches) wrap(next http.RoundTripper) http.RoundTripper {
 				return resp, nil
 			}
 			if w.failed(key, err) && r.Context().Err() == nil {
-				klog.FromContext(r.Context()).Info("Could not follow the cluster: trying again", "path", key, "err", err)
+				klog.FromContext(r.Context()).Info("Failed to watch the cluster, will retry", "path", key, "err", err)
 			}
 			select {
 			case <-r.Context().Done():

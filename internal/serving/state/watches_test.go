@@ -113,7 +113,7 @@ func TestWatches(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		stale("four seconds after the loss was noticed, within five", "")
 		time.Sleep(2 * time.Second)
-		stale("no watch for more than ten seconds", "/api/v1/namespaces for 10s: not established again")
+		stale("no watch for more than ten seconds", "/api/v1/namespaces has been broken for 10s: could not be re-established")
 		f.body = nil
 		if _, err := f.get(ctx, t, watchURL); err != nil {
 			t.Fatal(err)

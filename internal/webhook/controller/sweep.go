@@ -172,7 +172,7 @@ func (p *publisher) run(ctx context.Context) error {
 			if err == nil {
 				said = is
 			} else if ctx.Err() == nil {
-				klog.FromContext(ctx).Info("Could not tell the service what is swept", "err", err)
+				klog.FromContext(ctx).Info("Failed to publish the progress of the backfill", "err", err)
 			}
 		}
 		select {

@@ -80,7 +80,7 @@ func authenticate(a authenticator.Request) answerer {
 			out.err = err.Error()
 		case !ok || resp == nil || resp.User == nil:
 		case len(asked) > 0 && len(asked.Intersect(resp.Audiences)) == 0:
-			out.err = "the token is not for any of the audiences"
+			out.err = "the token is not valid for any of the requested audiences"
 		default:
 			out.user, out.audiences = resp.User, asked.Intersect(resp.Audiences)
 		}

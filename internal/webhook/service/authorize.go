@@ -99,7 +99,7 @@ func (a *accessAnswer) encode() ([]byte, error) {
 }
 
 // errNoDecision stands in an answer for what went wrong, which is in the log.
-const errNoDecision = "an authorizer could not decide"
+const errNoDecision = "the authorizer failed: see the log of the service"
 
 // authorize answers a SubjectAccessReview: denied is final, no opinion leaves it to
 // kube-apiserver's next authorizer.
@@ -123,7 +123,7 @@ func authorize(a authorizer.Authorizer) answerer {
 		out.Status.Denied = decision == authorizer.DecisionDeny
 		out.Status.Reason = reason
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Could not authorize", "user", in.Spec.User)
+			klog.FromContext(ctx).Error(err, "Failed to authorize a request", "user", in.Spec.User)
 			out.Status.EvaluationError = errNoDecision
 		}
 		return out, nil
@@ -141,7 +141,7 @@ func attributesOf(spec *accessSpec) (*authorizer.AttributesRecord, error) {
 	resource, path := spec.Resource, spec.NonResource
 	switch {
 	case (resource == nil) == (path == nil):
-		return nil, fmt.Errorf("%w: one of resourceAttributes and nonResourceAttributes", errReview)
+		return nil, fmt.Errorf("%w: set exactly one of resourceAttributes and nonResourceAttributes", errReview)
 	case path != nil:
 		return &authorizer.AttributesRecord{User: u, Verb: path.Verb, Path: path.Path}, nil
 	}

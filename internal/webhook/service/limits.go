@@ -55,7 +55,7 @@ func limited(
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			w.Header().Set("Allow", http.MethodPost)
-			http.Error(w, "only POST", http.StatusMethodNotAllowed)
+			http.Error(w, "only POST is supported", http.StatusMethodNotAllowed)
 			return
 		}
 		size := r.ContentLength

@@ -104,7 +104,7 @@ func readTyped(kind schema.GroupVersionKind, raw []byte) (runtime.Object, error)
 }
 
 // errObject says that an object is not of the kind that its review names.
-var errObject = errors.New("its object cannot be read")
+var errObject = errors.New("cannot decode the object in the review")
 
 // customObject is an object of a kind that this program has no type for: its metadata, and the
 // rest as it came. Plugins may ask for that as they may of any unstructured object; most do not,

@@ -67,7 +67,7 @@ func (s *shapes) of(t reflect.Type) *shape {
 }
 
 // errPatch says that a change cannot be told.
-var errPatch = errors.New("a change of the object cannot be written as a patch")
+var errPatch = errors.New("cannot express the changes of the object as a JSON patch")
 
 // patchOf returns the patch from one object to another of its type, nil for none. text is the first
 // as it came: a patch may add to an object only what its parent is there for.

@@ -17,7 +17,7 @@ import (
 
 // errReview says that a body is none of the reviews that a path answers. What it holds stays out of
 // errors: it may be a token.
-var errReview = errors.New("not a review of this path")
+var errReview = errors.New("the path does not accept this review")
 
 var errTooLarge = errors.New("the body is too large")
 

@@ -113,7 +113,7 @@ func newServiceMetrics() *serviceMetrics {
 			Namespace:      "kubetenant",
 			Subsystem:      "webhook",
 			Name:           "request_duration_seconds",
-			Help:           "Duration of requests after their headers, by path.",
+			Help:           "Duration of requests, measured after their headers, by path.",
 			StabilityLevel: metrics.ALPHA,
 			Buckets:        []float64{0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5, 10},
 		}, []string{"path"}),

@@ -313,7 +313,7 @@ func (u *upgrade) checkUpdate(t *testing.T) {
 		Type:    v1alpha1.ConditionReady,
 		Status:  metav1.ConditionTrue,
 		Reason:  v1alpha1.ReasonReady,
-		Message: "every namespace has what the Tenant gives",
+		Message: "every namespace has the objects that the Tenant defines",
 	})
 	if is, err = u.typed.Tenants().UpdateStatus(t.Context(), is, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)

@@ -206,7 +206,7 @@ func rulesAreListed(t *testing.T, s *localserver.Server) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if out, err := kubectl(t, s, "acme", "auth", "can-i", "--list", "-n", "globex--shop"); err == nil ||
-		!strings.Contains(out, "not the tenant's") {
+		!strings.Contains(out, "does not belong to the caller's tenant") {
 		t.Errorf("another's: %s", out)
 	}
 }

@@ -118,7 +118,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 	waittest.Until(t, func() error {
 		out, err := kubectl(t, s, "admin", "get", "tenant", "stark", "-o",
 			`jsonpath={.status.conditions[?(@.type=="Prepared")].message}`)
-		if err != nil || !strings.Contains(out, "there is no NamespaceTemplate missing") {
+		if err != nil || !strings.Contains(out, "NamespaceTemplate missing does not exist") {
 			return fmt.Errorf("the condition: %s", out)
 		}
 		return nil
@@ -199,7 +199,7 @@ func templatesAreHeld(t *testing.T, s *localserver.Server) {
 	for want, object := range map[string]string{
 		"":                           `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`,
 		"may not create limitranges": `{ apiVersion: v1, kind: LimitRange, metadata: { name: x } }`,
-		"none of the kinds":          `{ apiVersion: v1, kind: Secret, metadata: { name: x } }`,
+		"is not allowed in a":        `{ apiVersion: v1, kind: Secret, metadata: { name: x } }`,
 		"spec.objects[0]: metadata.namespac": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x, ` +
 			`namespace: kube-system } }`,
 	} {

@@ -63,7 +63,7 @@ func TestWebhookCertificates(t *testing.T) {
 		return err
 	})
 	logs := stop()
-	if n := strings.Count(logs, "Made an authority"); n != 1 {
+	if n := strings.Count(logs, "Created a certificate authority"); n != 1 {
 		t.Errorf("authorities were made %d times:\n%s", n, logs)
 	}
 	uses := func(when string) {
