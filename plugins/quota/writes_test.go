@@ -490,6 +490,9 @@ func TestQuotasThemselves(t *testing.T) {
 		}
 		return map[string]any{"tenant": "a", "hard": all}
 	}
+	limit := func(pods any) map[string]any {
+		return map[string]any{"tenant": "a", "hard": map[string]any{"pods": pods}}
+	}
 	for name, c := range map[string]struct {
 		asks
 		taken    bool
@@ -502,6 +505,8 @@ func TestQuotasThemselves(t *testing.T) {
 		"one that changes":        {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
 		"whether is not known":    {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
 		"a name of nothing":       {asks{is: of(hard("pods", "wood"))}, false, nil, "spec.hard[wood]: no object uses it"},
+		"a limit of a number":     {asks{is: of(limit(int64(10)))}, false, nil, ""},
+		"no quantity":             {asks{is: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
 		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses it"},
 		"of cluster-scoped":       {asks{is: of(hard("count/nodes"))}, false, nil, "spec.hard[count/nodes]"},
 		"limits of another shape": {asks{is: of(map[string]any{"hard": "x"})}, false, nil, "hard"},
