@@ -100,7 +100,10 @@ func (d *document) value() (map[string]any, error) {
 func valueOf(node *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(node.Content) && node.Kind == yaml.MappingNode; i += 2 {
 		if node.Content[i].Value == key {
-			return node.Content[i+1]
+			if value := node.Content[i+1]; value.Kind != yaml.AliasNode {
+				return value
+			}
+			return node.Content[i+1].Alias
 		}
 	}
 	return nil
