@@ -55,6 +55,10 @@ func TestObjects(t *testing.T) {
 			tenant + "spec: { id: acme, quota: { pods: 1e1.5 } }\n",
 			[]string{"4:28: spec.quota[pods]: is not a quantity | write a quantity, such as 10 or 4Gi"},
 		},
+		"a value that its tag does not allow": {
+			tenant + "spec: { id: acme, admins: !!int SECRET }\n",
+			[]string{"4:27: the tag does not allow the value | remove the tag, which begins with !"},
+		},
 		"a kind by an alias": {
 			"apiVersion: kubetenant.dev/v1alpha1\nmetadata: { name: acme, annotations: { kind: &kind Tenant } }\n" +
 				"kind: *kind\nspec: { id: acme }\n",
