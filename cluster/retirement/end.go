@@ -283,16 +283,23 @@ func (e *end) deleteMembers(ctx context.Context) error {
 	return gone(e.members.Delete(ctx, object))
 }
 
-// deleteQuotas deletes the TenantQuotas of the tenant. It fails if the tenant of one is unknown,
-// because the quota does not decode.
+// deleteQuotas deletes the TenantQuotas of the tenant, also those that do not decode. It fails if
+// the tenant of one is unknown.
 func (e *end) deleteQuotas(ctx context.Context) error {
-	var all []*v1alpha1.TenantQuota
+	var all []metav1.Object
 	var unknown error
 	err := e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)}, func(q *v1alpha1.TenantQuota) {
 		if q.Spec.Tenant == e.id.String() {
 			all = append(all, q)
 		}
-	}, func(i *typed.Invalid) { unknown = i })
+	}, func(i *typed.Invalid) {
+		switch i.Tenant {
+		case e.id.String():
+			all = append(all, i)
+		case "":
+			unknown = i
+		}
+	})
 	if err != nil {
 		return gone(err) // the server may not define the kind
 	}

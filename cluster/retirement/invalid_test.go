@@ -46,6 +46,36 @@ func TestInvalidTenantIsHeld(t *testing.T) {
 	}
 }
 
+// TestInvalidQuotaIsDeleted: a TenantQuota that does not decode is deleted with its tenant. One of
+// another tenant stays. One whose tenant is unknown holds the deletion.
+func TestInvalidQuotaIsDeleted(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   any
+		want string
+	}{
+		"the tenant's": {"acme", "retired acme acme-uid-acme ended=true [] []"},
+		"another's":    {"globex", "tenantquota limits; retired acme acme-uid-acme ended=true [] []"},
+		"unknown":      {int64(1), "tenantquota limits; tenant acme; retired acme acme-uid-acme ended=false [] []"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": v1alpha1.GroupVersion,
+					"kind":       v1alpha1.KindTenantQuota,
+					"metadata":   map[string]any{"name": "limits", "uid": "uid-limits"},
+					"spec":       map[string]any{"tenant": c.of, "hard": map[string]any{"pods": "1e1.5"}},
+				}}
+				w := newWorld(t, object("acme", v1alpha1.TenantDeletionDelete, true), q)
+				w.start()
+				time.Sleep(10 * time.Minute)
+				if got := w.has(); got != c.want {
+					t.Errorf("%s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 // TestFinalizerKeepsFields: the engine adds its finalizer to a Tenant and changes nothing else,
 // also if the Tenant does not decode or has fields of a later release.
 func TestFinalizerKeepsFields(t *testing.T) {

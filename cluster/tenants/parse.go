@@ -12,8 +12,8 @@ import (
 )
 
 // ReadRetired returns the tenant of a RetiredTenant and its record. It takes the results of a
-// function that reads one. It returns the zero ID if the ID is invalid. It reads the name of a
-// RetiredTenant that does not decode, because no tenant may get the ID meanwhile.
+// function that reads one. It returns the zero ID if the ID is invalid. It reads the name and the ID
+// of a RetiredTenant that does not decode, because no tenant may get the ID meanwhile.
 func ReadRetired(r *v1alpha1.RetiredTenant, err error) (tenant.ID, tenant.Retired, error) {
 	var invalid *typed.Invalid
 	if errors.As(err, &invalid) {
@@ -35,7 +35,11 @@ func readInvalidRetired(r *typed.Invalid) (tenant.ID, tenant.Retired) {
 	if at <= 0 || r.Name[at] != '-' {
 		return tenant.ID{}, tenant.Retired{}
 	}
-	return IDNamed(r.Name[:at]), tenant.Retired{UID: r.Name[at+1:], Begun: r.CreationTimestamp.Time}
+	id := IDNamed(r.Name[:at])
+	if named, err := tenant.Parse(r.Tenant); err == nil && named.ObjectName() == r.Name[:at] {
+		id = named
+	}
+	return id, tenant.Retired{UID: r.Name[at+1:], Begun: r.CreationTimestamp.Time}
 }
 
 // RetiredOf returns the tenant of a RetiredTenant and its record. It returns the zero ID if spec.id

@@ -1,4 +1,4 @@
-// Command controller keeps a directory of the tenants: docs/tasks/write-a-controller.md.
+// Command controller keeps a directory of the tenants: docs/controllers.md.
 package main
 
 import (

@@ -73,14 +73,17 @@ func TestErrorsHoldNoValues(t *testing.T) {
 // TestInvalidTenant checks that an object that does not decode is still found by its tenant.
 func TestInvalidTenant(t *testing.T) {
 	for name, c := range map[string]struct {
-		tenant any
-		want   string
+		spec map[string]any
+		want string
 	}{
-		"text":   {"acme", "acme"},
-		"number": {int64(1), ""},
+		"tenant":   {map[string]any{"tenant": "acme"}, "acme"},
+		"ID":       {map[string]any{"id": "acme"}, "acme"},
+		"number":   {map[string]any{"tenant": int64(1)}, ""},
+		"no field": {map[string]any{}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			u := grant("g", map[string]any{"tenant": c.tenant, "hard": "x"})
+			c.spec["hard"] = "x"
+			u := grant("g", c.spec)
 			invalid, ok := typed.Strict[v1alpha1.TenantQuota](u).(*typed.Invalid)
 			if !ok || invalid.Tenant != c.want {
 				t.Errorf("the quota is %+v", invalid)

@@ -31,7 +31,7 @@ type Pointer[T any] interface {
 type Invalid struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	// Tenant is spec.tenant of the object, or "" if it is no text.
+	// Tenant is spec.tenant or spec.id of the object, or "" if it has neither or it is no text.
 	Tenant string
 	// Err is the reason. It never holds values of the object.
 	Err error
@@ -105,7 +105,11 @@ func newInformer(
 func newInvalid(u *unstructured.Unstructured, err error) *Invalid {
 	out := &Invalid{Err: err}
 	out.SetGroupVersionKind(u.GroupVersionKind())
-	out.Tenant, _, _ = unstructured.NestedString(u.Object, "spec", "tenant")
+	for _, field := range []string{"id", "tenant"} {
+		if id, is, _ := unstructured.NestedString(u.Object, "spec", field); is {
+			out.Tenant = id
+		}
+	}
 	metadata, _ := u.Object["metadata"].(map[string]any)
 	if runtime.DefaultUnstructuredConverter.FromUnstructured(metadata, &out.ObjectMeta) != nil {
 		out.ObjectMeta = metav1.ObjectMeta{

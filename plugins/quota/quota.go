@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -106,7 +107,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 	case own:
 		return p.checkOwn(ctx, a)
 	case tenants:
-		return p.checkNames(a, "spec", "quota")
+		return p.checkLimits(a, "spec", "quota")
 	}
 	if p.isManaged(a) {
 		return nil
@@ -218,8 +219,16 @@ var own = schema.GroupResource{Group: tenant.Domain, Resource: "tenantquotas"}
 // tenants become quotas by a field of theirs.
 var tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
 
-// checkNames refuses limits of what nothing uses, in a field of an object.
-func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
+// ParseLimit returns an error if a limit of a quota, as JSON decodes it, is not a quantity. The
+// pattern of the schema allows more.
+func ParseLimit(value any) error {
+	_, err := resource.ParseQuantity(fmt.Sprint(value))
+	return err
+}
+
+// checkLimits refuses limits that no object uses and limits that are not quantities, in a field of
+// an object.
+func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 	if a.GetSubresource() != "" {
 		return nil
 	}
@@ -231,7 +240,10 @@ func (p *plugin) checkNames(a admission.Attributes, field ...string) error {
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	for name := range hard {
+	for name, limit := range hard {
+		if err := ParseLimit(limit); err != nil {
+			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: %w", strings.Join(field, "."), name, err))
+		}
 		of, known := Resource(corev1.ResourceName(name))
 		if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses this resource", strings.Join(field, "."), name))
@@ -245,7 +257,7 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	if a.GetSubresource() != "" {
 		return nil
 	}
-	if err := p.checkNames(a, "spec", "hard"); err != nil {
+	if err := p.checkLimits(a, "spec", "hard"); err != nil {
 		return err
 	}
 	u, is := a.GetObject().(runtime.Unstructured)

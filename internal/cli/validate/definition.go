@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/storage/names"
 	openapierrors "k8s.io/kube-openapi/pkg/validation/errors"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kube-openapi/pkg/validation/strfmt"
@@ -26,6 +27,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
@@ -96,12 +98,12 @@ func (k *definition) check(d *document) []Finding {
 	if err != nil {
 		return []Finding{d.at("", err.Error(), "write an object")}
 	}
-	delete(value, "status") // the API server ignores it
 	var found []Finding
 	unknownFields(k.schema, value, "", func(where, name string, known []string) {
 		reason, fix := unknownField(name, known)
 		found = append(found, d.at(where, reason, fix))
 	})
+	delete(value, "status") // the API server ignores its values
 	setDefaults(k.schema, value)
 	found = append(found, k.metadata(d, value)...)
 	schema := k.structure(d, value)
@@ -152,7 +154,8 @@ func unknownFields(s *spec.Schema, value any, path string, report func(where, na
 	}
 }
 
-// setDefaults sets the fields that a schema has a default for.
+// setDefaults sets the fields that a schema has a default for. It removes fields that are null,
+// except in lists, as the API server does.
 func setDefaults(s *spec.Schema, value any) {
 	switch value := value.(type) {
 	case []any:
@@ -162,14 +165,33 @@ func setDefaults(s *spec.Schema, value any) {
 			}
 		}
 	case map[string]any:
-		for name := range s.Properties {
-			property := s.Properties[name]
-			if _, set := value[name]; !set && property.Default != nil {
-				value[name] = property.Default
+		for name, field := range value {
+			if of := fieldOf(s, name); of != nil && field == nil && !of.Nullable {
+				delete(value, name)
 			}
-			setDefaults(&property, value[name])
+		}
+		for name := range s.Properties {
+			if _, set := value[name]; !set && s.Properties[name].Default != nil {
+				value[name] = s.Properties[name].Default
+			}
+		}
+		for name, field := range value {
+			if of := fieldOf(s, name); of != nil {
+				setDefaults(of, field)
+			}
 		}
 	}
+}
+
+// fieldOf returns the schema of a field of a map, or nil.
+func fieldOf(s *spec.Schema, name string) *spec.Schema {
+	if property, known := s.Properties[name]; known {
+		return &property
+	}
+	if s.AdditionalProperties != nil {
+		return s.AdditionalProperties.Schema
+	}
+	return nil
 }
 
 // metadata checks the metadata of an object. An object without a namespace gets one from kubectl.
@@ -186,6 +208,10 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, meta)
 	if err != nil || len(found) > 0 {
 		return found // the wrong form is among the misfits
+	}
+	if meta.Name == "" && meta.GenerateName != "" {
+		meta.Name = names.SimpleNameGenerator.GenerateName(meta.GenerateName)
+		content["name"] = meta.Name // the rules are about it
 	}
 	if k.namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
@@ -284,6 +310,10 @@ func controllers(d *document, value map[string]any) []Finding {
 		if _, err := accessgrant.Parse(object); err != nil {
 			return fieldErrors(d, err)
 		}
+	case v1alpha1.KindTenant:
+		return limits(d, value, "spec", "quota")
+	case v1alpha1.KindTenantQuota:
+		return limits(d, value, "spec", "hard")
 	case v1alpha1.KindNamespaceTemplate:
 		if found := templateObjects(d, value); len(found) > 0 {
 			return found
@@ -293,6 +323,23 @@ func controllers(d *document, value map[string]any) []Finding {
 		}
 	}
 	return nil
+}
+
+// limits returns the findings about the limits of a quota in a field.
+func limits(d *document, value map[string]any, fields ...string) []Finding {
+	hard, _, _ := unstructured.NestedMap(value, fields...)
+	var found []Finding
+	for _, name := range slices.Sorted(maps.Keys(hard)) {
+		where := fmt.Sprintf("%s[%s]", strings.Join(fields, "."), name)
+		if _, known := quota.Resource(corev1.ResourceName(name)); !known {
+			found = append(found, d.at(where, "no object uses it",
+				"write a name of a ResourceQuota, such as pods or requests.cpu"))
+		}
+		if quota.ParseLimit(hard[name]) != nil {
+			found = append(found, d.at(where, "is not a quantity", "write a quantity, such as 10 or 4Gi"))
+		}
+	}
+	return found
 }
 
 // templateObjects returns the findings about the fields of the objects of a NamespaceTemplate.

@@ -44,6 +44,9 @@ func split(data []byte) (all []document, syntax *Finding) {
 		if err != nil {
 			return all, syntaxError(err)
 		}
+		if wrong := mistagged(node); wrong != nil {
+			return all, wrong
+		}
 		if len(node.Content) == 0 || node.Content[0].Tag == "!!null" {
 			continue
 		}
@@ -59,6 +62,28 @@ func split(data []byte) (all []document, syntax *Finding) {
 			all = append(all, one)
 		}
 	}
+}
+
+// mistagged returns the finding about a value that its tag does not allow, such as !!int x. Decoders
+// quote the value, which may be a secret.
+func mistagged(node *yaml.Node) *Finding {
+	if node.Kind == yaml.ScalarNode && node.Style&yaml.TaggedStyle != 0 {
+		var value any
+		if node.Decode(&value) != nil {
+			return &Finding{
+				Line:   node.Line,
+				Column: node.Column,
+				Reason: "the tag does not allow the value",
+				Fix:    "remove the tag, which begins with !",
+			}
+		}
+	}
+	for _, child := range node.Content {
+		if wrong := mistagged(child); wrong != nil {
+			return wrong
+		}
+	}
+	return nil
 }
 
 // newDocument returns the document of a node. The API server writes the items of a list of one kind
@@ -100,7 +125,10 @@ func (d *document) value() (map[string]any, error) {
 func valueOf(node *yaml.Node, key string) *yaml.Node {
 	for i := 0; i+1 < len(node.Content) && node.Kind == yaml.MappingNode; i += 2 {
 		if node.Content[i].Value == key {
-			return node.Content[i+1]
+			if value := node.Content[i+1]; value.Kind != yaml.AliasNode {
+				return value
+			}
+			return node.Content[i+1].Alias
 		}
 	}
 	return nil

@@ -36,7 +36,8 @@ type evaluator struct {
 	found    []Finding
 }
 
-// check evaluates the rules of a schema, then those of the schemas in it.
+// check evaluates the rules of a schema, then those of the schemas in it. A list of the type set
+// has an implicit rule.
 func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	if value == nil {
 		return
@@ -44,7 +45,12 @@ func (e *evaluator) check(s *spec.Schema, value any, path string) {
 	e.evaluate(&openapi.Schema{Schema: s}, value, path)
 	switch value := value.(type) {
 	case []any:
+		kind, _ := s.Extensions.GetString("x-kubernetes-list-type")
 		for i, item := range value {
+			if kind == "set" && slices.Contains(value[:i], item) {
+				where := fmt.Sprintf("%s[%d]", path, i)
+				e.found = append(e.found, e.document.at(where, "is in the list already", "write it once"))
+			}
 			if s.Items != nil && s.Items.Schema != nil {
 				e.check(s.Items.Schema, item, fmt.Sprintf("%s[%d]", path, i))
 			}

@@ -1,0 +1,68 @@
+package validate_test
+
+import (
+	"testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/validate"
+)
+
+// TestObjects checks objects whose problems the schema alone does not show.
+func TestObjects(t *testing.T) {
+	const (
+		tenant = "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"
+		quota  = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenantQuota\nmetadata: { name: acme }\n"
+		grant  = "apiVersion: kubetenant.dev/v1alpha1\nkind: AccessGrant\nmetadata: { generateName: share- }\n"
+		to     = "  to: [ { apiGroups: [ '' ], resources: [ pods ], verbs: [ get ] } ]\n"
+	)
+	hold(t, validate.Objects, map[string]finding{
+		"fields that are null": {
+			tenant + "spec: { id: acme, access: null, admins: null, quota: { pods: null, secrets: 1 }, " +
+				"namespaces: { labels: { team: null } } }\n",
+			nil,
+		},
+		"a required field that is null": {
+			tenant + "spec: { id: null }\n", []string{"4:9: spec.id: is required | add id"},
+		},
+		"an item that is null": {
+			tenant + "spec: { id: acme, memberRoles: [ null ] }\n",
+			[]string{"4:34: spec.memberRoles[0]: must be a string | write a string"},
+		},
+		"a generated name": {grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to, nil},
+		"an item of a set twice": {
+			grant + "spec:\n  from: { tenant: globex, users: [ bob, eve, bob ] }\n" + to,
+			[]string{"5:46: spec.from.users[2]: is in the list already | write it once"},
+		},
+		"a status": {tenant + "spec: { id: acme }\nstatus: { namespaces: { total: many } }\n", nil},
+		"an unknown field of the status": {
+			tenant + "spec: { id: acme }\nstatus: { conditons: [] }\n",
+			[]string{`5:11: status.conditons: unknown field "conditons"; did you mean "conditions"? | write conditions`},
+		},
+		"a status of a kind without one": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: TenantMembers\nmetadata: { name: acme }\nspec: { id: acme }\n" +
+				"status: {}\n",
+			[]string{
+				`5:1: status: unknown field "status" | remove it, or write one of the fields apiVersion, kind, metadata, spec`,
+			},
+		},
+		"a limit that no object uses": {
+			quota + "spec: { tenant: acme, hard: { request.cpu: 1 } }\n",
+			[]string{
+				"4:31: spec.hard[request.cpu]: no object uses it | " +
+					"write a name of a ResourceQuota, such as pods or requests.cpu",
+			},
+		},
+		"a limit that is not a quantity": {
+			tenant + "spec: { id: acme, quota: { pods: 1e1.5 } }\n",
+			[]string{"4:28: spec.quota[pods]: is not a quantity | write a quantity, such as 10 or 4Gi"},
+		},
+		"a value that its tag does not allow": {
+			tenant + "spec: { id: acme, admins: !!int SECRET }\n",
+			[]string{"4:27: the tag does not allow the value | remove the tag, which begins with !"},
+		},
+		"a kind by an alias": {
+			"apiVersion: kubetenant.dev/v1alpha1\nmetadata: { name: acme, annotations: { kind: &kind Tenant } }\n" +
+				"kind: *kind\nspec: { id: acme }\n",
+			nil,
+		},
+	})
+}
