@@ -95,7 +95,7 @@ func Validate(g *v1alpha1.AccessGrant) field.ErrorList {
 	}
 	for i, name := range g.Spec.From.ServiceAccounts {
 		if name.Namespace == "" || name.Name == "" {
-			errs = append(errs, field.Required(from.Child("serviceAccounts").Index(i), "namespace and name"))
+			errs = append(errs, field.Required(from.Child("serviceAccounts").Index(i), "must have namespace and name"))
 		}
 	}
 	if len(g.Spec.To) == 0 {

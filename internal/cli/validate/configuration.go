@@ -270,15 +270,18 @@ func sourceNamed(d *document, name string) string {
 	return ""
 }
 
-// fieldFix says what to write instead of what an error is about.
+// fieldFix returns how to fix the field of an error, or "".
 func fieldFix(err *field.Error) string {
 	name := err.Field[strings.LastIndexByte(err.Field, '.')+1:]
 	switch err.Type {
 	case field.ErrorTypeRequired:
-		if strings.HasSuffix(name, "]") && err.Detail != "" { // an entry of a list that lacks fields
-			return "add " + err.Detail
+		if !strings.HasSuffix(name, "]") {
+			return "add " + name
 		}
-		return "add " + name
+		if wanted, ok := strings.CutPrefix(err.Detail, "must have "); ok { // an entry of a list
+			return "add " + wanted
+		}
+		return "set a value"
 	case field.ErrorTypeDuplicate:
 		return "write it once"
 	case field.ErrorTypeNotSupported:
