@@ -240,8 +240,8 @@ func textError(d *document, text string) Finding {
 	if m := fieldPath.FindStringSubmatch(text); m != nil && m[1] != "json" {
 		return d.at(m[1], strings.TrimPrefix(text, m[0]), "")
 	}
-	if strings.HasPrefix(text, "want apiVersion") {
-		return d.at("apiVersion", text, strings.Replace(text, "want", "write", 1))
+	if strings.HasPrefix(text, "must have apiVersion") {
+		return d.at("apiVersion", text, strings.Replace(text, "must have", "write", 1))
 	}
 	return d.at("", text, "")
 }

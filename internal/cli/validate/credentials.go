@@ -211,30 +211,38 @@ func reserved(names *tenant.SystemNames, name string, groups []string, id tenant
 	return nil
 }
 
-// credentialFix says what to write, by what is wrong.
-func credentialFix(text string) string {
-	for _, f := range [][2]string{
+// credentialFix returns how to fix a problem.
+func credentialFix(text string) string { return fixOf(credentialFixes(), text) }
+
+// credentialFixes returns how to fix the problems of credentials, by a part of the message. The first
+// part that a message contains applies.
+func credentialFixes() [][2]string {
+	return [][2]string{
 		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
-		{"two empty fields", "write the tenant behind the last comma"},
-		{"before a tenant", "leave the empty field out, or end the record with ,,TENANT"},
+		{"two empty fields", "write the tenant after the last comma"},
+		{"before a tenant", "remove the empty field, or end the record with ,,TENANT"},
 		{"no tenant: name", "end the record with ,,TENANT"},
 		{
 			"another record of the file names one",
 			"end the record with ,,TENANT, or with ,,system for a caller of the cluster's own",
 		},
 		{"earlier line", "remove one of the two records"},
-		{"is the system tenant's", "give another name, or ,,system"},
+		{"is the system tenant's", "choose another name, or end the record with ,,system"},
 		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
 		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
 		{"white space", "write it without white space at its ends and without invisible characters"},
-		{"exceeds the limits", "leave groups out: identities have at most 2,000 and 128 KiB"},
-		{"contain a colon", "no Basic header can carry it: use another name"},
+		{"exceeds the limits", "remove groups: an identity has at most 2,000 groups and 128 KiB"},
+		{"contain a colon", "use a name without a colon: Basic authentication cannot send it"},
 		{"bcrypt cost", "hash it with a cost of at most 16"},
 		{"bcrypt hash", "write the whole hash, of 60 characters (htpasswd -nB)"},
 		{"quote", "put the field in quotes and write quotes in it twice"},
 		{"empty", "write the user name and the uid"},
-	} {
-		if strings.Contains(text, f[0]) {
+	}
+}
+
+func fixOf(fixes [][2]string, message string) string {
+	for _, f := range fixes {
+		if strings.Contains(message, f[0]) {
 			return f[1]
 		}
 	}

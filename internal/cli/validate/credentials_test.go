@@ -32,7 +32,7 @@ func TestTokens(t *testing.T) {
 		"too few fields": {"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few}},
 		"no tenant is said": {
 			"S1,alice,1,dev,,\n",
-			[]string{"1:17: the record ends with two empty fields: the tenant is missing | write the tenant behind the last comma"},
+			[]string{"1:17: the record ends with two empty fields: the tenant is missing | write the tenant after the last comma"},
 		},
 		"no tenant's name": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
 		"no user":          {"S1,,1,,acme\n", []string{"1:4: must not be empty | write the user name and the uid"}},
@@ -45,11 +45,11 @@ func TestTokens(t *testing.T) {
 		},
 		"a reserved user": {
 			"S1,system:admin,1,,acme\nS2,system:admin,1,,system\n",
-			[]string{`1:1: the user name "system:admin" is the system tenant's | give another name, or ,,system`},
+			[]string{`1:1: the user name "system:admin" is the system tenant's | choose another name, or end the record with ,,system`},
 		},
 		"a reserved group": {
 			"S1,alice,1,\"dev,kubeadm:cluster-admins\",,acme\n",
-			[]string{`1:1: the group "kubeadm:cluster-admins" is the system tenant's | give another name, or ,,system`},
+			[]string{`1:1: the group "kubeadm:cluster-admins" is the system tenant's | choose another name, or end the record with ,,system`},
 		},
 		"white space": {"S1,alice ,1,,acme\n", []string{"1:4:" + space}},
 		"open quotes": {
@@ -80,8 +80,10 @@ func TestTokens(t *testing.T) {
 		"many": {
 			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName, "4:1: a record must have at least secret, user and uid, but has only 1" + few},
 		},
-		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{"1:4:" + space,
-			"3:1: a record must have at least secret, user and uid, but has only 2" + few}},
+		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{
+			"1:4:" + space,
+			"3:1: a record must have at least secret, user and uid, but has only 2" + few,
+		}},
 		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
 		"an omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
@@ -106,7 +108,7 @@ func TestPasswords(t *testing.T) {
 			"S1,al:ice,1,,acme\n",
 			[]string{
 				"1:4: the user name must not contain a colon (RFC 7617, section 2) " +
-					"| no Basic header can carry it: use another name",
+					"| use a name without a colon: Basic authentication cannot send it",
 			},
 		},
 		"half a hash": {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/kubetenant/kubetenant/internal/manifests/gateway"
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
@@ -79,10 +78,14 @@ func setFindings(dir string, all []webhook.Finding) []Finding {
 	return found
 }
 
-// setFix says what to do, by what is wrong with an installed set.
-func setFix(problem string) string {
+// setFix returns how to fix a problem.
+func setFix(problem string) string { return fixOf(setFixes(), problem) }
+
+// setFixes returns how to fix the problems of installed files, by a part of the message. The first
+// part that a message contains applies.
+func setFixes() [][2]string {
 	const again = "write the file again with kubetenant-webhook generate"
-	for _, f := range [][2]string{
+	return [][2]string{
 		{"differs from what generate writes", again},
 		{"generate does not write", again},
 		{"differ from those that generate writes", again},
@@ -100,10 +103,5 @@ func setFix(problem string) string {
 		{"cannot be decoded", "fix the syntax: kube-apiserver could not read the file either"},
 		{"cannot be checked", "fix the syntax: kube-apiserver could not read the file either"},
 		{"grants additional rights", "remove the binding"},
-	} {
-		if strings.Contains(problem, f[0]) {
-			return f[1]
-		}
 	}
-	return ""
 }

@@ -26,7 +26,7 @@ func policy(data []byte) []Finding {
 			found = append(found, Finding{
 				Line:     number,
 				Severity: Warning,
-				Reason:   "the line stands in line " + strconv.Itoa(first) + " too",
+				Reason:   "the line is the same as line " + strconv.Itoa(first),
 				Fix:      "remove one of the two",
 			})
 		}
@@ -73,9 +73,13 @@ func columnOf(text []byte, reason string) int {
 	return 1
 }
 
-// policyFix says what to write, by what is wrong.
-func policyFix(text string) string {
-	for _, f := range [][2]string{
+// policyFix returns how to fix a problem.
+func policyFix(text string) string { return fixOf(policyFixes(), text) }
+
+// policyFixes returns how to fix the problems of lines of a policy file, by a part of the message. The first
+// part that a message contains applies.
+func policyFixes() [][2]string {
+	return [][2]string{
 		{"space is required", `add "space": the tenant whose objects the line is about, or "*"`},
 		{"tenant: ", `write a tenant's name, "system" or "*"`},
 		{"space: ", `write a tenant's name, "system" or "*"`},
@@ -85,19 +89,14 @@ func policyFix(text string) string {
 				"spec has user, group, tenant, space, readonly, apiGroup, resource, namespace, nonResourcePath",
 		},
 		{"duplicate field", "write the key once"},
-		{"user or group is required", `add "user" or "group"; "*" is everybody of the tenant`},
+		{"user or group is required", `add "user" or "group"; "*" is every caller of the tenant`},
 		{"resource or nonResourcePath is required", `add "resource" or "nonResourcePath"; "*" is all`},
-		{"may not be combined", `leave the "*" out: the name is enough`},
+		{"may not be combined", `remove the "*"`},
 		{"apiVersion must be", `write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy"`},
 		{"old format", `write the form with "apiVersion", "kind" and "spec"`},
 		{"64 KiB", "split the line"},
 		{"JSON", "one whole JSON object on each line, without a comma behind it"},
 		{"invalid character", "one whole JSON object on each line, without a comma behind it"},
 		{"unexpected end", "one whole JSON object on each line, without a comma behind it"},
-	} {
-		if strings.Contains(text, f[0]) {
-			return f[1]
-		}
 	}
-	return ""
 }

@@ -47,7 +47,7 @@ func TestPolicy(t *testing.T) {
 		},
 		"nobody": {
 			of + `{"resource":"pods"}}`,
-			[]string{`1:74: spec: user or group is required | add "user" or "group"; "*" is everybody of the tenant`},
+			[]string{`1:74: spec: user or group is required | add "user" or "group"; "*" is every caller of the tenant`},
 		},
 		"nothing": {
 			of + `{"user":"alice"}}`,
@@ -90,7 +90,7 @@ func TestPolicy(t *testing.T) {
 		},
 		"twice": {
 			`{"user":"alice"}` + "\n" + `{"user":"bob"}` + "\n  " + `{"user":"alice"}` + "\n",
-			[]string{"3:1: warning: the line stands in line 1 too | remove one of the two"},
+			[]string{"3:1: warning: the line is the same as line 1 | remove one of the two"},
 		},
 	})
 }

@@ -1,0 +1,53 @@
+package validate
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestFixesFit checks that each message by which a fix is chosen still exists. Another package may
+// have reworded it.
+func TestFixesFit(t *testing.T) {
+	var source strings.Builder
+	for _, folder := range []string{"authn", "authz", "tenant", "internal/manifests", "internal/yamlfile"} {
+		err := filepath.WalkDir(filepath.Join("../../..", folder), func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			source.Write(text)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"credentials.go", "policy.go", "certificate.go"} {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if !strings.HasPrefix(line, "\t\t{\"") { // a row of a table of fixes
+				source.WriteString(line)
+			}
+		}
+	}
+	foreign := map[string]bool{ // messages of encoding/json, encoding/csv, bcrypt and json's strict decoder
+		"invalid character": true, "unexpected end": true, "JSON": true, "quote": true,
+		"unknown field": true, "duplicate field": true,
+		"CustomResourceDefinition/": true, // the kind of an object
+	}
+	for name, fixes := range map[string][][2]string{
+		"credentials": credentialFixes(), "policy": policyFixes(), "installed": setFixes(),
+	} {
+		for _, f := range fixes {
+			if !foreign[f[0]] && !strings.Contains(source.String(), f[0]) {
+				t.Errorf("%s: no message contains %q", name, f[0])
+			}
+		}
+	}
+}
