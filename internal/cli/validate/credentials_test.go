@@ -39,7 +39,7 @@ func TestTokens(t *testing.T) {
 		"a field too many": {
 			"S1,alice,1,x,,y,,acme\n",
 			[]string{
-				"1:14: must not be empty, except directly before a tenant in the last field | leave the empty field out, " +
+				"1:14: must not be empty, except directly before a tenant in the last field | remove the empty field, " +
 					"or end the record with ,,TENANT",
 			},
 		},
