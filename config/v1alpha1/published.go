@@ -40,7 +40,7 @@ const maxReplicas = 64
 var ErrNotPublished = errors.New("no configuration that this version can read")
 
 // Published is the effective configuration of a running server, for people and tools. Nothing
-// decides by it: who may write ConfigMaps of the server's namespace can make it say anything. It
+// decides by it: who may write ConfigMaps of the server's namespace can write anything into it. It
 // holds no credential: of the files that a configuration names it has the policy file and the
 // revocations, and of the rest their paths on the server.
 type Published struct {

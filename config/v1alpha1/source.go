@@ -28,7 +28,7 @@ type validatedSource struct {
 	kind string
 	// path is the source's, own its kind's.
 	path, own *field.Path
-	// may are the tenants that the source may mint.
+	// may has the tenants that the source may assert.
 	may     tenant.Set
 	claimed *claimed
 }

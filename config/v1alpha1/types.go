@@ -43,7 +43,7 @@ type Settings struct {
 // Authentication specifies the sources that authenticate callers, and the bounds of an identity.
 type Authentication struct {
 	// qualifyNames specifies whether names get the tenant as a prefix. User alice of tenant a becomes
-	// "a:alice", and her groups become "a:<group>". Then an RBAC subject never refers to callers of
+	// "a:alice", and the groups of the user become "a:<group>". Then an RBAC subject never refers to callers of
 	// two tenants. Callers of the system tenant and service accounts keep their names. Defaults to
 	// false.
 	// +optional

@@ -105,7 +105,7 @@ type WorkloadKind struct {
 	// +required
 	Kind string `json:"kind"`
 	// paths specifies where the templates are in an object. A path is the names of fields separated by
-	// dots. "*" stands for every element of a list or a map, as in spec.replicaSpecs.*.template.
+	// dots. "*" means every element of a list or a map, as in spec.replicaSpecs.*.template.
 	// Required.
 	// +required
 	Paths []string `json:"paths"`
@@ -246,7 +246,7 @@ type TenantPlacement struct {
 }
 
 // PolicyRules specifies what the objects of tenants may request from the cluster. In an entry of a
-// list, "{tenant}" stands for the name of the tenant. Such an entry applies only to tenants whose
+// list, "{tenant}" means the name of the tenant. Such an entry applies only to tenants whose
 // name is a DNS label. A field that is not set allows every value.
 type PolicyRules struct {
 	// imageRegistries specifies the registries of images of containers and of image volumes. An entry
@@ -335,8 +335,8 @@ type WorkloadUser struct {
 	// true.
 	// +optional
 	TrustControllers *bool `json:"trustControllers,omitempty"`
-	// systemUsers specifies patterns of the names of controllers that create pods. What they create
-	// gets the annotation of its owner. They must be users of the system tenant. Defaults to
+	// systemUsers specifies patterns of the names of controllers that create pods. The objects that they
+	// create get the annotation of their owner. They must be users of the system tenant. Defaults to
 	// system:kube-controller-manager and the controllers in kube-system that create pods: cronjob,
 	// daemon-set, deployment, job, replicaset, replication and statefulset.
 	// +optional

@@ -147,7 +147,7 @@ func (f *file) detect(name string) error {
 	case bytes.IndexByte(f.data, 0) >= 0 || !utf8.Valid(f.data):
 		return fmt.Errorf("%s: is a binary file, and kubectl tenant validate checks text", f.name)
 	case f.kind == nil && len(firstLine(f.data)) == 0:
-		return fmt.Errorf("%s: is empty (--kind says what it must be)", f.name)
+		return fmt.Errorf("%s: is empty (set its kind with --kind)", f.name)
 	}
 	if f.kind != nil && f.kind.objects == nil {
 		return nil

@@ -37,8 +37,9 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 	}
 }
 
-// TestWorkloadsNameTheirHuman: what controllers make from a tenant's objects is theirs, on behalf
-// of who made those, and its pods run for that user; and nobody makes it anew for ever.
+// TestWorkloadsNameTheirHuman checks that an object of a controller has the controller as its
+// creator, and the creator of its owner as the user of its pods. No controller creates it again and
+// again.
 func TestWorkloadsNameTheirHuman(t *testing.T) { testWorkloadsNameTheirHuman(t) }
 
 func TestWebhookWorkloadsNameTheirHuman(t *testing.T) { testWorkloadsNameTheirHuman(t, "--webhook") }
