@@ -111,14 +111,14 @@ func (k *definition) check(d *document) []Finding {
 		return found
 	}
 	rules := k.rules(d, value)
-	if found = append(found, rules...); len(found) > 0 {
+	if found = append(found, rules...); hasError(found) {
 		return found
 	}
-	found = controllers(d, value)
-	for i := range found {
-		if found[i].Fix == "" {
-			found[i].Fix = k.described(strings.TrimPrefix(found[i].Field, d.prefix))
+	for _, f := range controllers(d, value) {
+		if f.Fix == "" {
+			f.Fix = k.described(strings.TrimPrefix(f.Field, d.prefix))
 		}
+		found = append(found, f)
 	}
 	return found
 }
@@ -215,6 +215,12 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	}
 	if k.namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
+	}
+	if !k.namespaced && meta.Namespace != "" {
+		meta.Namespace = "" // as in the API server
+		w := d.at("metadata.namespace", "is ignored: "+d.kind+" objects are cluster-scoped", "remove it")
+		w.Severity = Warning
+		found = append(found, w)
 	}
 	errs := apivalidation.ValidateObjectMeta(meta, k.namespaced, apivalidation.NameIsDNSSubdomain,
 		field.NewPath("metadata"))

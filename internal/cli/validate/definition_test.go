@@ -27,6 +27,15 @@ func TestObjects(t *testing.T) {
 			tenant + "spec: { id: acme, memberRoles: [ null ] }\n",
 			[]string{"4:34: spec.memberRoles[0]: must be a string | write a string"},
 		},
+		"a namespace of a cluster-scoped object": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme, namespace: Default }\n" +
+				"spec: { id: acme, quota: { request.cpu: 1 } }\n",
+			[]string{
+				"3:25: warning: metadata.namespace: is ignored: Tenant objects are cluster-scoped | remove it",
+				"4:28: spec.quota[request.cpu]: no object uses it | " +
+					"write a name of a ResourceQuota, such as pods or requests.cpu",
+			},
+		},
 		"a generated name": {grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to, nil},
 		"an item of a set twice": {
 			grant + "spec:\n  from: { tenant: globex, users: [ bob, eve, bob ] }\n" + to,
