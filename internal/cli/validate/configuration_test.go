@@ -182,7 +182,7 @@ func TestKinds(t *testing.T) {
 		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
 		"a policy that is none": {"file", "{\"user\"\n", "one whole JSON object"},
 		"JSON of a server": {
-			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write an apiVersion of kubetenant.dev",
+			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write apiVersion: kubetenant.dev/v1alpha1",
 		},
 		"a configuration": {"file", header + "x: 1\n", `unknown field "x"`},
 		"a revocation":    {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},

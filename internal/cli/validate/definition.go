@@ -33,7 +33,6 @@ import (
 
 // definition is a kind of the cluster, as its CustomResourceDefinition describes it.
 type definition struct {
-	apiVersion string
 	namespaced bool
 	schema     *spec.Schema
 }
@@ -44,11 +43,9 @@ func definitions() (map[string]*definition, error) {
 	for name, text := range deploy.Definitions() {
 		var crd struct {
 			Spec struct {
-				Group    string `json:"group"`
 				Scope    string `json:"scope"`
 				Names    struct{ Kind string }
 				Versions []struct {
-					Name   string
 					Schema struct {
 						OpenAPIV3Schema *spec.Schema `json:"openAPIV3Schema"`
 					}
@@ -60,7 +57,6 @@ func definitions() (map[string]*definition, error) {
 		}
 		for _, v := range crd.Spec.Versions {
 			all[crd.Spec.Names.Kind] = &definition{
-				apiVersion: crd.Spec.Group + "/" + v.Name,
 				namespaced: crd.Spec.Scope == "Namespaced",
 				schema:     v.Schema.OpenAPIV3Schema,
 			}
@@ -78,12 +74,9 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	var found []Finding
 	for i := range docs {
 		d := &docs[i]
-		kind := all[d.kind]
-		if d.apiVersion != kind.apiVersion {
-			found = append(found, d.at("apiVersion", "is not a version that the server has", "write "+kind.apiVersion))
-			continue
+		if wrongVersion(d) == nil { // else the file reports it
+			found = append(found, all[d.kind].check(d)...)
 		}
-		found = append(found, kind.check(d)...)
 	}
 	return found, nil
 }
