@@ -107,6 +107,9 @@ func (k *definition) check(d *document) []Finding {
 	if found = append(found, rules...); hasError(found) {
 		return found
 	}
+	if wrong := undecoded(d, value); len(wrong) > 0 {
+		return append(found, wrong...)
+	}
 	for _, f := range controllers(d, value) {
 		if f.Fix == "" {
 			f.Fix = k.described(strings.TrimPrefix(f.Field, d.prefix))
@@ -333,9 +336,6 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 		if _, known := quota.Resource(corev1.ResourceName(name)); !known {
 			found = append(found, d.at(where, "no object uses it",
 				"write a name of a ResourceQuota, such as pods or requests.cpu"))
-		}
-		if quota.ParseLimit(hard[name]) != nil {
-			found = append(found, d.at(where, "is not a quantity", "write a quantity, such as 10 or 4Gi"))
 		}
 	}
 	return found

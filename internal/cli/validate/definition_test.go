@@ -36,6 +36,22 @@ func TestObjects(t *testing.T) {
 					"write a name of a ResourceQuota, such as pods or requests.cpu",
 			},
 		},
+		"a time that does not decode": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: RetiredTenant\n" +
+				"metadata: { name: old-5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1 }\n" +
+				"spec:\n  id: old\n  uid: 5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1\n  retiredAt: 2026-01-01t00:00:00z\n",
+			[]string{
+				"7:3: spec.retiredAt: must be a time, for example 2026-01-31T12:00:00Z | " +
+					"write a time, for example 2026-01-31T12:00:00Z",
+			},
+		},
+		"an expiry that does not decode": {
+			grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to + "  expires: 2026-01-01t00:00:00z\n",
+			[]string{
+				"7:3: spec.expires: must be a time, for example 2026-01-31T12:00:00Z | " +
+					"write a time, for example 2026-01-31T12:00:00Z",
+			},
+		},
 		"a generated name": {grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to, nil},
 		"an item of a set twice": {
 			grant + "spec:\n  from: { tenant: globex, users: [ bob, eve, bob ] }\n" + to,
@@ -62,7 +78,9 @@ func TestObjects(t *testing.T) {
 		},
 		"a limit that is not a quantity": {
 			tenant + "spec: { id: acme, quota: { pods: 1e1.5 } }\n",
-			[]string{"4:28: spec.quota[pods]: is not a quantity | write a quantity, such as 10 or 4Gi"},
+			[]string{
+				"4:28: spec.quota.pods: must be a quantity, for example 10 or 500Mi | write a quantity, for example 10 or 500Mi",
+			},
 		},
 		"a value that its tag does not allow": {
 			tenant + "spec: { id: acme, admins: !!int SECRET }\n",
