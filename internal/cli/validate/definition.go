@@ -74,9 +74,18 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	var found []Finding
 	for i := range docs {
 		d := &docs[i]
-		if wrongVersion(d) == nil { // else the file reports it
-			found = append(found, all[d.kind].check(d)...)
+		if wrongVersion(d) != nil {
+			continue // the file reports it
 		}
+		wrong := all[d.kind].check(d)
+		if !hasError(wrong) {
+			refused, err := r.subjects(d)
+			if err != nil {
+				return nil, err
+			}
+			wrong = append(wrong, refused...)
+		}
+		found = append(found, wrong...)
 	}
 	return found, nil
 }

@@ -93,3 +93,55 @@ func TestObjects(t *testing.T) {
 		},
 	})
 }
+
+// TestReservedSubjects checks that a Tenant and TenantMembers name no subjects that the server
+// refuses.
+func TestReservedSubjects(t *testing.T) {
+	const (
+		tenant  = "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec:\n  id: acme\n"
+		members = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenantMembers\nmetadata: { name: acme }\nspec:\n  id: acme\n"
+		fix     = " | write a user, a group or a service account of the tenant"
+	)
+	hold(t, "", map[string]finding{
+		"subjects of the tenant": {
+			tenant + "  admins: [ { kind: User, name: alice }, { kind: Group, name: 'tenant:acme' }, " +
+				"{ kind: ServiceAccount, name: a, namespace: acme--web } ]\n",
+			nil,
+		},
+		"a user": {
+			tenant + "  admins: [ { kind: User, name: alice }, { kind: User, name: 'system:masters' } ]\n" +
+				"status: { namespaces: { total: many } }\n",
+			[]string{"6:56: spec.admins[1].name: is a reserved name" + fix},
+		},
+		"a group of a binding": {
+			tenant + "  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: 'system:masters' } ] } ]\n",
+			[]string{"6:63: spec.bindings[0].subjects[0].name: is a reserved name" + fix},
+		},
+		"members": {
+			members + "  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: 'tenant:globex' } ] } ]\n",
+			[]string{"6:63: spec.bindings[0].subjects[0].name: names callers of another tenant" + fix},
+		},
+		"a service account of a system namespace": {
+			tenant + "  admins: [ { kind: ServiceAccount, name: a, namespace: kube-system } ]\n",
+			[]string{
+				"6:46: spec.admins[0].namespace: names a service account in a namespace that the tenant does not own" + fix,
+			},
+		},
+	})
+}
+
+// TestReservedByConfiguration checks that the configuration among the files reserves names.
+func TestReservedByConfiguration(t *testing.T) {
+	object := file(t, "tenant.yaml", "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"+
+		"spec: { id: acme, admins: [ { kind: User, name: root } ] }\n")
+	config := file(t, "tenancy.yaml", header+"authorization: { systemSubjects: { users: [ root ] } }\n")
+	for _, c := range []struct {
+		files []string
+		want  int
+	}{{[]string{object}, 0}, {[]string{object, config}, 1}} {
+		report, _ := validate.Files(t.Context(), c.files, validate.Options{})
+		if len(report.Findings) != c.want || len(report.Unread) > 0 {
+			t.Errorf("%d files: %+v", len(c.files), report)
+		}
+	}
+}
