@@ -40,6 +40,20 @@ func TestConfiguration(t *testing.T) {
 					`"Shadow" | write one of the supported values`,
 			},
 		},
+		"a quantity": {
+			header + "admission:\n  quota: { default: { pods: x, secrets: 10 } }\n",
+			[]string{
+				"4:23: admission.quota.default.pods: must be a quantity, for example 10 or 500Mi | " +
+					"write a quantity, for example 10 or 500Mi",
+			},
+		},
+		"a duration": {
+			header + "authorization: { mode: Shadow }\nadmission:\n  quota: { reservation: 10 }\n",
+			[]string{
+				"5:12: admission.quota.reservation: must be a duration, for example 30s or 1h30m | " +
+					"write a duration, for example 30s or 1h30m",
+			},
+		},
 		"a path that is missing": {
 			header +
 				"authentication:\n  sources:\n  - { name: a, tokenFile: { path: t.csv } }\n  - name: b\n    tokenFile: {}\n",
@@ -88,6 +102,13 @@ func TestRevocation(t *testing.T) {
 		"an unknown field": {
 			revocations + "user: []\n",
 			[]string{`3:1: user: unknown field "user"; did you mean "users"? | write users`},
+		},
+		"a time": {
+			revocations + "tokens: [ { issuer: 'https://a', issuedBefore: yesterday } ]\n",
+			[]string{
+				"3:34: tokens[0].issuedBefore: must be a time, for example 2026-01-31T12:00:00Z | " +
+					"write a time, for example 2026-01-31T12:00:00Z",
+			},
 		},
 		"the system's": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
@@ -182,7 +203,7 @@ func TestKinds(t *testing.T) {
 		"a policy by an object": {"file.csv", "# comment\n{\"user\":\"alice\",\"x\":1}\n", "unknown field"},
 		"a policy that is none": {"file", "{\"user\"\n", "one whole JSON object"},
 		"JSON of a server": {
-			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write an apiVersion of kubetenant.dev",
+			"file", `{"kind":"TenancyConfiguration","apiVersion":"v1"}`, "write apiVersion: kubetenant.dev/v1alpha1",
 		},
 		"a configuration": {"file", header + "x: 1\n", `unknown field "x"`},
 		"a revocation":    {"file.yaml", revocations + "user: []\n", "unknown field \"user\""},

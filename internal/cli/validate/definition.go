@@ -33,7 +33,6 @@ import (
 
 // definition is a kind of the cluster, as its CustomResourceDefinition describes it.
 type definition struct {
-	apiVersion string
 	namespaced bool
 	schema     *spec.Schema
 }
@@ -44,11 +43,9 @@ func definitions() (map[string]*definition, error) {
 	for name, text := range deploy.Definitions() {
 		var crd struct {
 			Spec struct {
-				Group    string `json:"group"`
 				Scope    string `json:"scope"`
 				Names    struct{ Kind string }
 				Versions []struct {
-					Name   string
 					Schema struct {
 						OpenAPIV3Schema *spec.Schema `json:"openAPIV3Schema"`
 					}
@@ -60,7 +57,6 @@ func definitions() (map[string]*definition, error) {
 		}
 		for _, v := range crd.Spec.Versions {
 			all[crd.Spec.Names.Kind] = &definition{
-				apiVersion: crd.Spec.Group + "/" + v.Name,
 				namespaced: crd.Spec.Scope == "Namespaced",
 				schema:     v.Schema.OpenAPIV3Schema,
 			}
@@ -78,12 +74,18 @@ func (r *run) objects(_ *file, docs []document) ([]Finding, error) {
 	var found []Finding
 	for i := range docs {
 		d := &docs[i]
-		kind := all[d.kind]
-		if d.apiVersion != kind.apiVersion {
-			found = append(found, d.at("apiVersion", "is not a version that the server has", "write "+kind.apiVersion))
-			continue
+		if wrongVersion(d) != nil {
+			continue // the file reports it
 		}
-		found = append(found, kind.check(d)...)
+		wrong := all[d.kind].check(d)
+		if !hasError(wrong) {
+			refused, err := r.subjects(d)
+			if err != nil {
+				return nil, err
+			}
+			wrong = append(wrong, refused...)
+		}
+		found = append(found, wrong...)
 	}
 	return found, nil
 }
@@ -111,14 +113,17 @@ func (k *definition) check(d *document) []Finding {
 		return found
 	}
 	rules := k.rules(d, value)
-	if found = append(found, rules...); len(found) > 0 {
+	if found = append(found, rules...); hasError(found) {
 		return found
 	}
-	found = controllers(d, value)
-	for i := range found {
-		if found[i].Fix == "" {
-			found[i].Fix = k.described(strings.TrimPrefix(found[i].Field, d.prefix))
+	if wrong := undecoded(d, value); len(wrong) > 0 {
+		return append(found, wrong...)
+	}
+	for _, f := range controllers(d, value) {
+		if f.Fix == "" {
+			f.Fix = k.described(strings.TrimPrefix(f.Field, d.prefix))
 		}
+		found = append(found, f)
 	}
 	return found
 }
@@ -215,6 +220,12 @@ func (k *definition) metadata(d *document, value map[string]any) []Finding {
 	}
 	if k.namespaced && meta.Namespace == "" {
 		meta.Namespace = metav1.NamespaceDefault
+	}
+	if !k.namespaced && meta.Namespace != "" {
+		meta.Namespace = "" // as in the API server
+		w := d.at("metadata.namespace", "is ignored: "+d.kind+" objects are cluster-scoped", "remove it")
+		w.Severity = Warning
+		found = append(found, w)
 	}
 	errs := apivalidation.ValidateObjectMeta(meta, k.namespaced, apivalidation.NameIsDNSSubdomain,
 		field.NewPath("metadata"))
@@ -334,9 +345,6 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 		if _, known := quota.Resource(corev1.ResourceName(name)); !known {
 			found = append(found, d.at(where, "no object uses it",
 				"write a name of a ResourceQuota, such as pods or requests.cpu"))
-		}
-		if quota.ParseLimit(hard[name]) != nil {
-			found = append(found, d.at(where, "is not a quantity", "write a quantity, such as 10 or 4Gi"))
 		}
 	}
 	return found

@@ -27,6 +27,31 @@ func TestObjects(t *testing.T) {
 			tenant + "spec: { id: acme, memberRoles: [ null ] }\n",
 			[]string{"4:34: spec.memberRoles[0]: must be a string | write a string"},
 		},
+		"a namespace of a cluster-scoped object": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme, namespace: Default }\n" +
+				"spec: { id: acme, quota: { request.cpu: 1 } }\n",
+			[]string{
+				"3:25: warning: metadata.namespace: is ignored: Tenant objects are cluster-scoped | remove it",
+				"4:28: spec.quota[request.cpu]: no object uses it | " +
+					"write a name of a ResourceQuota, such as pods or requests.cpu",
+			},
+		},
+		"a time that does not decode": {
+			"apiVersion: kubetenant.dev/v1alpha1\nkind: RetiredTenant\n" +
+				"metadata: { name: old-5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1 }\n" +
+				"spec:\n  id: old\n  uid: 5b2d5a3e-4a55-4c28-9a3c-2ad1b0f4f6a1\n  retiredAt: 2026-01-01t00:00:00z\n",
+			[]string{
+				"7:3: spec.retiredAt: must be a time, for example 2026-01-31T12:00:00Z | " +
+					"write a time, for example 2026-01-31T12:00:00Z",
+			},
+		},
+		"an expiry that does not decode": {
+			grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to + "  expires: 2026-01-01t00:00:00z\n",
+			[]string{
+				"7:3: spec.expires: must be a time, for example 2026-01-31T12:00:00Z | " +
+					"write a time, for example 2026-01-31T12:00:00Z",
+			},
+		},
 		"a generated name": {grant + "spec:\n  from: { tenant: globex, users: [ bob ] }\n" + to, nil},
 		"an item of a set twice": {
 			grant + "spec:\n  from: { tenant: globex, users: [ bob, eve, bob ] }\n" + to,
@@ -53,7 +78,9 @@ func TestObjects(t *testing.T) {
 		},
 		"a limit that is not a quantity": {
 			tenant + "spec: { id: acme, quota: { pods: 1e1.5 } }\n",
-			[]string{"4:28: spec.quota[pods]: is not a quantity | write a quantity, such as 10 or 4Gi"},
+			[]string{
+				"4:28: spec.quota.pods: must be a quantity, for example 10 or 500Mi | write a quantity, for example 10 or 500Mi",
+			},
 		},
 		"a value that its tag does not allow": {
 			tenant + "spec: { id: acme, admins: !!int SECRET }\n",
@@ -65,4 +92,56 @@ func TestObjects(t *testing.T) {
 			nil,
 		},
 	})
+}
+
+// TestReservedSubjects checks that a Tenant and TenantMembers name no subjects that the server
+// refuses.
+func TestReservedSubjects(t *testing.T) {
+	const (
+		tenant  = "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\nspec:\n  id: acme\n"
+		members = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenantMembers\nmetadata: { name: acme }\nspec:\n  id: acme\n"
+		fix     = " | write a user, a group or a service account of the tenant"
+	)
+	hold(t, "", map[string]finding{
+		"subjects of the tenant": {
+			tenant + "  admins: [ { kind: User, name: alice }, { kind: Group, name: 'tenant:acme' }, " +
+				"{ kind: ServiceAccount, name: a, namespace: acme--web } ]\n",
+			nil,
+		},
+		"a user": {
+			tenant + "  admins: [ { kind: User, name: alice }, { kind: User, name: 'system:masters' } ]\n" +
+				"status: { namespaces: { total: many } }\n",
+			[]string{"6:56: spec.admins[1].name: is a reserved name" + fix},
+		},
+		"a group of a binding": {
+			tenant + "  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: 'system:masters' } ] } ]\n",
+			[]string{"6:63: spec.bindings[0].subjects[0].name: is a reserved name" + fix},
+		},
+		"members": {
+			members + "  bindings: [ { clusterRole: view, subjects: [ { kind: Group, name: 'tenant:globex' } ] } ]\n",
+			[]string{"6:63: spec.bindings[0].subjects[0].name: names callers of another tenant" + fix},
+		},
+		"a service account of a system namespace": {
+			tenant + "  admins: [ { kind: ServiceAccount, name: a, namespace: kube-system } ]\n",
+			[]string{
+				"6:46: spec.admins[0].namespace: names a service account in a namespace that the tenant does not own" + fix,
+			},
+		},
+	})
+}
+
+// TestReservedByConfiguration checks that the configuration among the files reserves names.
+func TestReservedByConfiguration(t *testing.T) {
+	object := file(t, "tenant.yaml", "apiVersion: kubetenant.dev/v1alpha1\nkind: Tenant\nmetadata: { name: acme }\n"+
+		"spec: { id: acme, admins: [ { kind: User, name: root } ] }\n")
+	config := file(t, "tenancy.yaml", header+"authorization: { systemSubjects: { users: [ root ] } }\n")
+	for _, c := range []struct {
+		files []string
+		want  int
+	}{{[]string{object}, 0}, {[]string{object, config}, 1}} {
+		report, _ := validate.Files(t.Context(), c.files, validate.Options{})
+		if len(report.Findings) != c.want || len(report.Unread) > 0 {
+			t.Errorf("%d files: %+v", len(c.files), report)
+		}
+	}
 }

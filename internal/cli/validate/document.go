@@ -96,7 +96,7 @@ func newDocument(node *yaml.Node, apiVersion, kind string) document {
 	if v := valueOf(node, "kind"); v != nil {
 		d.kind = v.Value
 	}
-	if d.kind == "" {
+	if d.kind == "" && kind != "" {
 		d.apiVersion, d.kind = apiVersion, kind
 	}
 	return d

@@ -13,7 +13,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/cli/nearest"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -189,6 +188,10 @@ func (f *file) forced() error {
 		return fmt.Errorf("%s: is empty", f.name)
 	}
 	if of := f.of(f.kind); !f.kind.whole {
+		if f.hasMisplaced() {
+			f.kind = nil // each document is checked by itself
+			return nil
+		}
 		if len(of) == 0 {
 			return fmt.Errorf("%s: has no document of --kind %s", f.name, f.kind.name)
 		}
@@ -208,7 +211,7 @@ func (f *file) unknown() error {
 		}
 		return fmt.Errorf("%s: is not a file that kubectl tenant validate checks; it checks %s", f.name, checked())
 	}
-	if slices.ContainsFunc(f.docs, func(d document) bool { return misspelled(&d) != nil }) {
+	if f.hasMisplaced() {
 		return nil
 	}
 	for i := range f.docs {
@@ -221,42 +224,6 @@ func (f *file) unknown() error {
 	}
 	return fmt.Errorf("%s: has no kind, and is not a file that kubectl tenant validate checks; it checks %s",
 		f.name, checked())
-}
-
-// misspelled returns the finding about a document that is almost of one of the kinds, or nil.
-func misspelled(d *document) *Finding {
-	var f Finding
-	switch d.group() {
-	case "":
-		for _, k := range kinds() {
-			for group, names := range k.objects {
-				if !slices.Contains(names, d.kind) || group == "" {
-					continue
-				}
-				if group == tenant.Domain {
-					group = v1alpha1.GroupVersion
-				}
-				f = d.at("apiVersion", "is not that of the kind "+d.kind, "write an apiVersion of "+group)
-				return &f
-			}
-		}
-		fallthrough
-	case tenant.Domain:
-		if better := nearest.Name(d.kind, ownKinds()); better != "" && d.kind != "" {
-			f = d.at("kind", fmt.Sprintf("unknown kind %q; did you mean %q?", d.kind, better), "write "+better)
-			return &f
-		}
-	}
-	return nil
-}
-
-// ownKinds returns the kinds of documents in the API group of kubetenant.
-func ownKinds() []string {
-	var all []string
-	for _, k := range kinds() {
-		all = append(all, k.objects[tenant.Domain]...)
-	}
-	return all
 }
 
 // checked lists what is checked.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -35,7 +36,7 @@ func policy(data []byte) []Finding {
 		if err == nil || len(found) >= most {
 			continue
 		}
-		reason := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "line 1: "), "\n", "; ")
+		reason := policyReason(err)
 		found = append(found, Finding{
 			Line:   number,
 			Column: columnOf(text, reason),
@@ -44,6 +45,22 @@ func policy(data []byte) []Finding {
 		})
 	}
 	return found
+}
+
+// policyReason returns the reason of an error about one line. The decoder names Go types.
+func policyReason(err error) string {
+	var form *json.UnmarshalTypeError
+	if !errors.As(err, &form) {
+		return strings.ReplaceAll(strings.TrimPrefix(err.Error(), "line 1: "), "\n", "; ")
+	}
+	want := "a map"
+	switch form.Type.Kind() {
+	case reflect.String:
+		want = "a string"
+	case reflect.Bool:
+		want = "true or false"
+	}
+	return form.Field[strings.LastIndexByte(form.Field, '.')+1:] + ": must be " + want
 }
 
 var quoted = regexp.MustCompile(`"([^"]+)"`)
@@ -60,7 +77,10 @@ func columnOf(text []byte, reason string) int {
 	for _, m := range quoted.FindAllStringSubmatch(reason, -1) {
 		keys = append(keys, m[1][strings.LastIndex(m[1], ".")+1:])
 	}
-	for _, key := range []string{"tenant", "space", "kind", "apiVersion", "user", "group", "resource", "spec"} {
+	for _, key := range []string{
+		"tenant", "space", "kind", "apiVersion", "user", "group", "resource", "spec", "readonly", "apiGroup", "namespace",
+		"nonResourcePath",
+	} {
 		if strings.HasPrefix(reason, key) {
 			keys = append(keys, key)
 		}
@@ -74,7 +94,12 @@ func columnOf(text []byte, reason string) int {
 }
 
 // policyFix returns how to fix a problem.
-func policyFix(text string) string { return fixOf(policyFixes(), text) }
+func policyFix(text string) string {
+	if _, wanted, ok := strings.Cut(text, ": must be "); ok {
+		return "write " + wanted
+	}
+	return fixOf(policyFixes(), text)
+}
 
 // policyFixes returns how to fix the problems of lines of a policy file, by a part of the message. The first
 // part that a message contains applies.

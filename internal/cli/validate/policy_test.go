@@ -30,6 +30,21 @@ func TestPolicy(t *testing.T) {
 			"\n" + of + `{"user":"alice","tenant":"a b","space":"acme","resource":"pods"}}`,
 			[]string{`2:97: tenant: invalid tenant: not a valid label value | write a tenant's name, "system" or "*"`},
 		},
+		"a number": {
+			of + `{"user":"alice","tenant":5,"space":"acme","resource":"pods"}}`,
+			[]string{"1:97: tenant: must be a string | write a string"},
+		},
+		"a number in the old form": {
+			`{"user":"alice","namespace":5}`, []string{"1:17: namespace: must be a string | write a string"},
+		},
+		"a string for a boolean": {
+			of + `{"user":"alice","readonly":"yes","resource":"pods"}}`,
+			[]string{"1:97: readonly: must be true or false | write true or false"},
+		},
+		"a list for a map": {
+			`{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy","spec":[]}`,
+			[]string{"1:74: spec: must be a map | write a map"},
+		},
 		"a space of no name": {
 			of + `{"user":"alice","tenant":"acme","space":"all","resource":"pods"}}`,
 			[]string{`1:113: space: invalid tenant: reserved name | write a tenant's name, "system" or "*"`},

@@ -9,7 +9,11 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // misfit is a field of a document that a type does not have, or whose value has another form.
@@ -17,12 +21,16 @@ type misfit struct {
 	field string
 	// known are the fields that the type has there. They are nil if the value has another form.
 	known []string
-	// want and got describe the form of the value.
+	// want and got describe the form of the value. If got is empty, the form is allowed and the value
+	// is not.
 	want, got string
 }
 
 // finding returns the misfit at its position.
 func (m *misfit) finding(d *document) Finding {
+	if m.known == nil && m.got == "" {
+		return d.at(m.field, "must be "+m.want, "write "+m.want)
+	}
 	if m.known == nil {
 		return d.at(m.field, "must be "+m.want+", but is "+m.got, "write "+m.want)
 	}
@@ -55,8 +63,11 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if value == nil || decodesItself(t) {
+	if value == nil {
 		return nil
+	}
+	if decodesItself(t) {
+		return undecodable(t, value, path)
 	}
 	other := func(want string) []misfit { return []misfit{{field: path, want: want, got: formOf(value)}} }
 	if t == reflect.TypeFor[[]byte]() {
@@ -88,8 +99,12 @@ func misfits(t reflect.Type, value any, path string) []misfit {
 			return other("true or false")
 		}
 	case reflect.Int, reflect.Int32, reflect.Int64:
-		if _, ok := value.(int64); !ok {
+		n, ok := value.(int64)
+		if !ok {
 			return other("a whole number")
+		}
+		if reflect.Zero(t).OverflowInt(n) {
+			return []misfit{{field: path, want: fmt.Sprintf("a whole number of at most %d bits", t.Bits())}}
 		}
 	}
 	return nil
@@ -136,6 +151,29 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 func decodesItself(t reflect.Type) bool {
 	p := reflect.PointerTo(t)
 	return p.Implements(reflect.TypeFor[json.Unmarshaler]()) || p.Implements(reflect.TypeFor[encoding.TextUnmarshaler]())
+}
+
+// undecodable returns the misfit if a type that decides itself what it accepts refuses a value.
+func undecodable(t reflect.Type, value any, path string) []misfit {
+	text, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(text, reflect.New(t).Interface())
+	}
+	if err == nil {
+		return nil
+	}
+	want := "a valid value" // the error may quote the value or name Go types
+	switch t {
+	case reflect.TypeFor[resource.Quantity]():
+		want = "a quantity, for example 10 or 500Mi"
+	case reflect.TypeFor[metav1.Time](), reflect.TypeFor[metav1.MicroTime]():
+		want = "a time, for example 2026-01-31T12:00:00Z"
+	case reflect.TypeFor[metav1.Duration]():
+		want = "a duration, for example 30s or 1h30m"
+	case reflect.TypeFor[tenant.ID]():
+		want = "the name of a tenant"
+	}
+	return []misfit{{field: path, want: want}}
 }
 
 // formOf describes the form of a decoded value. It does not name the value.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // Options are what the files do not say.
@@ -99,6 +100,9 @@ func (r *run) check(f *file) ([]Finding, error) {
 	case f.directory:
 		return r.installedSet(f)
 	case f.kind != nil:
+		if found := f.wrongVersions(); len(found) > 0 {
+			return found, nil
+		}
 		return f.kind.check(r, f, f.docs)
 	}
 	if f.syntax != nil {
@@ -116,6 +120,18 @@ func (r *run) check(f *file) ([]Finding, error) {
 		}
 	}
 	return append(found, f.others()...), nil
+}
+
+// wrongVersions returns a finding for each document of the kind of the file that has another API
+// version.
+func (f *file) wrongVersions() []Finding {
+	var found []Finding
+	for i := range f.docs {
+		if wrong := wrongVersion(&f.docs[i]); wrong != nil && f.kind.objects[tenant.Domain] != nil {
+			found = append(found, *wrong)
+		}
+	}
+	return found
 }
 
 // maxBytes is the size up to which a file is read: that of the server's own files.
@@ -179,11 +195,11 @@ func (f *file) others() []Finding {
 	var found []Finding
 	for i := range f.docs {
 		d := &f.docs[i]
-		if d.prefix != "" || known(d) {
+		if wrong := misplaced(d); wrong != nil {
+			found = append(found, *wrong)
 			continue
 		}
-		if wrong := misspelled(d); wrong != nil {
-			found = append(found, *wrong)
+		if d.prefix != "" || known(d) {
 			continue
 		}
 		w := d.at("", "this document is not checked: "+described(d), "")

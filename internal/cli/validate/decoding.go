@@ -1,0 +1,46 @@
+package validate
+
+import (
+	"errors"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// undecoded returns the findings about an object that does not decode. The schema may allow a value
+// that the Go type of the kind refuses. The controllers ignore such an object.
+func undecoded(d *document, value map[string]any) []Finding {
+	decode := map[string]func(*unstructured.Unstructured) (reflect.Type, error){
+		v1alpha1.KindTenant:            decoded[v1alpha1.Tenant],
+		v1alpha1.KindTenantMembers:     decoded[v1alpha1.TenantMembers],
+		v1alpha1.KindNamespaceTemplate: decoded[v1alpha1.NamespaceTemplate],
+		v1alpha1.KindRetiredTenant:     decoded[v1alpha1.RetiredTenant],
+		v1alpha1.KindTenantQuota:       decoded[v1alpha1.TenantQuota],
+		v1alpha1.KindAccessGrant:       decoded[v1alpha1.AccessGrant],
+	}[d.kind]
+	t, err := decode(&unstructured.Unstructured{Object: value})
+	if err == nil {
+		return nil
+	}
+	var found []Finding
+	for _, m := range misfits(t, value, "") {
+		if m.known == nil {
+			found = append(found, m.finding(d))
+		}
+	}
+	var invalid *typed.Invalid
+	if len(found) == 0 && errors.As(err, &invalid) {
+		found = append(found, d.at("", "does not decode: "+invalid.Err.Error(),
+			"compare the fields with kubectl explain "+d.kind))
+	}
+	return found
+}
+
+// decoded returns the Go type of a kind and the error of decoding an object of the kind.
+func decoded[T any, P typed.Pointer[T]](object *unstructured.Unstructured) (reflect.Type, error) {
+	_, err := typed.Decode[T, P](object)
+	return reflect.TypeFor[T](), err
+}

@@ -1,0 +1,125 @@
+package validate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/kubetenant/kubetenant/internal/cli/nearest"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// kindList is the kind of a list of any objects.
+const kindList = "List"
+
+// hasMisplaced reports whether the kind or the API version of a document is wrong.
+func (f *file) hasMisplaced() bool {
+	return slices.ContainsFunc(f.docs, func(d document) bool { return misplaced(&d) != nil })
+}
+
+// misplaced returns the finding about the kind or the API version of a document, or nil. The
+// document is almost of one of the kinds, or it is a list that no client reads.
+func misplaced(d *document) *Finding {
+	if wrong := unreadableList(d); wrong != nil {
+		return wrong
+	}
+	if wrong := wrongVersion(d); wrong != nil {
+		return wrong
+	}
+	all := ownKinds()
+	isSimilar := nearest.Name(d.kind, ownKinds()) != "" // true for the kinds themselves
+	foreign := foreignGroup(d.kind)
+	var f Finding
+	switch group := d.group(); {
+	case d.kind == "" && isOurs(d.apiVersion):
+		f = d.at("kind", "is required", "add kind: one of "+strings.Join(all, ", "))
+	case slices.Contains(all, d.kind), d.kind == "":
+		return nil
+	case group == tenant.Domain, isOurs(d.apiVersion) && isSimilar:
+		f = d.unknownKind()
+	case group == "" && foreign != "":
+		f = d.at("apiVersion", "is not that of the kind "+d.kind, "write an apiVersion of "+foreign)
+	case group == "" && isSimilar:
+		f = d.unknownKind()
+	default:
+		return nil
+	}
+	return &f
+}
+
+// wrongVersion returns the finding about a document of a kind of kubetenant whose API version is
+// missing or wrong, or nil. Another project may have a kind of the same name in a group of its own.
+func wrongVersion(d *document) *Finding {
+	if !slices.Contains(ownKinds(), d.kind) || d.apiVersion == v1alpha1.GroupVersion ||
+		d.group() != "" && !isOurs(d.apiVersion) {
+		return nil
+	}
+	f := d.at("apiVersion", "must be "+v1alpha1.GroupVersion+" for kind "+d.kind,
+		"write apiVersion: "+v1alpha1.GroupVersion)
+	return &f
+}
+
+// isOurs reports whether an API version is of the group of kubetenant or of a misspelled one, such
+// as kubetenat.dev or kubetenant.io.
+func isOurs(apiVersion string) bool {
+	group, _, _ := strings.Cut(apiVersion, "/")
+	label, _, _ := strings.Cut(group, ".")
+	ours, _, _ := strings.Cut(tenant.Domain, ".")
+	return group != "" && (group == tenant.Domain || nearest.Name(label, []string{ours}) != "")
+}
+
+// foreignGroup returns the group of a kind of another project, or "".
+func foreignGroup(kind string) string {
+	for _, k := range kinds() {
+		for group, names := range k.objects {
+			if group != "" && group != tenant.Domain && slices.Contains(names, kind) {
+				return group
+			}
+		}
+	}
+	return ""
+}
+
+// unknownKind returns the finding about a kind that kubetenant does not have.
+func (d *document) unknownKind() Finding {
+	if better := nearest.Name(d.kind, ownKinds()); better != "" {
+		return d.at("kind", fmt.Sprintf("unknown kind %q; did you mean %q?", d.kind, better), "write "+better)
+	}
+	return d.at("kind", "unknown kind "+quotedUnlessWord(d.kind), "write one of "+strings.Join(ownKinds(), ", "))
+}
+
+// unreadableList returns the finding about a list in another list, or about a list without items,
+// or nil. kubectl refuses both.
+func unreadableList(d *document) *Finding {
+	items := valueOf(d.node, "items")
+	isList := d.kind == kindList && d.group() == ""
+	if d.kind != kindList && strings.HasSuffix(d.kind, kindList) {
+		isList = isOurs(d.apiVersion) || items != nil && items.Kind == yaml.SequenceNode
+	}
+	var f Finding
+	switch {
+	case !isList:
+		return nil
+	case d.prefix != "":
+		f = d.at("kind", "a list cannot contain another list", "write the items of this list into the outer list")
+	case items == nil || items.Tag == "!!null":
+		f = d.at("items", "is required", "add items: a list of objects")
+	case items.Kind != yaml.SequenceNode:
+		f = d.at("items", "must be a list", "write a list of objects")
+	default:
+		return nil
+	}
+	return &f
+}
+
+// ownKinds returns the kinds of documents in the API group of kubetenant.
+func ownKinds() []string {
+	var all []string
+	for _, k := range kinds() {
+		all = append(all, k.objects[tenant.Domain]...)
+	}
+	return all
+}
