@@ -80,8 +80,9 @@ func (c Client[T, P]) Create(ctx context.Context, object P) (P, error) {
 	return Decode[T, P](u)
 }
 
-// UpdateStatus writes the status of an object. It fails with a conflict if the object has changed
-// since it was read.
+// UpdateStatus replaces the status of an object. It fails with a conflict if the object has changed
+// since it was read. It drops fields of the status that only a later release knows. The controller
+// of that release computes them again.
 func (c Client[T, P]) UpdateStatus(ctx context.Context, object P) (P, error) {
 	u, err := encode(object)
 	if err != nil {

@@ -2,6 +2,7 @@ package typed
 
 import (
 	"errors"
+	"maps"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,17 +14,19 @@ import (
 )
 
 // Strict returns an object of a kind. It returns an [Invalid] if the object does not decode or has
-// a field that the type does not have.
+// a field outside its status that the type does not have.
 //
 // It is for kinds that allow requests. A later release may add a field that limits what an object
 // allows. A release that dropped this field would allow more.
 func Strict[T any, P Pointer[T]](u *unstructured.Unstructured) metav1.Object {
-	out := P(new(T))
-	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, out, true)
+	out, invalid := decode[T, P](u)
+	if invalid != nil {
+		return invalid
+	}
+	withoutStatus := maps.Clone(u.Object)
+	delete(withoutStatus, "status")
+	err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(withoutStatus, P(new(T)), true)
 	if err != nil {
-		if !runtime.IsStrictDecodingError(err) {
-			err = withoutValues(err)
-		}
 		return newInvalid(u, err)
 	}
 	out.SetManagedFields(nil)

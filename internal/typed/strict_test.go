@@ -42,6 +42,22 @@ func TestStrict(t *testing.T) {
 	}
 }
 
+// TestStrictStatus checks that a field of the status that a later release added changes nothing.
+func TestStrictStatus(t *testing.T) {
+	u := grant("g", map[string]any{"from": map[string]any{"tenant": "globex"}})
+	u.Object["status"] = map[string]any{"usedBy": "later release"}
+	if _, err := typed.From[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u)); err != nil {
+		t.Error(err)
+	}
+	u.Object["status"] = "x"
+	if _, err := typed.From[v1alpha1.AccessGrant](typed.Strict[v1alpha1.AccessGrant](u)); err == nil {
+		t.Error("a status that does not decode is valid")
+	}
+	if u.Object["status"] != "x" {
+		t.Error("Strict changed the object")
+	}
+}
+
 // TestErrorsHoldNoValues checks the errors that reach logs.
 func TestErrorsHoldNoValues(t *testing.T) {
 	for name, spec := range map[string]any{

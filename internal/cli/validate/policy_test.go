@@ -56,8 +56,8 @@ func TestPolicy(t *testing.T) {
 		"everybody and a name": {
 			of + `{"user":"*","group":"dev","resource":"pods"}}`,
 			[]string{
-				`1:89: "*" may not be combined with a user or group name: the line would apply to every caller | leave the "*" out: the name ` +
-					`is enough`,
+				`1:89: "*" may not be combined with a user or group name: the line would apply to every caller | ` +
+					`remove the "*"`,
 			},
 		},
 		"another version": {

@@ -39,7 +39,7 @@ func TestRetirement(t *testing.T) {
 func TestWebhookRetirement(t *testing.T) {
 	testRetirement(t, webhookProvisionConfig,
 		func(t *testing.T, s *localserver.Server) *rest.Config { return config(t, s, "acme") },
-		"one of the deleted tenant that had the name before", "--webhook")
+		"may belong to a deleted tenant of the same name", "--webhook")
 }
 
 func testRetirement(
