@@ -71,8 +71,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	}
 	if !e.hasBegun() && !e.mayBegin() {
 		return heldFor, e.say(ctx,
-			held(v1alpha1.ReasonTooMany, "too many tenants are being deleted within an hour: the deletion continues "+
-				"automatically"))
+			held(v1alpha1.ReasonTooMany, "the limit of tenant deletions in an hour is reached: this deletion starts "+
+				"automatically later"))
 	}
 	if !e.hasBegun() {
 		e.begun[string(e.t.UID)] = time.Now()

@@ -52,7 +52,7 @@ so. Otherwise it waits until another admin approves it.
 --serviceaccount requests a token for a service account. An admin of a tenant
 can do this.
 
---oidc creates a kubeconfig without a credential. It logs in at an OpenID
+--oidc creates a kubeconfig without a credential. It logs in to an OpenID
 provider when it is used (see kubectl tenant login).
 
 With --gateway, the kubeconfig has a context for each cluster behind a gateway.
@@ -73,9 +73,9 @@ The kubeconfig is printed to standard output, unless --out or --merge is set.`,
 	f.StringVar(&o.serviceAccount, "serviceaccount", "", "service account: NAME in the namespace of -n, or NAMESPACE/NAME")
 	f.StringSliceVar(&o.audiences, "audience", nil,
 		"audiences of the service account's token (default: the server's own)")
-	f.BoolVar(&o.oidc, "oidc", false, "log in at an OpenID provider")
+	f.BoolVar(&o.oidc, "oidc", false, "log in to an OpenID provider")
 	f.StringVar(&o.issuer, "issuer-url", "", "with --oidc: issuer URL of the provider")
-	f.StringVar(&o.clientID, "client-id", "", "with --oidc: client ID registered at the provider")
+	f.StringVar(&o.clientID, "client-id", "", "with --oidc: client ID registered with the provider")
 	f.StringVar(&o.issuerCA, "issuer-ca", "", "with --oidc: file with the certificate authority of the provider "+
 		"(default: the system's)")
 	addStorage(cmd, &o.storage)

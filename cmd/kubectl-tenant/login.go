@@ -68,7 +68,7 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.Issuer, "issuer-url", "", "issuer URL of the provider (required)")
-	f.StringVar(&o.ClientID, "client-id", "", "client ID registered at the provider (required)")
+	f.StringVar(&o.ClientID, "client-id", "", "client ID registered with the provider (required)")
 	f.StringVar(&secret, "client-secret-file", "", "file with the secret of a confidential client")
 	f.StringVar(&o.CAFile, "issuer-ca", "", "file with the certificate authority of the provider (default: the system's)")
 	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to request in addition to openid, such as offline_access for a "+

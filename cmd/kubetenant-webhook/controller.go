@@ -64,7 +64,7 @@ func newControllerCommand() *cobra.Command {
 	system := []string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease, metav1.NamespaceDefault}
 	cmd := &cobra.Command{
 		Use:   "controller",
-		Short: "Label older objects, prepare namespaces and count quotas (one replica is active)",
+		Short: "Label existing objects, prepare namespaces and calculate quota usage (one replica is active)",
 		Args:  cobra.NoArgs,
 	}
 	f.addFlags(cmd)

@@ -21,7 +21,7 @@ const (
 	listBytes = 128 << 20
 )
 
-var errTooMuch = errors.New("the answer of the cluster is too large")
+var errTooMuch = errors.New("the response of the cluster is too large")
 
 // bounded returns a configuration by which no more of an answer is read than a
 // limit allows, but of watches.

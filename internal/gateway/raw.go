@@ -13,7 +13,8 @@ import (
 var (
 	errQuery   = errors.New("malformed query")
 	errPath    = errors.New("malformed path: it has empty segments, dot segments or ambiguous percent-encoding")
-	errUpgrade = errors.New("malformed upgrade: it must name websocket or SPDY/3.1 once, and have no body")
+	errUpgrade = errors.New("malformed upgrade request: the Upgrade header must specify websocket or SPDY/3.1 " +
+		"exactly once, and the request must have no body")
 )
 
 // checkRaw returns the answer to a request that is not looked at any further, nil for one that is:

@@ -152,7 +152,7 @@ func (k *Keystone) Token(ctx context.Context, kept *Token) (*Token, error) {
 	answer := tokens.Create(ctx, service, &k.options)
 	got, err := answer.ExtractToken()
 	if err != nil {
-		return nil, fmt.Errorf("log in at Keystone %s: %v", k.options.IdentityEndpoint, keystoneError(err))
+		return nil, fmt.Errorf("log in to Keystone %s: %v", k.options.IdentityEndpoint, keystoneError(err))
 	}
 	return &Token{Token: got.ID, Expires: got.ExpiresAt.UTC()}, nil
 }

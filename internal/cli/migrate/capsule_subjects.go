@@ -129,7 +129,7 @@ func (t *capsuleTenant) addAdmin(s v1alpha1.Subject) string {
 		return ""
 	}
 	if len(*admins) == maxSubjects {
-		return fmt.Sprintf("a Tenant has at most %d admins; name a group", maxSubjects)
+		return fmt.Sprintf("a Tenant can have at most %d admins; use a group instead", maxSubjects)
 	}
 	*admins = append(*admins, s)
 	return ""
@@ -151,7 +151,7 @@ func (t *capsuleTenant) bind(n node, role string, s v1alpha1.Subject) bool {
 		*bindings = append(*bindings, v1alpha1.TenantBinding{ClusterRole: role, Subjects: []v1alpha1.Subject{s}})
 	case slices.Contains((*bindings)[i].Subjects, s):
 	case len((*bindings)[i].Subjects) == maxSubjects:
-		n.left("a Tenant binds a ClusterRole to at most %d subjects; name a group", maxSubjects)
+		n.left("a Tenant can bind a ClusterRole to at most %d subjects; use a group instead", maxSubjects)
 		return false
 	default:
 		(*bindings)[i].Subjects = append((*bindings)[i].Subjects, s)

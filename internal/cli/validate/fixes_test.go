@@ -4,6 +4,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -36,16 +37,16 @@ func TestFixesFit(t *testing.T) {
 			}
 		}
 	}
-	foreign := map[string]bool{ // messages of encoding/json, encoding/csv, bcrypt and json's strict decoder
-		"invalid character": true, "unexpected end": true, "JSON": true, "quote": true,
-		"unknown field": true, "duplicate field": true,
-		"CustomResourceDefinition/": true, // the kind of an object
+	// Messages of encoding/json, encoding/csv and the strict decoder, and a kind.
+	foreign := []string{
+		"invalid character", "unexpected end", "JSON", "quote", "unknown field", "duplicate field",
+		"CustomResourceDefinition/",
 	}
 	for name, fixes := range map[string][][2]string{
 		"credentials": credentialFixes(), "policy": policyFixes(), "installed": setFixes(),
 	} {
 		for _, f := range fixes {
-			if !foreign[f[0]] && !strings.Contains(source.String(), f[0]) {
+			if !slices.Contains(foreign, f[0]) && !strings.Contains(source.String(), f[0]) {
 				t.Errorf("%s: no message contains %q", name, f[0])
 			}
 		}

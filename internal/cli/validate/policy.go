@@ -95,8 +95,8 @@ func policyFixes() [][2]string {
 		{"apiVersion must be", `write "apiVersion": "abac.authorization.kubernetes.io/v1beta1", "kind": "Policy"`},
 		{"old format", `write the form with "apiVersion", "kind" and "spec"`},
 		{"64 KiB", "split the line"},
-		{"JSON", "one whole JSON object on each line, without a comma behind it"},
-		{"invalid character", "one whole JSON object on each line, without a comma behind it"},
-		{"unexpected end", "one whole JSON object on each line, without a comma behind it"},
+		{"JSON", "write one whole JSON object on each line, without a trailing comma"},
+		{"invalid character", "write one whole JSON object on each line, without a trailing comma"},
+		{"unexpected end", "write one whole JSON object on each line, without a trailing comma"},
 	}
 }

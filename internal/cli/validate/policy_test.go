@@ -76,17 +76,17 @@ func TestPolicy(t *testing.T) {
 		},
 		"too long": {`{"user":"` + strings.Repeat("a", 70000) + `"}`, []string{"1:1: longer than 64 KiB | split the line"}},
 		"no object": {
-			`["alice"]`, []string{"1:1: not a JSON object | one whole JSON object on each line, without a comma behind it"},
+			`["alice"]`, []string{"1:1: not a JSON object | write one whole JSON object on each line, without a trailing comma"},
 		},
 		"a comma": {
 			`{"user":"alice"},`,
 			[]string{
-				"1:17: invalid character ',' after top-level value | one whole JSON object on each line, without a comma behind it",
+				"1:17: invalid character ',' after top-level value | write one whole JSON object on each line, without a trailing comma",
 			},
 		},
 		"half an object": {
 			`{"user":"alice"`,
-			[]string{"1:15: unexpected end of JSON input | one whole JSON object on each line, without a comma behind it"},
+			[]string{"1:15: unexpected end of JSON input | write one whole JSON object on each line, without a trailing comma"},
 		},
 		"twice": {
 			`{"user":"alice"}` + "\n" + `{"user":"bob"}` + "\n  " + `{"user":"alice"}` + "\n",

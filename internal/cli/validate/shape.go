@@ -24,7 +24,7 @@ type misfit struct {
 // finding returns the misfit at its position.
 func (m *misfit) finding(d *document) Finding {
 	if m.known == nil {
-		return d.at(m.field, "must be "+m.want+", and is "+m.got, "write "+m.want)
+		return d.at(m.field, "must be "+m.want+", but is "+m.got, "write "+m.want)
 	}
 	name := m.field[strings.LastIndexAny(m.field, ".]")+1:]
 	reason, fix := unknownField(name, m.known)

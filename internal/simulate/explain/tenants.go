@@ -60,7 +60,7 @@ func (q *Query) created(ctx context.Context, a *answer, name string) *corev1.Nam
 
 // proposeTenant returns the Tenant that authorization.requireTenant demands.
 func (q *Query) proposeTenant(ctx context.Context, a *answer) (*change, error) {
-	text := fmt.Sprintf("There is no Tenant %s, which authorization.requireTenant demands.\n"+
+	text := fmt.Sprintf("The Tenant %s does not exist, but authorization.requireTenant requires it.\n"+
 		"The cluster's admin can create it:", a.outcome.Caller)
 	return q.tryObjects(ctx, a, text, tenantObject(a.outcome.Caller, nil))
 }
