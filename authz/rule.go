@@ -1,10 +1,10 @@
 package authz
 
-// A Rule is the row of the boundary's table by which a request was delegated, for whoever explains
-// a decision. What is denied has a [Reason] instead.
+// A Rule names the rule of the boundary by which it delegated a request. Tools that explain a
+// decision print it. A denied request has a [Reason] instead.
 type Rule string
 
-// The rows.
+// The rules.
 const (
 	RuleSystem          Rule = "system tenant: every request"
 	RuleUnbound         Rule = "no tenant: allowed for every caller"
@@ -12,7 +12,7 @@ const (
 	RuleOwn             Rule = "tenant: in a namespace of the tenant"
 	RuleMissing         Rule = "tenant: in a namespace that does not exist, with a name reserved for the tenant"
 	RuleCreateNamespace Rule = "tenant: a new namespace, which admission assigns to the tenant"
-	RuleLimited         Rule = "tenant: across all namespaces, limited to the tenant's"
+	RuleLimited         Rule = "tenant: across all namespaces, limited to those of the tenant"
 	RuleSelfReview      Rule = "tenant: a review of the caller itself"
 	RuleReview          Rule = "tenant: a review of tokens and subjects of the tenant"
 	RuleShared          Rule = "tenant: reading a shared cluster-scoped resource"

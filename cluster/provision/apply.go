@@ -18,8 +18,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTaken says that somebody made an object of a name that is ours before
-// there was who refuses it.
+// errTaken reports that an object with the name of a managed object was created before the
+// admission plugin could refuse it.
 var errTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
 // bindingsThere returns the managed bindings of a namespace, by their names.

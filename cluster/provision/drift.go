@@ -108,8 +108,7 @@ func (e *Engine) notLooked(ctx context.Context, err error) {
 	}
 }
 
-// lookForQuotas has those tenants looked at of which a quota that was given
-// is another, or not there.
+// lookForQuotas queues the tenants whose managed quota has changed or does not exist.
 func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, given map[tenant.ID]*given) {
 	right := map[string]corev1.ResourceList{} // by tenant
 	err := e.quotas.Each(ctx, metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage},
@@ -137,7 +136,7 @@ func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, g
 	}
 }
 
-// has reports whether a binding is one of those that are given, as it is given.
+// has reports whether a binding is one of the specified bindings and has not changed.
 func (g *given) has(is *rbacv1.RoleBinding) bool {
 	for i := range g.bindings {
 		if g.bindings[i].Name == is.Name {

@@ -24,22 +24,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// given is what each namespace of a tenant gets. The zero value is nothing.
+// given has the content that a Tenant specifies for each namespace. The zero value specifies none.
 type given struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
 	labels    map[string]string    // of the Namespace itself
-	quota     corev1.ResourceList  // of them all
+	quota     corev1.ResourceList  // of all namespaces together
 	templates []named
-	// uid and generation are of the Tenant that says so, empty where there is none: what templates
-	// gave stays then, so that nobody who has a Tenant no more is open to others.
+	// uid and generation are those of the Tenant. They are empty if the tenant has no Tenant. The
+	// objects of its former templates then remain, so that its namespaces remain protected.
 	uid        types.UID
 	generation int64
-	refused    error // why some subjects are left out
+	refused    error // why some subjects are not bound
 }
 
-// given returns what a Tenant gives, and its tenant's members get, nil for none. Subjects of
-// reserved names, of other tenants and of others' namespaces get nothing, whoever wrote them; what
-// a configuration adds to these admission alone knows.
+// given returns the content that a Tenant and its TenantMembers specify; members may be nil. It
+// omits subjects with reserved names, of other tenants and of their namespaces. Names that only the
+// configuration reserves are checked at admission alone.
 func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, members *v1alpha1.TenantMembers) *given {
 	out := &given{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
@@ -73,7 +73,7 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 				continue
 			}
 			if s.Kind != rbacv1.ServiceAccountKind {
-				s.APIGroup = rbacv1.GroupName // as RBAC puts it itself
+				s.APIGroup = rbacv1.GroupName // the default of RBAC
 			}
 			if !slices.Contains(b.Subjects, s) {
 				b.Subjects = append(b.Subjects, s)
@@ -102,8 +102,8 @@ const (
 	membersPath = "TenantMembers: "
 )
 
-// SpreadOf returns what the spec of a Tenant gives in each namespace, as the
-// admission plugin holds it.
+// SpreadOf returns the roles and templates that the spec of a Tenant specifies for each namespace,
+// in the form of the admission plugin.
 func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	out := &rolebinding.Spread{Tenant: id, Templates: spec.Namespaces.Templates}
 	if len(spec.Admins) > 0 {
@@ -122,8 +122,8 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 	return out
 }
 
-// MembersSpreadOf returns what the spec of TenantMembers gives in each namespace, as the
-// admission plugin holds it.
+// MembersSpreadOf returns the roles that the spec of TenantMembers specifies for each namespace, in
+// the form of the admission plugin.
 func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Spread {
 	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings)}
 }
@@ -139,7 +139,8 @@ func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole)
 	return roles
 }
 
-// namesAccounts reports whether it hangs on namespaces to whom a Tenant gives something.
+// namesAccounts reports whether a Tenant names service accounts. Their tenant is the owner of their
+// namespace, so it can change.
 func namesAccounts(spec *v1alpha1.TenantSpec) bool {
 	return slices.ContainsFunc(spec.Admins, isAccount) || anyAccount(spec.Bindings)
 }
@@ -154,7 +155,7 @@ func isAccount(s v1alpha1.Subject) bool {
 	return s.Kind == rbacv1.ServiceAccountKind || tenant.IsServiceAccountName(s.Name)
 }
 
-// hash is what stands on a namespace that has all of it; empty for nothing.
+// hash returns the annotation of a namespace that has all of the content, or "" if there is none.
 func (g *given) hash(ns *corev1.Namespace) string {
 	if len(g.bindings)+len(g.labels)+len(g.templates) == 0 {
 		return ""

@@ -27,8 +27,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errTemplate says that what is wrong is a template: another try does no
-// better before that is another.
+// errTemplate reports that a template is the cause of an error. Another attempt fails too, until
+// the template changes.
 var errTemplate = errors.New("spec.namespaces.templates")
 
 // named is a NamespaceTemplate that a Tenant names.
@@ -38,8 +38,8 @@ type named struct {
 	digest string
 }
 
-// templatesOf returns the templates that a Tenant names, the older before the younger; false
-// where they are not known.
+// templatesOf returns the templates with these names, the oldest first. The second result is false
+// if they are not known.
 func (e *Engine) templatesOf(names []string) (out []named, known bool) {
 	for _, name := range names {
 		is, known := e.Tenants.Template(name)
@@ -61,7 +61,7 @@ func (e *Engine) templatesOf(names []string) (out []named, known bool) {
 	return out, true
 }
 
-// object names what a template gives in a namespace.
+// object identifies an object of a template in a namespace.
 type object struct {
 	resource schema.GroupVersionResource
 	name     string
@@ -79,7 +79,7 @@ type objects struct {
 	wrong error
 }
 
-// objects returns what there should be in a namespace of a tenant.
+// objects returns the objects that a namespace of a tenant should have.
 func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	namespace := ns.Name
 	out := objects{wanted: map[object]*unstructured.Unstructured{}, all: g.uid == ""}
@@ -110,7 +110,7 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 	return out
 }
 
-// asWritten returns an object of a template as it is written.
+// asWritten returns an object of a template in the form in which the engine writes it.
 func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace, template string) *unstructured.Unstructured {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
@@ -193,8 +193,8 @@ func hasObjects(ns *corev1.Namespace) bool {
 	return strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects)
 }
 
-// objectsThere returns what templates have given in a namespace, of each kind at once: each such
-// list waits for the watch cache of its kind (KEP-2340).
+// objectsThere returns the objects of templates that a namespace has. It lists all kinds at the
+// same time, because each list waits for the watch cache of its kind (KEP-2340).
 func (e *Engine) objectsThere(
 	ctx context.Context, ns *corev1.Namespace,
 ) (map[object]*unstructured.Unstructured, error) {
@@ -220,7 +220,7 @@ func (e *Engine) objectsThere(
 	return is, nil
 }
 
-// applyObjects brings what templates give in a namespace in line with what is there.
+// applyObjects creates, updates and deletes the objects of templates in a namespace.
 func (e *Engine) applyObjects(
 	ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects,
 ) error {
@@ -334,10 +334,10 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 // objectsPage is how many objects of templates, which may be large, are read at once.
 const objectsPage = 50
 
-// lookForObjects has namespaces looked at in which what templates give is another, or not
-// there, or there and not given.
+// lookForObjects queues the namespaces in which an object of a template has changed, does not
+// exist, or should not exist.
 func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	right := map[string]int{} // how many of a namespace's are as they should be
+	right := map[string]int{} // the number of correct objects by namespace
 	wrong := map[string]bool{}
 	for _, of := range template.Kinds() {
 		next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: objectsPage}
@@ -351,7 +351,7 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 			}
 			for i := range list.Items {
 				is := &list.Items[i]
-				if gives == nil || is.GetNamespace() != last { // they come by their namespaces
+				if gives == nil || is.GetNamespace() != last { // the list is ordered by namespace
 					last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), ofTenant)
 				}
 				if gives == nil {
@@ -383,8 +383,8 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 	}
 }
 
-// objectsIn returns what templates give in a namespace, nil where that is not known, or it is no
-// tenant's or about to go.
+// objectsIn returns the objects that a namespace should have. It returns nil if they are not known,
+// or if the namespace has no tenant or is being deleted.
 func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *objects {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {

@@ -14,11 +14,10 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// errUnknown says that it is not known what a tenant gives: its Tenant is about to
-// go, or is not understood.
+// errUnknown reports that the content of a tenant's namespaces is not known.
 var errUnknown = errors.New("the Tenant is being deleted or is invalid")
 
-// busyFor is after how long a namespace is looked at again that somebody is at.
+// busyFor is the time until the next attempt if another worker prepares the namespace.
 const busyFor = 50 * time.Millisecond
 
 // prepare gives a namespace what its tenant's are given, and says so on it.
@@ -87,11 +86,12 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 	return errors.Join(err, noObjects, e.label(ctx, ns, gives))
 }
 
-// errBehind says that a Tenant is another by now than the one that was looked at.
+// errBehind reports that a Tenant has changed since it was read.
 var errBehind = errors.New("the Tenant has changed since it was read")
 
-// release says on a namespace that it is prepared. Where Pods wait for that, the server itself must
-// know the Tenant as it was looked at: who has not heard of it yet would let them go with nothing.
+// release records on a namespace that it is prepared. If Pods wait for that, it first compares the
+// Tenant with the one that the server has. An engine with an old Tenant would otherwise release
+// Pods before the objects of the templates exist.
 func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace, gives *given) error {
 	if _, held := ns.Annotations[tenant.HeldAnnotation]; held {
 		t, err := e.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
@@ -106,8 +106,8 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 	return e.mark(ctx, ns, gives.hash(ns))
 }
 
-// givenBy returns what the Tenant of a tenant gives; false where that is not known: nothing is
-// given then, nor taken away.
+// givenBy returns the content that the Tenant of a tenant specifies. The second result is false if
+// that is not known. The caller then changes nothing.
 func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	t, known := e.Tenants.Tenant(id)
 	switch {
@@ -121,7 +121,7 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 		return nil, false
 	}
 	members, known := e.Tenants.Members(id)
-	if !known && len(t.Spec.MemberRoles) > 0 { // else they have none to give
+	if !known && len(t.Spec.MemberRoles) > 0 { // without memberRoles, TenantMembers have no effect
 		return nil, false
 	}
 	out := e.given(ctx, id, t, members)

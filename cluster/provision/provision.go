@@ -76,7 +76,7 @@ type Options struct {
 	DerivesRights func() bool
 }
 
-// Engine prepares namespaces. One at a time may of a cluster: two would write the same.
+// Engine prepares namespaces. Only one Engine of a cluster may run at a time.
 type Engine struct {
 	Options
 	lister   corelisters.NamespaceLister
@@ -90,10 +90,10 @@ type Engine struct {
 	statuses     workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
 
 	mu      sync.Mutex
-	busy    map[string]bool    // namespaces that somebody is at: two would undo each other's
-	failed  map[string]error   // by namespace, what the last try failed for
-	drifted map[string]bool    // namespaces that are to be looked at although they say to be prepared
-	managed map[tenant.ID]bool // whose quota is managed, as was seen last
+	busy    map[string]bool    // namespaces that a worker prepares
+	failed  map[string]error   // the error of the last attempt by namespace
+	drifted map[string]bool    // namespaces to check even if they are marked as prepared
+	managed map[tenant.ID]bool // tenants whose last observed quota is managed
 }
 
 // New returns an engine that does nothing before [Engine.Run].
@@ -115,7 +115,7 @@ func New(o Options) *Engine {
 	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
 		ns, err := e.lister.Get(name)
 		if err != nil {
-			return tenant.ID{}, nil //nolint:nilerr // it is nobody's
+			return tenant.ID{}, nil //nolint:nilerr // it has no tenant
 		}
 		return e.OwnerOf(ns), nil
 	}
@@ -133,7 +133,7 @@ func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
 
 var errSync = errors.New("the caches of namespaces, Tenants and their objects did not sync")
 
-// Run prepares namespaces until ctx ends. Once per Engine. The error says that it could not begin.
+// Run prepares namespaces until ctx ends. It must be called only once. It fails if it cannot start.
 func (e *Engine) Run(ctx context.Context) error {
 	shutDown := func() {
 		e.first.ShutDown()
@@ -185,8 +185,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitGiven waits a while for what templates and members are: who may not read them
-// goes on with all the others.
+// awaitGiven waits for the templates and members, at most for givenWithin. An engine that may not
+// read them continues without them.
 func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
@@ -196,12 +196,12 @@ func (e *Engine) awaitGiven(ctx context.Context) {
 	}
 }
 
-// quietly is the verbosity of what the status of a Tenant says too. That a status cannot be
-// written nobody else says.
+// quietly is the verbosity of errors that the status of a Tenant also reports. An error of writing
+// the status is reported only in the log.
 const quietly = 2
 
-// work does what comes through a queue until it is shut down, and again later
-// what failed, which it logs.
+// work processes the items of a queue until it is shut down. It logs each failure and retries the
+// item later.
 func work[T comparable](
 	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], verbosity int, do func(context.Context, T) error,
 ) {
@@ -292,7 +292,7 @@ func (e *Engine) tenantChanged(id tenant.ID) {
 	e.tellOf(id)
 }
 
-// tellOf has the status of a tenant's Tenant written.
+// tellOf queues the status of a tenant's Tenant.
 func (e *Engine) tellOf(id tenant.ID) {
 	if !id.IsZero() && !id.IsSystem() {
 		e.statuses.AddAfter(id, statusAfter)

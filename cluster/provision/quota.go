@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// errQuotaTaken says that somebody else has made the quota of a tenant.
+// errQuotaTaken reports that the quota of a tenant does not belong to its Tenant.
 var errQuotaTaken = errors.New("spec.quota: the tenant has a TenantQuota that does not belong to the Tenant: delete it")
 
 // hardOf returns the limits of the TenantQuota of a Tenant. It is empty if the Tenant has no
@@ -61,8 +61,8 @@ func (e *Engine) applyQuota(ctx context.Context, id tenant.ID, t *v1alpha1.Tenan
 	return is.Name, e.updateQuota(ctx, is, hard)
 }
 
-// isManaged reports whether a quota of a tenant was seen that is the Tenant's:
-// its status may not say so.
+// isManaged reports whether the engine has observed a quota that belongs to the Tenant. The status
+// of the Tenant may not name it yet.
 func (e *Engine) isManaged(id tenant.ID) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -99,7 +99,7 @@ func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *v1alpha1.Tenant
 }
 
 func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.ResourceList) (string, error) {
-	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first may be another tenant's
+	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first may be in use
 		if err := e.writes.Wait(ctx); err != nil {
 			return "", err
 		}

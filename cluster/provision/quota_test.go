@@ -324,6 +324,7 @@ func TestInvalidTenantKeepsWhatItGave(t *testing.T) {
 		u.SetGeneration(u.GetGeneration() + 1)
 		_, err = w.dynamic.Resource(resource).Update(t.Context(), u, metav1.UpdateOptions{})
 		w.must(err)
+		synctest.Wait() // the engine observes the Tenant before the namespace
 		w.namespace("acme--new", "acme", nil)
 		time.Sleep(time.Hour)
 		if got := fmt.Sprint(w.bindings("acme--web"), w.quotas()); got != before || len(w.bindings("acme--web")) == 0 {

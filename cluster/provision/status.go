@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// namedFailures is how many namespaces a condition names.
+// namedFailures is the number of namespaces that a condition names at most.
 const namedFailures = 5
 
 // writeStatus brings what is given once for a tenant up to date, its quota, and the status of its
@@ -64,14 +64,14 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 		return err
 	}
 	if status.Quota == "" {
-		content["quota"] = nil // or the one that was stays
+		content["quota"] = nil // otherwise the merge patch keeps the old name
 	}
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
 	_, err = e.tenants.PatchRead(ctx, t, map[string]any{"status": content}, "status")
 	switch {
-	case apierrors.IsNotFound(err): // it is told of the next one
+	case apierrors.IsNotFound(err): // a later Tenant is queued by its own event
 		return nil
 	case err != nil:
 		return err
@@ -80,8 +80,8 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	return nil
 }
 
-// statusOf returns the status that a Tenant should have; tenantwide is what
-// failed of what it gives once.
+// statusOf returns the status that a Tenant should have. tenantwide is the error of the content
+// that exists once for each tenant.
 func (e *Engine) statusOf(
 	id tenant.ID, t *v1alpha1.Tenant, gives *given, tenantwide error,
 ) (*v1alpha1.TenantStatus, error) {
@@ -103,7 +103,7 @@ func (e *Engine) statusOf(
 	failed := e.failures(names)
 	example := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: append(names, id.ObjectName())[0]}}
 	wrong := gives.objects(id, example).wrong
-	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- fewer than there are namespaces
+	status.Namespaces.Failed = int32(len(failed)) // #nosec G115 -- at most the number of namespaces
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionPrepared,
 		Status:             metav1.ConditionFalse,
@@ -141,8 +141,8 @@ func (e *Engine) statusOf(
 	return status, nil
 }
 
-// readyOf returns the condition Ready of a Tenant that has some namespaces, and so many that do not
-// go, as far as they are prepared.
+// readyOf returns the condition Ready of a Tenant. It is like prepared, unless the number or the
+// names of the namespaces need an action of an administrator.
 func readyOf(
 	id tenant.ID, t *v1alpha1.Tenant, names []string, total int32, prepared metav1.Condition,
 ) metav1.Condition {
@@ -170,7 +170,7 @@ func readyOf(
 	return c
 }
 
-// suspendedOf returns the condition Suspended of a Tenant. The stricter of both fields counts.
+// suspendedOf returns the condition Suspended of a Tenant. The stricter of both fields applies.
 func suspendedOf(t *v1alpha1.Tenant) metav1.Condition {
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionSuspended,

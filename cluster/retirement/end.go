@@ -48,18 +48,18 @@ const (
 	referenceBytes = 500
 )
 
-// end is one look at a Tenant that is being deleted.
+// end does one pass of the deletion of a Tenant.
 type end struct {
 	*Engine
 	id tenant.ID
 	t  *v1alpha1.Tenant
 }
 
-// proceed does the next steps. Each finds by itself whether it is done already.
+// proceed does the next steps. Each step checks whether it is already done.
 func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	switch e.t.Spec.DeletionPolicy {
 	case v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan:
-	default: // it was deleted where nobody refused it
+	default: // it was deleted without the admission plugin
 		return 0, e.say(ctx,
 			held(v1alpha1.ReasonProtected, "spec.deletionPolicy is Protect: set it to Delete or Orphan to continue the "+
 				"deletion"))
@@ -87,7 +87,7 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 		return lookAtDefinition,
 			e.say(ctx, doing(v1alpha1.ReasonDefinition, "the tenant's name cannot be reserved: "+missing))
 	}
-	// First, so that the name is nobody's whatever becomes of the Tenant.
+	// This step is the first, so that the ID is reserved even if the Tenant is removed.
 	kept, err := e.keep(ctx, spaces.Items)
 	if err != nil {
 		return 0, err
@@ -109,8 +109,8 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	if err := errors.Join(e.deleteBindings(ctx), e.deleteQuotas(ctx), e.deleteMembers(ctx)); err != nil {
 		return 0, err
 	}
-	// Every server must know of the RetiredTenant before the Tenant has gone, and nobody else hold it
-	// when the rest of its name begins.
+	// Every server must observe the RetiredTenant before the Tenant is removed. The tenant is retired
+	// only after the Tenant has no other finalizers.
 	if again := settles - time.Since(kept.GetCreationTimestamp().Time); again > 0 {
 		return again, nil
 	}
@@ -123,8 +123,9 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 	return 0, e.release(ctx, e.t)
 }
 
-// delay waits until it may begin, and returns after how long it is looked at again; or takes the
-// deletion back: the Tenant goes, and with it the bindings that it gave, but nothing is retired.
+// delay returns whether spec.deletionDelay is over, and otherwise the time until the next check. If
+// the annotation cancels the deletion, delay removes only the finalizer. The bindings that the
+// Tenant created are then deleted, but its ID is not retired.
 func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
@@ -148,7 +149,7 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" takes it back`))
 }
 
-// hasBegun reports whether the deletion is counted already.
+// hasBegun reports whether the limit of deletions already includes this deletion.
 func (e *end) hasBegun() bool {
 	_, is := e.begun[string(e.t.UID)]
 	return is || meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting)
@@ -169,8 +170,8 @@ func (e *end) mayBegin() bool {
 	return len(begun) < max(beginLeast, (total+beginShare-1)/beginShare)
 }
 
-// namespaces deletes them, and returns after how long it is looked again; zero when there have
-// been none for long enough.
+// namespaces deletes the namespaces and returns the time until the next check. It returns zero if
+// the tenant has had no namespaces for the time settles.
 func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.Duration, error) {
 	if len(spaces) == 0 {
 		gone := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionNamespacesGone)
@@ -207,7 +208,7 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 	}
 	left := fmt.Sprintf("namespaces that are not deleted yet: %d", len(spaces))
 	c, again := doing(v1alpha1.ReasonNamespaces, left), lookEvery
-	if len(stuck) == len(ending) && len(stuck) >= min(inFlight, len(spaces)) { // nothing else goes on
+	if len(stuck) == len(ending) && len(stuck) >= min(inFlight, len(spaces)) { // no other deletion makes progress
 		again = lookAtStuck
 	}
 	if len(stuck) > 0 {
@@ -217,7 +218,7 @@ func (e *end) namespaces(ctx context.Context, spaces []corev1.Namespace) (time.D
 	return again, errors.Join(err, e.say(ctx, c, namespacesGone(metav1.ConditionFalse)))
 }
 
-// why says what holds a namespace that ends.
+// why returns the reason why a namespace is not deleted yet.
 func why(ns *corev1.Namespace) string {
 	var said []string
 	for _, c := range ns.Status.Conditions {
@@ -239,7 +240,7 @@ func (e *end) delete(ctx context.Context, ns *corev1.Namespace) error {
 		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(ns.UID))}))
 }
 
-// gone takes what is not there for deleted.
+// gone returns err, or nil if err reports that the object does not exist.
 func gone(err error) error {
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -397,7 +398,7 @@ func namespacesGone(is metav1.ConditionStatus) metav1.Condition {
 	return metav1.Condition{Type: v1alpha1.ConditionNamespacesGone, Status: is, Reason: v1alpha1.ReasonNamespaces}
 }
 
-// say writes conditions where they are others than before. What is being done is held no more.
+// say writes conditions if they have changed. If the deletion continues, it is no longer held.
 func (e *end) say(ctx context.Context, conditions ...metav1.Condition) error {
 	status := e.t.Status
 	status.Conditions = slices.Clone(status.Conditions)

@@ -51,7 +51,7 @@ type Options struct {
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
 }
 
-// Engine ends tenants. One at a time may of a cluster.
+// Engine deletes tenants. Only one Engine of a cluster may run at a time.
 type Engine struct {
 	Options
 	writes  flowcontrol.RateLimiter
@@ -82,7 +82,7 @@ func New(o Options) *Engine {
 
 var errSync = errors.New("the cache of Tenants did not sync")
 
-// Run ends tenants until ctx ends. Once per Engine. The error says that it could not begin.
+// Run deletes tenants until ctx ends. It must be called only once. It fails if it cannot start.
 func (e *Engine) Run(ctx context.Context) error {
 	defer e.queue.ShutDown()
 	if !cache.WaitForCacheSync(ctx.Done(), e.Tenants.HasSynced) {
@@ -221,7 +221,7 @@ func (e *Engine) setFinalizers(ctx context.Context, t metav1.Object, finalizers 
 	return err
 }
 
-// tell records an event where what is being done, or why nothing is, is another than before.
+// tell records an event if the current step, or the reason why the deletion waits, has changed.
 func (e *end) tell(now metav1.Condition) {
 	was := meta.FindStatusCondition(e.t.Status.Conditions, now.Type)
 	if was != nil && was.Reason == now.Reason && was.Status == now.Status {

@@ -23,14 +23,14 @@ func membersResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 }
 
-// GivenSynced reports whether the NamespaceTemplates and TenantMembers of the start are known:
-// that there are none, too.
+// GivenSynced reports whether the NamespaceTemplates and TenantMembers were read once, or their
+// kinds are not defined.
 func (s *Store) GivenSynced() bool {
 	return s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
 }
 
-// Template returns a NamespaceTemplate, nil where there is none that is understood; false where
-// that is not known. It must not be changed.
+// Template returns a NamespaceTemplate, or nil if it does not exist or is invalid. The second
+// result is false if that is not known. Callers MUST NOT change the template.
 func (s *Store) Template(name string) (t *template.Template, known bool) {
 	if !s.knows(templateResource(), s.templates.handled) {
 		return nil, false
@@ -38,8 +38,8 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 	return s.templates.get(name), true
 }
 
-// Members returns the TenantMembers of a tenant, nil where there are none that are understood and
-// of its name; false where that is not known. They must not be changed.
+// Members returns the TenantMembers of a tenant, or nil if they do not exist, are invalid or have
+// another ID. The second result is false if that is not known. Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.knows(membersResource(), s.members.handled) {
 		return nil, false
@@ -82,7 +82,7 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 	return ids
 }
 
-// holdTimeout bounds how long it is asked whether Pods wait in a namespace that is being made.
+// holdTimeout bounds the read of a Tenant in [Store.Holds].
 const holdTimeout = 2 * time.Second
 
 // Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
@@ -105,11 +105,11 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	})
 }
 
-// errTemplates says that it is not known what templates give.
+// errTemplates reports that the objects of the templates are not known.
 var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
-// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in a
-// namespace. The error says that it is not known; of a template that is not there nothing is.
+// Gives reports whether a template of a tenant has an object with a name in a namespace. It fails
+// if that is not known. A template that does not exist has no objects.
 func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
 	is := s.of(id)
 	if is == nil {
@@ -129,7 +129,7 @@ func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, n
 	return false, nil
 }
 
-// MemberRoles returns the ClusterRoles that a tenant itself may give. They must not be changed.
+// MemberRoles returns the ClusterRoles that a tenant itself may bind. Callers MUST NOT change them.
 func (s *Store) MemberRoles(id tenant.ID) []string {
 	if is := s.of(id); is != nil {
 		return is.memberRoles

@@ -28,7 +28,7 @@ func newCount() *metrics.GaugeVec {
 	}, []string{"access"})
 }
 
-// counts says that one Tenant more or less is of an access.
+// counts adds by to the number of Tenants that have an access.
 func (s *Store) counts(access authz.Access, by float64) {
 	if name, of := accesses()[access]; of {
 		s.count.WithLabelValues(string(name)).Add(by)

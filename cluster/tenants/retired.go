@@ -17,7 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// retired are the Tenants that were deleted.
+// retired stores the Tenants that were deleted.
 type retired struct {
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
@@ -31,9 +31,9 @@ type retired struct {
 	byID  map[tenant.ID][]tenant.Retired          // in the order of their end; never changed
 }
 
-// newRetired follows those that client sees as soon as its informer runs. changed is
-// told of the tenants. gone is told of the name of each that is there no more: it
-// counts until [retired.forget].
+// newRetired follows the RetiredTenants as soon as its informer runs. It calls changed for the
+// tenant of each new RetiredTenant. It calls gone with the name of each deleted RetiredTenant, which
+// applies until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
 		changed: changed,
@@ -79,7 +79,7 @@ func (r *retired) set(obj any) {
 	r.put(object.GetName(), id, record)
 }
 
-// put takes over who has a name, the zero ID for nobody.
+// put stores the record with a name. If the ID is zero, it removes the record.
 func (r *retired) put(name string, id tenant.ID, is tenant.Retired) {
 	r.mu.Lock()
 	was := r.ids[name]

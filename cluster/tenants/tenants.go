@@ -48,23 +48,24 @@ func Definitions() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-// Store holds the Tenants that a client sees, and those that were deleted. Safe for concurrent use.
+// Store holds the Tenants of a cluster, and those that were deleted. It is safe for concurrent use.
 //
-// What is not known is [authz.AccessUnknown]: until the Tenants were read once. A Tenant that
-// goes since its definition does is kept in mind, until its like is made anew or the process
-// ends: who was closed stays so.
+// Until the Tenants were read once, each access is [authz.AccessUnknown]. If a Tenant is deleted
+// with its definition, the store retains it until it is created again or the process ends. So a
+// closed tenant remains closed.
 type Store struct {
 	client   dynamic.Interface
 	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	defined  func(schema.GroupResource) (is, known bool)
 	informer cache.SharedIndexInformer
 	handled  cache.ResourceEventHandlerRegistration
-	changed  workqueue.TypedRateLimitingInterface[string] // names of which an end was seen, or begins
+	changed  workqueue.TypedRateLimitingInterface[string] // names of objects that are being, or were, deleted
 	synced   atomic.Bool
 	replaced atomic.Bool // a Tenant has replaced another
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
-	// These are no matter of identity: nothing waits for them but what is made of them.
+	// templates and members do not affect identity. Authentication and authorization do not wait for
+	// them.
 	templates *kept[template.Template]
 	members   *kept[v1alpha1.TenantMembers]
 
@@ -72,14 +73,14 @@ type Store struct {
 
 	mu    sync.RWMutex
 	live  map[tenant.ID]*live
-	named map[string]tenant.ID // by the name of the object
+	named map[string]tenant.ID // by the name of the Tenant
 	// invalid has the Tenants that do not decode and whose ID is not known, by name. An ID determines
 	// the name of its Tenant, so its callers are found.
 	invalid map[string]*live
 }
 
-// New returns the store of the Tenants that client sees while [Store.Run] runs. defined reports
-// whether a definition of the project's kinds is there: without it there are none.
+// New returns a store of the Tenants, which [Store.Run] follows. defined reports whether the server
+// defines a kind of the project. There are no objects of an undefined kind.
 func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	s := &Store{
 		client:  client,
@@ -119,8 +120,8 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	return s, err
 }
 
-// OnLess has f told of each tenant whose callers may go less far than before, or whose Tenant
-// is gone. One f at a time.
+// OnLess sets the function that is called for each tenant whose callers may do less than before, or
+// whose Tenant was deleted. It replaces the function that was set before.
 func (s *Store) OnLess(f func(tenant.ID)) { s.less.Store(&f) }
 
 // Follow calls f for each tenant whose Tenant exists, is created, changes or is deleted, until stop
@@ -211,7 +212,7 @@ func (s *Store) Tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
 	return nil, access == authz.AccessNone || access == authz.AccessRetired
 }
 
-// Run follows the Tenants until ctx ends, as soon as they are defined. Once per Store.
+// Run follows the Tenants from their definition until ctx ends. It must be called only once.
 func (s *Store) Run(ctx context.Context) {
 	for access := range accesses() {
 		s.counts(access, 0)
@@ -243,8 +244,8 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// follow starts an informer as soon as its kind is defined, and reports false if
-// that was not before the end.
+// follow starts an informer as soon as its kind is defined. It reports false if ctx ends before
+// that.
 func (s *Store) follow(ctx context.Context, of schema.GroupVersionResource, informer cache.SharedIndexInformer) bool {
 	if wait.PollUntilContextCancel(ctx, definedEvery, true, func(context.Context) (bool, error) {
 		is, _ := s.defined(of.GroupResource())
@@ -275,8 +276,8 @@ func (s *Store) knows(of schema.GroupVersionResource, handled cache.ResourceEven
 	return handled.HasSynced() || known && !is
 }
 
-// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant,
-// [authz.AccessRetired] where that was deleted.
+// Of returns the access of a tenant's callers. It is [authz.AccessNone] if the tenant has no
+// Tenant, and [authz.AccessRetired] if its Tenant was deleted.
 func (s *Store) Of(id tenant.ID) authz.Access {
 	if !s.HasSynced() {
 		return authz.AccessUnknown
@@ -300,7 +301,7 @@ func (s *Store) of(id tenant.ID) *live {
 	return s.invalid[id.ObjectName()]
 }
 
-// TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
+// TenantOf returns the tenant of the Tenant with a name, or the zero ID if it is not known.
 func (s *Store) TenantOf(name string) tenant.ID {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -344,7 +345,7 @@ func (s *Store) IDs() []tenant.ID {
 	return slices.Collect(maps.Keys(s.live))
 }
 
-// Spaces returns what the Tenant of a tenant says of its namespaces. It must not be changed.
+// Spaces returns spec.namespaces of a tenant's Tenant. Callers MUST NOT change it.
 func (s *Store) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec {
 	if is := s.of(id); is != nil {
 		return is.spaces

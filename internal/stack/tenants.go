@@ -218,9 +218,12 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 	}
 	const named = 5
 	slices.Sort(ids)
-	return fmt.Errorf("authorization.requireTenant: may not be Always while %d tenants that own namespaces have no Tenant (%v): "+
-		"create them with kubectl tenant adopt-tenants",
-		len(ids), ids[:min(named, len(ids))])
+	found := "1 tenant owns namespaces but has no Tenant"
+	if len(ids) > 1 {
+		found = fmt.Sprintf("%d tenants own namespaces but have no Tenant", len(ids))
+	}
+	return fmt.Errorf("authorization.requireTenant: may not be Always while %s (%v): run kubectl tenant adopt-tenants",
+		found, ids[:min(named, len(ids))])
 }
 
 // objectOf returns the name of the sole object about a tenant of a resource that has such, empty

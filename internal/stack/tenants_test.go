@@ -171,11 +171,11 @@ func TestRequireTenantIsRefused(t *testing.T) {
 	}{
 		"one": {
 			func() ([]string, bool) { return []string{"acme"}, true },
-			"authorization.requireTenant: may not be Always while 1 tenants that own namespaces have no Tenant ([acme])",
+			"authorization.requireTenant: may not be Always while 1 tenant owns namespaces but has no Tenant ([acme])",
 		},
 		"many": {
 			func() ([]string, bool) { return strings.Fields("g f e d c b a"), true },
-			"7 tenants that own namespaces have no Tenant ([a b c d e])",
+			"7 tenants own namespaces but have no Tenant ([a b c d e])",
 		},
 		"nobody":     {func() ([]string, bool) { return nil, true }, ""},
 		"not known":  {func() ([]string, bool) { return []string{"acme"}, false }, ""},

@@ -73,7 +73,7 @@ type AccessGrantSpec struct {
 	Grantor *AccessGrantor `json:"grantor,omitempty"`
 }
 
-// +kubebuilder:validation:XValidation:rule="(has(self.users) && size(self.users) > 0) || (has(self.groups) && size(self.groups) > 0) || (has(self.serviceAccounts) && size(self.serviceAccounts) > 0)",message="names nobody; give users, groups or serviceAccounts"
+// +kubebuilder:validation:XValidation:rule="(has(self.users) && size(self.users) > 0) || (has(self.groups) && size(self.groups) > 0) || (has(self.serviceAccounts) && size(self.serviceAccounts) > 0)",message="must specify at least one of users, groups and serviceAccounts"
 
 // AccessGrantFrom specifies callers of one tenant. A caller that matches any of the lists may use
 // the grant.
@@ -138,7 +138,7 @@ type AccessGrantRule struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
-	// +kubebuilder:validation:items:XValidation:rule="self != 'namespaces' && !self.startsWith('namespaces/')",message="a namespace itself is never granted"
+	// +kubebuilder:validation:items:XValidation:rule="self != 'namespaces' && !self.startsWith('namespaces/')",message="must not be namespaces or a subresource of namespaces"
 	// +required
 	Resources []string `json:"resources"`
 	// resourceNames specifies the names of the objects to which the rule applies. If empty, the rule
@@ -156,7 +156,7 @@ type AccessGrantRule struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +kubebuilder:validation:items:Pattern=`^[^*]*$`
-	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('impersonate')",message="impersonation is never granted"
+	// +kubebuilder:validation:items:XValidation:rule="!self.lowerAscii().startsWith('impersonate')",message="impersonation verbs are not allowed"
 	// +required
 	Verbs []string `json:"verbs"`
 }
@@ -196,7 +196,7 @@ type AccessGrantStatus struct {
 	// expired reports whether the grant has expired.
 	// +optional
 	Expired bool `json:"expired,omitempty"`
-	// lastUsed reports when the grant last allowed a request, to about a minute.
+	// lastUsed reports when the grant last allowed a request, accurate to about a minute.
 	// +optional
 	LastUsed *metav1.Time `json:"lastUsed,omitempty"`
 }

@@ -14,7 +14,7 @@ const KindTenantMembers = "TenantMembers"
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
 // +kubebuilder:printcolumn:name="Roles",type=string,JSONPath=`.spec.bindings[*].clusterRole`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="the name must be the tenant's id (of an id that is no DNS label, what kubectl tenant create-tenant names it)",fieldPath=".spec.id"
+// +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="metadata.name must be this ID, or the name that kubectl tenant create-tenant generates if the ID is not a DNS label",fieldPath=".spec.id"
 
 // TenantMembers specifies subjects and their roles in all namespaces of a tenant. Callers of the
 // tenant may write it if RBAC allows it. Its name is the name of the Tenant. The Tenant specifies
@@ -47,13 +47,13 @@ type TenantMembersSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	ID string `json:"id"`
 	// bindings specifies the ClusterRoles that are bound in every existing and future namespace of the
 	// tenant. A ClusterRole that the Tenant does not name in spec.memberRoles is not bound.
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="no two bindings may give the same ClusterRole"
+	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="must not contain two bindings with the same ClusterRole"
 	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`

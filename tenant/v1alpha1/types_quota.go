@@ -62,7 +62,7 @@ type TenantQuotaSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	Tenant string `json:"tenant"`
 	// hard specifies the limits by the names of a ResourceQuota, such as pods, requests.cpu,

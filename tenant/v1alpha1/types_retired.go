@@ -15,7 +15,7 @@ const KindRetiredTenant = "RetiredTenant"
 // +kubebuilder:printcolumn:name="UID",type=string,JSONPath=`.spec.uid`,description="The value for spec.replaces of a successor."
 // +kubebuilder:printcolumn:name="Retired",type=date,JSONPath=`.spec.retiredAt`,description="Empty while the tenant is being deleted."
 // +kubebuilder:printcolumn:name="References",type=string,JSONPath=`.spec.references[*]`,priority=1
-// +kubebuilder:validation:XValidation:rule="self.metadata.name.endsWith('-' + self.spec.uid)",message="the name must be the Tenant's, a hyphen and its UID",fieldPath=".spec.uid"
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.endsWith('-' + self.spec.uid)",message="metadata.name must be the name of the Tenant, a hyphen and this UID",fieldPath=".spec.uid"
 
 // RetiredTenant records a deleted Tenant, so that a later tenant with the same ID inherits nothing.
 // If the record is deleted, the server treats the ID as if no tenant ever had it.
@@ -40,7 +40,7 @@ type RetiredTenantList struct {
 	Items []RetiredTenant `json:"items"`
 }
 
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.retiredAt) || has(self.retiredAt) && self.retiredAt == oldSelf.retiredAt",message="never changes once it is there",fieldPath=".retiredAt"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.retiredAt) || has(self.retiredAt) && self.retiredAt == oldSelf.retiredAt",message="field is immutable once set",fieldPath=".retiredAt"
 
 // RetiredTenantSpec records a deleted Tenant.
 type RetiredTenantSpec struct {
@@ -49,13 +49,13 @@ type RetiredTenantSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	ID string `json:"id"`
 	// uid is the UID of the deleted Tenant; immutable. A successor names it in spec.replaces.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=64
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	UID string `json:"uid"`
 	// namespaces lists the namespaces of the tenant. A service account of a new namespace with the
@@ -69,8 +69,8 @@ type RetiredTenantSpec struct {
 	// is empty while the tenant is being deleted.
 	// +optional
 	RetiredAt *metav1.Time `json:"retiredAt,omitempty"`
-	// references lists the objects in the namespaces of the system tenant that named the tenant at
-	// that time, at most 20.
+	// references lists the bindings of the system tenant that named the tenant or its service accounts
+	// when the deletion was complete, at most 20.
 	// +kubebuilder:validation:MaxItems=21
 	// +kubebuilder:validation:items:MaxLength=600
 	// +optional

@@ -46,8 +46,8 @@ type NamespaceTemplateList struct {
 // NamespaceTemplateSpec specifies the objects of a template.
 type NamespaceTemplateSpec struct {
 	// objects specifies the objects in each namespace: ConfigMaps, LimitRanges and ResourceQuotas of
-	// v1, and NetworkPolicies of networking.k8s.io/v1. Of the metadata, only name, labels and
-	// annotations may be set. In values, "${tenant}" and "${namespace}" are replaced. Keys are not
+	// v1, and NetworkPolicies of networking.k8s.io/v1. Only the name, labels and annotations of the
+	// metadata may be set. In values, "${tenant}" and "${namespace}" are replaced. Keys are not
 	// changed. The writer of an object must be allowed to create and update such objects in every
 	// namespace. The list is atomic.
 	// +kubebuilder:validation:MinItems=1
@@ -57,13 +57,13 @@ type NamespaceTemplateSpec struct {
 	Objects []NamespaceTemplateObject `json:"objects"`
 	// hold specifies whether the server refuses Pods in a new namespace until the namespace is
 	// prepared; defaults to false. Then no Pod starts before its NetworkPolicy exists. Controllers
-	// retry. Namespaces that were prepared before are never held.
+	// retry. The server does not hold Pods in a namespace that was prepared before.
 	// +optional
 	Hold bool `json:"hold,omitempty"`
 }
 
 // +kubebuilder:pruning:PreserveUnknownFields
-// +kubebuilder:validation:XValidation:rule="self.apiVersion == 'v1' && self.kind in ['ConfigMap', 'LimitRange', 'ResourceQuota'] || self.apiVersion == 'networking.k8s.io/v1' && self.kind == 'NetworkPolicy'",message="is none of the kinds that a template may hold",fieldPath=".kind"
+// +kubebuilder:validation:XValidation:rule="self.apiVersion == 'v1' && self.kind in ['ConfigMap', 'LimitRange', 'ResourceQuota'] || self.apiVersion == 'networking.k8s.io/v1' && self.kind == 'NetworkPolicy'",message="must be ConfigMap, LimitRange or ResourceQuota of v1, or NetworkPolicy of networking.k8s.io/v1",fieldPath=".kind"
 
 // NamespaceTemplateObject specifies an object without a namespace. Its other fields depend on its
 // kind.

@@ -20,11 +20,11 @@ const KindTenant = "Tenant"
 // +kubebuilder:printcolumn:name="Prepared",type=string,JSONPath=`.status.conditions[?(@.type=="Prepared")].status`,description="Whether the server has prepared every namespace."
 // +kubebuilder:printcolumn:name="Deleting",type=string,JSONPath=`.status.conditions[?(@.type=="Deleting")].reason`,priority=1,description="The current step of the deletion."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
-// +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="the name must be the tenant's id (of an id that is no DNS label, what kubectl tenant create-tenant names it)",fieldPath=".spec.id"
+// +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="metadata.name must be this ID, or the name that kubectl tenant create-tenant generates if the ID is not a DNS label",fieldPath=".spec.id"
 
 // Tenant specifies a tenant of the cluster, the access of its callers, and the content of its
-// namespaces. The label kubetenant.dev/tenant of a namespace alone specifies its owner. The name of
-// a Tenant is derived from its ID, so each ID has at most one Tenant.
+// namespaces. Only the label kubetenant.dev/tenant of a namespace specifies its owner. The name of a
+// Tenant is derived from its ID, so each ID has at most one Tenant.
 type Tenant struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
@@ -49,9 +49,9 @@ type TenantList struct {
 	Items []Tenant `json:"items"`
 }
 
-// +kubebuilder:validation:XValidation:rule="!(has(self.quota) && 'count/namespaces' in self.quota && has(self.namespaces) && has(self.namespaces.max))",message="has the limit count/namespaces that namespaces.max is",fieldPath=".quota"
-// +kubebuilder:validation:XValidation:rule="!has(self.namespaces) || !has(self.namespaces.prefix) || self.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.id.contains('--')",message="no namespace can be named so for an id that is no lower-case DNS label or holds --",fieldPath=".namespaces.prefix"
-// +kubebuilder:validation:XValidation:rule="(has(self.replaces) ? self.replaces : '') == (has(oldSelf.replaces) ? oldSelf.replaces : '')",message="never changes",fieldPath=".replaces"
+// +kubebuilder:validation:XValidation:rule="!(has(self.quota) && 'count/namespaces' in self.quota && has(self.namespaces) && has(self.namespaces.max))",message="must not have the key count/namespaces if spec.namespaces.max is set",fieldPath=".quota"
+// +kubebuilder:validation:XValidation:rule="!has(self.namespaces) || !has(self.namespaces.prefix) || self.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && !self.id.contains('--')",message="must not be set if spec.id is not a lower-case DNS label or contains --",fieldPath=".namespaces.prefix"
+// +kubebuilder:validation:XValidation:rule="(has(self.replaces) ? self.replaces : '') == (has(oldSelf.replaces) ? oldSelf.replaces : '')",message="field is immutable",fieldPath=".replaces"
 
 // TenantSpec specifies a tenant, the access of its callers, and the content of its namespaces.
 type TenantSpec struct {
@@ -60,7 +60,7 @@ type TenantSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$`
 	// +kubebuilder:validation:XValidation:rule="!(self.lowerAscii() in ['system', 'all', 'tenant'])",message="is reserved"
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="never changes"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +required
 	ID string `json:"id"`
 	// access specifies the access of the tenant's callers, including its service accounts; defaults to
@@ -71,9 +71,9 @@ type TenantSpec struct {
 	// +kubebuilder:default=Open
 	// +optional
 	Access TenantAccess `json:"access,omitempty"`
-	// suspension is ReadOnly or Closed while the tenant is suspended. The stricter of suspension and
-	// access applies. kubectl tenant suspend and kubectl tenant resume write it. If the Tenant is
-	// stored in Git, omit it there.
+	// suspension specifies the access while the tenant is suspended: ReadOnly or Closed. The stricter
+	// of suspension and access applies. kubectl tenant suspend and kubectl tenant resume write it. If
+	// the Tenant is stored in Git, omit it there.
 	// +kubebuilder:validation:Enum="";ReadOnly;Closed
 	// +optional
 	Suspension TenantAccess `json:"suspension,omitempty"`
@@ -89,7 +89,7 @@ type TenantSpec struct {
 	// tenant. The writer of a binding must be allowed to bind the role in the whole cluster. The list
 	// is atomic.
 	// +kubebuilder:validation:MaxItems=32
-	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="no two bindings may give the same ClusterRole"
+	// +kubebuilder:validation:XValidation:rule="self.all(b, self.exists_one(c, c.clusterRole == b.clusterRole))",message="must not contain two bindings with the same ClusterRole"
 	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
@@ -128,7 +128,7 @@ type TenantSpec struct {
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:Pattern=`^([0-9]+(s|m|h))+$`
 	// +kubebuilder:validation:MaxLength=32
-	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('168h')",message="is longer than 168h"
+	// +kubebuilder:validation:XValidation:rule="duration(self) <= duration('168h')",message="must be at most 168h"
 	// +optional
 	DeletionDelay *metav1.Duration `json:"deletionDelay,omitempty"`
 	// replaces specifies the UID of the deleted Tenant that had the ID before; immutable. The command
@@ -137,9 +137,9 @@ type TenantSpec struct {
 	// +optional
 	Replaces string `json:"replaces,omitempty"`
 	// acceptUndated specifies whether the server accepts credentials without an issue time for a
-	// tenant that replaces another; defaults to false. Such credentials are lines of token and
-	// password files, opaque tokens and front proxies. With an unmodified kube-apiserver, client
-	// certificates have no issue time either.
+	// tenant that replaces another; defaults to false. Entries of token and password files, opaque
+	// tokens, and identities from front proxies have no issue time. With an unmodified kube-apiserver,
+	// client certificates have no issue time either.
 	// +optional
 	AcceptUndated bool `json:"acceptUndated,omitempty"`
 }
@@ -160,15 +160,16 @@ const (
 
 // TenantNamespacesSpec specifies the labels, names, number and templates of a tenant's namespaces.
 type TenantNamespacesSpec struct {
-	// labels specifies labels of each namespace. The server sets them at creation, whatever the
-	// creator sets. The tenant cannot change them.
+	// labels specifies labels of each namespace. The server sets them at creation and overwrites the
+	// values of the creator. The tenant cannot change them.
 	// +kubebuilder:validation:MaxProperties=32
-	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$'))",message="holds what is no label key"
-	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('kubetenant.dev/') && k != 'kubernetes.io/metadata.name' && k != 'pod-security.kubernetes.io/enforce')",message="holds a key that is the server's own or has a field of its own"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$'))",message="keys must be valid label keys"
+	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('kubetenant.dev/') && k != 'kubernetes.io/metadata.name' && k != 'pod-security.kubernetes.io/enforce')",message="keys must not begin with kubetenant.dev/, and must not be kubernetes.io/metadata.name or pod-security.kubernetes.io/enforce (use podSecurity)"
 	// +optional
 	Labels map[string]LabelValue `json:"labels,omitempty"`
-	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. Defaults,
-	// in namespaces that the tenant creates, to admission.namespace.podSecurity of the configuration.
+	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. In
+	// namespaces that the tenant creates, it defaults to admission.namespace.podSecurity of the
+	// configuration.
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`
@@ -189,7 +190,7 @@ type TenantNamespacesSpec struct {
 	// existing and future namespace. While a named template does not exist, the server retains its
 	// objects and reports no namespace as prepared. The list is atomic.
 	// +kubebuilder:validation:MaxItems=16
-	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",message="names one twice"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, self.exists_one(u, u == t))",message="must not contain duplicates"
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
@@ -210,7 +211,7 @@ type TenantBinding struct {
 	// ClusterRole.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..']) && !self.contains('/') && !self.contains('%')",message="is no name of a ClusterRole"
+	// +kubebuilder:validation:XValidation:rule="!(self in ['.', '..']) && !self.contains('/') && !self.contains('%')",message="must be a valid ClusterRole name"
 	// +required
 	ClusterRole string `json:"clusterRole"`
 	// subjects specifies the subjects who have the ClusterRole. The list is atomic.
@@ -221,9 +222,9 @@ type TenantBinding struct {
 	Subjects []Subject `json:"subjects"`
 }
 
-// +kubebuilder:validation:XValidation:rule="(self.kind == 'ServiceAccount') == (has(self.__namespace__) && self.__namespace__ != '')",message="a ServiceAccount has a namespace and nobody else has",fieldPath=".namespace"
-// +kubebuilder:validation:XValidation:rule="self.kind != 'ServiceAccount' || self.name.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="is no name of a ServiceAccount",fieldPath=".name"
-// +kubebuilder:validation:XValidation:rule="!has(self.apiGroup) || self.apiGroup == '' || self.kind != 'ServiceAccount'",message="a ServiceAccount is of no apiGroup",fieldPath=".apiGroup"
+// +kubebuilder:validation:XValidation:rule="(self.kind == 'ServiceAccount') == (has(self.__namespace__) && self.__namespace__ != '')",message="must be set for a ServiceAccount and empty for a User or Group",fieldPath=".namespace"
+// +kubebuilder:validation:XValidation:rule="self.kind != 'ServiceAccount' || self.name.matches('^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$')",message="must be a valid ServiceAccount name",fieldPath=".name"
+// +kubebuilder:validation:XValidation:rule="!has(self.apiGroup) || self.apiGroup == '' || self.kind != 'ServiceAccount'",message="must be empty for a ServiceAccount",fieldPath=".apiGroup"
 
 // Subject specifies a user, a group, or a service account of one of the tenant's namespaces.
 type Subject struct {
@@ -322,7 +323,7 @@ type TenantStatus struct {
 	// observedGeneration is the generation of the Tenant to which the rest of the status applies.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// namespaces counts the namespaces of the tenant that are not being deleted.
+	// namespaces reports the number of the tenant's namespaces that are not being deleted.
 	// +optional
 	Namespaces TenantNamespacesStatus `json:"namespaces,omitempty"`
 	// quota is the name of the TenantQuota that the server created from spec.quota.
@@ -339,15 +340,15 @@ type TenantStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// TenantNamespacesStatus counts the namespaces of a tenant that are not being deleted.
+// TenantNamespacesStatus reports the number of a tenant's namespaces that are not being deleted.
 type TenantNamespacesStatus struct {
-	// total counts all of them.
+	// total is the number of all namespaces that are not being deleted.
 	// +optional
 	Total int32 `json:"total"`
-	// prepared counts those that have the specified content.
+	// prepared is the number of namespaces that have the specified content.
 	// +optional
 	Prepared int32 `json:"prepared"`
-	// failed counts those that the server failed to prepare in its last attempt.
+	// failed is the number of namespaces that the server failed to prepare in its last attempt.
 	// +optional
 	Failed int32 `json:"failed"`
 }

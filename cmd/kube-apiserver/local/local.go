@@ -49,7 +49,7 @@ type Options struct {
 	Behind        []string
 	// Workloads runs the controllers that make pods.
 	Workloads bool
-	// UnsafeNoFsync is etcd's option of that name, for data that nobody will miss.
+	// UnsafeNoFsync is etcd's option of that name, for disposable data.
 	UnsafeNoFsync bool
 }
 
@@ -65,7 +65,7 @@ workloads. All data is in DIR: start again with the same DIR to continue. The se
 listens only on the loopback address.
 
 With --webhook, SIGUSR1 restarts the service with the current configuration, for
-settings that apply only from a start. If the configuration needs other manifests,
+settings that apply only at startup. If the configuration needs other manifests,
 the service is not restarted.
 
 Flags after -- are passed to kube-apiserver.`,

@@ -525,10 +525,10 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 		"a role twice": {
 			`bindings: [ { clusterRole: view, subjects: [ { kind: User, name: x } ] }, ` +
 				`{ clusterRole: view, subjects: [ { kind: User, name: z } ] } ]`,
-			"no two bindings",
+			"must not contain two bindings with the same ClusterRole",
 		},
 		"no role": {
-			`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "is no name of a ClusterRole",
+			`bindings: [ { clusterRole: a/b, subjects: [ { kind: User, name: x } ] } ]`, "must be a valid ClusterRole name",
 		},
 		"nobody":             {`bindings: [ { clusterRole: view, subjects: [] } ]`, "spec.bindings[0].subjects"},
 		"another kind":       {`admins: [ { kind: Robot, name: x } ]`, "spec.admins[0].kind"},
@@ -540,11 +540,11 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 		"a user somewhere": {`admins: [ { kind: User, name: x, namespace: y } ]`, "spec.admins[0].namespace"},
 		"another group":    {`admins: [ { kind: User, name: x, apiGroup: example.com } ]`, "spec.admins[0].apiGroup"},
 		"no level":         {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
-		"no label's key":   {`namespaces: { labels: { "a b": x } }`, "holds what is no label key"},
+		"no label's key":   {`namespaces: { labels: { "a b": x } }`, "keys must be valid label keys"},
 		"no label's value": {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
-		"whose it is":      {`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "server's own"},
+		"whose it is":      {`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "keys must not begin with kubetenant.dev/"},
 		"a level as a label": {
-			`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "a field of its own",
+			`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "(use podSecurity)",
 		},
 		"no quantity":      {`quota: { pods: many }`, "spec.quota"},
 		"no policy":        {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
