@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"go.yaml.in/yaml/v3"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	kyaml "sigs.k8s.io/yaml"
@@ -156,6 +157,9 @@ func decodingErrors[T any](docs []document, err error) []Finding {
 	if len(docs) > 1 {
 		second := &docs[1]
 		return []Finding{second.at("", err.Error(), "write each document into a file of its own")}
+	}
+	if d.node.Kind != yaml.MappingNode {
+		return []Finding{d.at("", "must be a map", "write apiVersion, kind and the fields of the kind")}
 	}
 	if twice := d.duplicates(); len(twice) > 0 {
 		return twice

@@ -40,6 +40,7 @@ func TestConfiguration(t *testing.T) {
 					`"Shadow" | write one of the supported values`,
 			},
 		},
+		"a list": {"- a\n", []string{"1:1: must be a map | write apiVersion, kind and the fields of the kind"}},
 		"a quantity": {
 			header + "admission:\n  quota: { default: { pods: x, secrets: 10 } }\n",
 			[]string{

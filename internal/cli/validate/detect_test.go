@@ -21,6 +21,8 @@ func FuzzDetection(f *testing.F) {
 		fmt.Sprintf(object, "Scenario"),
 		fmt.Sprintf(object, "Revocation") + "---\n" + fmt.Sprintf(object, "TenancyConfiguration"),
 		"apiVersion: v1\nkind: List\nitems: [ 1, { kind: Namespace, apiVersion: v1 }, null ]\n",
+		"apiVersion: v1\nkind: List\nitems: [ { kind: List, items: [ 1 ] }, { apiVersion: kubetenant.dev/v1 } ]\n",
+		"apiVersion: v1\nkind: List\nitems: *a\n",
 		"apiVersion: v1\nkind: NamespaceList\nitems: [ { metadata: { name: a } } ]\n",
 		"a: &a [ *a ]\nkind: Tenant\n", `{"user":"x","tenant":"a"}`,
 		"apiVersion: apiserver.config.k8s.io/v1\nkind: AuthorizationConfiguration\n",
