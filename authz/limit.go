@@ -203,7 +203,8 @@ func rewritten(
 // ends before its end, and where it would depends on others' objects. Clients begin anew.
 var errExpired error = apierrors.NewResourceExpired("the list cannot be continued: start again without continue")
 
-var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to delete a collection across all namespaces")
+var errLimitedDelete error = apierrors.NewBadRequest("limit may not be set to delete a collection across all " +
+	"namespaces")
 
 // unpaged returns a request's query without pages: with a limit a list would say by its token that
 // there is more, if only of others'. Its errors are the answers.

@@ -42,7 +42,7 @@ const (
 // Why a token is refused; to be tested with [errors.Is]. None holds anything of the token or of
 // Keystone's answer.
 var (
-	ErrUnknown = errors.New("Keystone does not accept the token: it is invalid, revoked or expired, " +
+	ErrUnknown = errors.New("token not accepted by Keystone: it is invalid, revoked or expired, " +
 		"or its user, project or domain is disabled")
 	ErrUnavailable    = error(outbound.Unavailable("Keystone is unavailable"))
 	ErrBusy           = error(outbound.Unavailable("too many concurrent requests to Keystone"))

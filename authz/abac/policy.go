@@ -33,10 +33,11 @@ var (
 	errTooLong   = errors.New("longer than 64 KiB")
 	errKind      = errors.New("apiVersion must be " + apiVersion + " and kind " + kind +
 		", or both must be omitted for the old format")
-	errNoSubject  = errors.New("spec: user or group is required")
-	errHalfAny    = errors.New("\"*\" may not be combined with a user or group name: the line would apply to every caller")
-	errNothing    = errors.New("spec: resource or nonResourcePath is required")
-	errNoSpace    = errors.New("space is required if tenant is set: otherwise the line would apply to the system tenant's space")
+	errNoSubject = errors.New("spec: user or group is required")
+	errHalfAny   = errors.New("\"*\" may not be combined with a user or group name: the line would apply to every caller")
+	errNothing   = errors.New("spec: resource or nonResourcePath is required")
+	errNoSpace   = errors.New("space is required if tenant is set: otherwise the line would apply to the system " +
+		"tenant's space")
 	errOldFields  = errors.New("the old format may not have apiGroup or nonResourcePath")
 	errOldAndSpec = errors.New("the old format may not have spec")
 )

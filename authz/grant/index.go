@@ -129,7 +129,8 @@ func (g *Grants) stillAllows(ctx context.Context, candidate *Grant, c *authz.Cro
 	defer cancel()
 	live, err := g.Live(ctx, c.Caller, candidate.Namespace, candidate.Name)
 	if err != nil {
-		klog.FromContext(ctx).Info("Denied a request because the matching grant could not be read", "namespace", candidate.Namespace,
+		klog.FromContext(ctx).Info("Denied a request because the matching grant could not be read",
+			"namespace", candidate.Namespace,
 			"grant", candidate.Name, "err", err)
 		return nil
 	}

@@ -26,21 +26,21 @@ func (s *Store) look(ctx context.Context, name string) error {
 		of = retiredResource()
 	}
 	definition, err := s.client.Resource(Definitions()).Get(ctx, of.GroupResource().String(), metav1.GetOptions{})
-	isDefined := err == nil && definition.GetDeletionTimestamp() == nil
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	created := metav1.Time{}
-	if isDefined {
-		created = definition.GetCreationTimestamp()
+	var defined *metav1.Time // nil if the kind is not defined, or its definition is being deleted
+	if err == nil && definition.GetDeletionTimestamp() == nil {
+		created := definition.GetCreationTimestamp()
+		defined = &created
 	}
 	if isRetired {
-		if isDefined {
-			s.retired.forget(retiredName, created)
+		if defined != nil {
+			s.retired.forget(retiredName, *defined)
 		}
 		return nil
 	}
-	id, was, now, err := s.end(name, isDefined, created)
+	id, was, now, err := s.end(name, defined)
 	if err == nil && was != now {
 		s.changedTo(id, was, now)
 	}
@@ -49,7 +49,8 @@ func (s *Store) look(ctx context.Context, name string) error {
 
 // end records that the Tenant with a name is being deleted, or was deleted. It returns what applied
 // of the Tenant and what applies now. It changes nothing if the Tenant was created again meanwhile.
-func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant.ID, was, now *live, err error) {
+// defined is the creation time of the definition, or nil if there is none.
+func (s *Store) end(name string, defined *metav1.Time) (id tenant.ID, was, now *live, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id, was = s.entry(name)
@@ -58,7 +59,7 @@ func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant
 		return id, was, was, err
 	}
 	if !found {
-		if !isDefined || was.made.Before(&created) {
+		if defined == nil || was.made.Before(defined) {
 			return id, was, was, nil // it was deleted with its definition
 		}
 		s.put(name, id, nil)
@@ -69,7 +70,7 @@ func (s *Store) end(name string, isDefined bool, created metav1.Time) (id tenant
 		return id, was, was, nil // it was created again
 	}
 	changed := *was
-	changed.ending = isDefined && !was.made.Before(&created) // otherwise it is deleted with its definition
+	changed.ending = defined != nil && !was.made.Before(defined) // otherwise it is deleted with its definition
 	s.put(name, id, &changed)
 	return id, was, &changed, nil
 }

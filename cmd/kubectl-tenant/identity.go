@@ -37,7 +37,8 @@ func (f *identityFlags) add(cmd *cobra.Command, flags *client.Flags) {
 
 // addTenant adds --tenant and --of-kubeconfig, for commands that only look.
 func (f *identityFlags) addTenant(cmd *cobra.Command, flags *client.Flags) {
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant of the user or group (without a user or group: any caller of this tenant)")
+	cmd.Flags().StringVar(&f.tenant, "tenant", "",
+		"tenant of the user or group (without a user or group: any caller of this tenant)")
 	cmd.Flags().StringVar(&f.kubeconfig, "of-kubeconfig", "", "kubeconfig file: the identity of its current context")
 	for _, other := range []string{"user", "group", "serviceaccount", "tenant"} {
 		cmd.MarkFlagsMutuallyExclusive("of-kubeconfig", other)

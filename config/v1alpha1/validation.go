@@ -158,7 +158,8 @@ func validateKeys(keys []string, path *field.Path) field.ErrorList {
 		switch {
 		case !hasDomain && len(validation.IsQualifiedName(key)) == 0: // opens one that a webhook selects by
 		case name != "*" && len(validation.IsQualifiedName(key)) > 0, len(validation.IsDNS1123Subdomain(domain)) > 0:
-			errs = append(errs, field.Invalid(path.Index(i), key, "must be a qualified name (for example example.com/key) or domain/*"))
+			errs = append(errs,
+				field.Invalid(path.Index(i), key, "must be a qualified name (for example example.com/key) or domain/*"))
 		case domain == tenant.Domain, domain == "pod-security.kubernetes.io":
 			errs = append(errs, field.Forbidden(path.Index(i), "keys of this domain may not be allowed"))
 		}

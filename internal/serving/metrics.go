@@ -48,13 +48,11 @@ func WebhookMetrics(server *Server, current func() bool) []prometheus.Collector 
 			Name:           "kubetenant_webhook_state_current",
 			Help:           "1 if the replica's data about the cluster is current, otherwise 0.",
 			StabilityLevel: metrics.ALPHA,
-		}, func() float64 { return number(current()) }),
+		}, func() float64 {
+			if current() {
+				return 1
+			}
+			return 0
+		}),
 	}
-}
-
-func number(yes bool) float64 {
-	if yes {
-		return 1
-	}
-	return 0
 }

@@ -261,7 +261,8 @@ func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) 
 		return has
 	}
 	warning.AddWarning(ctx, "",
-		fmt.Sprintf("%s: the annotation %s is managed by the server and was not changed", d.path, tenant.WorkloadUserAnnotation))
+		fmt.Sprintf("%s: the annotation %s is managed by the server and was not changed",
+			d.path, tenant.WorkloadUserAnnotation))
 	return old
 }
 

@@ -110,7 +110,8 @@ func TestNames(t *testing.T) {
 		},
 		"nobody replaced": {replaces("old"), world{}, "no Tenant with this ID was deleted"},
 		"a name that was": {
-			nil, world{lineage: tenant.Lineage{Retired: before}},
+			nil,
+			world{lineage: tenant.Lineage{Retired: before}},
 			"replaces: must be old to reuse the ID of a deleted tenant (see kubectl tenant retired)",
 		},
 		"another is replaced":  {replaces("older"), world{lineage: tenant.Lineage{Retired: before}}, "replaces: must be old"},
@@ -165,7 +166,8 @@ func TestNames(t *testing.T) {
 		},
 		"too early to tell": {nil, world{early: true}, "cannot check yet"},
 		"nobody can tell": {
-			replaces("old"), world{lineage: tenant.Lineage{Retired: before}, unknown: true},
+			replaces("old"),
+			world{lineage: tenant.Lineage{Retired: before}, unknown: true},
 			"cannot check what is left of the deleted tenant that had this ID",
 		},
 	} {

@@ -28,7 +28,7 @@ var (
 	// ErrSystem says that the record is the system tenant's, whose rights are not lent.
 	ErrSystem = errors.New("the recorded identity belongs to the system tenant")
 
-	errDefaultUser = errors.New("DefaultUser is required and may not begin with system:")
+	errDefaultUser = errors.New("DefaultUser is required and may not have the prefix \"system:\"")
 )
 
 // Options say what of an identity is used. DefaultUser is required.

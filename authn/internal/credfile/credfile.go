@@ -115,8 +115,10 @@ func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 		}
 		line, _ := r.FieldPos(0)
 		if len(fields) < fieldGroups {
-			return count, &Error{line, -1,
-				fmt.Errorf("a record must have at least secret, user and uid, but has only %d of them", len(fields))}
+			return count, &Error{
+				line, -1,
+				fmt.Errorf("a record must have at least secret, user and uid, but has only %d of them", len(fields)),
+			}
 		}
 		forms.add(line, fields)
 		if mixed := forms.mixed(); mixed != nil && !rules.AllowMixed && !rules.Default.IsZero() {

@@ -397,7 +397,8 @@ func lead(
 		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
 		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report)
 		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, prepares namespaces and deletes tenants",
+			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, "+
+				"prepares namespaces and deletes tenants",
 				"err", err)
 		}
 	}, time.Second)

@@ -114,7 +114,8 @@ func gateway(root bool) func(http.Handler) http.Handler {
 }
 
 var (
-	denied    = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant is unknown or ambiguous"}`)
+	denied = reviewed(`{"allowed":false,"denied":true,"reason":"tenant subject: the caller's tenant is unknown or ` +
+		`ambiguous"}`)
 	undecided = reviewed(`{"allowed":false}`)
 	forbidden = status(http.StatusForbidden, "Forbidden",
 		`subjectaccessreviews.authorization.k8s.io is forbidden: User "bob" cannot create resource "subjectaccessreviews" `+

@@ -113,7 +113,10 @@ func TestRevocation(t *testing.T) {
 		},
 		"the system's": {
 			revocations + "tenants:\n- { name: acme }\n- { name: system }\n",
-			[]string{"5:5: tenants[1].name: Forbidden: the system tenant may not be revoked, because no caller could undo it | remove it"},
+			[]string{
+				"5:5: tenants[1].name: Forbidden: the system tenant may not be revoked, because no caller could undo it | " +
+					"remove it",
+			},
 		},
 	})
 }

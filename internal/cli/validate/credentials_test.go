@@ -13,7 +13,8 @@ import (
 // Findings that several records have.
 const (
 	few    = " of them | write secret,user,uid, then groups in quotes, then ,,TENANT"
-	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, _ and ., " +
+	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, " +
+		"_ and ., " +
 		"and neither all nor tenant"
 	space = " a name begins or ends with white space, or contains an invisible character | write it without white space " +
 		"at its ends and without invisible characters"
@@ -28,11 +29,15 @@ const (
 // the records behind it are looked at too.
 func TestTokens(t *testing.T) {
 	hold(t, validate.Tokens, map[string]finding{
-		"good":           {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
-		"too few fields": {"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few}},
+		"good": {"S1,alice,1,\"dev,ops\",,acme\nS2,bob,2,,system\n", nil},
+		"too few fields": {
+			"S1,alice\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few},
+		},
 		"no tenant is said": {
 			"S1,alice,1,dev,,\n",
-			[]string{"1:17: the record ends with two empty fields: the tenant is missing | write the tenant after the last comma"},
+			[]string{
+				"1:17: the record ends with two empty fields: the tenant is missing | write the tenant after the last comma",
+			},
 		},
 		"no tenant's name": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
 		"no user":          {"S1,,1,,acme\n", []string{"1:4: must not be empty | write the user name and the uid"}},
@@ -45,11 +50,16 @@ func TestTokens(t *testing.T) {
 		},
 		"a reserved user": {
 			"S1,system:admin,1,,acme\nS2,system:admin,1,,system\n",
-			[]string{`1:1: the user name "system:admin" is the system tenant's | choose another name, or end the record with ,,system`},
+			[]string{
+				`1:1: the user name "system:admin" is the system tenant's | choose another name, or end the record with ,,system`,
+			},
 		},
 		"a reserved group": {
 			"S1,alice,1,\"dev,kubeadm:cluster-admins\",,acme\n",
-			[]string{`1:1: the group "kubeadm:cluster-admins" is the system tenant's | choose another name, or end the record with ,,system`},
+			[]string{
+				`1:1: the group "kubeadm:cluster-admins" is the system tenant's | choose another name, ` +
+					`or end the record with ,,system`,
+			},
 		},
 		"white space": {"S1,alice ,1,,acme\n", []string{"1:4:" + space}},
 		"open quotes": {
@@ -70,7 +80,8 @@ func TestTokens(t *testing.T) {
 		"quotes within": {
 			"S1,al\"ice,1,,acme\nS2,bob\n",
 			[]string{
-				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`, "2:1: a record must have at least secret, user and uid, but has only 2" + few,
+				`1:6: bare " in non-quoted-field | put the field in quotes and write quotes in it twice`,
+				"2:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
 		"twice": {
@@ -78,12 +89,19 @@ func TestTokens(t *testing.T) {
 			[]string{"2:1: an earlier line has the same token | remove one of the two records"},
 		},
 		"many": {
-			"S1,alice\n\nS1,bob,2,,a b\n# S3\n", []string{"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName, "4:1: a record must have at least secret, user and uid, but has only 1" + few},
+			"S1,alice\n\nS1,bob,2,,a b\n# S3\n",
+			[]string{
+				"1:1: a record must have at least secret, user and uid, but has only 2" + few, "3:11:" + noName,
+				"4:1: a record must have at least secret, user and uid, but has only 1" + few,
+			},
 		},
-		"two lines": {"S1,\"al\nice \",1,,acme\nS2,bob\n", []string{
-			"1:4:" + space,
-			"3:1: a record must have at least secret, user and uid, but has only 2" + few,
-		}},
+		"two lines": {
+			"S1,\"al\nice \",1,,acme\nS2,bob\n",
+			[]string{
+				"1:4:" + space,
+				"3:1: a record must have at least secret, user and uid, but has only 2" + few,
+			},
+		},
 		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
 		"an omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
@@ -113,7 +131,9 @@ func TestPasswords(t *testing.T) {
 		},
 		"half a hash": {
 			"$2y$05$half,alice,1,,acme\n",
-			[]string{"1:1: begins with $2 but is not a valid bcrypt hash | write the whole hash, of 60 characters (htpasswd -nB)"},
+			[]string{
+				"1:1: begins with $2 but is not a valid bcrypt hash | write the whole hash, of 60 characters (htpasswd -nB)",
+			},
 		},
 		"a hash that takes far too long": {
 			"$2y$31$" + strings.Repeat("a", 53) + ",alice,1,,acme\n",

@@ -91,7 +91,10 @@ func setFixes() [][2]string {
 		{"differ from those that generate writes", again},
 		{"CustomResourceDefinition/", "apply the folder crds that kubetenant-webhook generate writes"},
 		{"is missing:", again + ", and apply or install it"},
-		{"the AuthorizationConfiguration is missing", "add control-plane/authorization.yaml that kubetenant-webhook generate writes"},
+		{
+			"the AuthorizationConfiguration is missing",
+			"add control-plane/authorization.yaml that kubetenant-webhook generate writes",
+		},
 		{"no webhook authorizer", "add the authorizer that kubetenant-webhook generate writes"},
 		{"runs before the service", "move the authorizer kubetenant to the front"},
 		{"failurePolicy", "write failurePolicy: Deny for the authorizer, and Fail for webhooks and policies"},

@@ -22,7 +22,8 @@ func TestPolicy(t *testing.T) {
 		"no space": {
 			of + `{"user":"alice","tenant":"acme","resource":"pods"}}`,
 			[]string{
-				`1:1: space is required if tenant is set: otherwise the line would apply to the system tenant's space | add "space": the ` +
+				`1:1: space is required if tenant is set: otherwise the line would apply to the system tenant's space | add ` +
+					`"space": the ` +
 					`tenant whose objects the line is about, or "*"`,
 			},
 		},
@@ -86,7 +87,8 @@ func TestPolicy(t *testing.T) {
 		"the old form's field": {
 			`{"user":"alice","apiGroup":"apps"}`,
 			[]string{
-				`1:1: the old format may not have apiGroup or nonResourcePath | write the form with "apiVersion", "kind" and "spec"`,
+				`1:1: the old format may not have apiGroup or nonResourcePath | write the form with "apiVersion", ` +
+					`"kind" and "spec"`,
 			},
 		},
 		"too long": {`{"user":"` + strings.Repeat("a", 70000) + `"}`, []string{"1:1: longer than 64 KiB | split the line"}},
@@ -96,7 +98,8 @@ func TestPolicy(t *testing.T) {
 		"a comma": {
 			`{"user":"alice"},`,
 			[]string{
-				"1:17: invalid character ',' after top-level value | write one whole JSON object on each line, without a trailing comma",
+				"1:17: invalid character ',' after top-level value | write one whole JSON object on each line, " +
+					"without a trailing comma",
 			},
 		},
 		"half an object": {

@@ -336,7 +336,14 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		},
 		authz.ReasonPath: {{"metrics", carol, askPath("/metrics"), nil, "No policy file is configured", ""}},
 		authz.ReasonNoTenantObject: {
-			{"a required Tenant", alice, own, always, "The Tenant acme does not exist, but authorization.requireTenant requires it.", ""},
+			{
+				"a required Tenant",
+				alice,
+				own,
+				always,
+				"The Tenant acme does not exist, but authorization.requireTenant requires it.",
+				"",
+			},
 			{
 				"a required Tenant, and a role",
 				carol,

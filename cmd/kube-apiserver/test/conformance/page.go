@@ -65,7 +65,8 @@ func (w *workplace) writePage(path string) error {
 		}
 		fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", s.name(), r.Vanilla, r.Tenancy, by)
 		for _, d := range r.Listed {
-			reasons += fmt.Sprintf("- `%s` of %s: %s, with kubetenant %s. %s\n", d.Test, d.Package, d.Vanilla, d.Tenancy, d.Reason)
+			reasons += fmt.Sprintf("- `%s` of %s: %s, with kubetenant %s. %s\n",
+				d.Test, d.Package, d.Vanilla, d.Tenancy, d.Reason)
 		}
 	}
 	if reasons != "" {

@@ -542,7 +542,9 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 		"no level":         {`namespaces: { podSecurity: lax }`, "spec.namespaces.podSecurity"},
 		"no label's key":   {`namespaces: { labels: { "a b": x } }`, "keys must be valid label keys"},
 		"no label's value": {`namespaces: { labels: { a: "x y" } }`, "spec.namespaces.labels"},
-		"whose it is":      {`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "keys must not begin with kubetenant.dev/"},
+		"whose it is": {
+			`namespaces: { labels: { kubetenant.dev/tenant: globex } }`, "keys must not begin with kubetenant.dev/",
+		},
 		"a level as a label": {
 			`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "(use podSecurity)",
 		},
