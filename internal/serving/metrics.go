@@ -15,7 +15,7 @@ func LeadingMetric(name string, leads func() bool) prometheus.Collector {
 		ConstLabels:    map[string]string{"name": name},
 		Help:           "1 if this replica does the work of the named controller, otherwise 0.",
 		StabilityLevel: metrics.ALPHA,
-	}, func() float64 { return number(leads()) })
+	}, number(leads))
 }
 
 // WebhookMetrics returns the metrics of a replica of kubetenant-webhook. The function current
@@ -48,11 +48,16 @@ func WebhookMetrics(server *Server, current func() bool) []prometheus.Collector 
 			Name:           "kubetenant_webhook_state_current",
 			Help:           "1 if the replica's data about the cluster is current, otherwise 0.",
 			StabilityLevel: metrics.ALPHA,
-		}, func() float64 {
-			if current() {
-				return 1
-			}
-			return 0
-		}),
+		}, number(current)),
+	}
+}
+
+// number returns 1 if a condition is true, otherwise 0.
+func number(condition func() bool) func() float64 {
+	return func() float64 {
+		if condition() {
+			return 1
+		}
+		return 0
 	}
 }
