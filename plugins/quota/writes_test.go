@@ -499,12 +499,16 @@ func TestQuotasThemselves(t *testing.T) {
 		takenErr error
 		want     string
 	}{
-		"the first":               {asks{is: of(hard("pods", "count/secrets"))}, false, nil, ""},
-		"a second":                {asks{is: of(hard("pods"))}, true, nil, "already has a quota"},
-		"a second that is not":    {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
-		"one that changes":        {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
-		"whether is not known":    {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
-		"a name of nothing":       {asks{is: of(hard("pods", "wood"))}, false, nil, "spec.hard[wood]: no object uses this resource"},
+		"the first":            {asks{is: of(hard("pods", "count/secrets"))}, false, nil, ""},
+		"a second":             {asks{is: of(hard("pods"))}, true, nil, "already has a quota"},
+		"a second that is not": {asks{is: of(map[string]any{"tenant": "A B"})}, true, nil, ""},
+		"one that changes":     {asks{is: of(hard("pods")), was: of(hard())}, true, nil, ""},
+		"whether is not known": {asks{is: of(hard("pods"))}, false, errAway, "could not be read"},
+		"a name of nothing": {
+			asks{is: of(hard("pods", "wood"))},
+			false, nil,
+			"spec.hard[wood]: no object uses this resource",
+		},
 		"a limit of a number":     {asks{is: of(limit(int64(10)))}, false, nil, ""},
 		"no quantity":             {asks{is: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
 		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses this resource"},

@@ -125,7 +125,10 @@ func TestReplay(t *testing.T) {
 			other(own, func(e map[string]any) { delete(e["user"].(map[string]any), "extra") }), "denied: tenant subject",
 		},
 		"a list over all namespaces": {list(""), "denied: no role bound"},
-		"a selector twice":           {list("?labelSelector=a&labelSelector=b"), "denied: tenant boundary: the request is not"},
+		"a selector twice": {
+			list("?labelSelector=a&labelSelector=b"),
+			"denied: tenant boundary: the request is not limited",
+		},
 		"on another tenant's path": {other(own, func(e map[string]any) {
 			e["annotations"].(map[string]any)["authorization.kubetenant.dev/path-tenant"] = "t1"
 		}), "denied: tenant path: the path names another tenant"},
