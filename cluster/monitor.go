@@ -55,7 +55,7 @@ func NewDefinitionMonitor(problems func() ([]DefinitionProblem, bool)) *Definiti
 		missing: metrics.NewGaugeVec(&metrics.GaugeOpts{
 			Namespace:      "kubetenant",
 			Name:           "definition_missing",
-			Help:           "1 if the CustomResourceDefinition of a kind of kubetenant is missing or not usable, otherwise 0.",
+			Help:           "1 if the CustomResourceDefinition of a kubetenant kind is missing or unusable, otherwise 0.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"resource"}),
 	}

@@ -110,7 +110,7 @@ func accepted(ctx context.Context, may authorizer.Authorizer, g *v1alpha1.Access
 	grantor := g.Spec.Grantor
 	if grantor == nil {
 		return condition(metav1.ConditionFalse, "NoGrantor",
-			"no grantor was recorded when the AccessGrant was written: write its spec again"), nil
+			"no grantor was recorded when the AccessGrant was created: update its spec to record one"), nil
 	}
 	id, err := tenant.Parse(grantor.Tenant)
 	if err != nil {

@@ -141,12 +141,12 @@ func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err er
 		}
 		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
 			Reason:  v1alpha1.ReasonTakenBack,
-			Message: "the deletion was canceled: the Tenant and the bindings that it created are deleted, and nothing else",
+			Message: "the deletion was canceled: only the Tenant and the bindings that it created are deleted",
 		})
 		return 0, false, nil
 	}
 	return again, false, e.say(ctx, held(v1alpha1.ReasonDelayed, "nothing is deleted before "+
-		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" takes it back`))
+		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" cancels the deletion`))
 }
 
 // hasBegun reports whether the limit of deletions already includes this deletion.

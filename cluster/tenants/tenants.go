@@ -233,7 +233,7 @@ func (s *Store) Run(ctx context.Context) {
 			return
 		}
 		if err := s.look(ctx, name); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("A Tenant was deleted. It stays in force until the state of its "+
+			klog.FromContext(ctx).Info("A Tenant was deleted. It applies until the state of its "+
 				"CustomResourceDefinition is known",
 				"tenant", name, "err", err)
 			s.changed.AddRateLimited(name)

@@ -227,7 +227,8 @@ func (o *genOptions) make(cmd *cobra.Command, c *client.Cluster, id tenant.ID) (
 	}
 	if c.Config.Insecure && o.gateway.ca == "" {
 		_, _ = fmt.Fprintln(cmd.ErrOrStderr(),
-			"warning: this kubeconfig does not verify the server (insecure-skip-tls-verify), as in your own kubeconfig")
+			"warning: this kubeconfig does not verify the server's certificate, "+
+				"because your own kubeconfig sets insecure-skip-tls-verify")
 	}
 	narrowed := e.Tenant
 	if !o.tenantPath {

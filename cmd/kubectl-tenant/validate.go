@@ -18,7 +18,7 @@ func newValidateCommand(flags *client.Flags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate {FILE|DIR... | --cluster}",
 		Short: "Find what is wrong with files or a cluster, with a fix",
-		Long: `Reads files by the code that the server reads them with, and prints each problem
+		Long: `Reads files with the server's own code, and prints each problem
 with its position, the reason and a fix. It checks:
 
 - a TenancyConfiguration and every file that it names, and a Revocation
@@ -63,7 +63,8 @@ Exit status: 0 nothing is wrong, 1 something is, 2 something could not be read.`
   kubectl tenant validate tenancy.yaml objects.yaml`,
 		RunE: o.run,
 	}
-	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil, "file to check, as an argument (may be repeated)")
+	cmd.Flags().StringSliceVarP(&o.files, "filename", "f", nil,
+		"file to check, same as the argument FILE (may be repeated)")
 	cmd.Flags().BoolVar(&o.cluster, "cluster", false, "check the cluster that the kubeconfig names")
 	_ = cmd.Flags().MarkHidden("filename")
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")

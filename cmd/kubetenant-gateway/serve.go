@@ -52,7 +52,7 @@ func newServeCommand() *cobra.Command {
 		"(required); reloaded when it changes")
 	o.memory.Quantity = resource.MustParse("1Gi")
 	f.Var(&o.memory, "memory-limit",
-		"memory limit of the container. Unless the variable GOMEMLIMIT is set, it is set to 90 percent of this limit.")
+		"memory limit of the container. If the variable GOMEMLIMIT is not set, it is set to 90 percent of this limit.")
 	for _, name := range []string{"config", "tls-cert-file", "tls-private-key-file"} {
 		_ = cmd.MarkFlagRequired(name)
 	}

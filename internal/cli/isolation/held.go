@@ -120,7 +120,7 @@ func (m *matrix) tryHeld(ctx context.Context, served []resource) error {
 			body := strings.Replace(h.object, `"spec":`, `"metadata":{"name":"`+name+`"},"spec":`, 1)
 			made, err := admin.send(ctx, http.MethodPost, path, []byte(body), http.Header{"Content-Type": {"application/json"}})
 			if err != nil {
-				return fmt.Errorf("create %s to try its status: %w", h.resource, err)
+				return fmt.Errorf("create %s to test whether its status can be written: %w", h.resource, err)
 			}
 			if made.code != http.StatusCreated {
 				code = made.code

@@ -52,7 +52,7 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 		}
 		id := converted[len(converted)-1]
 		if slices.ContainsFunc(fields[min(4, len(fields)):], func(field string) bool { return field != "" && field != id }) {
-			result.left(where, "the fields between the groups and the tenant, which Arktos ignored")
+			result.left(where, "the fields between the groups and the tenant (Arktos ignored them)")
 		}
 		if groups := withoutReserved(&converted, id); len(groups) > 0 {
 			result.left(where, "the groups %s, which are reserved for the system tenant", strings.Join(groups, ", "))

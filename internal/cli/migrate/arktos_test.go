@@ -74,7 +74,7 @@ func TestArktosTokens(t *testing.T) {
 		"fields that are not read": {
 			"S1,alice,1,dev,x,y,,acme\n",
 			"S1,alice,1,dev,,acme\n",
-			[]string{"line 1: the fields between the groups and the tenant, which Arktos ignored"},
+			[]string{"line 1: the fields between the groups and the tenant (Arktos ignored them)"},
 		},
 		"the last of a token counts": {
 			"S1,alice,1\nS2,bob,2\nS1,carol,3\n",

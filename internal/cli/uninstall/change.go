@@ -167,7 +167,7 @@ func (r *run) instruct() {
 	if r.servers.Mode == installation.Webhook || r.hidden {
 		lines = []string{
 			"kube-apiserver calls the webhook service. On each machine of the control plane:",
-			"  in the file of --authorization-config, remove the authorizer of type Webhook named kubetenant " +
+			"  in the --authorization-config file, remove the Webhook authorizer named kubetenant " +
 				"(webhook-authorize.kubeconfig)",
 			"  remove the flags --authentication-token-webhook-config-file, -version and -cache-ttl " +
 				"(webhook-authenticate.kubeconfig)",

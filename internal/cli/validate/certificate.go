@@ -76,7 +76,7 @@ func signingRequest(d *document) []Finding {
 	block, _ := pem.Decode(object.Spec.Request)
 	if block == nil {
 		return append(found,
-			d.at("spec.request", "is not PEM", "write the base64 of the PEM file: base64 -w0 request.pem"))
+			d.at("spec.request", "is not PEM", "set it to the base64-encoded PEM file: base64 -w0 request.pem"))
 	}
 	return append(found, requested(block.Bytes, d.at("spec.request", "", ""))...)
 }

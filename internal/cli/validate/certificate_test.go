@@ -199,7 +199,7 @@ func TestSigningRequest(t *testing.T) {
 		},
 		"no PEM": {
 			fmt.Sprintf(object, signer, usages, expiry, "AAAA"),
-			[]string{"8:3: spec.request: is not PEM | write the base64 of the PEM file: base64 -w0 request.pem"},
+			[]string{"8:3: spec.request: is not PEM | set it to the base64-encoded PEM file: base64 -w0 request.pem"},
 		},
 		"no tenant": {
 			fmt.Sprintf(object, signer, usages, expiry, inside(named("alice", ""))),

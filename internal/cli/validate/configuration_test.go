@@ -67,7 +67,7 @@ func TestConfiguration(t *testing.T) {
 		},
 		"a key twice": {
 			header + "authorization: {}\nauthorization: {}\n",
-			[]string{`4:1: authorization: the key "authorization" is already in line 3 | write the key once`},
+			[]string{`4:1: authorization: the key "authorization" is already in line 3 | remove the duplicate key`},
 		},
 		"a warning": {
 			header + "admission:\n  attribution: { workloadUser: { externalUsers: [ 'a.*', 'a:' ] } }\n",
@@ -225,7 +225,7 @@ func TestKinds(t *testing.T) {
 			"is not a certificate request",
 		},
 		"the content before the name": {
-			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: is not that of the kind",
+			"file.csv", "kind: CertificateSigningRequest\n", "apiVersion: does not match the kind",
 		},
 	} {
 		if got := found(t, file(t, c.file, c.text), ""); !strings.Contains(strings.Join(got, "\n"), c.want) {

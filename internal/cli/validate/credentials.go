@@ -180,7 +180,7 @@ func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 				Column:   column,
 				Severity: Warning,
 				Reason:   "the record names no tenant: it is the system tenant's",
-				Fix:      "end it with ,,TENANT, also with ,,system, or set defaultTenant: \"\" in the configuration",
+				Fix:      "end it with ,,TENANT (,,system for the system tenant), or set defaultTenant: \"\" in the configuration",
 			})
 		}
 	}
@@ -219,7 +219,7 @@ func credentialFix(text string) string { return fixOf(credentialFixes(), text) }
 func credentialFixes() [][2]string {
 	return [][2]string{
 		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
-		{"two empty fields", "write the tenant after the last comma"},
+		{"two empty fields", "put the tenant after the last comma"},
 		{"before a tenant", "remove the empty field, or end the record with ,,TENANT"},
 		{"no tenant: name", "end the record with ,,TENANT"},
 		{
@@ -230,11 +230,11 @@ func credentialFixes() [][2]string {
 		{"is the system tenant's", "choose another name, or end the record with ,,system"},
 		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
 		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
-		{"white space", "write it without white space at its ends and without invisible characters"},
-		{"exceeds the limits", "remove groups: an identity has at most 2,000 groups and 128 KiB"},
+		{"white space", "remove leading and trailing white space and invisible characters"},
+		{"exceeds the limits", "remove groups: an identity can have at most 2,000 groups, and at most 128 KiB in total"},
 		{"contain a colon", "use a name without a colon: Basic authentication cannot send it"},
 		{"bcrypt cost", "hash it with a cost of at most 16"},
-		{"bcrypt hash", "write the whole hash, of 60 characters (htpasswd -nB)"},
+		{"bcrypt hash", "use the complete 60-character hash (htpasswd -nB)"},
 		{"quote", "put the field in quotes and write quotes in it twice"},
 		{"empty", "write the user name and the uid"},
 	}

@@ -16,10 +16,10 @@ const (
 	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, " +
 		"_ and ., " +
 		"and neither all nor tenant"
-	space = " a name begins or ends with white space, or contains an invisible character | write it without white space " +
-		"at its ends and without invisible characters"
-	unnamed = ` warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT, also with ,,` +
-		`system, or set defaultTenant: "" in the configuration`
+	space = " a name begins or ends with white space, or contains an invisible character | remove leading and " +
+		"trailing white space and invisible characters"
+	unnamed = ` warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT ` +
+		`(,,system for the system tenant), or set defaultTenant: "" in the configuration`
 	omitted = " no tenant, but another record of the file names one: name the tenant in each record, " +
 		"or set defaultTenant in the configuration" +
 		" | end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"
@@ -36,7 +36,7 @@ func TestTokens(t *testing.T) {
 		"no tenant is said": {
 			"S1,alice,1,dev,,\n",
 			[]string{
-				"1:17: the record ends with two empty fields: the tenant is missing | write the tenant after the last comma",
+				"1:17: the record ends with two empty fields: the tenant is missing | put the tenant after the last comma",
 			},
 		},
 		"no tenant's name": {"S1,alice,1,,a b\n", []string{"1:13:" + noName}},
@@ -132,7 +132,7 @@ func TestPasswords(t *testing.T) {
 		"half a hash": {
 			"$2y$05$half,alice,1,,acme\n",
 			[]string{
-				"1:1: begins with $2 but is not a valid bcrypt hash | write the whole hash, of 60 characters (htpasswd -nB)",
+				"1:1: begins with $2 but is not a valid bcrypt hash | use the complete 60-character hash (htpasswd -nB)",
 			},
 		},
 		"a hash that takes far too long": {

@@ -344,7 +344,7 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 		where := fmt.Sprintf("%s[%s]", strings.Join(fields, "."), name)
 		if _, known := quota.Resource(corev1.ResourceName(name)); !known {
 			found = append(found, d.at(where, "no object uses it",
-				"write a name of a ResourceQuota, such as pods or requests.cpu"))
+				"use a resource name that ResourceQuota accepts, such as pods or requests.cpu"))
 		}
 	}
 	return found

@@ -33,7 +33,7 @@ func TestObjects(t *testing.T) {
 			[]string{
 				"3:25: warning: metadata.namespace: is ignored: Tenant objects are cluster-scoped | remove it",
 				"4:28: spec.quota[request.cpu]: no object uses it | " +
-					"write a name of a ResourceQuota, such as pods or requests.cpu",
+					"use a resource name that ResourceQuota accepts, such as pods or requests.cpu",
 			},
 		},
 		"a time that does not decode": {
@@ -73,7 +73,7 @@ func TestObjects(t *testing.T) {
 			quota + "spec: { tenant: acme, hard: { request.cpu: 1 } }\n",
 			[]string{
 				"4:31: spec.hard[request.cpu]: no object uses it | " +
-					"write a name of a ResourceQuota, such as pods or requests.cpu",
+					"use a resource name that ResourceQuota accepts, such as pods or requests.cpu",
 			},
 		},
 		"a limit that is not a quantity": {

@@ -210,7 +210,7 @@ func (d *document) duplicates() []Finding {
 						Column: key.Column,
 						Field:  d.prefix + where,
 						Reason: fmt.Sprintf("the key %q is already in line %d", key.Value, line),
-						Fix:    "write the key once",
+						Fix:    "remove the duplicate key",
 					})
 				}
 				first[key.Value] = key.Line

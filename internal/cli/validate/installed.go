@@ -47,7 +47,7 @@ func (r *run) gatewaySet(f *file) ([]Finding, error) {
 	}
 	var found []Finding
 	for _, text := range wrong {
-		found = append(found, Finding{Reason: text, Fix: "write the files again with kubetenant-gateway generate"})
+		found = append(found, Finding{Reason: text, Fix: "generate the files again with kubetenant-gateway generate"})
 	}
 	for _, text := range notes {
 		found = append(found, Finding{Severity: Warning, Reason: text})
@@ -84,7 +84,7 @@ func setFix(problem string) string { return fixOf(setFixes(), problem) }
 // setFixes returns how to fix the problems of installed files, by a part of the message. The first
 // part that a message contains applies.
 func setFixes() [][2]string {
-	const again = "write the file again with kubetenant-webhook generate"
+	const again = "generate the file again with kubetenant-webhook generate"
 	return [][2]string{
 		{"differs from what generate writes", again},
 		{"generate does not write", again},
@@ -102,7 +102,7 @@ func setFixes() [][2]string {
 		{"objectSelector", "remove objectSelector"},
 		{"namespaceSelector", "remove the selector, or write that of kubetenant-webhook generate"},
 		{"must be false", "write false for both fields"},
-		{"the URL does not begin with https", "write a URL with https://"},
+		{"the URL does not begin with https", "use an https:// URL"},
 		{"cannot be decoded", "fix the syntax: kube-apiserver could not read the file either"},
 		{"cannot be checked", "fix the syntax: kube-apiserver could not read the file either"},
 		{"grants additional rights", "remove the binding"},

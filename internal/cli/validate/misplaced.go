@@ -41,7 +41,7 @@ func misplaced(d *document) *Finding {
 	case group == tenant.Domain, isOurs(d.apiVersion) && isSimilar:
 		f = d.unknownKind()
 	case group == "" && foreign != "":
-		f = d.at("apiVersion", "is not that of the kind "+d.kind, "write an apiVersion of "+foreign)
+		f = d.at("apiVersion", "does not match the kind "+d.kind, "set apiVersion to a version of the API group "+foreign)
 	case group == "" && isSimilar:
 		f = d.unknownKind()
 	default:
@@ -104,7 +104,7 @@ func unreadableList(d *document) *Finding {
 	case !isList:
 		return nil
 	case d.prefix != "":
-		f = d.at("kind", "a list cannot contain another list", "write the items of this list into the outer list")
+		f = d.at("kind", "a list cannot contain another list", "move the items of this list into the outer list")
 	case items == nil || items.Tag == "!!null":
 		f = d.at("items", "is required", "add items: a list of objects")
 	case items.Kind != yaml.SequenceNode:

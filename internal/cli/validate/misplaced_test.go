@@ -63,13 +63,13 @@ func TestMisplaced(t *testing.T) {
 		"a list in a list": {
 			"apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items: [ { kind: Tenant } ]\n" + good,
 			[]string{
-				"5:3: items[0].kind: a list cannot contain another list | write the items of this list into the outer list",
+				"5:3: items[0].kind: a list cannot contain another list | move the items of this list into the outer list",
 			},
 		},
 		"a list of one kind in a list": {
 			"apiVersion: v1\nkind: List\nitems:\n- apiVersion: kubetenant.dev/v1alpha1\n  kind: TenantList\n  items: []\n",
 			[]string{
-				"5:3: items[0].kind: a list cannot contain another list | write the items of this list into the outer list",
+				"5:3: items[0].kind: a list cannot contain another list | move the items of this list into the outer list",
 			},
 		},
 		"a list without items": {

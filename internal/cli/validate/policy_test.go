@@ -59,7 +59,7 @@ func TestPolicy(t *testing.T) {
 		},
 		"a field twice": {
 			of + `{"user":"alice","user":"bob","resource":"pods"}}`,
-			[]string{`1:82: duplicate field "spec.user" | write the key once`},
+			[]string{`1:82: duplicate field "spec.user" | remove the duplicate key`},
 		},
 		"nobody": {
 			of + `{"resource":"pods"}}`,
@@ -87,7 +87,7 @@ func TestPolicy(t *testing.T) {
 		"the old form's field": {
 			`{"user":"alice","apiGroup":"apps"}`,
 			[]string{
-				`1:1: the old format may not have apiGroup or nonResourcePath | write the form with "apiVersion", ` +
+				`1:1: the old format may not have apiGroup or nonResourcePath | use the format with "apiVersion", ` +
 					`"kind" and "spec"`,
 			},
 		},

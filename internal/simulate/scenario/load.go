@@ -123,7 +123,8 @@ func validateCase(c *Case, path *field.Path) field.ErrorList {
 		errs = append(errs, field.NotSupported(expect.Child("decision"), e.Decision, []string{"allow", "deny", "no-opinion"}))
 	}
 	if e.Admitted && e.Denied != nil || e.Object != nil && !e.Admitted {
-		errs = append(errs, field.Invalid(expect, "admitted", "needs either admitted, optionally with object, or denied"))
+		errs = append(errs, field.Invalid(expect, "admitted",
+			"set either denied or admitted (object is allowed only with admitted)"))
 	}
 	return append(errs, validateOperation(c.Admit, path.Child("admit"))...)
 }
