@@ -169,9 +169,8 @@ func render(content map[string]any, replace *strings.Replacer) (out Object, err 
 	u := &unstructured.Unstructured{Object: content}
 	resource, known := Kinds()[u.GroupVersionKind()]
 	if !known {
-		return out, fmt.Errorf("kind %q of apiVersion %q is not allowed in a template: use ConfigMap, LimitRange or "+
-			"ResourceQuota of v1, or NetworkPolicy of networking.k8s.io/v1",
-			u.GetKind(), u.GetAPIVersion())
+		return out, fmt.Errorf("kind %q of apiVersion %q: must be ConfigMap, LimitRange or ResourceQuota of v1, or "+
+			"NetworkPolicy of networking.k8s.io/v1", u.GetKind(), u.GetAPIVersion())
 	}
 	if content, _ = replaced(runtime.DeepCopyJSON(content), replace).(map[string]any); content == nil {
 		return out, errors.New("is not an object")

@@ -119,9 +119,8 @@ func TestSubjects(t *testing.T) {
 		"names with white space": {
 			named("alice ", "tenant:acme"),
 			[]string{
-				"2:1: a name begins or ends with white space, or contains an invisible character | write it without white " +
-					"space at " +
-					"its ends and without invisible characters",
+				"2:1: a name begins or ends with white space, or contains an invisible character | remove leading and " +
+					"trailing white space and invisible characters",
 			},
 		},
 	} {

@@ -72,7 +72,7 @@ func TestDecodeScenarios(t *testing.T) {
 		"admitted and denied": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, admit: { operation: CREATE, object: {} }, " +
 				"expect: { admitted: true, denied: x } } ]\n",
-			"or denied",
+			"either denied or admitted",
 		},
 		"a request and a write": {
 			scenarioHeader + "cases: [ { name: c, credential: { anonymous: true }, request: { verb: get }, admit: " +

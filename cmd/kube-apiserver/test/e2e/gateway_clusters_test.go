@@ -71,7 +71,7 @@ func TestGatewayClusters(t *testing.T) {
 				t.Errorf("%s: %s", name, out)
 			}
 		}
-		if out := tenantCommand(t, s, "admin", "clusters"); !strings.Contains(out, "it is no gateway") {
+		if out := tenantCommand(t, s, "admin", "clusters"); !strings.Contains(out, "it is not a gateway") {
 			t.Errorf("of a server: %s", out)
 		}
 	})
@@ -109,15 +109,15 @@ func kubeconfigsOfClusters(t *testing.T, s *localserver.Server) {
 		}
 	}
 	for what, args := range map[string][]string{
-		"begins with https://": {"--gateway", "http://x", "--cluster", "a", "--user", "u", "--tenant", "acme"},
-		"names no cluster": {
+		"must be an https:// address": {"--gateway", "http://x", "--cluster", "a", "--user", "u", "--tenant", "acme"},
+		"without a cluster": {
 			"--gateway", gateway + "/clusters/local", "--cluster", "a", "--user", "u", "--tenant", "acme",
 		},
-		"lower-case DNS labels": {"--gateway", gateway, "--cluster", "A", "--user", "u", "--tenant", "acme"},
-		"each once":             {"--gateway", gateway, "--cluster", "a,a", "--user", "u", "--tenant", "acme"},
-		"at its own cluster":    {"--gateway", gateway, "--cluster", "a,b", "--serviceaccount", "acme--web/default"},
-		"[cluster]":             {"--gateway", gateway, "--user", "u", "--tenant", "acme"},
-		"is about --gateway":    {"--gateway-ca", "x", "--user", "u", "--tenant", "acme"},
+		"lower-case DNS labels":      {"--gateway", gateway, "--cluster", "A", "--user", "u", "--tenant", "acme"},
+		"without duplicates":         {"--gateway", gateway, "--cluster", "a,a", "--user", "u", "--tenant", "acme"},
+		"valid for one cluster only": {"--gateway", gateway, "--cluster", "a,b", "--serviceaccount", "acme--web/default"},
+		"[cluster]":                  {"--gateway", gateway, "--user", "u", "--tenant", "acme"},
+		"needs --gateway":            {"--gateway-ca", "x", "--user", "u", "--tenant", "acme"},
 		"no such file": {
 			"--gateway", gateway, "--cluster", "a", "--gateway-ca", "/nowhere", "--oidc", "--issuer-url", "https://i",
 			"--client-id", "c", "--tenant", "acme",

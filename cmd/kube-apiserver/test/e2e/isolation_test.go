@@ -159,7 +159,7 @@ func testIsolation(t *testing.T, mode installation.Mode, args ...string) {
 	}
 	out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--api-group", "apps", "--api-group",
 		"rbac.authorization.k8s.io")
-	if err != nil || strings.Contains(out, "LEAKED:") || !strings.Contains(out, "removing the tenants") ||
+	if err != nil || strings.Contains(out, "LEAKED:") || !strings.Contains(out, "deleting the temporary tenants") ||
 		!strings.Contains(out, "\nisolated: ") {
 		t.Errorf("verify-isolation: %v\n%s", err, out)
 	}
@@ -206,7 +206,7 @@ func interrupted(t *testing.T, s *localserver.Server) {
 		lines, said := bufio.NewScanner(progress), ""
 		for lines.Scan() {
 			said += lines.Text() + "\n"
-			if strings.HasPrefix(lines.Text(), "requests of everything") {
+			if strings.HasPrefix(lines.Text(), "testing every request") {
 				if err := cmd.Process.Signal(signal); err != nil {
 					t.Fatal(err)
 				}
@@ -214,7 +214,7 @@ func interrupted(t *testing.T, s *localserver.Server) {
 		}
 		_ = cmd.Wait()
 		if signal == syscall.SIGINT {
-			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(said, "what the run created was removed") {
+			if cmd.ProcessState.ExitCode() != 130 || !strings.Contains(said, "everything that the run created was deleted") {
 				t.Errorf("interrupted: exit code %d\n%s", cmd.ProcessState.ExitCode(), said)
 			}
 		} else if out, err := verify(t, "--kubeconfig", s.Kubeconfig("admin"), "--clean-up"); err != nil ||

@@ -199,7 +199,7 @@ func templatesAreHeld(t *testing.T, s *localserver.Server) {
 	for want, object := range map[string]string{
 		"":                           `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x } }`,
 		"may not create limitranges": `{ apiVersion: v1, kind: LimitRange, metadata: { name: x } }`,
-		"is not allowed in a":        `{ apiVersion: v1, kind: Secret, metadata: { name: x } }`,
+		"must be ConfigMap, LimitRa": `{ apiVersion: v1, kind: Secret, metadata: { name: x } }`,
 		"spec.objects[0]: metadata.namespac": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: x, ` +
 			`namespace: kube-system } }`,
 	} {

@@ -367,7 +367,7 @@ func uninstallRefuses(t *testing.T, p *uninstallPage) {
 	for _, c := range []struct{ command, want string }{
 		{
 			"kubectl tenant uninstall --yes --force --kubeconfig " + p.s.Kubeconfig("acme"),
-			"only the cluster's admin may remove kubetenant",
+			"only the cluster's admin can remove kubetenant",
 		},
 		// the last command of the page, first
 		{"kubectl tenant uninstall --yes", "the servers accept credentials of tenants"},
