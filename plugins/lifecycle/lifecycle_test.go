@@ -108,7 +108,7 @@ func TestNames(t *testing.T) {
 		"a new name in use": {
 			nil, world{owned: []string{"acme--web"}, references: []string{"x"}, err: errors.New("away")}, "",
 		},
-		"nobody replaced": {replaces("old"), world{}, "no Tenant with this ID was deleted"},
+		"no former Tenant": {replaces("old"), world{}, "no Tenant with this ID was deleted"},
 		"a name that was": {
 			nil,
 			world{lineage: tenant.Lineage{Retired: before}},

@@ -285,7 +285,7 @@ func (s *gatewaySession) Authenticate(ctx context.Context, c *scenario.Credentia
 		return scenario.Authentication{},
 			fmt.Errorf("the gateway answers %d where the library refuses: %s", a.code, a.message())
 	case a.code == http.StatusForbidden && !isCarried(identity.User):
-		return identity, nil // the name is reserved for the cluster, or no tenant: it is told, and goes nowhere
+		return identity, nil // the gateway forwards no reserved name and no caller without a tenant
 	case a.code != http.StatusCreated:
 		return scenario.Authentication{}, fmt.Errorf("the gateway answers %d: %s", a.code, a.message())
 	}

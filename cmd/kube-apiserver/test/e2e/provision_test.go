@@ -551,7 +551,7 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 		"no quantity":      {`quota: { pods: many }`, "spec.quota"},
 		"no policy":        {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
 		"undated perhaps":  {`acceptUndated: perhaps`, "spec.acceptUndated"},
-		"nobody replaced":  {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant with this ID was deleted"},
+		"no former Tenant": {`replaces: 0f0f0f0f-0000-0000-0000-000000000000`, "no Tenant with this ID was deleted"},
 		"a misspelt field": {`admin: [ { kind: User, name: x } ]`, "spec.admin"},
 	} {
 		if err := write(c.spec); err == nil || !strings.Contains(err.Error(), c.want) {
