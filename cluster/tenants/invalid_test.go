@@ -155,6 +155,17 @@ func TestInvalidTemplate(t *testing.T) {
 		if got, known := w.store.Template("bad"); got != nil || !known {
 			t.Errorf("the invalid template is %v, %t", got, known)
 		}
+		// A template that becomes invalid does not apply in its earlier form.
+		open := templateNamed("open", false)
+		open.Object["spec"].(map[string]any)["hold"] = "x"
+		templates := w.client.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates))
+		if _, err := templates.Update(t.Context(), open, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.settle()
+		if got, known := w.store.Template("open"); got != nil || !known {
+			t.Errorf("the template that became invalid is %v, %t", got, known)
+		}
 	})
 }
 
