@@ -27,8 +27,7 @@ func Tracer(
 		return nil, nil, err
 	}
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
-		klog.FromContext(ctx).Error(err, "Failed to export "+
-			"spans")
+		klog.FromContext(ctx).Error(err, "Failed to export spans")
 	}))
 	return provider, func() { _ = provider.Shutdown(context.WithoutCancel(ctx)) }, nil // at worst the last spans are lost
 }
