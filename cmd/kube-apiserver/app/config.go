@@ -368,8 +368,8 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 	}
 	end := slices.Index(admission.RecommendedPluginOrder, resourcequota.PluginName)
 	if end < at {
-		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run after "+
-			"it", resourcequota.PluginName)
+		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run after it",
+			resourcequota.PluginName)
 	}
 	var names, last []string
 	for _, p := range stack.Admission {
