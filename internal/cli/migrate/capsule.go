@@ -123,8 +123,8 @@ func (m *capsuleMigration) dropDuplicates() {
 			m.result.left(t.where, "the whole Tenant: system is the reserved name of the system tenant; create the tenant "+
 				"under another name")
 		case count[t.name] > 1:
-			m.result.left(t.where, "the whole Tenant: the file contains %d Tenants of this name; keep one of "+
-				"them", count[t.name])
+			m.result.left(t.where, "the whole Tenant: the file contains %d Tenants of this name; keep one",
+				count[t.name])
 		default:
 			kept = append(kept, t)
 		}

@@ -748,8 +748,8 @@ func TestCapsuleFiles(t *testing.T) {
 			"another name",
 		"tenant All: the whole Tenant: metadata.name is not a valid tenant ID (invalid tenant: reserved name); " +
 			"create the tenant under another name",
-		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one of them",
-		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one of them",
+		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one",
+		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one",
 	}, r.Left)
 	if text := r.Files[tenantsFile]; strings.Count(text, "kind: Tenant") != 2 || strings.Contains(text, "two") {
 		t.Errorf("Tenants:\n%s", text)

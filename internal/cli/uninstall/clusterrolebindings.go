@@ -139,9 +139,8 @@ func (r *run) clusterRoleBindings(ctx context.Context) error {
 		case r.DryRun, clean == 2, len(r.failed) > 0:
 			return nil
 		case look == looks:
-			return fmt.Errorf("%w: ClusterRoleBinding %s is created again after each deletion: stop the tool that creates "+
-				"it", ErrRefused,
-				found.wide[0].Name)
+			return fmt.Errorf("%w: ClusterRoleBinding %s is created again after each deletion: "+
+				"stop the tool that creates it", ErrRefused, found.wide[0].Name)
 		}
 		if err := r.pause(ctx); err != nil {
 			return err

@@ -138,7 +138,7 @@ func (f *file) detect(name string) error {
 	if name != "" {
 		i := slices.IndexFunc(rows, func(k kind) bool { return k.name == name })
 		if i < 0 {
-			return fmt.Errorf("--kind %s: want %s", name, strings.Join(Kinds(), ", "))
+			return fmt.Errorf("--kind %s: must be one of %s", name, strings.Join(Kinds(), ", "))
 		}
 		f.kind = &rows[i]
 	}

@@ -91,8 +91,8 @@ func (c *checker) addSubjects(kind, name string, list []rbacv1.Subject) {
 			account = s.Name == serviceaccount.MakeNamespaceGroupName(c.namespace)
 		}
 		if _, ours := c.made[kind+"/"+name]; !ours && account {
-			c.report("%s %s grants additional rights to %s, an account of the service: an attacker in one of its pods has "+
-				"them", kind, name, s.Name)
+			c.report("%s %s grants additional rights to %s, an account of the service: "+
+				"an attacker in one of its pods has them", kind, name, s.Name)
 		}
 		c.subjects = append(c.subjects, located[rbacv1.Subject]{c.file, s})
 	}

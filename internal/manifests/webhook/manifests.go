@@ -321,8 +321,8 @@ func configFiles(config string) (map[string]string, error) {
 	decoded.Gateway = nil // whose credentials of all clusters are not this one's to hold
 	for _, name := range decoded.Paths() {
 		if !filepath.IsLocal(*name) {
-			return nil, fmt.Errorf("%s names %s: only files in the folder of the configuration can be installed with "+
-				"it", config, *name)
+			return nil, fmt.Errorf("%s names %s: only files in the folder of the configuration "+
+				"can be installed with it", config, *name)
 		}
 		content, err := os.ReadFile(filepath.Join(filepath.Dir(config), *name)) // #nosec G304 G703 -- as above
 		if err != nil {
