@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,8 +12,10 @@ import (
 	tenantv1alpha1 "github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Default fills in what s leaves out, as the fields say. A list that is given, if only as [], is
-// left as it is.
+// Default sets the fields that s leaves out to the defaults in their comments. A list of what the cluster itself
+// needs gets its default entries, even if the list is []. A list that gives rights is kept if it is
+// set, even if it is []. Then [Settings.Warnings] names the default entries that are missing. A
+// second call changes nothing.
 func Default(s *Settings) {
 	limits := tenant.DefaultLimits()
 	defaultNumber(&s.Authentication.Limits.Bytes, limits.Bytes)
@@ -22,38 +25,22 @@ func Default(s *Settings) {
 		src.kinds(func(_ string, config sourceConfig) { config.setDefaults(src) })
 	}
 	z := &s.Authorization
-	defaultList(&z.SystemSubjects.Users, "system:apiserver", user.KubeControllerManager, user.KubeScheduler,
+	extendList(&z.SystemSubjects.Users, "system:apiserver", user.KubeControllerManager, user.KubeScheduler,
 		user.KubeProxy, "system:cloud-controller-manager", "system:konnectivity-server")
-	defaultList(&z.SystemSubjects.UserPrefixes, "system:bootstrap:")
-	defaultList(&z.SystemSubjects.Groups, user.SystemPrivilegedGroup, user.NodesGroup, user.MonitoringGroup,
+	extendList(&z.SystemSubjects.UserPrefixes, "system:bootstrap:")
+	extendList(&z.SystemSubjects.Groups, user.SystemPrivilegedGroup, user.NodesGroup, user.MonitoringGroup,
 		"kubeadm:cluster-admins")
 	defaultList(&z.SystemNamespaces, "kube-system", "kube-public", "kube-node-lease", "default")
-	defaultList(&z.UnboundAllow.Paths, "/healthz", "/livez", "/readyz", "/version", "/version/",
-		"/.well-known/openid-configuration", "/openid/v1/jwks")
-	defaultList(&z.UnboundAllow.Resources,
-		ObjectVerb{
-			Verb:      "get",
-			Resource:  "configmaps",
-			Namespace: "kube-public",
-			Name:      "cluster-info",
-		})
-	defaultList(&z.SharedClusterResources,
-		GroupResource{"storage.k8s.io", "storageclasses"},
-		GroupResource{"storage.k8s.io", "volumeattributesclasses"},
-		GroupResource{"networking.k8s.io", "ingressclasses"},
-		GroupResource{"gateway.networking.k8s.io", "gatewayclasses"},
-		GroupResource{"node.k8s.io", "runtimeclasses"},
-		GroupResource{"scheduling.k8s.io", "priorityclasses"},
-		GroupResource{"snapshot.storage.k8s.io", "volumesnapshotclasses"},
-		GroupResource{"resource.k8s.io", "deviceclasses"},
-	)
+	defaultList(&z.UnboundAllow.Paths, unboundPaths()...)
+	defaultList(&z.UnboundAllow.Resources, unboundResources()...)
+	defaultList(&z.SharedClusterResources, sharedResources()...)
 	defaultText(&z.Mode, ModeEnforce)
 	defaultText(&z.RequireTenant, RequireTenantNever)
 	defaultText(&z.RBAC.Evaluator, EvaluatorIndexed)
 	defaultValue(&z.Grants.Enabled, true)
-	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})
-	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
-	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation,
+	defaultList(&z.SelectableResources, selectableResources()...)
+	defaultList(&s.Admission.Restriction.Resources, restrictedResources()...)
+	extendList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation,
 		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "argocd.argoproj.io/tracking-id",
 		"argocd.argoproj.io/sync-wave")
 	defaultText(&s.Admission.Namespace.NamespacePrefix, tenantv1alpha1.NamespacePrefixRequired)
@@ -70,13 +57,12 @@ func Default(s *Settings) {
 
 func defaultAdmission(a *Admission) {
 	p := &a.Placement.PlacementRules
-	defaultValue(&p.NodeSelector, FieldRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
-	defaultValue(&p.NodeAffinity, FieldRule{Allowed: []string{corev1.LabelOSStable, corev1.LabelArchStable}})
-	defaultValue(&p.TopologySpread,
-		FieldRule{Allowed: []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}})
-	defaultRules(p.fields())
+	defaultValue(&p.NodeSelector, FieldRule{Allowed: nodeLabels()})
+	defaultValue(&p.NodeAffinity, FieldRule{Allowed: nodeLabels()})
+	defaultValue(&p.TopologySpread, FieldRule{Allowed: topologies()})
+	p.setDefaults()
 	for i := range a.Placement.Tenants {
-		defaultRules(a.Placement.Tenants[i].fields())
+		a.Placement.Tenants[i].setDefaults()
 	}
 	defaultPolicy(&a.Policy)
 	w := &a.Attribution.WorkloadUser
@@ -84,8 +70,9 @@ func defaultAdmission(a *Admission) {
 	defaultValue(&w.Enabled, true)
 	defaultValue(&w.TrustControllers, true)
 	defaultText(&w.Foreign, ForeignRefuse)
-	// k8s.io/kubernetes cmd/kube-controller-manager, v1.37.1: those that create pods or what does.
-	defaultList(&w.SystemUsers, user.KubeControllerManager,
+	// The controllers that create Pods, or objects that create Pods (k8s.io/kubernetes
+	// cmd/kube-controller-manager, v1.37.1).
+	extendList(&w.SystemUsers, user.KubeControllerManager,
 		`system:serviceaccount:kube-system:(cronjob|daemon-set|deployment|job|replicaset|replication|statefulset)-controller`)
 	if w.Scheduling != nil {
 		defaultText(&w.Scheduling.SchedulerName, "yunikorn")
@@ -107,10 +94,81 @@ func defaultService(s *Service) {
 	defaultValue(&s.Limits.BodyBytes, 8<<20) // twice the 3 MiB that kube-apiserver takes of a request, and room
 }
 
+// unboundPaths are the default paths of callers without a tenant.
+func unboundPaths() []string {
+	return []string{
+		"/healthz", "/livez", "/readyz", "/version", "/version/",
+		"/.well-known/openid-configuration", "/openid/v1/jwks",
+	}
+}
+
+// unboundResources are the default requests of callers without a tenant.
+func unboundResources() []ObjectVerb {
+	return []ObjectVerb{{
+		Verb:      "get",
+		Resource:  "configmaps",
+		Namespace: "kube-public",
+		Name:      "cluster-info",
+	}}
+}
+
+// sharedResources are the cluster-scoped resources that tenants may read by default.
+func sharedResources() []GroupResource {
+	return []GroupResource{
+		{"storage.k8s.io", "storageclasses"},
+		{"storage.k8s.io", "volumeattributesclasses"},
+		{"networking.k8s.io", "ingressclasses"},
+		{"gateway.networking.k8s.io", "gatewayclasses"},
+		{"node.k8s.io", "runtimeclasses"},
+		{"scheduling.k8s.io", "priorityclasses"},
+		{"snapshot.storage.k8s.io", "volumesnapshotclasses"},
+		{"resource.k8s.io", "deviceclasses"},
+	}
+}
+
+// selectableResources are the resources that tenants may list over all namespaces by default.
+func selectableResources() []GroupResource { return []GroupResource{{"metrics.k8s.io", "pods"}} }
+
+// restrictedResources are the resources of the system tenant by default.
+func restrictedResources() []GroupResource {
+	return []GroupResource{{"", "nodes"}, {"apps", "daemonsets"}}
+}
+
+// nodeLabels are the labels of nodes that Pods may always select.
+func nodeLabels() []string { return []string{corev1.LabelOSStable, corev1.LabelArchStable} }
+
+// topologies are the topology keys that Pods may always spread over.
+func topologies() []string {
+	return []string{corev1.LabelTopologyZone, corev1.LabelTopologyRegion, corev1.LabelHostname}
+}
+
+// setDefaults sets the policies, and extends the lists that ordinary software needs. To close a
+// field, a configuration sets its policy to Forbid.
+func (r *PlacementRules) setDefaults() {
+	defaultRules(r.fields())
+	for rule, values := range map[*FieldRule][]string{
+		r.NodeSelector: nodeLabels(), r.NodeAffinity: nodeLabels(), r.TopologySpread: topologies(),
+	} {
+		if rule != nil && rule.Policy == FieldAllowListed && len(rule.Allowed) > 0 {
+			extendList(&rule.Allowed, values...)
+		}
+	}
+}
+
 func defaultList[T any](list *[]T, values ...T) {
 	if *list == nil {
 		*list = values
 	}
+}
+
+// extendList appends the values that the list does not have.
+func extendList[T comparable](list *[]T, values ...T) {
+	*list = append(slices.Clip(*list), absent(*list, values)...)
+}
+
+// absent returns the values that the list does not have.
+func absent[T comparable](list, values []T) []T {
+	return slices.DeleteFunc(slices.Clone(values), func(v T) bool { return slices.Contains(list, v) })
 }
 
 func defaultDuration(d **metav1.Duration, value time.Duration) {

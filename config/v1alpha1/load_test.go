@@ -91,6 +91,150 @@ authorization: { sharedClusterResources: [] }
 	}
 }
 
+// TestListsThatTheClusterNeeds: a configured list of what the cluster itself needs gets the default
+// entries, once. The other lists replace their defaults.
+func TestListsThatTheClusterNeeds(t *testing.T) {
+	const placement = "admission: { placement: { tenants: [ { tenants: [a], "
+	for name, c := range map[string]struct {
+		text string
+		list func(*v1alpha1.Settings) []string
+		want []string
+	}{
+		"system users of attribution": {
+			"admission: { attribution: { workloadUser: { systemUsers: [velero] } } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Attribution.WorkloadUser.SystemUsers },
+			[]string{"velero", "system:kube-controller-manager", controllers},
+		},
+		"no system users of attribution": {
+			"admission: { attribution: { workloadUser: { systemUsers: [] } } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Attribution.WorkloadUser.SystemUsers },
+			[]string{"system:kube-controller-manager", controllers},
+		},
+		"a default system user of attribution": {
+			"admission: { attribution: { workloadUser: { systemUsers: [system:kube-controller-manager, velero] } } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Attribution.WorkloadUser.SystemUsers },
+			[]string{"system:kube-controller-manager", "velero", controllers},
+		},
+		"users": {
+			"authorization: { systemSubjects: { users: [ops] } }",
+			func(s *v1alpha1.Settings) []string { return s.Authorization.SystemSubjects.Users },
+			[]string{
+				"ops", "system:apiserver", "system:kube-controller-manager", "system:kube-scheduler", "system:kube-proxy",
+				"system:cloud-controller-manager", "system:konnectivity-server",
+			},
+		},
+		"prefixes": {
+			"authorization: { systemSubjects: { userPrefixes: [] } }",
+			func(s *v1alpha1.Settings) []string { return s.Authorization.SystemSubjects.UserPrefixes },
+			[]string{"system:bootstrap:"},
+		},
+		"groups": {
+			"authorization: { systemSubjects: { groups: [ops] } }",
+			func(s *v1alpha1.Settings) []string { return s.Authorization.SystemSubjects.Groups },
+			[]string{"ops", "system:masters", "system:nodes", "system:monitoring", "kubeadm:cluster-admins"},
+		},
+		"annotations": {
+			"admission: { namespace: { allowedAnnotations: [example.com/a] } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Namespace.AllowedAnnotations[:2] },
+			[]string{"example.com/a", "kubectl.kubernetes.io/last-applied-configuration"},
+		},
+		"node selector": {
+			"admission: { placement: { nodeSelector: { allowed: [pool] } } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Placement.NodeSelector.Allowed },
+			[]string{"pool", "kubernetes.io/os", "kubernetes.io/arch"},
+		},
+		"node affinity of a tenant": {
+			placement + "nodeAffinity: { allowed: [pool] } } ] } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Placement.Tenants[0].NodeAffinity.Allowed },
+			[]string{"pool", "kubernetes.io/os", "kubernetes.io/arch"},
+		},
+		"topology of a tenant": {
+			placement + "topologySpread: { policy: AllowListed, allowed: [kubernetes.io/hostname, rack] } } ] } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Placement.Tenants[0].TopologySpread.Allowed },
+			[]string{"kubernetes.io/hostname", "rack", "topology.kubernetes.io/zone", "topology.kubernetes.io/region"},
+		},
+		"a forbidden node selector": {
+			"admission: { placement: { nodeSelector: { policy: Forbid } } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Placement.NodeSelector.Allowed },
+			nil,
+		},
+		"tolerations": {
+			"admission: { placement: { tolerations: { allowed: [pool] } } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Placement.Tolerations.Allowed },
+			[]string{"pool"},
+		},
+		"labels": {
+			"admission: { namespace: { allowedLabels: [example.com/a] } }",
+			func(s *v1alpha1.Settings) []string { return s.Admission.Namespace.AllowedLabels },
+			[]string{"example.com/a"},
+		},
+		"system namespaces": {
+			"authorization: { systemNamespaces: [kube-system] }",
+			func(s *v1alpha1.Settings) []string { return s.Authorization.SystemNamespaces },
+			[]string{"kube-system"},
+		},
+		"paths": {
+			"authorization: { unboundAllow: { paths: [/livez] } }",
+			func(s *v1alpha1.Settings) []string { return s.Authorization.UnboundAllow.Paths },
+			[]string{"/livez"},
+		},
+	} {
+		decoded, err := v1alpha1.Decode([]byte(header + c.text + "\n"))
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		for _, times := range []string{"once", "twice"} {
+			if diff := cmp.Diff(c.want, c.list(&decoded.Settings)); diff != "" {
+				t.Errorf("%s, defaulted %s: %s", name, times, diff)
+			}
+			v1alpha1.Default(&decoded.Settings)
+		}
+	}
+}
+
+const controllers = "system:serviceaccount:kube-system:" +
+	"(cronjob|daemon-set|deployment|job|replicaset|replication|statefulset)-controller"
+
+// TestWarningsOfReplacedLists: a list that replaces its default names the default entries that it
+// does not contain, unless it is empty.
+func TestWarningsOfReplacedLists(t *testing.T) {
+	const text = ": the list replaces the default list and does not contain its entries "
+	for config, want := range map[string]string{
+		"authorization: {}": "",
+		"authorization: { unboundAllow: { paths: [], resources: [] }, sharedClusterResources: [], " +
+			"selectableResources: [] }\nadmission: { restriction: { resources: [] } }": "",
+		"authorization: { unboundAllow: { paths: [/livez, /version, /x] } }": "authorization.unboundAllow.paths" + text +
+			"/healthz, /readyz, /version/, /.well-known/openid-configuration, /openid/v1/jwks",
+		"authorization: { unboundAllow: { resources: [ { verb: get, resource: pods, namespace: a, name: b } ] } }": "" +
+			"authorization.unboundAllow.resources" + text + "get configmaps kube-public/cluster-info",
+		"authorization: { sharedClusterResources: [ { resource: nodes } ] }": "" +
+			"authorization.sharedClusterResources" + text + "storageclasses.storage.k8s.io, " +
+			"volumeattributesclasses.storage.k8s.io, ingressclasses.networking.k8s.io, " +
+			"gatewayclasses.gateway.networking.k8s.io, runtimeclasses.node.k8s.io, priorityclasses.scheduling.k8s.io, " +
+			"volumesnapshotclasses.snapshot.storage.k8s.io, deviceclasses.resource.k8s.io",
+		"authorization: { selectableResources: [ { group: x.io, resource: things } ] }": "" +
+			"authorization.selectableResources" + text + "pods.metrics.k8s.io",
+		"admission: { restriction: { resources: [ { group: batch, resource: jobs }, { resource: nodes } ] } }": "" +
+			"admission.restriction.resources" + text + "daemonsets.apps",
+		"admission: { restriction: { resources: [ { group: apps, resource: daemonsets } ] } }": "" +
+			"admission.restriction.resources" + text + "nodes",
+		"authentication: { sources: [ { name: c, x509: { clientCAFile: ca.crt, systemOrganizations: [corp] } } ] }": "" +
+			"authentication.sources[0].x509.systemOrganizations" + text + "system:masters",
+		"authentication: { sources: [ { name: c, x509: { clientCAFile: ca.crt, systemOrganizations: [system:masters] } } ] }": "",
+		"admission: { attribution: { workloadUser: { systemUsers: [] } }, namespace: { allowedAnnotations: [] } }":            "",
+	} {
+		c, err := v1alpha1.Decode([]byte(header + config + "\n"))
+		if err != nil {
+			t.Errorf("%s: %v", config, err)
+			continue
+		}
+		if got := strings.Join(c.Warnings(), "\n"); got != want {
+			t.Errorf("%s: Warnings() = %q, want %q", config, got, want)
+		}
+	}
+}
+
 func TestDefaultTenant(t *testing.T) {
 	empty, acme, invalid := "", "acme", "ALL"
 	for name, c := range map[string]struct {

@@ -199,8 +199,8 @@ type Authorization struct {
 	// +optional
 	SystemSubjects SystemSubjects `json:"systemSubjects,omitempty"`
 	// systemNamespaces specifies the namespaces that always belong to the system tenant, with their
-	// service accounts. No caller can assign one of them to a tenant. Must be names of namespaces.
-	// Defaults to [kube-system, kube-public, kube-node-lease, default].
+	// service accounts. No caller can assign one of them to a tenant. Must be names of namespaces, and
+	// must contain kube-system. Defaults to [kube-system, kube-public, kube-node-lease, default].
 	// +optional
 	SystemNamespaces []string `json:"systemNamespaces"`
 	// requireTenant specifies whether a tenant needs an object of kind Tenant: Never, Warn or Always.
@@ -292,27 +292,28 @@ type AccessGrants struct {
 	Enabled *bool `json:"enabled,omitempty"`
 }
 
-// SystemSubjects specifies identities of the system tenant. A list that is set replaces its
-// default.
+// SystemSubjects specifies identities of the system tenant. The default entries of each list are
+// always in effect.
 type SystemSubjects struct {
-	// users specifies the names of users of the system tenant. Must not contain system:anonymous or an
-	// empty name. Defaults to system:apiserver, system:kube-controller-manager, system:kube-scheduler,
-	// system:kube-proxy, system:cloud-controller-manager and system:konnectivity-server.
+	// users specifies the names of users of the system tenant. A configured list extends the default.
+	// Must not contain system:anonymous or an empty name. Defaults to system:apiserver,
+	// system:kube-controller-manager, system:kube-scheduler, system:kube-proxy,
+	// system:cloud-controller-manager and system:konnectivity-server.
 	// +optional
 	Users []string `json:"users"`
-	// userPrefixes specifies prefixes of the names of users of the system tenant. Must not contain a
-	// prefix of system:anonymous or of system:serviceaccount:. Defaults to ["system:bootstrap:"].
+	// userPrefixes specifies prefixes of the names of users of the system tenant. A configured list
+	// extends the default. Must not contain a prefix of system:anonymous or of system:serviceaccount:.
+	// Defaults to ["system:bootstrap:"].
 	// +optional
 	UserPrefixes []string `json:"userPrefixes"`
-	// groups specifies the groups of the system tenant. Must contain system:masters, the group of the
-	// server's own loopback identity. Must not contain system:authenticated, system:unauthenticated or
-	// system:serviceaccounts. Defaults to system:masters, system:nodes, system:monitoring and
-	// kubeadm:cluster-admins.
+	// groups specifies the groups of the system tenant. A configured list extends the default. Must not
+	// contain system:authenticated, system:unauthenticated or system:serviceaccounts. Defaults to
+	// system:masters, system:nodes, system:monitoring and kubeadm:cluster-admins.
 	// +optional
 	Groups []string `json:"groups"`
 }
 
-// Names are those names, and that of the server's own manager, whom no list leaves out.
+// Names returns these identities. They always include the server's own manager.
 func (s *SystemSubjects) Names() *tenant.SystemNames {
 	return &tenant.SystemNames{
 		Users:        append(slices.Clone(s.Users), tenant.ManagerUser),

@@ -88,9 +88,10 @@ type Namespace struct {
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
-	// "example.com/*" allows all keys of a domain. Keys without a domain are always allowed. Defaults
-	// to kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
-	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id and argocd.argoproj.io/sync-wave.
+	// "example.com/*" allows all keys of a domain. Keys without a domain are always allowed. A
+	// configured list extends the default. Defaults to kubectl.kubernetes.io/last-applied-configuration,
+	// meta.helm.sh/release-name, meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id and
+	// argocd.argoproj.io/sync-wave.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
 }
@@ -169,13 +170,13 @@ type PlacementRules struct {
 	// too. Defaults to Forbid.
 	// +optional
 	NodeName *FieldRule `json:"nodeName,omitempty"`
-	// nodeSelector specifies the labels of nodes that pods may use in nodeSelector. Defaults to
-	// kubernetes.io/os and kubernetes.io/arch.
+	// nodeSelector specifies the labels of nodes that pods may use in nodeSelector. A configured
+	// list extends the default. Defaults to kubernetes.io/os and kubernetes.io/arch.
 	// +optional
 	NodeSelector *FieldRule `json:"nodeSelector,omitempty"`
 	// nodeAffinity specifies the labels of nodes that pods may use in nodeAffinity. The entry
-	// "metadata.name" allows the field of that name. Defaults to kubernetes.io/os and
-	// kubernetes.io/arch.
+	// "metadata.name" allows the field of that name. A configured list extends the default. Defaults to
+	// kubernetes.io/os and kubernetes.io/arch.
 	// +optional
 	NodeAffinity *FieldRule `json:"nodeAffinity,omitempty"`
 	// tolerations specifies the taints that pods may tolerate. A toleration without a key tolerates
@@ -183,8 +184,8 @@ type PlacementRules struct {
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
 	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints.
-	// Defaults to topology.kubernetes.io/zone, topology.kubernetes.io/region and
-	// kubernetes.io/hostname.
+	// A configured list extends the default. Defaults to topology.kubernetes.io/zone,
+	// topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
 	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class
@@ -336,9 +337,10 @@ type WorkloadUser struct {
 	// +optional
 	TrustControllers *bool `json:"trustControllers,omitempty"`
 	// systemUsers specifies patterns of the names of controllers that create pods. The objects that they
-	// create get the annotation of their owner. They must be users of the system tenant. Defaults to
-	// system:kube-controller-manager and the controllers in kube-system that create pods: cronjob,
-	// daemon-set, deployment, job, replicaset, replication and statefulset.
+	// create get the annotation of their owner. They must be users of the system tenant. A configured
+	// list extends the default. Defaults to system:kube-controller-manager and the controllers in
+	// kube-system that create pods: cronjob, daemon-set, deployment, job, replicaset, replication and
+	// statefulset.
 	// +optional
 	SystemUsers []string `json:"systemUsers"`
 	// externalUsers specifies patterns of the names of users that may set the annotation. Must not

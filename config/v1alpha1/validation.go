@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -91,9 +92,9 @@ func validateAuthorization(a *Authorization, path *field.Path) field.ErrorList {
 			}
 		}
 	}
-	if !slices.Contains(a.SystemSubjects.Groups, user.SystemPrivilegedGroup) {
-		errs = append(errs,
-			field.Required(subjects.Child("groups"), "must contain system:masters, the group of the server's loopback identity"))
+	if !slices.Contains(a.SystemNamespaces, metav1.NamespaceSystem) {
+		errs = append(errs, field.Required(path.Child("systemNamespaces"),
+			"must contain kube-system, because its service accounts are those of the cluster's own controllers"))
 	}
 	for i, ns := range a.SystemNamespaces {
 		if len(validation.IsDNS1123Label(ns)) > 0 {

@@ -317,23 +317,3 @@ func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 	}
 	return errs
 }
-
-// Warnings are about what is valid and will not do what it looks like.
-func (s *Settings) Warnings() []string {
-	var warnings []string
-	w := s.Admission.Attribution.WorkloadUser
-	for _, list := range []struct {
-		name     string
-		patterns []string
-	}{{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups}} {
-		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
-		for i, pattern := range list.patterns {
-			// A pattern of YuniKorn's, whose patterns are not anchored.
-			if strings.HasSuffix(pattern, ":") {
-				warnings = append(warnings,
-					at.Index(i).String()+": the pattern must match the whole name, and no name ends with a colon: append .*")
-			}
-		}
-	}
-	return warnings
-}

@@ -7,68 +7,82 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 )
 
-// earlier is what the templates had that stood there before, by their paths now.
+// earlier holds the values of the templates in the old object, by their paths in the new object.
 type earlier map[string]*string
 
-// wanted returns what must stand in a new Pod or template, nil for nothing.
+// wanted returns the value that a new Pod or template must have. Nil means no value.
 func (p *plugin) wanted(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (*string, error) {
 	value := supplied(d.meta)
 	if c.controller && value != nil && p.maySupply(c, *value) == nil {
-		return value, nil // before the caller is encoded: that is the way of every Pod of a ReplicaSet
+		return value, nil // the fast path of every Pod of a ReplicaSet: the caller is not encoded
 	}
 	mine, err := own(c)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if value != nil {
-		if *value == mine { // stamped before: plugins are asked again where a webhook changed the object
-			return value, nil
-		}
-		err = p.maySupply(c, *value)
-		switch {
-		case err == nil:
-			return value, nil
-		case !c.controller && p.WorkloadUser.Restamp && d.path != "":
-			return &mine, nil
-		case !c.controller:
-			return nil, err
-		}
-		owners, lookup := p.owners(ctx, a, is, d, o)
-		switch {
-		case lookup != nil:
-			return nil, lookup
-		case owners.value == nil || *owners.value != *value:
-			return nil, err
-		}
+	case value == nil:
+		return p.inherits(ctx, c, a, is, d, o, mine)
+	case *value == mine: // the server runs the plugins again after a webhook has changed the object
 		return value, nil
 	}
-	if c.controller {
-		owners, err := p.owners(ctx, a, is, d, o)
-		// A template that differed from its owner's would be made anew for ever.
-		if err != nil || owners.value != nil && d.path == "" || owners.found && d.path != "" {
-			return owners.pods(d), err
-		}
+	refusal := p.maySupply(c, *value)
+	if refusal == nil {
+		return value, nil
+	}
+	if isOwners, err := p.isOwners(ctx, c, a, is, d, o); err != nil || isOwners {
+		return value, err
+	}
+	if !c.controller && p.WorkloadUser.Restamp && d.path != "" {
+		return &mine, nil
+	}
+	return nil, refusal
+}
+
+// isOwners reports whether a caller of the system tenant copies the value from the live owner of the
+// new object. A controller compares the template of the new object with the owner's. If the server
+// changed the value, the controller would create the object again without end. A tenant's caller
+// may not do so, because it could name any owner.
+func (p *plugin) isOwners(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+) (bool, error) {
+	if !c.controller && (!c.id.IsSystem() || d.path == "") {
+		return false, nil
+	}
+	owners, err := p.owners(ctx, a, is, d, o)
+	return err == nil && owners.value != nil && same(owners.value, supplied(d.meta)), err
+}
+
+// inherits returns the value of a new Pod or template that has none. A Pod gets its owner's value. A
+// template stays without a value if its controller compares it with the owner's. Otherwise it is mine.
+func (p *plugin) inherits(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
+	mine string,
+) (*string, error) {
+	isTemplate := d.path != ""
+	if !c.controller && (!c.id.IsSystem() || !isTemplate) {
+		return &mine, nil
+	}
+	owners, err := p.owners(ctx, a, is, d, o)
+	switch {
+	case err != nil:
+		return nil, err
+	case isTemplate && owners.found && (c.controller || owners.value == nil):
+		return nil, nil
+	case !isTemplate && owners.value != nil:
+		return owners.value, nil
 	}
 	return &mine, nil
 }
 
-// inherited is what the owner of an object has.
+// inherited is the value in the template of an object's owner, if the owner was found.
 type inherited struct {
 	found bool
 	value *string
 }
 
-// pods returns what a Pod takes over; a template is left as it is.
-func (i inherited) pods(d described) *string {
-	if d.path != "" {
-		return nil
-	}
-	return i.value
-}
-
-// owners returns what the owner of a new object says in its template.
+// owners returns the value in the template of a new object's owner.
 func (p *plugin) owners(
 	ctx context.Context, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
 ) (inherited, error) {
@@ -81,7 +95,7 @@ func (p *plugin) owners(
 		return inherited{found: true}, err
 	}
 	for _, t := range templates.Templates {
-		// Where there are several, the one that says what the new object says.
+		// If the owner has several templates, the value must be that of the new object.
 		if value := supplied(t.Meta); value != nil {
 			if has := supplied(d.meta); len(templates.Templates) == 1 || has != nil && *has == *value {
 				return inherited{true, value}, nil

@@ -62,7 +62,7 @@ func TestPublishedSystemNamespaces(t *testing.T) {
 	s := newServer(t, with(
 		"{apiVersion: v1, kind: Namespace, metadata: {name: monitoring, labels: {kubetenant.dev/tenant: acme}}}",
 		fmt.Sprintf(crb, "prometheus", "{kind: ServiceAccount, name: prometheus, namespace: monitoring}")))
-	s.publish("kube-system", "authorization: {systemNamespaces: [monitoring]}")
+	s.publish("kube-system", "authorization: {systemNamespaces: [kube-system, monitoring]}")
 	o, out := options(t, s)
 	if err := uninstall.Run(t.Context(), o); err != nil || len(s.names("clusterrolebindings /prometheus")) != 1 {
 		t.Errorf("%v\n%s", err, strings.Join(out.lines, "\n"))

@@ -251,7 +251,7 @@ func TestCheckHoldsToTheConfiguration(t *testing.T) {
 		"RBAC is the server's": "authorization: {rbac: {evaluator: Upstream}}",
 		"nothing is kept out":  "admission: {restriction: {resources: []}}",
 		"the system is exempt": "admission: {restriction: {exemptSystem: true}}",
-		"other system names":   "authorization: {systemSubjects: {groups: ['system:masters']}}",
+		"other system names":   "authorization: {systemSubjects: {groups: [ops]}}",
 		"groups tell":          "authorization: {subject: {fromGroups: true}}",
 		"the gate is there":    "admission: {gate: {mode: Enforce}}",
 		"closed probes":        "authorization: {unboundAllow: {paths: []}}",

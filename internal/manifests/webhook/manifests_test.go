@@ -145,7 +145,7 @@ func TestRights(t *testing.T) {
 func TestExempt(t *testing.T) {
 	o := options(t)
 	write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authorization: {
-systemSubjects: {users: ["system:kube-scheduler"], userPrefixes: [], groups: ["system:masters"]}, systemNamespaces: [],
+systemSubjects: {users: ["system:dns"], userPrefixes: [], groups: ["system:masters"]}, systemNamespaces: [kube-system],
 unboundAllow: {paths: [/livez]}}}`)
 	files, err := webhook.Generate(o)
 	if err != nil {
@@ -153,15 +153,20 @@ unboundAllow: {paths: [/livez]}}}`)
 	}
 	for _, path := range []string{"control-plane/authorization.yaml", "cluster/webhooks.yaml", "cluster/policies.yaml"} {
 		for _, name := range []string{
-			"system:kube-controller-manager", "system:serviceaccount:kube-system:", "system:bootstrap:", "system:nodes",
-			"/readyz",
+			"system:serviceaccount:kube-public:", "system:serviceaccount:kube-node-lease:", "system:serviceaccount:default:",
+			"system:kube-dns", "/readyz",
 		} {
 			if bytes.Contains(files[path], []byte(`"`+name+`"`)) {
 				t.Errorf("%s exempts %s", path, name)
 			}
 		}
-		if !bytes.Contains(files[path], []byte(`"system:kube-scheduler"`)) {
-			t.Errorf("%s does not exempt the scheduler", path)
+		for _, name := range []string{
+			"system:dns", "system:kube-controller-manager", "system:serviceaccount:kube-system:", "system:bootstrap:",
+			"system:nodes",
+		} {
+			if !bytes.Contains(files[path], []byte(`"`+name+`"`)) {
+				t.Errorf("%s does not exempt %s", path, name)
+			}
 		}
 	}
 }

@@ -3,6 +3,8 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -39,14 +41,31 @@ func deploymentOf(name string, replicas int32) *appsv1.Deployment {
 
 // TestWorkloadsNameTheirHuman checks that an object of a controller has the controller as its
 // creator, and the creator of its owner as the user of its pods. No controller creates it again and
-// again.
-func TestWorkloadsNameTheirHuman(t *testing.T) { testWorkloadsNameTheirHuman(t) }
+// again, even if the configuration names other systemUsers.
+func TestWorkloadsNameTheirHuman(t *testing.T) {
+	testWorkloadsNameTheirHuman(t, "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }")
+}
 
-func TestWebhookWorkloadsNameTheirHuman(t *testing.T) { testWorkloadsNameTheirHuman(t, "--webhook") }
+func TestWebhookWorkloadsNameTheirHuman(t *testing.T) {
+	testWorkloadsNameTheirHuman(t,
+		"authentication: { sources: [] }\nauthorization: { subject: { fromGroups: true } }", "--webhook")
+}
 
-func testWorkloadsNameTheirHuman(t *testing.T, args ...string) {
+const velerosConfig = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+%s
+admission:
+  attribution: { workloadUser: { systemUsers: [ "system:serviceaccount:velero:velero" ], foreign: Restamp } }
+`
+
+func testWorkloadsNameTheirHuman(t *testing.T, authentication string, args ...string) {
 	t.Parallel()
-	s := start(t, t.TempDir(), append([]string{"--workload-controllers"}, args...)...)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, velerosConfig, authentication),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, append([]string{"--workload-controllers"}, args...)...)
 	prepare(t, s)
 	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
 	waittest.Until(t, func() error { // the namespace's service account

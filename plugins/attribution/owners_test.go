@@ -1,0 +1,87 @@
+package attribution_test
+
+import (
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestTemplatesOfOwners: a caller of the system tenant that is no known controller may copy the
+// template of the live owner, with and without Restamp. The copy never differs from the owner's
+// template by the user, so the controller does not create the object again without end.
+func TestTemplatesOfOwners(t *testing.T) {
+	const mine = `{"user":"system:platform:rollouts"}`
+	rollouts := caller("system:platform:rollouts", "system")
+	stamped := func(value string, uid types.UID, namespace string) *appsv1.Deployment {
+		d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "d", Namespace: namespace, UID: uid}}
+		if value != "" {
+			d.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: value}
+		}
+		return d
+	}
+	for name, c := range map[string]struct {
+		owner    runtime.Object
+		by       user.Info
+		supplied string
+		want     string // with Restamp
+		refused  bool   // without Restamp
+	}{
+		"the owner's":                   {stamped(bobs, "uid-of-owner", "a--web"), rollouts, bobs, bobs, false},
+		"a controller's":                {stamped(bobs, "uid-of-owner", "a--web"), controller, bobs, bobs, false},
+		"none, as the owner":            {stamped("", "uid-of-owner", "a--web"), rollouts, "", "", false},
+		"none, unlike the owner":        {stamped(bobs, "uid-of-owner", "a--web"), rollouts, "", mine, false},
+		"another than the owner's":      {stamped(bobs, "uid-of-owner", "a--web"), rollouts, `{"user":"eve"}`, mine, true},
+		"one of an owner without":       {stamped("", "uid-of-owner", "a--web"), rollouts, bobs, mine, true},
+		"one of an earlier owner":       {stamped(bobs, "another", "a--web"), rollouts, bobs, mine, true},
+		"one of an owner elsewhere":     {stamped(bobs, "uid-of-owner", "b--web"), rollouts, bobs, mine, true},
+		"one of an owner that is gone":  {nil, rollouts, bobs, mine, true},
+		"none of an owner that is gone": {nil, rollouts, "", mine, false},
+		"a tenant's caller": {
+			stamped(bobs, "uid-of-owner", "a--web"), alice, bobs, `{"user":"alice","groups":["dev","tenant:a"]}`, true,
+		},
+		"a tenant's caller without": {
+			stamped("", "uid-of-owner", "a--web"), alice, "", `{"user":"alice","groups":["dev","tenant:a"]}`, false,
+		},
+		"no tenant": {
+			stamped(bobs, "uid-of-owner", "a--web"), &user.DefaultInfo{Name: "x"}, bobs, `{"user":"x"}`, true,
+		},
+	} {
+		for _, restamp := range []bool{true, false} {
+			w := &world{objects: map[string]runtime.Object{}, options: attribution.WorkloadUser{Restamp: restamp}}
+			if c.owner != nil {
+				w.objects["Deployment/a--web/d"] = c.owner
+			}
+			rs := &appsv1.ReplicaSet{ObjectMeta: owned("Deployment", "d")}
+			if c.supplied != "" {
+				rs.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: c.supplied}
+			}
+			err := w.admit(t, create(rs, c.by))
+			if refused := c.refused && !restamp; refused != (err != nil) {
+				t.Errorf("%s, restamp %t: %v, want refused %t", name, restamp, err, refused)
+				continue
+			}
+			if got := rs.Spec.Template.Annotations[tenant.WorkloadUserAnnotation]; err == nil && got != c.want {
+				t.Errorf("%s, restamp %t: %s, want %s", name, restamp, got, c.want)
+			}
+		}
+	}
+}
+
+// TestPodsOfOwners: a Pod keeps its owner's user if the caller is a known controller only. Being of
+// the system tenant is not enough.
+func TestPodsOfOwners(t *testing.T) {
+	w := &world{objects: map[string]runtime.Object{"ReplicaSet/a--web/rs": replicaSet(bobs)}}
+	pod := &corev1.Pod{ObjectMeta: owned("ReplicaSet", "rs")}
+	pod.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
+	if err := w.admit(t, create(pod, caller("root", "system"))); err == nil {
+		t.Error("a caller of the system tenant supplied a user")
+	}
+}
