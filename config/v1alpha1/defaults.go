@@ -69,7 +69,7 @@ func defaultAdmission(a *Admission) {
 	defaultValue(&a.Attribution.Creator.Enabled, true)
 	defaultValue(&w.Enabled, true)
 	defaultValue(&w.TrustControllers, true)
-	defaultText(&w.Foreign, ForeignRefuse)
+	defaultText(&w.Foreign, ForeignRestamp)
 	// The controllers that create Pods, or objects that create Pods (k8s.io/kubernetes
 	// cmd/kube-controller-manager, v1.37.1).
 	extendList(&w.SystemUsers, user.KubeControllerManager,

@@ -351,9 +351,9 @@ type WorkloadUser struct {
 	// reserved names, and the annotation must not contain them. Defaults to none.
 	// +optional
 	ExternalGroups []string `json:"externalGroups,omitempty"`
-	// foreign specifies how a new template with the annotation of another user is handled: Refuse or
-	// Restamp. Such a template comes from an exported manifest or from a Job of another user's
-	// CronJob. Defaults to Refuse.
+	// foreign specifies how a new object with the annotation of another user is handled, if the caller
+	// may not impersonate that user: Refuse or Restamp. Such an object comes from an exported manifest or
+	// from a Job of another user's CronJob. Defaults to Restamp.
 	// +optional
 	Foreign ForeignUser `json:"foreign,omitempty"`
 	// scheduling specifies settings that assign the pods of tenants to a scheduler that reads the
@@ -362,7 +362,7 @@ type WorkloadUser struct {
 	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
 }
 
-// ForeignUser specifies how a new template with the annotation of another user is handled.
+// ForeignUser specifies how a new object with the annotation of another user is handled.
 //
 // +kubebuilder:validation:Enum=Refuse;Restamp
 type ForeignUser string
@@ -370,8 +370,7 @@ type ForeignUser string
 const (
 	// ForeignRefuse denies the object.
 	ForeignRefuse ForeignUser = "Refuse"
-	// ForeignRestamp replaces the user with the author and returns a warning. A Pod is denied all the
-	// same.
+	// ForeignRestamp replaces the user with the author and returns a warning.
 	ForeignRestamp ForeignUser = "Restamp"
 )
 

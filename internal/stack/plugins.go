@@ -206,6 +206,7 @@ func (o *pluginOptions) attribution() attribution.Options {
 	return attribution.Options{
 		Subject:      o.subject,
 		Owner:        o.owner,
+		Authorizer:   o.grantors,
 		Kinds:        o.kinds,
 		Metadata:     o.metadata,
 		Objects:      o.objects,
@@ -217,10 +218,11 @@ func (o *pluginOptions) attribution() attribution.Options {
 func (o *pluginOptions) binding() binding.Options {
 	return binding.Options{
 		Subject: o.subject,
-		Owner:   o.owner,
-		Kinds:   governedKinds(o.config.Admission.Binding.Kinds),
-		Objects: o.objects,
-		KindOf:  o.cluster.CustomKind,
+		Owner:      o.owner,
+		Authorizer: o.grantors,
+		Kinds:      governedKinds(o.config.Admission.Binding.Kinds),
+		Objects:    o.objects,
+		KindOf:     o.cluster.CustomKind,
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 
@@ -29,7 +30,10 @@ const Name = "TenantAttribution"
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
-	Kinds   workload.Kinds
+	// Authorizer is the server's. It decides whether a caller may keep the marks of another user in a
+	// new object ([plugins.Marks]). If nil, no caller may.
+	Authorizer authorizer.Authorizer
+	Kinds      workload.Kinds
 	// Metadata returns the metadata at least of what ownerReferences name. It should not need the
 	// network.
 	Metadata plugins.ObjectFunc
@@ -43,12 +47,22 @@ type Options struct {
 
 // New returns the plugin. It governs every write of what is stored, subresources included.
 func New(o Options) plugins.Interface {
-	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, lru.New(remembered)}
+	return &plugin{
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		Options: o,
+		marks: plugins.Marks{
+			Authorizer: o.Authorizer,
+			Subject:    o.Subject,
+			Owner:      o.Owner,
+		},
+		valid: lru.New(remembered),
+	}
 }
 
 type plugin struct {
 	*admission.Handler
 	Options
+	marks plugins.Marks
 	valid *lru.Cache
 }
 
@@ -91,7 +105,7 @@ func (p *plugin) each(
 		err = workloadUser(ctx, c, a, is, o)
 	}
 	if err == nil && revision {
-		err = p.checkRevision(c, a, o)
+		err = p.checkRevision(ctx, c, a, o)
 	}
 	if err == nil && describes && workload.IsPod(a.GetKind().GroupKind()) {
 		err = p.checkQueue(ctx, a, was, is)

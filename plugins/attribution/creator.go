@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -61,8 +62,46 @@ var copies = map[[2]schema.GroupKind]bool{
 	{{Group: "apps", Kind: "Deployment"}, {Group: "apps", Kind: "ReplicaSet"}}: true,
 }
 
-// creator returns what must stand on a new object.
+// creator returns the annotations that a new object must have: those that it has if the caller may
+// keep them, and otherwise those that the server records.
 func (p *plugin) creator(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
+) (creator string, onBehalfOf *string, err error) {
+	if creator, onBehalfOf, err = p.recorded(ctx, c, a, is); err != nil {
+		return "", nil, err
+	}
+	if has, carries := is.GetAnnotations()[tenant.CreatorAnnotation]; carries && has != creator &&
+		p.mayKeepCreator(ctx, c, a, is, has) {
+		creator = has
+	}
+	if has, carries := is.GetAnnotations()[tenant.OnBehalfOfAnnotation]; carries && onBehalfOf == nil &&
+		p.mayKeepCreator(ctx, c, a, is, has) {
+		onBehalfOf = &has
+	}
+	return creator, onBehalfOf, nil
+}
+
+// mayKeepCreator reports whether the caller may keep a record of a creator in a new object. A record
+// that does not name all groups of the creator is not kept.
+func (p *plugin) mayKeepCreator(
+	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, record string,
+) bool {
+	var creator Creator
+	strict, err := kjson.UnmarshalStrict([]byte(record), &creator)
+	if err != nil || len(strict) > 0 || len(record) > MaxCreatorBytes || creator.GroupCount != 0 || creator.Tenant == "" {
+		return false
+	}
+	owner, err := p.marks.OwnerOf(ctx, a, is)
+	return err == nil && p.marks.MayKeep(ctx, c, plugins.Person{
+		User:   creator.User,
+		UID:    creator.UID,
+		Tenant: creator.Tenant,
+		Groups: creator.Groups,
+	}, owner)
+}
+
+// recorded returns what the server records on a new object.
+func (p *plugin) recorded(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object,
 ) (creator string, onBehalfOf *string, err error) {
 	if creator, err = Record(c, c.id); err != nil || !c.id.IsSystem() {
@@ -104,8 +143,10 @@ func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, 
 	if err != nil {
 		return err
 	}
+	sent := is.GetAnnotations()
 	plugins.SetAnnotation(is, tenant.CreatorAnnotation, &creator)
 	plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, onBehalfOf)
+	plugins.WarnRewritten(ctx, sent, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 	return nil
 }
 

@@ -1,8 +1,10 @@
 package attribution
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -17,7 +19,9 @@ var revisionKind = appsv1.SchemeGroupVersion.WithKind("ControllerRevision")
 
 // checkRevision holds ControllerRevisions: the controllers of StatefulSets and DaemonSets make pods
 // from the template that one holds, and are trusted with what it says.
-func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.ObjectInterfaces) error {
+func (p *plugin) checkRevision(
+	ctx context.Context, c *caller, a admission.Attributes, o admission.ObjectInterfaces,
+) error {
 	if c.controller {
 		return nil
 	}
@@ -42,7 +46,12 @@ func (p *plugin) checkRevision(c *caller, a admission.Attributes, o admission.Ob
 	if mine, err := own(c); !has || err == nil && value == mine {
 		return nil
 	}
-	return p.maySupply(c, value)
+	err = p.maySupply(c, value)
+	if err == nil || a.GetOperation() == admission.Create && p.mayKeepUser(ctx, c, a, value) {
+		return nil
+	}
+	// The server does not rewrite the data, because the name of the revision contains its hash.
+	return fmt.Errorf("%w. Exclude controllerrevisions from a restore: the controllers create them again", err)
 }
 
 var errRevision = errors.New("the data of the revision has a field twice or in the wrong case")

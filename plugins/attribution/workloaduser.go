@@ -36,8 +36,8 @@ type WorkloadUser struct {
 	// SystemUsers are the controllers: callers of the system tenant with such a name. What they make
 	// takes it from its owner.
 	SystemUsers []*regexp.Regexp
-	// Restamp puts the author in place of a user that a new template names and its author may not
-	// supply; a Pod is refused all the same.
+	// Restamp replaces a user that a new object names with the object's author, if the author may
+	// neither supply nor keep it. Otherwise the object is rejected.
 	Restamp bool
 	// ExternalUsers and ExternalGroups may supply it, but no reserved names.
 	ExternalUsers, ExternalGroups []*regexp.Regexp
@@ -242,8 +242,12 @@ func (p *plugin) stamped(
 ) (*string, error) {
 	want, err := p.wanted(ctx, c, a, is, d, o)
 	if has := supplied(d.meta); err == nil && has != nil && want != nil && *has != *want {
+		at := d.path
+		if at == "" {
+			at = "metadata"
+		}
 		warning.AddWarning(ctx, "", fmt.Sprintf("%s: the annotation %s was changed to name the author of the object",
-			d.path, tenant.WorkloadUserAnnotation))
+			at, tenant.WorkloadUserAnnotation))
 	}
 	return want, err
 }

@@ -5,6 +5,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 // earlier holds the values of the templates in the old object, by their paths in the new object.
@@ -34,10 +36,24 @@ func (p *plugin) wanted(
 	if isOwners, err := p.isOwners(ctx, c, a, is, d, o); err != nil || isOwners {
 		return value, err
 	}
-	if !c.controller && p.WorkloadUser.Restamp && d.path != "" {
+	switch {
+	case a.GetOperation() == admission.Create && p.mayKeepUser(ctx, c, a, *value):
+		return value, nil
+	case !c.controller && p.WorkloadUser.Restamp:
 		return &mine, nil
 	}
 	return nil, refusal
+}
+
+// mayKeepUser reports whether the caller may keep a user in a new object. The value names no tenant
+// but in its groups, so the user must be one of the owner's.
+func (p *plugin) mayKeepUser(ctx context.Context, c *caller, a admission.Attributes, value string) bool {
+	info, err := p.parse(value)
+	if err != nil || a.GetNamespace() == "" {
+		return false
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	return err == nil && p.marks.MayKeep(ctx, c, plugins.Person{User: info.User, Groups: info.Groups}, owner)
 }
 
 // isOwners reports whether a caller of the system tenant copies the value from the live owner of the

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -46,6 +47,9 @@ var (
 type Options struct {
 	Subject plugins.SubjectFunc
 	Owner   plugins.OwnerFunc
+	// Authorizer is the server's. It decides whether a caller may keep the identity of another user in
+	// a new object ([plugins.Marks]). If nil, no caller may.
+	Authorizer authorizer.Authorizer
 	// Kinds that are governed, in every version; true also records for KubeVela.
 	Kinds map[schema.GroupKind]bool
 	// Objects returns a governed object. Nil knows none: no tenant's caller may scale one.
@@ -100,8 +104,12 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	case records == nil:
 		plugins.Keep(ctx, was, is, keys...)
 	default:
+		sent := is.GetAnnotations()
 		for key, value := range records {
 			plugins.SetAnnotation(is, key, value)
+		}
+		if was == nil {
+			plugins.WarnRewritten(ctx, sent, is, keys...)
 		}
 	}
 	return nil
@@ -127,6 +135,11 @@ func (p *plugin) records(
 		return nil, errUnknownCaller
 	}
 	identity := tenant.IdentityOf(a.GetUserInfo(), caller)
+	if was == nil && !takes(was, is) {
+		if kept, mayKeep := p.kept(ctx, a, is); mayKeep {
+			return annotations(kept, keys)
+		}
+	}
 	if !caller.IsSystem() || takes(was, is) {
 		return annotations(identity, keys)
 	}
@@ -144,6 +157,29 @@ func (p *plugin) records(
 		identity = tenant.Identity{Tenant: owner.String()}
 	}
 	return annotations(identity, keys)
+}
+
+// kept returns the identity that a new object has, if the caller may keep it: the caller may
+// impersonate that identity, which is of the tenant that owns the namespace.
+func (p *plugin) kept(ctx context.Context, a admission.Attributes, is metav1.Object) (tenant.Identity, bool) {
+	text, carries := is.GetAnnotations()[tenant.IdentityAnnotation]
+	if !carries || a.GetNamespace() == "" || len(text) > maxIdentityBytes {
+		return tenant.Identity{}, false
+	}
+	identity, err := tenant.ParseIdentity(text)
+	if err != nil || identity.String() != text {
+		return tenant.Identity{}, false
+	}
+	owner, err := p.Owner(ctx, a.GetNamespace())
+	if err != nil {
+		return tenant.Identity{}, false
+	}
+	marks := plugins.Marks{
+		Authorizer: p.Authorizer,
+		Subject:    p.Subject,
+		Owner:      p.Owner,
+	}
+	return identity, marks.MayKeep(ctx, a.GetUserInfo(), plugins.Person(identity), owner)
 }
 
 // isRecorded reports whether an identity was. Where none was, the other annotations are not to be

@@ -96,6 +96,10 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		unstructured.RemoveNestedField(is.Object, "spec", "grantor")
 		return nil
 	}
+	if _, has, _ := unstructured.NestedMap(is.Object, "spec", "grantor"); has &&
+		a.GetOperation() == admission.Create && !p.isRecorded(is, grantor) {
+		warning.AddWarning(ctx, "", "spec.grantor is managed by the server and now names the caller")
+	}
 	if err := unstructured.SetNestedMap(is.Object, grantor, "spec", "grantor"); err != nil {
 		return admission.NewForbidden(a, err)
 	}

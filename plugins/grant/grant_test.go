@@ -279,3 +279,24 @@ func TestExpiredGrantsWarn(t *testing.T) {
 type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
+
+// TestForgedGrantorWarns: a new grant with another grantor names the caller instead, with a warning.
+func TestForgedGrantorWarns(t *testing.T) {
+	alice := &user.DefaultInfo{Name: "alice", Groups: []string{"acme"}}
+	for name, c := range map[string]struct {
+		grantor map[string]any
+		warned  bool
+	}{
+		"none":    {nil, false},
+		"another": {map[string]any{"user": "root", "tenant": "system"}, true},
+		"empty":   {map[string]any{}, true},
+	} {
+		said := &warnings{}
+		is := object("acme", "globex", c.grantor)
+		err := plugin().Admit(warning.WithWarningRecorder(t.Context(), said), attributes(is, nil, "", alice), nil)
+		got, _, _ := unstructured.NestedString(is.Object, "spec", "grantor", "user")
+		if err != nil || got != "alice" || (len(*said) > 0) != c.warned {
+			t.Errorf("%s: %q, %v, warned %q", name, got, err, *said)
+		}
+	}
+}

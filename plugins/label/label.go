@@ -35,9 +35,10 @@ var (
 )
 
 // New returns the plugin. It governs every create and update of what is stored, custom resources
-// and subresources that store the same object included; Namespaces are TenantNamespace's. A label
-// that an update leaves out is put back, one that was wrong already and is left alone is mended,
-// and another value is refused, whoever asks. owner is required.
+// and subresources that store the same object included; Namespaces are TenantNamespace's. A new
+// object in a namespace gets the label of the owner, whatever label it has. An update that removes
+// the label, or leaves a wrong one unchanged, gets the owner's label. An update to another value is
+// rejected for every caller. owner is required.
 //
 // What is not stored is not labelled. Of that, a Binding may not carry what would be copied onto
 // its Pod, and a TokenRequest in tenant space may be bound to a Pod or a Secret only: a token bound
@@ -82,6 +83,14 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	label, has := is.GetLabels()[tenant.Label]
 	if has == (want != "") && label == want {
+		return nil
+	}
+	if has && a.GetOperation() == admission.Create {
+		if owner, err := p.owner(ctx, a.GetNamespace()); a.GetNamespace() == "" || err != nil || owner.IsZero() {
+			return nil // validation rejects the label
+		}
+		warning.AddWarning(ctx, "", "the label "+tenant.Label+" was rewritten, because it must name the owner of the namespace")
+		set(is, want)
 		return nil
 	}
 	if has {

@@ -242,3 +242,40 @@ func TestTakenAway(t *testing.T) {
 		}
 	}
 }
+
+// TestRewrittenLabelWarns: a new object in a namespace gets the owner's label, with a warning if it
+// had another one. Outside, and where the owner is unknown, a label is rejected.
+func TestRewrittenLabelWarns(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespace string
+		labels    []string
+		want      string
+		told      int
+		denied    bool
+	}{
+		"another tenant's":         {"a--web", []string{"b"}, "a", 1, false},
+		"an empty one":             {"a--web", []string{""}, "a", 1, false},
+		"an invalid one":           {"a--web", []string{"A B"}, "a", 1, false},
+		"the owner's":              {"a--web", []string{"a"}, "a", 0, false},
+		"none":                     {"a--web", nil, "a", 0, false},
+		"in a system namespace":    {"kube-system", []string{"a"}, "", 1, false},
+		"in an unowned namespace":  {"bad", []string{"a"}, "", 0, true},
+		"an owner that is unknown": {"away", []string{"a"}, "", 0, true},
+		"without a namespace":      {"", []string{"a"}, "", 0, true},
+	} {
+		told := &said{}
+		a := attributes(configMap(c.namespace, c.labels...), nil, c.namespace, "")
+		p := label.New(owner)
+		err := p.Admit(warning.WithWarningRecorder(t.Context(), told), a, nil)
+		if err == nil {
+			err = p.Validate(t.Context(), a, nil)
+		}
+		m, accessErr := meta.Accessor(a.GetObject())
+		if accessErr != nil {
+			t.Fatal(accessErr)
+		}
+		if got := m.GetLabels()[tenant.Label]; (err != nil) != c.denied || len(*told) != c.told || !c.denied && got != c.want {
+			t.Errorf("%s: %q, %v, told %q; want %q, denied %t", name, got, err, *told, c.want, c.denied)
+		}
+	}
+}

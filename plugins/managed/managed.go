@@ -119,9 +119,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	if was == nil {
-		for _, key := range annotations { // exported, and made anew
+		sent := is.GetAnnotations()
+		for _, key := range annotations {
 			plugins.SetAnnotation(is, key, nil)
 		}
+		plugins.WarnRewritten(ctx, sent, is, annotations...)
 		if p.holds(ctx, is) {
 			plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
 		}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/managed"
@@ -260,6 +261,12 @@ func TestPrepared(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, c.is.Annotations[tenant.PreparedAnnotation], err, c.want)
 		}
 	}
+	var told said
+	if err := holding().Admit(warning.WithWarningRecorder(t.Context(), &told),
+		write{by: root, resource: namespaces, is: namespace("h")}.attributes(), nil); err != nil || len(told) != 1 ||
+		!strings.Contains(told[0], tenant.PreparedAnnotation+" is managed by the server and was removed") {
+		t.Errorf("told %q, %v", told, err)
+	}
 	if err := holding().Admit(t.Context(), write{by: root, resource: namespaces, is: &metav1.Status{}}.attributes(),
 		nil); err == nil {
 		t.Error("no namespace passes")
@@ -269,3 +276,7 @@ func TestPrepared(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+type said []string
+
+func (s *said) AddWarning(_, text string) { *s = append(*s, text) }

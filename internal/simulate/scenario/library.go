@@ -118,14 +118,15 @@ type session struct {
 	world    *World
 	stack    *stack.Stack
 	cancel   context.CancelFunc
-	allowing bool // the delegate allows, whatever the scenario's is
+	allowing bool // the delegate of an RBAC scenario allows all but impersonation
 }
 
 // Close implements [Session].
 func (s *session) Close() { s.cancel() }
 
-func (s *session) delegate(context.Context, authorizer.Attributes) (authorizer.Decision, string, error) {
-	if s.allowing || s.world.Scenario.Delegate == DelegateAllow {
+func (s *session) delegate(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	allowing := s.allowing && (s.world.Scenario.Delegate != DelegateRBAC || a.GetVerb() != "impersonate")
+	if allowing || s.world.Scenario.Delegate == DelegateAllow {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil

@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
@@ -22,10 +23,16 @@ import (
 
 func rawExtension(raw []byte) *runtime.RawExtension { return &runtime.RawExtension{Raw: raw} }
 
-// everybody lets all callers do everything, as far as RBAC goes.
+// everything is a ClusterRole that allows everything except impersonation.
+const everything = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole",
+"metadata":{"name":"scenario-everything"},
+"rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch","create","update","patch","delete",
+"deletecollection","bind","escalate","approve","attest","sign","use"]},{"nonResourceURLs":["*"],"verbs":["*"]}]}`
+
+// everybody binds that role to all callers.
 const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
 "metadata":{"name":"scenario-everybody"},
-"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},
+"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"scenario-everything"},
 "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:authenticated"},
 {"apiGroup":"rbac.authorization.k8s.io","kind":"Group","name":"system:unauthenticated"}]}`
 
@@ -60,19 +67,25 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 	return scenario.Admission{Object: got.body}, nil
 }
 
-// allow lets everybody do everything, as far as RBAC goes, and waits until the server knows it.
+// allow lets all callers do everything except impersonation, as far as RBAC is concerned. It waits
+// until the server knows that.
 func (s *session) allow(ctx context.Context) error {
-	var made metav1.PartialObjectMetadata
-	if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
-		json.RawMessage(everybody), &made); err != nil {
-		return err
+	created := revisions{}
+	for _, object := range []struct{ resource, text string }{
+		{"clusterroles", everything}, {"clusterrolebindings", everybody},
+	} {
+		var made metav1.PartialObjectMetadata
+		if err := s.asAdmin(ctx, http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/"+object.resource,
+			json.RawMessage(object.text), &made); err != nil {
+			return err
+		}
+		revision, err := strconv.ParseInt(made.ResourceVersion, 10, 64)
+		if err != nil {
+			return err
+		}
+		created[schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: object.resource}] = revision
 	}
-	revision, err := strconv.ParseInt(made.ResourceVersion, 10, 64)
-	if err != nil {
-		return err
-	}
-	return awaitInformers(ctx, s.caller,
-		revisions{{Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"}: revision})
+	return awaitInformers(ctx, s.caller, created)
 }
 
 // withVersion returns the object with the resourceVersion of what is stored, which custom resources

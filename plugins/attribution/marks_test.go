@@ -1,0 +1,164 @@
+package attribution_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubetenant/kubetenant/plugins/attribution"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// impersonators allows impersonation to velero only.
+func impersonators(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.GetVerb() == "impersonate" && a.GetUser().GetName() == "velero" {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func marksPlugin(w *world, refuse bool) admission.Interface {
+	return attribution.New(attribution.Options{
+		Subject:      func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
+		Owner:        func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+		Authorizer:   authorizer.AuthorizerFunc(impersonators),
+		Kinds:        workload.New(nil),
+		Metadata:     w.find,
+		Objects:      w.find,
+		Creator:      true,
+		WorkloadUser: attribution.WorkloadUser{Restamp: !refuse},
+	})
+}
+
+// TestMarksOfNewObjects: marks of another user are kept without a warning, or rewritten with one for
+// each annotation. A warning repeats no value.
+func TestMarksOfNewObjects(t *testing.T) {
+	const alices = `{"user":"alice","tenant":"a"}`
+	for name, c := range map[string]struct {
+		by          user.Info
+		annotations map[string]string
+		refuse      bool
+		warned      []string // the keys
+		denied      bool
+		kept        bool
+	}{
+		"no marks": {by: caller("root", "system")},
+		"kept": {
+			by: caller("velero", "system"),
+			annotations: map[string]string{
+				tenant.CreatorAnnotation:      alices,
+				tenant.OnBehalfOfAnnotation:   alices,
+				tenant.WorkloadUserAnnotation: bobs,
+			},
+			refuse: true,
+			kept:   true,
+		},
+		"rewritten": {
+			by: caller("root", "system"),
+			annotations: map[string]string{
+				tenant.CreatorAnnotation:      alices,
+				tenant.OnBehalfOfAnnotation:   alices,
+				tenant.WorkloadUserAnnotation: bobs,
+			},
+			warned: []string{tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation, tenant.WorkloadUserAnnotation},
+		},
+		"the caller's own": {
+			by: caller("root", "system"),
+			annotations: map[string]string{
+				tenant.CreatorAnnotation:      `{"user":"root","tenant":"system"}`,
+				tenant.WorkloadUserAnnotation: `{"user":"root"}`,
+			},
+			kept: true,
+		},
+		"refused": {
+			by:          caller("root", "system"),
+			annotations: map[string]string{tenant.WorkloadUserAnnotation: bobs},
+			refuse:      true,
+			denied:      true,
+		},
+		"of another tenant": {
+			by:          caller("velero", "system"),
+			annotations: map[string]string{tenant.CreatorAnnotation: `{"user":"carol","tenant":"b"}`},
+			warned:      []string{tenant.CreatorAnnotation},
+		},
+		"of the system tenant": {
+			by:          caller("velero", "system"),
+			annotations: map[string]string{tenant.CreatorAnnotation: `{"user":"root","tenant":"system"}`},
+			warned:      []string{tenant.CreatorAnnotation},
+		},
+		"too long": {
+			by: caller("velero", "system"),
+			annotations: map[string]string{
+				tenant.CreatorAnnotation: `{"user":"` + strings.Repeat("x", attribution.MaxCreatorBytes) + `","tenant":"a"}`,
+			},
+			warned: []string{tenant.CreatorAnnotation},
+		},
+	} {
+		var told heard
+		ctx := warning.WithWarningRecorder(t.Context(), &told)
+		p := marksPlugin(&world{}, c.refuse)
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "a--web", Annotations: c.annotations}}
+		a := create(pod, c.by)
+		err := p.(admission.MutationInterface).Admit(ctx, a, nil)
+		if err == nil {
+			err = p.(admission.ValidationInterface).Validate(ctx, a, nil)
+		}
+		if (err != nil) != c.denied {
+			t.Errorf("%s: %v, want denied %t", name, err, c.denied)
+			continue
+		}
+		for key, value := range c.annotations {
+			if got := pod.Annotations[key]; !c.denied && (got == value) != c.kept {
+				t.Errorf("%s: %s is %q, want kept %t", name, key, got, c.kept)
+			}
+		}
+		if len(told) != len(c.warned) {
+			t.Errorf("%s: told %q, want one for each of %q", name, told, c.warned)
+		}
+		for _, key := range c.warned {
+			if !strings.Contains(strings.Join(told, "\n"), "the annotation "+key+" ") {
+				t.Errorf("%s: told %q, want a warning about %s", name, told, key)
+			}
+		}
+		for _, text := range told {
+			if strings.Contains(text, "alice") || strings.Contains(text, "bob") {
+				t.Errorf("%s: the warning %q repeats a value", name, text)
+			}
+		}
+	}
+}
+
+// TestCopiedMarks: a controller that copies its owner's creator gets no warning.
+func TestCopiedMarks(t *testing.T) {
+	const alices = `{"user":"alice","tenant":"a"}`
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
+		Name:        "d",
+		Namespace:   "a--web",
+		UID:         "uid-of-owner",
+		Annotations: map[string]string{tenant.CreatorAnnotation: alices},
+	}}
+	deployment.Spec.Template.Annotations = map[string]string{tenant.WorkloadUserAnnotation: bobs}
+	rs := replicaSet(bobs)
+	rs.ObjectMeta = owned("Deployment", "d")
+	rs.Annotations = map[string]string{tenant.CreatorAnnotation: alices}
+	w := &world{objects: map[string]runtime.Object{"Deployment/a--web/d": deployment}}
+	var told heard
+	ctx := warning.WithWarningRecorder(t.Context(), &told)
+	p := marksPlugin(w, false)
+	if err := p.(admission.MutationInterface).Admit(ctx, create(rs, controller), nil); err != nil || len(told) > 0 {
+		t.Errorf("%v, told %q", err, told)
+	}
+	if rs.Annotations[tenant.CreatorAnnotation] != alices || rs.Annotations[tenant.OnBehalfOfAnnotation] != alices {
+		t.Errorf("annotations %v", rs.Annotations)
+	}
+}

@@ -1,0 +1,87 @@
+package binding_test
+
+import (
+	"context"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubetenant/kubetenant/plugins/binding"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+type said []string
+
+func (s *said) AddWarning(_, text string) { *s = append(*s, text) }
+
+// TestIdentityOfNewObjects: a new object keeps the identity of another user only if the caller may
+// impersonate that user. Otherwise it has the identity that the server records, with a warning.
+func TestIdentityOfNewObjects(t *testing.T) {
+	const (
+		bobs   = `{"user":"bob","tenant":"a"}`
+		carols = `{"user":"carol","tenant":"b"}`
+		a      = `{"tenant":"a"}`
+		alices = `{"user":"alice","tenant":"a"}`
+	)
+	for name, c := range map[string]struct {
+		by, namespace, identity, want string
+		kubeVela                      string
+		told                          int
+	}{
+		"may impersonate":          {by: "root", namespace: "a--web", identity: bobs, want: bobs},
+		"may not":                  {by: "poor", namespace: "a--web", identity: bobs, want: a, told: 1},
+		"a tenant's caller may":    {by: "lead", namespace: "a--web", identity: bobs, want: bobs},
+		"a tenant's caller's own":  {by: "alice", namespace: "a--web", identity: alices, want: alices},
+		"a tenant's caller":        {by: "alice", namespace: "a--web", identity: bobs, want: alices, told: 1},
+		"of another tenant":        {by: "root", namespace: "a--web", identity: carols, want: a, told: 1},
+		"the tenant as a whole":    {by: "root", namespace: "a--web", identity: a, want: a},
+		"as a whole, by a tenant":  {by: "alice", namespace: "a--web", identity: a, want: alices, told: 1},
+		"nonsense":                 {by: "root", namespace: "a--web", identity: "bob", want: a, told: 1},
+		"another form":             {by: "root", namespace: "a--web", identity: `{"tenant":"a","user":"bob"}`, want: a, told: 1},
+		"no namespace":             {by: "root", identity: bobs, want: `{"user":"root","tenant":"system"}`, told: 1},
+		"another user of KubeVela": {by: "root", namespace: "a--web", identity: bobs, want: bobs, kubeVela: "eve", told: 1},
+	} {
+		p := binding.New(binding.Options{
+			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
+				if u.GetName() == "root" || u.GetName() == "poor" {
+					return tenant.System(), nil
+				}
+				return tenant.Parse("a")
+			},
+			Owner: func(context.Context, string) (tenant.ID, error) { return tenant.Parse("a") },
+			Authorizer: authorizer.AuthorizerFunc(func(
+				_ context.Context, a authorizer.Attributes,
+			) (authorizer.Decision, string, error) {
+				if name := a.GetUser().GetName(); a.GetVerb() == "impersonate" && (name == "root" || name == "lead") {
+					return authorizer.DecisionAllow, "", nil
+				}
+				return authorizer.DecisionNoOpinion, "", nil
+			}),
+			Kinds: map[schema.GroupKind]bool{{Group: "example.com", Kind: "Farm"}: true},
+		})
+		annotations := keys{tenant.IdentityAnnotation: c.identity}
+		if c.kubeVela != "" {
+			annotations[binding.KubeVelaUser] = c.kubeVela
+		}
+		is := farm(annotations, nil)
+		is.SetNamespace(c.namespace)
+		var told said
+		record := admission.NewAttributesRecord(is, nil, is.GroupVersionKind(), c.namespace, "f",
+			schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "farms"}, "", admission.Create, nil,
+			false, &user.DefaultInfo{Name: c.by})
+		err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), record, nil)
+		if err == nil {
+			err = p.Validate(t.Context(), record, nil)
+		}
+		if got := is.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || got != c.want || len(told) != c.told {
+			t.Errorf("%s: %s, %v, told %q; want %s", name, got, err, told, c.want)
+		}
+		if got := is.GetAnnotations()[binding.KubeVelaUser]; got == "eve" {
+			t.Errorf("%s: KubeVela's user is %q", name, got)
+		}
+	}
+}

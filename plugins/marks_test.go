@@ -1,0 +1,186 @@
+package plugins_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errAway = errors.New("away")
+
+// may answers authorization requests from a list, and records them.
+type may struct {
+	all   []string
+	other authorizer.Decision
+	err   error
+	asked []string
+}
+
+func (m *may) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	resource := a.GetResource()
+	if a.GetAPIGroup() != "" {
+		resource += "." + a.GetAPIGroup()
+	}
+	if a.GetSubresource() != "" {
+		resource += "/" + a.GetSubresource()
+	}
+	name := strings.TrimPrefix(a.GetNamespace()+"/"+a.GetName(), "/")
+	text := fmt.Sprintf("%s %s %s", a.GetVerb(), resource, name)
+	m.asked = append(m.asked, text)
+	if !a.IsResourceRequest() || a.GetAPIVersion() != "v1" || a.GetUser().GetName() != "velero" {
+		return authorizer.DecisionDeny, "", nil
+	}
+	if slices.Contains(m.all, text) {
+		return authorizer.DecisionAllow, "", m.err
+	}
+	return m.other, "", nil
+}
+
+func owner(_ context.Context, namespace string) (tenant.ID, error) {
+	switch namespace {
+	case "a--web":
+		return tenant.Parse("a")
+	case "b--web":
+		return tenant.Parse("b")
+	case "away":
+		return tenant.ID{}, errAway
+	}
+	return tenant.System(), nil
+}
+
+// TestMayKeep: each request of upstream's impersonation filter is needed, with the verb impersonate
+// only. A person of another tenant, a doubt or an error means no.
+func TestMayKeep(t *testing.T) {
+	const (
+		alice = "impersonate users alice"
+		dev   = "impersonate groups dev"
+		uid   = "impersonate uids.authentication.k8s.io u1"
+		extra = "impersonate userextras.authentication.k8s.io/kubetenant.dev/tenant a"
+		robot = "impersonate serviceaccounts a--web/robot"
+	)
+	account := "system:serviceaccount:a--web:robot"
+	person := plugins.Person{
+		User:   "alice",
+		UID:    "u1",
+		Tenant: "a",
+		Groups: []string{"dev", "tenant:a", "system:authenticated"},
+	}
+	with := func(change func(*plugins.Person)) plugins.Person {
+		p := person
+		change(&p)
+		return p
+	}
+	many := make([]string, 65)
+	for i := range many {
+		many[i] = "dev"
+	}
+	all := []string{
+		alice, dev, uid, extra, robot, "impersonate users ", "impersonate groups tenant:b",
+		"impersonate serviceaccounts b--web/robot", "impersonate serviceaccounts away/robot",
+	}
+	for name, c := range map[string]struct {
+		person plugins.Person
+		may    may
+		caller string
+		owner  string
+		want   bool
+	}{
+		"all":              {person: person, may: may{all: all}, want: true},
+		"a caller of a":    {person: person, may: may{all: []string{alice, dev, uid}}, caller: "a", want: true},
+		"without the user": {person: person, may: may{all: []string{dev, uid, extra}}},
+		"without a group":  {person: person, may: may{all: []string{alice, uid, extra}}},
+		"without the UID":  {person: person, may: may{all: []string{alice, dev, extra}}},
+		"without the extra": {
+			person: person,
+			may:    may{all: []string{alice, dev, uid}},
+		},
+		"a denial of one":   {person: person, may: may{all: []string{alice, uid, extra}, other: authorizer.DecisionDeny}},
+		"an error":          {person: person, may: may{all: all, err: errAway}},
+		"an unknown caller": {person: person, may: may{all: all}, caller: "?"},
+		"no tenant":         {person: person, may: may{all: all}, caller: "-"},
+		"another owner":     {person: person, may: may{all: all}, owner: "b"},
+		"no owner":          {person: with(func(p *plugins.Person) { p.Tenant = "" }), may: may{all: all}, owner: "-"},
+		"no user":           {person: with(func(p *plugins.Person) { p.User = "" }), may: may{all: all}},
+		"another tenant's group": {
+			person: with(func(p *plugins.Person) { p.Groups = []string{"tenant:b"} }),
+			may:    may{all: all},
+		},
+		"many groups": {person: with(func(p *plugins.Person) { p.Groups = many }), may: may{all: all}},
+		"64 groups":   {person: with(func(p *plugins.Person) { p.Groups = many[:64] }), may: may{all: all}, want: true},
+		"no tenant in the mark": {
+			person: with(func(p *plugins.Person) { p.Tenant = "" }),
+			may:    may{all: all},
+			want:   true,
+		},
+		"a service account": {
+			person: plugins.Person{
+				User:   account,
+				Tenant: "a",
+				Groups: []string{"system:serviceaccounts", "system:serviceaccounts:a--web", "system:authenticated"},
+			},
+			may:  may{all: []string{robot, extra}},
+			want: true,
+		},
+		"a service account as a user": {
+			person: plugins.Person{User: account, Tenant: "a"},
+			may:    may{all: []string{"impersonate users " + account, extra}},
+		},
+		"another tenant's service account": {
+			person: plugins.Person{User: "system:serviceaccount:b--web:robot", Tenant: "a"},
+			may:    may{all: all},
+		},
+		"an account whose owner is unknown": {
+			person: plugins.Person{User: "system:serviceaccount:away:robot", Tenant: "a"},
+			may:    may{all: all},
+		},
+		"constrained impersonation": {
+			person: person,
+			may: may{all: []string{
+				"impersonate:user-info users alice", "impersonate:user-info groups dev",
+				"impersonate:user-info uids.authentication.k8s.io u1",
+			}},
+			caller: "a",
+		},
+	} {
+		subject := func(context.Context, user.Info) (tenant.ID, error) {
+			switch c.caller {
+			case "?":
+				return tenant.System(), errAway
+			case "-":
+				return tenant.ID{}, nil
+			case "":
+				return tenant.System(), nil
+			}
+			return tenant.Parse(c.caller)
+		}
+		id, err := tenant.Parse("a")
+		if c.owner == "-" {
+			id = tenant.ID{}
+		} else if c.owner != "" {
+			id, err = tenant.Parse(c.owner)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := plugins.Marks{
+			Authorizer: authorizer.AuthorizerFunc(c.may.authorize),
+			Subject:    subject,
+			Owner:      owner,
+		}
+		if got := m.MayKeep(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id); got != c.want {
+			t.Errorf("%s: MayKeep() = %t, want %t; asked %q", name, got, c.want, c.may.asked)
+		}
+		if (&plugins.Marks{}).MayKeep(t.Context(), &user.DefaultInfo{Name: "velero"}, c.person, id) {
+			t.Errorf("%s: the zero value keeps a mark", name)
+		}
+	}
+}
