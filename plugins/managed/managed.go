@@ -50,7 +50,8 @@ var (
 // Options configure the plugin. Subject and Terminating are required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// Terminating reports whether a namespace is known to be going: then what is in it may go.
+	// Terminating reports whether a namespace is known to be deleted. The controllers that empty such
+	// a namespace may delete managed objects in it. Nobody else may: Pods may still run there.
 	Terminating func(namespace string) bool
 	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant
 	// says, and Held whether they do in a namespace. Held is required with Holds; nil Holds: nowhere.
@@ -196,7 +197,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	}
 	switch a.GetOperation() {
 	case admission.Delete:
-		if a.GetNamespace() != "" && p.Terminating(a.GetNamespace()) {
+		if a.GetNamespace() != "" && p.Terminating(a.GetNamespace()) && plugins.EmptiesNamespaces(a.GetUserInfo()) &&
+			p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 			return nil
 		}
 	case admission.Update:
