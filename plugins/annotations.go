@@ -70,13 +70,14 @@ func warnKept(ctx context.Context, key string) {
 	warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was not changed")
 }
 
-// Kept returns an error where an update does not leave the annotations as they were.
+// Kept returns an error that names every annotation that an update adds, changes or removes.
 func Kept(was, is metav1.Object, keys ...string) error {
+	var refused Refusals
 	for _, key := range keys {
 		old, had := was.GetAnnotations()[key]
 		if now, has := is.GetAnnotations()[key]; had != has || now != old {
-			return fmt.Errorf("the annotation %s is immutable", key)
+			refused.Add(fmt.Errorf("the annotation %s is immutable", key))
 		}
 	}
-	return nil
+	return refused.Err()
 }

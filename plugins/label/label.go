@@ -8,6 +8,9 @@ package label
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -174,15 +177,16 @@ func (p *plugin) isUnchanged(a admission.Attributes, label string, has bool) boo
 // checkBinding refuses what pods/binding would copy onto the Pod without asking the Pod's admission
 // (k8s.io/kubernetes pkg/registry/core/pod/storage, assignPod, v1.37.1).
 func checkBinding(binding metav1.Object) error {
+	var refused plugins.Refusals
 	for _, keys := range []map[string]string{binding.GetLabels(), binding.GetAnnotations()} {
-		for key := range keys {
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			domain, _, _ := strings.Cut(key, "/")
 			if strings.EqualFold(domain, tenant.Domain) || key == tenant.WorkloadUserAnnotation {
-				return errBinding
+				refused.Add(fmt.Errorf("%q: %w", key, errBinding))
 			}
 		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // checkTokenRequest holds what a service account's token in tenant space may be bound to.
