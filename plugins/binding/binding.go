@@ -98,7 +98,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	case err != nil:
 		return forbidden(a, err)
 	case records == nil:
-		plugins.Keep(ctx, was, is, keys...)
+		plugins.Keep(ctx, a, was, is, keys...)
 	default:
 		for key, value := range records {
 			plugins.SetAnnotation(is, key, value)

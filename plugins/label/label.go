@@ -19,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -93,20 +92,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 			return nil // a new value: validation refuses it
 		}
 	}
-	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want && isByKubectl(a) {
-		// A controller that sends its object without the label never knew of it, and would
-		// be told again and again.
-		warning.AddWarning(ctx, "", "the label "+tenant.Label+" is managed by the server and was not changed")
+	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want {
+		plugins.WarnRestored(ctx, a, "", "label", tenant.Label)
 	}
 	set(is, want)
 	return nil
-}
-
-// isByKubectl reports whether somebody looks at warnings, by the field manager that kubectl names.
-// Who replaces an object by what a file says never spoke of the label.
-func isByKubectl(a admission.Attributes) bool {
-	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
-	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"
 }
 
 // set puts the label in a copy of the object's own map, which may be shared.

@@ -3,6 +3,7 @@ package namespace_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
@@ -167,6 +169,49 @@ func TestRefusedKeys(t *testing.T) {
 			if err == nil || !strings.HasSuffix(err.Error(), c.want) {
 				t.Fatalf("%s: %v, want %s", name, err, c.want)
 			}
+		}
+	}
+}
+
+type warned []string
+
+func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
+
+// TestRestoredIsSaid checks that a user of kubectl is warned of every key that an update removed and
+// that the server restored.
+func TestRestoredIsSaid(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	was := named("a--web",
+		map[string]string{
+			tenant.Label:           "a",
+			namespace.EnforceLabel: "baseline",
+			"example.net/b":        "1",
+			"example.net/a":        "1",
+			"env":                  "1",
+			"example.com/team":     "1",
+		},
+		map[string]string{"example.net/note": "1", "kubetenant.dev/creator": "x", "example.com/note": "1"})
+	all := warned{
+		"the label example.net/a is managed by the server and was not removed",
+		"the label example.net/b is managed by the server and was not removed",
+		"the label pod-security.kubernetes.io/enforce is managed by the server and was not removed",
+		"the annotation example.net/note is managed by the server and was not removed",
+	}
+	for manager, want := range map[string]warned{
+		"kubectl-label":   all,
+		"kubectl-patch":   all,
+		"kubectl-edit":    all,
+		"kubectl-replace": nil,
+		"operator":        nil,
+	} {
+		got := &warned{}
+		is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
+		a := admission.NewAttributesRecord(is, was.DeepCopy(), corev1.SchemeGroupVersion.WithKind("Namespace"), "", "a--web",
+			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update,
+			&metav1.UpdateOptions{FieldManager: manager}, false, &user.DefaultInfo{})
+		if err := p.Admit(warning.WithWarningRecorder(t.Context(), got), a, nil); err != nil ||
+			!slices.Equal(*got, want) || len(is.Labels) != 4 || len(is.Annotations) != 1 {
+			t.Errorf("%s: %v, %q, %v, %v", manager, err, *got, is.Labels, is.Annotations)
 		}
 	}
 }

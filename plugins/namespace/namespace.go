@@ -155,15 +155,17 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
 		own := p.spaces(caller).Labels
-		missing = without(was.GetLabels(), func(key string) bool {
+		missing = removed(was.GetLabels(), is.GetLabels(), func(key string) bool {
 			return key == tenant.Label || key != EnforceLabel && p.labelReason(key, own) == ""
 		})
-		annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), func(key string) bool {
+		annotations := removed(was.GetAnnotations(), is.GetAnnotations(), func(key string) bool {
 			return p.annotationReason(key) == ""
-		}))
-		if len(annotations) > len(is.GetAnnotations()) {
-			is.SetAnnotations(annotations)
+		})
+		if len(annotations) > 0 {
+			is.SetAnnotations(with(is.GetAnnotations(), annotations))
 		}
+		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
+		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
 	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
 	default: // somebody makes one for a tenant, or gives it one
 		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
@@ -187,12 +189,12 @@ func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 	return out
 }
 
-// without returns the keys that a tenant may not set: what it leaves out of an update, as a client
-// that replaces does that knows nothing of them, stays.
-func without(all map[string]string, allowed func(string) bool) map[string]string {
+// removed returns the keys that an update omits and that a tenant may not set. The server restores
+// them, because a client that replaces the object may not know them.
+func removed(was, is map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
-	for key, value := range all {
-		if !allowed(key) {
+	for key, value := range was {
+		if _, has := is[key]; !has && !allowed(key) {
 			out[key] = value
 		}
 	}

@@ -140,7 +140,12 @@ func TestAllFaultsAreNamed(t *testing.T) {
 	p := holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = true })
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
-			{APIVersion: "v1", Kind: "Node", Name: "n", BlockOwnerDeletion: new(true)},
+			{
+				APIVersion:         "v1",
+				Kind:               "Node",
+				Name:               "n",
+				BlockOwnerDeletion: new(true),
+			},
 		}},
 		Subjects: []rbacv1.Subject{{Kind: "User", Name: "root"}, {Kind: "Group", Name: "tenant:b"}},
 	}
