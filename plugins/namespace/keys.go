@@ -26,12 +26,13 @@ var toolLabels = []string{
 // maxKeys limits the keys that one refusal names.
 const maxKeys = 16
 
-// The reasons why tenants may not write a key.
+// The reasons why tenants may not write a key, as they continue a sentence.
 const (
 	// unlisted is the reason for a key that an administrator can add to a list.
-	unlisted = "the key is not listed"
-	reserved = "keys of the domain " + tenant.Domain + " are reserved"
-	given    = "the Tenant sets this label"
+	unlisted = ": the key is not listed"
+	reserved = ": keys of the domain " + tenant.Domain + " are reserved"
+	given    = ": the Tenant sets this label"
+	inexact  = " without an exact entry in admission.namespace.allowedLabels: "
 )
 
 // labelReason returns why tenants may not write a label, or "" if they may. No tenant may write the
@@ -45,8 +46,15 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 		return ""
 	case isReserved(key):
 		return reserved
-	case !isAllowed(key, p.AllowedLabels) && !slices.Contains(toolLabels, key),
-		slices.Contains(injectionLabels, key), p.Selected != nil && p.Selected(key):
+	case slices.Contains(injectionLabels, key):
+		return inexact + "it enables or disables webhooks"
+	}
+	if p.Selected != nil {
+		if reason := p.Selected(key); reason != "" {
+			return inexact + reason
+		}
+	}
+	if !isAllowed(key, p.AllowedLabels) && !slices.Contains(toolLabels, key) {
 		return unlisted
 	}
 	return ""
@@ -105,7 +113,7 @@ func (k *keys) check(refused *plugins.Refusals) {
 		case unlisted:
 			list = append(list, fmt.Sprintf("%q", key))
 		default:
-			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s", k.kind, key, reason))
+			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q%s", k.kind, key, reason))
 		}
 	}
 	refused.Add(k.refusal(list))
