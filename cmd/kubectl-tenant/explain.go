@@ -113,7 +113,8 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	case o.of != "" && len(args) > 0:
 		problems = append(problems, errors.New("VERB and TYPE cannot be used with --case: the case has its own request"))
 	case o.of != "" && (o.asked.everywhere || o.asked.subresource != ""):
-		problems = append(problems, errors.New("-A and --subresource cannot be used with --case: the case has its own request"))
+		problems = append(problems, errors.New("-A and --subresource cannot be used with --case: the case has its own "+
+			"request"))
 	case o.asked.everywhere && client.Changed(cmd.Flags(), "namespace"):
 		problems = append(problems, errors.New("-A and -n cannot be used together"))
 	case o.asked.everywhere && o.object != nil:

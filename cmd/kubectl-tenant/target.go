@@ -167,8 +167,9 @@ func resourceOf(cmd *cobra.Command, c *client.Cluster, t *target) (schema.GroupR
 
 // warnOfName warns that a request is about an object whose name is that of a subresource.
 func warnOfName(cmd *cobra.Command, t *target) {
-	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s/%s names the object %[2]q: for the subresource, use %[1]s --subresource "+
-		"%[2]s\n", t.resource, output.Safe(t.name))
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
+		"warning: %s/%s names the object %[2]q: for the subresource, use %[1]s --subresource %[2]s\n",
+		t.resource, output.Safe(t.name))
 }
 
 // checkSubresource refuses a subresource that the server does not have.

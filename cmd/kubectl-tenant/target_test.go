@@ -14,30 +14,35 @@ func TestParseTarget(t *testing.T) {
 		want        target
 		wrong       error // nil for none, errAny for any
 	}{
-		"a type":              {[]string{"pods"}, "", target{resource: "pods"}, nil},
-		"a type and a name":   {[]string{"pods", "log"}, "", target{resource: "pods", name: "log"}, nil},
-		"TYPE/NAME":           {[]string{"pods/log"}, "", target{resource: "pods", name: "log", slash: true}, nil},
-		"a type with a group": {[]string{"events.events.k8s.io/e"}, "", target{resource: "events.events.k8s.io", name: "e", slash: true}, nil},
-		"a subresource":       {[]string{"pods"}, "exec", target{resource: "pods", subresource: "exec"}, nil},
+		"a type":            {[]string{"pods"}, "", target{resource: "pods"}, nil},
+		"a type and a name": {[]string{"pods", "log"}, "", target{resource: "pods", name: "log"}, nil},
+		"TYPE/NAME":         {[]string{"pods/log"}, "", target{resource: "pods", name: "log", slash: true}, nil},
+		"a type with a group": {
+			[]string{"events.events.k8s.io/e"}, "", target{resource: "events.events.k8s.io", name: "e", slash: true}, nil,
+		},
+		"a subresource": {[]string{"pods"}, "exec", target{resource: "pods", subresource: "exec"}, nil},
 		"a subresource of an object": {
 			[]string{"pods/web-1"}, "log", target{resource: "pods", name: "web-1", subresource: "log", slash: true}, nil,
 		},
 		"a name with a slash": {
 			[]string{"signers/example.com/a"}, "", target{resource: "signers", name: "example.com/a", slash: true}, nil,
 		},
-		"a name with a slash by itself": {[]string{"signers", "example.com/a"}, "", target{resource: "signers", name: "example.com/a"}, nil},
-		"a path":                        {[]string{"/metrics"}, "", target{path: "/metrics"}, nil},
-		"a path and a subresource":      {[]string{"/metrics"}, "log", target{}, errSubresource},
-		"a path and a name":             {[]string{"/metrics", "x"}, "", target{}, errAny},
-		"two names":                     {[]string{"pods/a", "b"}, "", target{}, errTwoNames},
-		"no name":                       {[]string{"pods/"}, "", target{}, errTwoNames},
-		"an empty name":                 {[]string{"pods", ""}, "", target{}, errAny},
-		"no type":                       {[]string{""}, "", target{}, errAny},
-		"nothing":                       {nil, "", target{}, errAny},
-		"too many":                      {[]string{"pods", "a", "b"}, "", target{}, errTwoNames},
+		"a name with a slash by itself": {
+			[]string{"signers", "example.com/a"}, "", target{resource: "signers", name: "example.com/a"}, nil,
+		},
+		"a path":                   {[]string{"/metrics"}, "", target{path: "/metrics"}, nil},
+		"a path and a subresource": {[]string{"/metrics"}, "log", target{}, errSubresource},
+		"a path and a name":        {[]string{"/metrics", "x"}, "", target{}, errAny},
+		"two names":                {[]string{"pods/a", "b"}, "", target{}, errTwoNames},
+		"no name":                  {[]string{"pods/"}, "", target{}, errTwoNames},
+		"an empty name":            {[]string{"pods", ""}, "", target{}, errAny},
+		"no type":                  {[]string{""}, "", target{}, errAny},
+		"nothing":                  {nil, "", target{}, errAny},
+		"too many":                 {[]string{"pods", "a", "b"}, "", target{}, errTwoNames},
 	} {
 		got, err := parseTarget(c.args, c.subresource)
-		if got != c.want || (c.wrong == nil) != (err == nil) || c.wrong != nil && c.wrong != errAny && !errors.Is(err, c.wrong) {
+		isWrong := errors.Is(err, c.wrong) || err != nil && c.wrong == errAny
+		if got != c.want || !isWrong {
 			t.Errorf("%s: %+v, %v; want %+v, %v", name, got, err, c.want, c.wrong)
 		}
 	}

@@ -35,11 +35,13 @@ With a NAME, it checks the namespace of the kubeconfig.
 
 It evaluates RBAC and access grants of the cluster, the tenant boundary, and the
 policy file. The configuration is the file of --config, or the one that the
-server publishes, or else the default.`,
+server publishes, or else the default. With several clusters, the command lists
+the answers of each.`,
 		Example: `  kubectl tenant who-can delete pods -n acme--web
   kubectl tenant who-can get configmaps/prices -n acme--web
   kubectl tenant who-can create pods --subresource exec
   kubectl tenant who-can list pods -A
+  kubectl tenant who-can get pods -n acme--web --cluster eu1,us1
   kubectl tenant who-can get /metrics`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
@@ -52,33 +54,56 @@ server publishes, or else the default.`,
 			if err := format.Check(); err != nil {
 				return err
 			}
-			c, err := flags.Cluster()
+			clusters, err := flags.Clusters()
 			if err != nil {
 				return err
 			}
-			q, err := asked.question(cmd, c, args)
-			if err != nil {
-				return c.Explain(err)
+			var all []privileges.Answer
+			asks := 0
+			failed := eachCluster(cmd, clusters, func(c *client.Cluster) error {
+				answers, err := whoCan(cmd, c, config, asked, args)
+				if err == nil {
+					asks++
+				}
+				for i := range answers {
+					answers[i].Cluster = c.Name
+				}
+				all = append(all, answers...)
+				return err
+			})
+			if asks == 0 {
+				return failed
 			}
-			var wrong error
-			answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
-				func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-					if wrong = checkAsked(p, q); wrong != nil {
-						return nil
-					}
-					return b.WhoCan(cmd.Context(), q)
-				})
-			if err = errors.Join(err, wrong); err != nil {
-				return c.Explain(err)
-			}
-			return format.print(cmd, answers, "no identity may do this: to see what is missing, run kubectl tenant explain")
+			format.severalClusters = len(clusters) > 1
+			return errors.Join(
+				format.print(cmd, all, "no identity may do this: to see what is missing, run kubectl tenant explain"), failed)
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
 	asked.add(cmd)
+	flags.AddClusters(cmd)
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
+}
+
+// whoCan returns the subjects of a cluster that may do what the arguments and flags describe.
+func whoCan(
+	cmd *cobra.Command, c *client.Cluster, config string, asked *requestFlags, args []string,
+) ([]privileges.Answer, error) {
+	q, err := asked.question(cmd, c, args)
+	if err != nil {
+		return nil, err
+	}
+	var wrong error
+	answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
+		func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
+			if wrong = checkAsked(p, q); wrong != nil {
+				return nil
+			}
+			return b.WhoCan(cmd.Context(), q)
+		})
+	return answers, errors.Join(err, wrong)
 }
 
 // checkAsked refuses a namespace that does not exist, and a verb that neither
@@ -223,6 +248,8 @@ func verbs() []string {
 type answersFlags struct {
 	*output.Format
 	hideSystem bool
+	// severalClusters adds a column with the cluster of each answer.
+	severalClusters bool
 }
 
 func newAnswersFlags() *answersFlags { return &answersFlags{Format: output.NewListFormat()} }
@@ -245,6 +272,9 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 	if paths {
 		list.Columns = append(output.Columns("How", "Across tenants"), list.Columns...)
 	}
+	if f.severalClusters {
+		list.Columns = append(output.Columns("Cluster"), list.Columns...)
+	}
 	for i := range answers {
 		a := &answers[i]
 		if f.hideSystem && a.System {
@@ -258,6 +288,9 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 		cells := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), scope, a.By, a.Role}
 		if paths {
 			cells = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, cells...)
+		}
+		if f.severalClusters {
+			cells = append([]string{a.Cluster}, cells...)
 		}
 		list.Rows = append(list.Rows, output.Row{
 			Kind:  schema.GroupKind{Kind: a.Kind},

@@ -33,8 +33,10 @@ type Action struct {
 
 // Answer is one subject that may.
 type Answer struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	// Cluster is the name of the cluster, if the caller sets it.
+	Cluster string `json:"cluster,omitempty"`
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
 	// Tenants are those whose callers of that name may: a name alone is nobody's.
 	Tenants []string `json:"tenants"`
 	// Scope is where.
