@@ -67,8 +67,8 @@ type Options struct {
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
 	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Tenants
-	// may also set keys without a domain and labels that tools write, except for labels by which a
-	// webhook or a policy selects namespaces.
+	// may also set keys without a domain and the keys of [Tools], except for labels by which a webhook
+	// or a policy selects namespaces.
 	AllowedLabels, AllowedAnnotations []string
 	// Selected returns why a label may affect a webhook or a policy, or "" if none selects namespaces
 	// by it. Tenants may set such a label only if AllowedLabels has its exact key. If nil, no label
