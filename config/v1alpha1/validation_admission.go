@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -48,8 +49,8 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at.Child("group"), "kinds of the core group are not supported"))
 		}
 	}
-	for name, quantity := range a.Quota.Default {
-		if quantity.Sign() < 0 {
+	for _, name := range slices.Sorted(maps.Keys(a.Quota.Default)) {
+		if quantity := a.Quota.Default[name]; quantity.Sign() < 0 {
 			errs = append(errs,
 				field.Invalid(path.Child("quota", "default").Key(string(name)), quantity.String(), "must not be negative"))
 		}
@@ -226,7 +227,8 @@ func validateRules(
 	rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string),
 ) field.ErrorList {
 	var errs field.ErrorList
-	for name, rule := range rules {
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		rule := rules[name]
 		if rule == nil {
 			continue
 		}
@@ -259,7 +261,8 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 	})
 	if d := r.Defaults; d != nil {
 		at := path.Child("defaults")
-		for key, value := range d.NodeSelector {
+		for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
+			value := d.NodeSelector[key]
 			for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
 				errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
 			}
@@ -291,26 +294,34 @@ var reservedExamples = []string{
 	"system:serviceaccount:kube-system:default", "tenant:system",
 }
 
+// patternList is a field of [WorkloadUser] with patterns of names.
+type patternList struct {
+	name     string
+	patterns []string
+}
+
+func (w *WorkloadUser) patterns() []patternList {
+	return []patternList{
+		{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups},
+	}
+}
+
 func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if w.Foreign != ForeignRefuse && w.Foreign != ForeignRestamp {
 		errs = append(errs,
 			field.NotSupported(path.Child("foreign"), w.Foreign, []ForeignUser{ForeignRefuse, ForeignRestamp}))
 	}
-	for name, patterns := range map[string][]string{
-		"systemUsers":    w.SystemUsers,
-		"externalUsers":  w.ExternalUsers,
-		"externalGroups": w.ExternalGroups,
-	} {
-		for i, pattern := range patterns {
-			at := path.Child(name).Index(i)
+	for _, list := range w.patterns() {
+		for i, pattern := range list.patterns {
+			at := path.Child(list.name).Index(i)
 			compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
 			switch {
 			case pattern == "":
 				errs = append(errs, field.Required(at, "may not be empty, because an empty pattern matches no name"))
 			case err != nil:
 				errs = append(errs, field.Invalid(at, pattern, "must be a regular expression in RE2 syntax"))
-			case name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
+			case list.name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
 				errs = append(errs, field.Invalid(at, pattern, "may not match reserved names"))
 			}
 		}
@@ -321,11 +332,7 @@ func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 // Warnings are about what is valid and will not do what it looks like.
 func (s *Settings) Warnings() []string {
 	var warnings []string
-	w := s.Admission.Attribution.WorkloadUser
-	for _, list := range []struct {
-		name     string
-		patterns []string
-	}{{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups}} {
+	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {
 			// A pattern of YuniKorn's, whose patterns are not anchored.

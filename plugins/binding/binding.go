@@ -98,7 +98,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	case err != nil:
 		return forbidden(a, err)
 	case records == nil:
-		plugins.Keep(ctx, was, is, keys...)
+		plugins.Keep(ctx, a, was, is, keys...)
 	default:
 		for key, value := range records {
 			plugins.SetAnnotation(is, key, value)
@@ -256,12 +256,15 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err == nil && records == nil {
 		err = plugins.Kept(was, is, keys...)
 	}
-	for key, want := range records {
+	var refused plugins.Refusals
+	refused.Add(err)
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		want := records[key]
 		if value, has := is.GetAnnotations()[key]; has != (want != nil) || has && value != *want {
-			err = fmt.Errorf("only the server may set the annotation %s", key)
+			refused.Add(fmt.Errorf("only the server may set the annotation %s", key))
 		}
 	}
-	return forbidden(a, err)
+	return forbidden(a, refused.Err())
 }
 
 // checkScale holds the subresource by which a governed object is changed too. A Scale has no

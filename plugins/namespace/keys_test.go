@@ -2,6 +2,9 @@ package namespace_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
@@ -108,6 +112,106 @@ func TestKeys(t *testing.T) {
 			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
 		if err := p.Validate(t.Context(), kept, nil); err != nil {
 			t.Errorf("%s kept: %v", c.key, err)
+		}
+	}
+}
+
+// TestRefusedKeys checks that a refusal names every key in order, with the setting that allows it.
+func TestRefusedKeys(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	labels := func(more ...string) map[string]string {
+		all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
+		for _, key := range more {
+			all[key] = "x"
+		}
+		return all
+	}
+	var many []string
+	for i := range 20 {
+		many = append(many, fmt.Sprintf("example.net/%02d", i))
+	}
+	const list = `"example.net/00", "example.net/01", "example.net/02", "example.net/03", "example.net/04", ` +
+		`"example.net/05", "example.net/06", "example.net/07", "example.net/08", "example.net/09", "example.net/10", ` +
+		`"example.net/11", "example.net/12", "example.net/13", "example.net/14", "example.net/15", and 4 more`
+	for name, c := range map[string]struct {
+		is   *corev1.Namespace
+		want string
+	}{
+		"four labels": {
+			named("a--x", labels("app.kubernetes.io/component", "openshift.io/x", "app.kubernetes.io/name",
+				"goldilocks.example.com/y"), nil),
+			`tenants may not set or remove the labels "app.kubernetes.io/component", "app.kubernetes.io/name", ` +
+				`"goldilocks.example.com/y", "openshift.io/x": admission.namespace.allowedLabels can allow them`,
+		},
+		"one label": {
+			named("a--x", labels("openshift.io/x"), nil),
+			`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it`,
+		},
+		"many labels": {
+			named("a--x", labels(many...), nil),
+			`tenants may not set or remove the labels ` + list + `: admission.namespace.allowedLabels can allow them`,
+		},
+		"reserved keys": {
+			named("a--x", labels("kubetenant.dev/y", "kubetenant.dev/x"), nil),
+			`[tenants may not set or remove the label "kubetenant.dev/x": keys of the domain kubetenant.dev are reserved, ` +
+				`tenants may not set or remove the label "kubetenant.dev/y": keys of the domain kubetenant.dev are reserved]`,
+		},
+		"the name, a label and annotations": {
+			named("x", labels("openshift.io/x"), map[string]string{"example.com/b": "x", "example.com/a": "x"}),
+			`[the names of this tenant's namespaces must begin with a--, ` +
+				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
+				`admission.namespace.allowedAnnotations can allow them]`,
+		},
+	} {
+		for range 20 {
+			err := p.Validate(t.Context(), write(admission.Create, c.is, nil), nil)
+			if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+				t.Fatalf("%s: %v, want %s", name, err, c.want)
+			}
+		}
+	}
+}
+
+type warned []string
+
+func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
+
+// TestRestoredIsSaid checks that a user of kubectl is warned of every key that an update removed and
+// that the server restored.
+func TestRestoredIsSaid(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	was := named("a--web",
+		map[string]string{
+			tenant.Label:           "a",
+			namespace.EnforceLabel: "baseline",
+			"example.net/b":        "1",
+			"example.net/a":        "1",
+			"env":                  "1",
+			"example.com/team":     "1",
+		},
+		map[string]string{"example.net/note": "1", "kubetenant.dev/creator": "x", "example.com/note": "1"})
+	all := warned{
+		"the label example.net/a is managed by the server and was not removed",
+		"the label example.net/b is managed by the server and was not removed",
+		"the label pod-security.kubernetes.io/enforce is managed by the server and was not removed",
+		"the annotation example.net/note is managed by the server and was not removed",
+	}
+	for manager, want := range map[string]warned{
+		"kubectl-label":   all,
+		"kubectl-patch":   all,
+		"kubectl-edit":    all,
+		"kubectl-replace": nil,
+		"operator":        nil,
+	} {
+		got := &warned{}
+		is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
+		a := admission.NewAttributesRecord(is, was.DeepCopy(), corev1.SchemeGroupVersion.WithKind("Namespace"), "", "a--web",
+			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update,
+			&metav1.UpdateOptions{FieldManager: manager}, false, &user.DefaultInfo{})
+		if err := p.Admit(warning.WithWarningRecorder(t.Context(), got), a, nil); err != nil ||
+			!slices.Equal(*got, want) || len(is.Labels) != 4 || len(is.Annotations) != 1 {
+			t.Errorf("%s: %v, %q, %v, %v", manager, err, *got, is.Labels, is.Annotations)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -156,13 +155,17 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
 		own := p.spaces(caller).Labels
-		missing = without(was.GetLabels(), func(key string) bool {
-			return key == tenant.Label || key != EnforceLabel && p.mayLabel(key, own)
+		missing = removed(was.GetLabels(), is.GetLabels(), func(key string) bool {
+			return key == tenant.Label || key != EnforceLabel && p.labelReason(key, own) == ""
 		})
-		annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate))
-		if len(annotations) > len(is.GetAnnotations()) {
-			is.SetAnnotations(annotations)
+		annotations := removed(was.GetAnnotations(), is.GetAnnotations(), func(key string) bool {
+			return p.annotationReason(key) == ""
+		})
+		if len(annotations) > 0 {
+			is.SetAnnotations(with(is.GetAnnotations(), annotations))
 		}
+		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
+		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
 	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
 	default: // somebody makes one for a tenant, or gives it one
 		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
@@ -186,12 +189,12 @@ func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 	return out
 }
 
-// without returns the keys that a tenant may not set: what it leaves out of an update, as a client
-// that replaces does that knows nothing of them, stays.
-func without(all map[string]string, allowed func(string) bool) map[string]string {
+// removed returns the keys that an update omits and that a tenant may not set. The server restores
+// them, because a client that replaces the object may not know them.
+func removed(was, is map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
-	for key, value := range all {
-		if !allowed(key) {
+	for key, value := range was {
+		if _, has := is[key]; !has && !allowed(key) {
 			out[key] = value
 		}
 	}
@@ -321,64 +324,43 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 	return nil
 }
 
-// checkTenant holds what a tenant's caller may write: the name, and the keys.
+// checkTenant checks the name and the keys that a tenant's caller writes. The error names all faults.
 func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
 	spaces := p.spaces(caller)
-	own := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
+	exact := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
+	var refused plugins.Refusals
 	if a.GetOperation() == admission.Create {
 		if is.GetLabels()[tenant.Label] != caller.String() {
 			return errForeignLabel
 		}
-		if err := p.checkName(caller, is); err != nil {
-			return err
-		}
-		level := cmp.Or(spaces.PodSecurity, p.PodSecurity)
-		own[EnforceLabel] = level
-		if is.GetLabels()[EnforceLabel] != level {
-			return fmt.Errorf("the label %s must be %q", EnforceLabel, level)
-		}
-		maps.Copy(own, spaces.Labels)
-		for key, value := range spaces.Labels {
-			if is.GetLabels()[key] != value {
-				return fmt.Errorf("the label %s must be %q", key, value)
+		refused.Add(p.checkName(caller, is))
+		wanted := p.labelsOf(caller)
+		wanted[EnforceLabel] = cmp.Or(wanted[EnforceLabel], p.PodSecurity)
+		for _, key := range slices.Sorted(maps.Keys(wanted)) {
+			if is.GetLabels()[key] != wanted[key] {
+				refused.Add(fmt.Errorf("the label %s must be %q", key, wanted[key]))
 			}
+			exact[key] = is.GetLabels()[key] // another value is refused above
 		}
 	}
-	mayLabel := func(key string) bool { return p.mayLabel(key, spaces.Labels) }
-	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), mayLabel, own); err != nil {
-		return err
+	labels := keys{
+		kind:    "label",
+		setting: "admission.namespace.allowedLabels",
+		was:     was.GetLabels(),
+		is:      is.GetLabels(),
+		reason:  func(key string) string { return p.labelReason(key, spaces.Labels) },
+		exact:   exact,
 	}
-	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.mayAnnotate, nil)
-}
-
-// mayAnnotate reports whether tenants may set an annotation, or others' record it.
-func (p *plugin) mayAnnotate(key string) bool {
-	return isAllowed(key, p.AllowedAnnotations) || slices.Contains(p.Recorded, key)
-}
-
-// injectionLabels switch webhooks on and off that are not there yet: Istio's, and those that leave
-// out the control plane (Gatekeeper, OPA).
-var injectionLabels = []string{"istio-injection", "control-plane"}
-
-// toolLabels are what tools write on whatever they apply, and what nobody selects
-// namespaces by as a rule; app.kubernetes.io/name and instance, by which NetworkPolicies
-// let others in, are not among them.
-var toolLabels = []string{
-	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
-	"app.kubernetes.io/version", "app.kubernetes.io/created-by",
-	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
-}
-
-// mayLabel reports whether tenants may set a label: none that each of their namespaces gets.
-func (p *plugin) mayLabel(key string, given map[string]string) bool {
-	if _, is := given[key]; is {
-		return false
+	labels.check(&refused)
+	annotations := keys{
+		kind:    "annotation",
+		setting: "admission.namespace.allowedAnnotations",
+		was:     was.GetAnnotations(),
+		is:      is.GetAnnotations(),
+		reason:  p.annotationReason,
 	}
-	if slices.Contains(p.AllowedLabels, key) {
-		return true
-	}
-	return (isAllowed(key, p.AllowedLabels) || slices.Contains(toolLabels, key)) &&
-		!slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
+	annotations.check(&refused)
+	return refused.Err()
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
@@ -393,30 +375,6 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 		return fmt.Errorf("the names of this tenant's namespaces must begin with %s", prefix)
 	}
 	return nil
-}
-
-// checkKeys refuses to add, change or remove a key that is not allowed. own are keys that may
-// stand with just one value.
-func checkKeys(kind string, was, is map[string]string, allowed func(string) bool, own map[string]string) error {
-	for key, value := range is {
-		if old, had := was[key]; had && old == value || allowed(key) {
-			continue
-		}
-		if want, isOwn := own[key]; !isOwn || value != want {
-			return fmt.Errorf("tenants may not set or remove the %s %q", kind, key)
-		}
-	}
-	for key := range was {
-		if _, still := is[key]; !still && !allowed(key) {
-			return fmt.Errorf("tenants may not set or remove the %s %q", kind, key)
-		}
-	}
-	return nil
-}
-
-func isAllowed(key string, allowed []string) bool {
-	domain, _, hasDomain := strings.Cut(key, "/")
-	return !hasDomain || slices.Contains(allowed, key) || slices.Contains(allowed, domain+"/*")
 }
 
 func isTenant(label string) bool {

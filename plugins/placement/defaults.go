@@ -3,9 +3,12 @@ package placement
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 func (d *Defaults) empty() bool {
@@ -55,10 +58,11 @@ var errPinned = errors.New("must have the tenant's default value, because its po
 
 // check refuses a new pod that is not pinned to the tenant's nodes.
 func (d *Defaults) check(s *corev1.PodSpec) error {
-	for key, value := range d.NodeSelector {
-		if s.NodeSelector[key] != value {
-			return fmt.Errorf("spec.nodeSelector[%s]: %w", key, errPinned)
+	var refused plugins.Refusals
+	for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
+		if s.NodeSelector[key] != d.NodeSelector[key] {
+			refused.Add(fmt.Errorf("spec.nodeSelector[%s]: %w", key, errPinned))
 		}
 	}
-	return nil
+	return refused.Err()
 }

@@ -2,6 +2,8 @@ package placement
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -109,7 +111,9 @@ func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
 
 func podNamespaces(s *corev1.PodSpec) []item {
 	var items []item
-	for path, t := range podTerms(s) {
+	terms := podTerms(s)
+	for _, path := range slices.Sorted(maps.Keys(terms)) {
+		t := terms[path]
 		if t.NamespaceSelector != nil {
 			items = append(items, selected(path+".namespaceSelector", t.NamespaceSelector))
 		}
@@ -149,7 +153,8 @@ func named(path, value string) []item {
 
 func nodeSelector(s *corev1.PodSpec) []item {
 	items := make([]item, 0, len(s.NodeSelector))
-	for key, value := range s.NodeSelector {
+	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
+		value := s.NodeSelector[key]
 		items = append(items, item{fmt.Sprintf("nodeSelector[%s]", key), key, &value, key + "=" + value})
 	}
 	return items

@@ -84,17 +84,19 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return nil
 	}
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
-	var err error
+	var refused plugins.Refusals
 	if held && refers {
-		err = p.checkOwners(ctx, a)
+		refused.Add(p.checkOwners(ctx, a))
 	}
-	if err == nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+	if !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+		var err error
 		held, err = p.isFromTemplate(ctx, a)
+		refused.Add(err)
 	}
-	if err == nil && held && check != nil {
-		err = check(ctx, a, o)
+	if held && check != nil {
+		refused.Add(check(ctx, a, o))
 	}
-	if err != nil {
+	if err := refused.Err(); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
@@ -148,13 +150,14 @@ func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o
 			before = was.Subjects
 		}
 	}
+	var refused plugins.Refusals
 	for i, s := range is.Subjects {
 		if slices.Contains(before, s) {
 			continue
 		}
 		if err := p.subjects.Check(ctx, owner, s); err != nil {
-			return fmt.Errorf("subjects[%d] %w", i, err)
+			refused.Add(fmt.Errorf("subjects[%d] %w", i, err))
 		}
 	}
-	return nil
+	return refused.Err()
 }

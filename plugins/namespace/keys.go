@@ -1,0 +1,126 @@
+package namespace
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// injectionLabels enable or disable webhooks that may be installed later: Istio's injection, and
+// webhooks that exclude the control plane (Gatekeeper, OPA).
+var injectionLabels = []string{"istio-injection", "control-plane"}
+
+// toolLabels are labels that tools write on every object that they apply. NetworkPolicies usually
+// do not select namespaces by these labels. They do by app.kubernetes.io/name and instance, so
+// tenants may not set those two.
+var toolLabels = []string{
+	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
+	"app.kubernetes.io/version", "app.kubernetes.io/created-by",
+	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
+}
+
+// maxKeys limits the keys that one refusal names.
+const maxKeys = 16
+
+// The reasons why tenants may not write a key.
+const (
+	// unlisted is the reason for a key that an administrator can add to a list.
+	unlisted = "the key is not listed"
+	reserved = "keys of the domain " + tenant.Domain + " are reserved"
+	given    = "the Tenant sets this label"
+)
+
+// labelReason returns why tenants may not write a label, or "" if they may. No tenant may write the
+// labels that each of its namespaces is given.
+func (p *plugin) labelReason(key string, labels map[string]string) string {
+	if _, is := labels[key]; is {
+		return given
+	}
+	switch {
+	case slices.Contains(p.AllowedLabels, key):
+		return ""
+	case isReserved(key):
+		return reserved
+	case !isAllowed(key, p.AllowedLabels) && !slices.Contains(toolLabels, key),
+		slices.Contains(injectionLabels, key), p.Selected != nil && p.Selected(key):
+		return unlisted
+	}
+	return ""
+}
+
+// annotationReason returns why tenants may not write an annotation, or "" if they may. Annotations
+// that another plugin writes and protects are left to that plugin.
+func (p *plugin) annotationReason(key string) string {
+	switch {
+	case isAllowed(key, p.AllowedAnnotations) || slices.Contains(p.Recorded, key):
+		return ""
+	case isReserved(key):
+		return reserved
+	}
+	return unlisted
+}
+
+func isReserved(key string) bool {
+	domain, _, hasDomain := strings.Cut(key, "/")
+	return hasDomain && domain == tenant.Domain
+}
+
+func isAllowed(key string, allowed []string) bool {
+	domain, _, hasDomain := strings.Cut(key, "/")
+	return !hasDomain || slices.Contains(allowed, key) || slices.Contains(allowed, domain+"/*")
+}
+
+// keys are the labels or annotations of a write, and the rules that apply to them.
+type keys struct {
+	kind, setting string
+	was, is       map[string]string
+	// reason returns why tenants may not write a key, or "" if they may.
+	reason func(key string) string
+	// exact are the values that a key may have even if tenants may not choose it.
+	exact map[string]string
+}
+
+// check refuses to add, change or remove keys that tenants may not write. The refusal names all of
+// them in order.
+func (k *keys) check(refused *plugins.Refusals) {
+	all := maps.Clone(k.was)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, k.is)
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		old, had := k.was[key]
+		value, has := k.is[key]
+		want, isExact := k.exact[key]
+		if had == has && old == value || has && isExact && value == want {
+			continue
+		}
+		switch reason := k.reason(key); reason {
+		case "":
+		case unlisted:
+			list = append(list, fmt.Sprintf("%q", key))
+		default:
+			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s", k.kind, key, reason))
+		}
+	}
+	refused.Add(k.refusal(list))
+}
+
+// refusal returns an error for keys that no list has, nil for no key.
+func (k *keys) refusal(quoted []string) error {
+	switch {
+	case len(quoted) == 0:
+		return nil
+	case len(quoted) == 1:
+		return fmt.Errorf("tenants may not set or remove the %s %s: %s can allow it", k.kind, quoted[0], k.setting)
+	case len(quoted) > maxKeys:
+		quoted = append(quoted[:maxKeys:maxKeys], fmt.Sprintf("and %d more", len(quoted)-maxKeys))
+	}
+	return fmt.Errorf("tenants may not set or remove the %ss %s: %s can allow them",
+		k.kind, strings.Join(quoted, ", "), k.setting)
+}
