@@ -141,15 +141,18 @@ func TestRefusedKeys(t *testing.T) {
 			named("a--x", labels("app.kubernetes.io/component", "openshift.io/x", "app.kubernetes.io/name",
 				"goldilocks.example.com/y"), nil),
 			`tenants may not set or remove the labels "app.kubernetes.io/component", "app.kubernetes.io/name", ` +
-				`"goldilocks.example.com/y", "openshift.io/x": admission.namespace.allowedLabels can allow them`,
+				`"goldilocks.example.com/y", "openshift.io/x": admission.namespace.allowedLabels can allow them, ` +
+				`or admission.namespace.clusterLabels if the cluster sets them`,
 		},
 		"one label": {
 			named("a--x", labels("openshift.io/x"), nil),
-			`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it`,
+			`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it`,
 		},
 		"many labels": {
 			named("a--x", labels(many...), nil),
-			`tenants may not set or remove the labels ` + list + `: admission.namespace.allowedLabels can allow them`,
+			`tenants may not set or remove the labels ` + list + `: admission.namespace.allowedLabels can allow them, ` +
+				`or admission.namespace.clusterLabels if the cluster sets them`,
 		},
 		"reserved keys": {
 			named("a--x", labels("kubetenant.dev/y", "kubetenant.dev/x"), nil),
@@ -160,8 +163,9 @@ func TestRefusedKeys(t *testing.T) {
 			named("x", labels("openshift.io/x"), map[string]string{"example.com/b": "x", "example.com/a": "x"}),
 			`[the names of this tenant's namespaces must begin with a--, ` +
 				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
-				`tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
-				`admission.namespace.allowedAnnotations can allow them]`,
+				`or admission.namespace.clusterLabels if the cluster sets it, tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
+				`admission.namespace.allowedAnnotations can allow them, or ` +
+				`admission.namespace.clusterAnnotations if the cluster sets them]`,
 		},
 	} {
 		for range 20 {
