@@ -128,6 +128,8 @@ func (o *pluginOptions) namespace() namespace.Options {
 		PodSecurity:        c.Namespace.PodSecurity,
 		AllowedLabels:      c.Namespace.AllowedLabels,
 		AllowedAnnotations: c.Namespace.AllowedAnnotations,
+		ClusterLabels:      c.Namespace.ClusterLabels,
+		ClusterAnnotations: c.Namespace.ClusterAnnotations,
 		Recorded:           recordedAnnotations(c),
 		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
 		Selected:           o.cluster.SelectedLabels,

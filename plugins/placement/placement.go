@@ -34,6 +34,8 @@ type Space struct {
 	// Rules allow keys, "key=value", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
+	// Cluster is what the cluster itself adds to pods. It is allowed, whoever adds it.
+	Cluster Cluster
 }
 
 // place is where an object stands that is written: what holds there, and for whom.
@@ -247,7 +249,7 @@ func (p *plugin) checkField(
 // tenant's own namespaces.
 func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
 	switch {
-	case at.Defaults.has(field, i):
+	case at.Defaults.has(field, i), at.Cluster.has(field, i):
 		return true
 	case field == "priorityClassName":
 		return p.DefaultPriority != nil && p.DefaultPriority(i.key)
@@ -270,6 +272,10 @@ func check(r plugins.Rule, name string, i item) error {
 		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value)
 	}) {
 		return nil
+	}
+	if slices.Contains(clusterFields, name) {
+		return fmt.Errorf("%s: tenants may not choose %s: admission.placement.cluster can allow what the cluster adds",
+			i.path, says[name])
 	}
 	return fmt.Errorf("%s: tenants may not choose %s", i.path, says[name])
 }

@@ -7,6 +7,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -257,5 +258,68 @@ func TestRequestedIsPinned(t *testing.T) {
 	moved := podOf(choices["nodeSelector"])
 	if got := fmt.Sprint(p.Validate(ctx, write{kind: "Pod", is: moved}.attributes(), nil)); !strings.Contains(got, "nodeSelector[pool]") {
 		t.Errorf("a pod of another pool: %s", got)
+	}
+}
+
+// TestCluster checks what the cluster adds: exactly that is allowed, whoever sets it. Nothing of it is
+// added or required.
+func TestCluster(t *testing.T) {
+	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
+	p := knowing(&placement.Space{Cluster: placement.Cluster{
+		Defaults: placement.Defaults{
+			NodeSelector:  map[string]string{"pool": "shared"},
+			Tolerations:   []corev1.Toleration{gpu, {Key: "all", Value: "x"}},
+			SchedulerName: "bins",
+		},
+		RuntimeClassName:  "gvisor",
+		PriorityClassName: "standard-tenants",
+	}})
+	changed := func(t corev1.Toleration, change func(*corev1.Toleration)) corev1.PodSpec {
+		change(&t)
+		return tolerating(t)
+	}
+	for name, c := range map[string]struct {
+		spec    corev1.PodSpec
+		refused string
+	}{
+		"nothing":                 {corev1.PodSpec{}, ""},
+		"the nodes":               {corev1.PodSpec{NodeSelector: map[string]string{"pool": "shared"}}, ""},
+		"other nodes":             {corev1.PodSpec{NodeSelector: map[string]string{"pool": "b"}}, "nodeSelector[pool]"},
+		"another label":           {corev1.PodSpec{NodeSelector: map[string]string{"zone": "shared"}}, "nodeSelector[zone]"},
+		"the toleration":          {tolerating(gpu), ""},
+		"the toleration, a while": {changed(gpu, func(t *corev1.Toleration) { t.TolerationSeconds = new(int64(9)) }), ""},
+		"another effect":          {changed(gpu, func(t *corev1.Toleration) { t.Effect = corev1.TaintEffectNoExecute }), "tolerations[0]"},
+		"every effect":            {changed(gpu, func(t *corev1.Toleration) { t.Effect = "" }), "tolerations[0]"},
+		"another taint":           {changed(gpu, func(t *corev1.Toleration) { t.Key = "gpus" }), "tolerations[0]"},
+		"every taint":             {changed(gpu, func(t *corev1.Toleration) { t.Key = "" }), "tolerations[0]"},
+		"a value of every effect": {tolerating(corev1.Toleration{Key: "all", Value: "x", Effect: "NoExecute"}), ""},
+		"another value":           {tolerating(corev1.Toleration{Key: "all", Value: "y"}), "tolerations[0]"},
+		"the scheduler":           {corev1.PodSpec{SchedulerName: "bins"}, ""},
+		"another scheduler":       {corev1.PodSpec{SchedulerName: "gvisor"}, "schedulerName"},
+		"the runtime class":       {corev1.PodSpec{RuntimeClassName: new("gvisor")}, ""},
+		"another runtime class":   {corev1.PodSpec{RuntimeClassName: new("bins")}, "runtimeClassName"},
+		"the priority class":      {corev1.PodSpec{PriorityClassName: "standard-tenants"}, ""},
+		"another priority class":  {corev1.PodSpec{PriorityClassName: "gvisor"}, "priorityClassName"},
+	} {
+		pod := &corev1.Pod{Spec: c.spec}
+		a := creating(pod, "a--web", caller("a"))
+		if err := p.Admit(t.Context(), a, nil); err != nil || !equality.Semantic.DeepEqual(pod.Spec, c.spec) {
+			t.Errorf("%s: %v, changed to %+v", name, err, pod.Spec)
+		}
+		got := fmt.Sprint(p.Validate(t.Context(), a, nil))
+		if (got == "<nil>") != (c.refused == "") || c.refused != "" &&
+			(!strings.Contains(got, "spec."+c.refused) || !strings.Contains(got, "admission.placement.cluster can allow")) {
+			t.Errorf("%s: %s, want %q", name, got, c.refused)
+		}
+	}
+	var none placement.Cluster
+	empty := knowing(&placement.Space{Cluster: none})
+	for name, pod := range map[string]*corev1.Pod{
+		"a runtime class": podOf(func(s *corev1.PodSpec) { s.RuntimeClassName = new("x") }),
+		"a label":         podOf(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"": ""} }),
+	} {
+		if empty.Validate(t.Context(), creating(pod, "a--web", caller("a")), nil) == nil {
+			t.Errorf("%s without a setting: admitted", name)
+		}
 	}
 }
