@@ -81,9 +81,9 @@ type Namespace struct {
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels specifies the label keys that tenants may set on their namespaces. "example.com/*"
-	// allows all keys of a domain. Keys without a domain and labels that common tools write are always
-	// allowed. The keys istio-injection and control-plane must be listed exactly. So must a key that
-	// selects namespaces for a webhook or a policy. Keys of kubetenant.dev and
+	// allows all keys of a domain. Keys without a domain and labels that common tools write are also
+	// allowed, unless a webhook or a policy selects namespaces by them. Such a key and the keys
+	// istio-injection and control-plane must be listed exactly. Keys of kubetenant.dev and
 	// pod-security.kubernetes.io are not allowed. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`

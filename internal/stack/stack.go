@@ -102,9 +102,9 @@ type Cluster struct {
 	// KindScope answers for kinds whose resource cannot be told by their name, as
 	// [cluster.CRDScopes.OfKind] does. Nil knows none.
 	KindScope func(schema.GroupKind) authz.Scope
-	// SelectedLabels reports whether webhooks or policies choose namespaces by a label, as
-	// [cluster.NamespaceSelectors.Has] does. Nil knows of none.
-	SelectedLabels func(key string) bool
+	// SelectedLabels returns why a label of Namespaces may affect a webhook or a policy, or "" if none
+	// selects namespaces by it, as [cluster.NamespaceSelectors.Reason] does. If nil, no label does.
+	SelectedLabels func(key string) string
 	// Stale reports that Owners and CustomScope are not to be relied on, see
 	// [authz.Options]. Nil: they always are.
 	Stale func() bool

@@ -28,13 +28,14 @@ var toolLabels = []string{
 // maxKeys limits the keys that one refusal names.
 const maxKeys = 16
 
-// The reasons why tenants may not write a key.
+// The reasons why tenants may not write a key, as they continue a sentence.
 const (
 	// unlisted is the reason for a key that an administrator can add to a list.
-	unlisted = "the key is not listed"
-	reserved = "keys of the domain " + tenant.Domain + " are reserved"
-	given    = "the Tenant sets this label"
-	pinned   = "the cluster sets its value"
+	unlisted = ": the key is not listed"
+	reserved = ": keys of the domain " + tenant.Domain + " are reserved"
+	given    = ": the Tenant sets this label"
+	pinned   = ": the cluster sets its value"
+	inexact  = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
 )
 
 // labelReason returns why tenants may not write a label, or "" if they may. No tenant may write the
@@ -51,8 +52,15 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 		return ""
 	case isReserved(key):
 		return reserved
-	case !isAllowed(key, p.AllowedLabels) && !slices.Contains(toolLabels, key),
-		slices.Contains(injectionLabels, key), p.Selected != nil && p.Selected(key):
+	case slices.Contains(injectionLabels, key):
+		return inexact + "it enables or disables webhooks"
+	}
+	if p.Selected != nil {
+		if reason := p.Selected(key); reason != "" {
+			return inexact + reason
+		}
+	}
+	if !isAllowed(key, p.AllowedLabels) && !slices.Contains(toolLabels, key) {
 		return unlisted
 	}
 	return ""
@@ -126,7 +134,7 @@ func (k *keys) check(refused *plugins.Refusals) {
 			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s specifies the value %q",
 				k.kind, key, k.clusters, want))
 		default:
-			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s", k.kind, key, reason))
+			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q%s", k.kind, key, reason))
 		}
 	}
 	refused.Add(k.refusal(list))

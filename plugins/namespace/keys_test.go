@@ -27,8 +27,12 @@ func of(id tenant.ID, change func(*namespace.Options)) plugins.Interface {
 		AllowedLabels:      []string{"example.com/team", "example.org/*", "app.example.com/selected"},
 		AllowedAnnotations: []string{"example.com/note", "example.org/*"},
 		Recorded:           []string{"kubetenant.dev/creator"},
-		Selected: func(key string) bool {
-			return key == "selected" || key == "example.org/selected" || key == "app.example.com/selected"
+		Selected: func(key string) string {
+			switch key {
+			case "selected", "example.org/selected", "app.example.com/selected", "app.kubernetes.io/created-by":
+				return "a ValidatingWebhookConfiguration of the cluster selects namespaces by it"
+			}
+			return ""
 		},
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, nil },
 	}
@@ -158,6 +162,28 @@ func TestRefusedKeys(t *testing.T) {
 			named("a--x", labels("kubetenant.dev/y", "kubetenant.dev/x"), nil),
 			`[tenants may not set or remove the label "kubetenant.dev/x": keys of the domain kubetenant.dev are reserved, ` +
 				`tenants may not set or remove the label "kubetenant.dev/y": keys of the domain kubetenant.dev are reserved]`,
+		},
+		"a label that a webhook selects by": {
+			named("a--x", labels("selected"), nil),
+			`tenants may not set or remove the label "selected" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
+				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it`,
+		},
+		"a tool's label that a webhook selects by": {
+			named("a--x", labels("app.kubernetes.io/created-by"), nil),
+			`tenants may not set or remove the label "app.kubernetes.io/created-by" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
+				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it`,
+		},
+		"a label of a listed domain that a webhook selects by, and others": {
+			named("a--x", labels("example.org/selected", "istio-injection", "openshift.io/x"), nil),
+			`[tenants may not set or remove the label "example.org/selected" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
+				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it, ` +
+				`tenants may not set or remove the label "istio-injection" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: it enables or disables webhooks, ` +
+				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it]`,
 		},
 		"the name, a label and annotations": {
 			named("x", labels("openshift.io/x"), map[string]string{"example.com/b": "x", "example.com/a": "x"}),

@@ -67,17 +67,18 @@ type Options struct {
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
-	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may
-	// set. Keys without a domain, and labels that tools write, are allowed always, but for
-	// labels that are the system's.
+	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Tenants
+	// may also set keys without a domain and labels that tools write, except for labels by which a
+	// webhook or a policy selects namespaces.
 	AllowedLabels, AllowedAnnotations []string
 	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
 	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
 	// and no others.
 	ClusterLabels, ClusterAnnotations map[string]string
-	// Selected reports whether webhooks or policies choose namespaces by a label, which is the
-	// system's then. Nil knows of none.
-	Selected func(key string) bool
+	// Selected returns why a label may affect a webhook or a policy, or "" if none selects namespaces
+	// by it. Tenants may set such a label only if AllowedLabels has its exact key. If nil, no label
+	// does.
+	Selected func(key string) string
 	// Spaces returns what the namespaces of a tenant are like. It MUST be quick.
 	// Nil says nothing of any.
 	Spaces func(tenant.ID) Spaces

@@ -250,7 +250,7 @@ func clusterOf(
 		References:         known.References,
 		ControllerMetadata: known.Controllers.Metadata,
 		ControllerObjects:  known.Controllers.Object,
-		SelectedLabels:     selectors.Has,
+		SelectedLabels:     selectors.Reason,
 		DefaultPriority:    cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 	}
 }
