@@ -46,6 +46,7 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "namespace of the binding (required)")
 	_ = cmd.MarkFlagRequired("for-namespace")
 	_ = cmd.RegisterFlagCompletionFunc("for-namespace", f.flags.CompleteNamespaces)
+	f.flags.AddClusters(cmd)
 	addDryRun(cmd, &f.mode)
 }
 

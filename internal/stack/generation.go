@@ -44,6 +44,7 @@ type generation struct {
 	tenantMetrics int                       // how many tenants are counted by name
 	described     workload.Kinds            // that describe pods
 	governed      map[schema.GroupKind]bool // whose identity is recorded
+	files         *fileStates
 	stop          context.CancelFunc
 }
 
@@ -99,18 +100,6 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	return of, nil
 }
 
-// report logs and counts what became of a new version of a file.
-func (s *shared) report(ctx context.Context) reload.Report {
-	return func(path string, err error) {
-		s.reloads.count(path, err)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Rejected a new version of a file and kept the previous version", "path", path)
-			return
-		}
-		klog.FromContext(ctx).Info("Loaded a new version of a file", "path", path)
-	}
-}
-
 // observe counts an outcome, and tells whoever else wants to know.
 func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	s.decisions.observe(ctx, o)
@@ -130,6 +119,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	}()
 	g := &generation{
 		stop:          stop,
+		files:         newFileStates(),
 		config:        config,
 		olderPaths:    config.Authorization.OlderTenantPaths,
 		mode:          string(config.Authorization.Mode),
@@ -145,7 +135,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 			return nil, err
 		}
 	}
-	names, report := systemNames(config), of.report(ctx)
+	names, report := systemNames(config), of.report(ctx, g.files)
 	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
 			if of.isInForce(g) { // else it is told of when it is

@@ -188,10 +188,11 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 			stack.swap(g)
 		}
 		return g, err
-	}, of.report(ctx))
+	}, of.report(ctx, nil))
 	if err != nil {
 		return nil, err
 	}
+	of.reloads.follows(path, nil)
 	stack.begin(of, *file.Load())
 	go file.Run(ctx)
 	return stack, nil
