@@ -484,7 +484,7 @@ func (w *modelWorld) compare(
 			"grant":     authz.ReasonGrant,
 			"announced": authz.ReasonAnnounced,
 			"abac":      authz.ReasonABAC,
-		}[want.by]; !want.allowed || got.reason != string(by) {
+		}[want.by]; !want.allowed || got.reason != by.String() {
 			problem = fmt.Sprintf("allowed: %s; want %+v", got.reason, want)
 		}
 	case got.decision == authorizer.DecisionDeny && got.reached == nil:

@@ -188,7 +188,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		now:      of.Now,
 		grantors: of.grantors,
 		gates:    of.decisions.gates,
-		denies:   func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+		denies:   func(ctx context.Context, a authorizer.Attributes) string { return g.boundary.Denies(ctx, a).String() },
 	}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
