@@ -71,27 +71,30 @@ type plugin struct {
 	subjects Subjects
 }
 
-// Validate implements [admission.ValidationInterface].
+// Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
+// rules of its kind, so that the rules of no kind replace that check.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() == tenants {
-		return p.checkTenant(ctx, a)
+	if refers(a) && !p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		if err := p.checkOwners(ctx, a); err != nil {
+			return admission.NewForbidden(a, err)
+		}
 	}
-	if a.GetResource().GroupResource() == members {
+	switch a.GetResource().GroupResource() {
+	case tenants:
+		return p.checkTenant(ctx, a)
+	case members:
 		return p.checkMembers(ctx, a)
 	}
-	check, refers := p.checkOf(a), refers(a)
-	if check == nil && !refers {
+	check := p.checkOf(a)
+	if check == nil {
 		return nil
 	}
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
 	var err error
-	if held && refers {
-		err = p.checkOwners(ctx, a)
-	}
-	if err == nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+	if !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
 		held, err = p.isFromTemplate(ctx, a)
 	}
-	if err == nil && held && check != nil {
+	if err == nil && held {
 		err = check(ctx, a, o)
 	}
 	if err != nil {
