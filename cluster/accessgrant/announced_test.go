@@ -49,7 +49,7 @@ func TestAnnouncedToASuccessor(t *testing.T) {
 				metav1.PatchOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			later(time.Second)
+			later(10 * time.Second)
 		}
 		expect("announced", "a")
 		change(map[string]any{"announce": nil})

@@ -196,7 +196,7 @@ func heldBy(finalizer, owner string) *spread {
 		s.Finalizers = []string{finalizer}
 	}
 	if owner != "" {
-		s.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner, UID: "1"}}
+		s.OwnerReferences = []metav1.OwnerReference{{Kind: "ConfigMap", Name: owner, UID: "1"}}
 	}
 	return s
 }
