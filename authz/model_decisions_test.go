@@ -379,7 +379,8 @@ func (q *modelRequest) fieldSelector() string {
 	if q.announced == "" {
 		return "metadata.name=y"
 	}
-	return grant.FieldTenant + "=" + q.announced + "," + grant.FieldAnnounce + "=true"
+	return grant.FieldTenant + "=" + q.announced + "," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo +
+		"=" + q.announced
 }
 
 func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements, err error) authorizer.Attributes {

@@ -114,7 +114,7 @@ func newBoundary(
 		Reviews:          config.DelegatedReviews && !p.ReviewsElsewhere,
 		ObjectTenant:     p.cluster.tenantOf,
 		ObjectOf:         p.cluster.objectOf,
-		OwnWritable:      []schema.GroupResource{membersResource()},
+		OwnWritable:      OwnWritable(),
 		Access:           p.cluster.access(ctx, config.RequireTenant),
 	}
 	if p.revoked != nil {
