@@ -81,19 +81,29 @@ type Namespace struct {
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels specifies the label keys that tenants may set on their namespaces. "example.com/*"
-	// allows all keys of a domain. Keys without a domain and labels that common tools write are always
-	// allowed. The keys istio-injection and control-plane must be listed exactly. So must a key that
-	// selects namespaces for a webhook or a policy. Keys of kubetenant.dev and
+	// allows all keys of a domain. Keys without a domain and labels that common tools write are also
+	// allowed, unless a webhook or a policy selects namespaces by them. Such a key and the keys
+	// istio-injection and control-plane must be listed exactly. Keys of kubetenant.dev and
 	// pod-security.kubernetes.io are not allowed. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
-	// "example.com/*" allows all keys of a domain. Keys without a domain are always allowed. A
-	// configured list extends the default. Defaults to kubectl.kubernetes.io/last-applied-configuration,
-	// meta.helm.sh/release-name, meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id and
-	// argocd.argoproj.io/sync-wave.
+	// "example.com/*" allows all keys of a domain. Keys without a domain and annotations that common
+	// tools write are always allowed. Keys of kubetenant.dev and pod-security.kubernetes.io are not
+	// allowed. Defaults to none.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
+	// clusterLabels specifies labels that the policies and webhooks of the cluster set on namespaces,
+	// with their values. "{tenant}" in a value means the name of the tenant. Tenants may set a key to
+	// this value and to no other, even if allowedLabels lists the key. No value is added or required.
+	// Must not contain keys of kubetenant.dev, pod-security.kubernetes.io/enforce or
+	// kubernetes.io/metadata.name. Defaults to none.
+	// +optional
+	ClusterLabels map[string]string `json:"clusterLabels,omitempty"`
+	// clusterAnnotations specifies annotations that the policies and webhooks of the cluster set on
+	// namespaces, with their values. It has the rules of clusterLabels. Defaults to none.
+	// +optional
+	ClusterAnnotations map[string]string `json:"clusterAnnotations,omitempty"`
 }
 
 // WorkloadKind specifies a kind whose objects contain templates of pods.
@@ -188,8 +198,9 @@ type PlacementRules struct {
 	// topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class
-	// itself sets in pods must be allowed too. Defaults to Forbid.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. The webhook service cannot tell
+	// what the class itself sets in pods from what the client sent: list this in cluster. Defaults to
+	// Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always
@@ -210,6 +221,30 @@ type PlacementRules struct {
 	// nothing is added.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`
+	// cluster specifies settings that the plugins, policies and webhooks of the cluster add to pods.
+	// They are always allowed, and no setting is added or required. If unset, nothing is allowed by it.
+	// +optional
+	Cluster *PlacementCluster `json:"cluster,omitempty"`
+}
+
+// PlacementCluster specifies settings that the cluster itself adds to pods. Tenants may use them too.
+type PlacementCluster struct {
+	// nodeSelector specifies labels of nodes, with their values. Keys must be qualified names, and
+	// values must be label values.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// tolerations specifies tolerations. Each must have a key. The operator must be Exists or Equal.
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// schedulerName specifies the name of a scheduler.
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// runtimeClassName specifies the name of a RuntimeClass.
+	// +optional
+	RuntimeClassName string `json:"runtimeClassName,omitempty"`
+	// priorityClassName specifies the name of a PriorityClass.
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
 // PlacementDefaults specifies settings that are added to new pods.
@@ -300,89 +335,6 @@ type TenantPolicy struct {
 	// +required
 	Tenants     []string `json:"tenants"`
 	PolicyRules `json:",inline"`
-}
-
-// Attribution configures TenantAttribution, which records the callers that created objects.
-type Attribution struct {
-	// creator specifies the settings of the annotations kubetenant.dev/creator and
-	// kubetenant.dev/on-behalf-of.
-	// +optional
-	Creator CreatorAttribution `json:"creator,omitempty"`
-	// workloadUser specifies the settings of the annotation yunikorn.apache.org/user.info.
-	// +optional
-	WorkloadUser WorkloadUser `json:"workloadUser,omitempty"`
-}
-
-// CreatorAttribution configures the record of creators.
-type CreatorAttribution struct {
-	// enabled specifies whether the creator of every new object is recorded in annotations. Defaults
-	// to true.
-	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
-}
-
-// WorkloadUser configures the annotation with the user of a pod. The settings are those of
-// YuniKorn's admission controller. Patterns are RE2 and match a whole name as the server knows it.
-// Without authentication.qualifyNames, a pattern matches names of every tenant.
-type WorkloadUser struct {
-	// enabled specifies whether pods and templates of pods get the annotation, and whether it is
-	// protected. Defaults to true.
-	// +optional
-	Enabled *bool `json:"enabled,omitempty"`
-	// bypassAuth specifies whether every caller may set a valid annotation. Defaults to false.
-	// +optional
-	BypassAuth bool `json:"bypassAuth,omitempty"`
-	// trustControllers specifies whether the users in systemUsers may set the annotation. Defaults to
-	// true.
-	// +optional
-	TrustControllers *bool `json:"trustControllers,omitempty"`
-	// systemUsers specifies patterns of the names of controllers that create pods. The objects that they
-	// create get the annotation of their owner. They must be users of the system tenant. A configured
-	// list extends the default. Defaults to system:kube-controller-manager and the controllers in
-	// kube-system that create pods: cronjob, daemon-set, deployment, job, replicaset, replication and
-	// statefulset.
-	// +optional
-	SystemUsers []string `json:"systemUsers"`
-	// externalUsers specifies patterns of the names of users that may set the annotation. Must not
-	// match reserved names, and the annotation must not contain them. Defaults to none.
-	// +optional
-	ExternalUsers []string `json:"externalUsers,omitempty"`
-	// externalGroups specifies patterns of groups whose members may set the annotation. Must not match
-	// reserved names, and the annotation must not contain them. Defaults to none.
-	// +optional
-	ExternalGroups []string `json:"externalGroups,omitempty"`
-	// foreign specifies how a new object with the annotation of another user is handled, if the caller
-	// may not impersonate that user: Refuse or Restamp. Such an object comes from an exported manifest or
-	// from a Job of another user's CronJob. Defaults to Restamp.
-	// +optional
-	Foreign ForeignUser `json:"foreign,omitempty"`
-	// scheduling specifies settings that assign the pods of tenants to a scheduler that reads the
-	// annotation. If unset, pods keep their scheduler.
-	// +optional
-	Scheduling *WorkloadScheduling `json:"scheduling,omitempty"`
-}
-
-// ForeignUser specifies how a new object with the annotation of another user is handled.
-//
-// +kubebuilder:validation:Enum=Refuse;Restamp
-type ForeignUser string
-
-const (
-	// ForeignRefuse denies the object.
-	ForeignRefuse ForeignUser = "Refuse"
-	// ForeignRestamp replaces the user with the author and returns a warning.
-	ForeignRestamp ForeignUser = "Restamp"
-)
-
-// WorkloadScheduling specifies the scheduler and the queue of the pods of tenants.
-type WorkloadScheduling struct {
-	// schedulerName specifies the scheduler of pods that name none. Defaults to yunikorn.
-	// +optional
-	SchedulerName string `json:"schedulerName,omitempty"`
-	// queue specifies the queue of pods that name none. {tenant} and {namespace} are replaced by the
-	// names of the tenant and the namespace. Defaults to no queue.
-	// +optional
-	Queue string `json:"queue,omitempty"`
 }
 
 // Binding configures TenantBinding, which records the identity whose permissions a controller uses

@@ -12,11 +12,7 @@ import (
 // begins with the path of the field. Call it after [Default].
 func (s *Settings) Warnings() []string {
 	var warnings []string
-	w := s.Admission.Attribution.WorkloadUser
-	for _, list := range []struct {
-		name     string
-		patterns []string
-	}{{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups}} {
+	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {
 			// The patterns of YuniKorn are not anchored.
