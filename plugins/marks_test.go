@@ -94,8 +94,13 @@ func TestMayKeep(t *testing.T) {
 		owner  string
 		want   bool
 	}{
-		"all":              {person: person, may: may{all: all}, want: true},
-		"a caller of a":    {person: person, may: may{all: []string{alice, dev, uid}}, caller: "a", want: true},
+		"all": {person: person, may: may{all: all}, want: true},
+		"a caller of a": {
+			person: person,
+			may:    may{all: []string{alice, dev, uid}},
+			caller: "a",
+			want:   true,
+		},
 		"without the user": {person: person, may: may{all: []string{dev, uid, extra}}},
 		"without a group":  {person: person, may: may{all: []string{alice, uid, extra}}},
 		"without the UID":  {person: person, may: may{all: []string{alice, dev, extra}}},
@@ -109,6 +114,7 @@ func TestMayKeep(t *testing.T) {
 		"no tenant":         {person: person, may: may{all: all}, caller: "-"},
 		"another owner":     {person: person, may: may{all: all}, owner: "b"},
 		"no owner":          {person: with(func(p *plugins.Person) { p.Tenant = "" }), may: may{all: all}, owner: "-"},
+		"another tenant":    {person: with(func(p *plugins.Person) { p.Tenant, p.Groups = "b", nil }), may: may{all: all}},
 		"no user":           {person: with(func(p *plugins.Person) { p.User = "" }), may: may{all: all}},
 		"another tenant's group": {
 			person: with(func(p *plugins.Person) { p.Groups = []string{"tenant:b"} }),

@@ -28,22 +28,21 @@ func TestIdentityOfNewObjects(t *testing.T) {
 		alices = `{"user":"alice","tenant":"a"}`
 	)
 	for name, c := range map[string]struct {
-		by, namespace, identity, want string
-		kubeVela                      string
-		told                          int
+		by, namespace, identity, want, kubeVela string
+		told                                    int
 	}{
-		"may impersonate":          {by: "root", namespace: "a--web", identity: bobs, want: bobs},
-		"may not":                  {by: "poor", namespace: "a--web", identity: bobs, want: a, told: 1},
-		"a tenant's caller may":    {by: "lead", namespace: "a--web", identity: bobs, want: bobs},
-		"a tenant's caller's own":  {by: "alice", namespace: "a--web", identity: alices, want: alices},
-		"a tenant's caller":        {by: "alice", namespace: "a--web", identity: bobs, want: alices, told: 1},
-		"of another tenant":        {by: "root", namespace: "a--web", identity: carols, want: a, told: 1},
-		"the tenant as a whole":    {by: "root", namespace: "a--web", identity: a, want: a},
-		"as a whole, by a tenant":  {by: "alice", namespace: "a--web", identity: a, want: alices, told: 1},
-		"nonsense":                 {by: "root", namespace: "a--web", identity: "bob", want: a, told: 1},
-		"another form":             {by: "root", namespace: "a--web", identity: `{"tenant":"a","user":"bob"}`, want: a, told: 1},
-		"no namespace":             {by: "root", identity: bobs, want: `{"user":"root","tenant":"system"}`, told: 1},
-		"another user of KubeVela": {by: "root", namespace: "a--web", identity: bobs, want: bobs, kubeVela: "eve", told: 1},
+		"may impersonate":          {"root", "a--web", bobs, bobs, "", 0},
+		"may not":                  {"poor", "a--web", bobs, a, "", 1},
+		"a tenant's caller may":    {"lead", "a--web", bobs, bobs, "", 0},
+		"a tenant's caller's own":  {"alice", "a--web", alices, alices, "", 0},
+		"a tenant's caller":        {"alice", "a--web", bobs, alices, "", 1},
+		"of another tenant":        {"root", "a--web", carols, a, "", 1},
+		"the tenant as a whole":    {"root", "a--web", a, a, "", 0},
+		"as a whole, by a tenant":  {"alice", "a--web", a, alices, "", 1},
+		"nonsense":                 {"root", "a--web", "bob", a, "", 1},
+		"another form":             {"root", "a--web", `{"tenant":"a","user":"bob"}`, a, "", 1},
+		"no namespace":             {"root", "", bobs, `{"user":"root","tenant":"system"}`, "", 1},
+		"another user of KubeVela": {"root", "a--web", bobs, bobs, "eve", 1},
 	} {
 		p := binding.New(binding.Options{
 			Subject: func(_ context.Context, u user.Info) (tenant.ID, error) {
