@@ -1,0 +1,244 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestRestore restores a tenant's namespace in the default order of Velero, with the metadata that
+// Velero keeps (github.com/vmware-tanzu/velero pkg/cmd/server/config, defaultRestorePriorities, and
+// pkg/restore, resetMetadata). A tool that may impersonate the tenant's users keeps the recorded
+// users. No controller creates its objects again.
+func TestRestore(t *testing.T) { testRestore(t) }
+
+func TestWebhookRestore(t *testing.T) { testRestore(t, "--webhook") }
+
+// restored are the resources of a namespace in the order of a restore: Velero's priorities, and then
+// all others by name.
+func restored() []schema.GroupVersionResource {
+	return slices.Concat(of("", "serviceaccounts", "secrets", "configmaps", "limitranges", "pods"),
+		of("apps", "replicasets"), of("", "services"),
+		of("batch", "cronjobs"), of("apps", "deployments"), of("batch", "jobs"), of("apps", "statefulsets"))
+}
+
+func testRestore(t *testing.T, args ...string) {
+	t.Parallel()
+	s := start(t, t.TempDir(), append([]string{"--workload-controllers"}, args...)...)
+	prepare(t, s)
+	acme, admin := client(t, config(t, s, "acme")), client(t, config(t, s, "admin"))
+	createWorkloads(t, acme, admin)
+	velero := tool(t, admin, config(t, s, "admin"), "velero", true)
+	poor := tool(t, admin, config(t, s, "admin"), "poor", false)
+	human := func(who dynamic.Interface) (creator, user string) {
+		deployments := who.Resource(of("apps", "deployments")[0]).Namespace("acme--web")
+		d, err := deployments.Get(t.Context(), "web", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		user, _, _ = unstructured.NestedString(d.Object, "spec", "template", "metadata", "annotations",
+			tenant.WorkloadUserAnnotation)
+		return d.GetAnnotations()[tenant.CreatorAnnotation], user
+	}
+	creator, user := human(velero)
+	if creator == "" || user == "" {
+		t.Fatalf("creator %q, user %q", creator, user)
+	}
+	backup := export(t, velero, restored())
+	namespace, err := admin.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, who := range map[string]dynamic.Interface{"velero": velero, "poor": poor} {
+		restore(t, who, admin, namespace, backup)
+		nowCreator, nowUser := human(velero)
+		if kept := nowCreator == creator && nowUser == user; kept != (name == "velero") {
+			t.Errorf("%s restored a Deployment of creator %s and user %s, which were %s and %s", name, nowCreator, nowUser,
+				creator, user)
+		}
+		waittest.Until(t, func() error {
+			list, err := admin.CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+			if err != nil || len(list.Items) != 2 {
+				return fmt.Errorf("%d Pods: %w", len(list.Items), err)
+			}
+			for i := range list.Items {
+				if metav1.GetControllerOf(&list.Items[i]) == nil {
+					return fmt.Errorf("no controller adopted the Pod %s", list.Items[i].Name)
+				}
+			}
+			return nil
+		})
+		follow(t, config(t, s, "admin"), "acme--web", of("apps", "replicasets")...).quiet(t, time.Second)
+		sets, err := admin.AppsV1().ReplicaSets("acme--web").List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(sets.Items) != 1 {
+			t.Errorf("%s: %d ReplicaSets, want 1: %v", name, len(sets.Items), err)
+		}
+	}
+}
+
+// createWorkloads creates objects of a tenant's caller, and waits for the Pods of its Deployment.
+func createWorkloads(t *testing.T, acme, admin kubernetes.Interface) {
+	t.Helper()
+	waittest.Until(t, func() error {
+		_, err := admin.CoreV1().ServiceAccounts("acme--web").Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	never := podTemplate()
+	never.Labels = map[string]string{"app": "once"}
+	never.Spec.RestartPolicy = corev1.RestartPolicyNever
+	suspended := true
+	_, err := acme.AppsV1().Deployments("acme--web").Create(t.Context(), deploymentOf("web", 2), metav1.CreateOptions{})
+	if err == nil {
+		_, err = acme.CoreV1().ConfigMaps("acme--web").Create(t.Context(),
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "settings"}}, metav1.CreateOptions{})
+	}
+	if err == nil {
+		_, err = acme.BatchV1().CronJobs("acme--web").Create(t.Context(), &batchv1.CronJob{
+			ObjectMeta: metav1.ObjectMeta{Name: "nightly"},
+			Spec: batchv1.CronJobSpec{
+				Suspend:     &suspended,
+				Schedule:    "0 0 1 1 *",
+				JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: never}},
+			},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		list, err := admin.CoreV1().Pods("acme--web").List(t.Context(), metav1.ListOptions{LabelSelector: "app=web"})
+		if err == nil && len(list.Items) != 2 {
+			err = fmt.Errorf("%d Pods", len(list.Items))
+		}
+		return err
+	})
+}
+
+// tool returns a client of a service account of the system tenant that may write all objects. If it
+// keeps users, it may also impersonate all users.
+func tool(t *testing.T, admin kubernetes.Interface, c *rest.Config, name string, keeps bool) dynamic.Interface {
+	t.Helper()
+	ctx := t.Context()
+	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
+	if keeps {
+		verbs = append(verbs, "impersonate")
+	}
+	_, err := admin.CoreV1().ServiceAccounts("kube-system").Create(ctx,
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = admin.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules:      []rbacv1.PolicyRule{{APIGroups: []string{"*"}, Resources: []string{"*"}, Verbs: verbs}},
+		}, metav1.CreateOptions{})
+	}
+	if err == nil {
+		_, err = admin.RbacV1().ClusterRoleBindings().Create(ctx, &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: name, Namespace: "kube-system"}},
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	quiet := rest.CopyConfig(c)
+	quiet.WarningHandler = rest.NoWarnings{}
+	quiet.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:kube-system:" + name}
+	out, err := dynamic.NewForConfig(quiet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		_, err := out.Resource(of("", "configmaps")[0]).Namespace("acme--web").List(ctx, metav1.ListOptions{})
+		return err
+	})
+	return out
+}
+
+// export returns the objects of the namespace as Velero stores and restores them: without the status,
+// and with the name, the namespace, the labels and the annotations only.
+func export(
+	t *testing.T, who dynamic.Interface, resources []schema.GroupVersionResource,
+) [][]unstructured.Unstructured {
+	t.Helper()
+	out := make([][]unstructured.Unstructured, 0, len(resources))
+	for _, r := range resources {
+		list, err := who.Resource(r).Namespace("acme--web").List(t.Context(),
+			metav1.ListOptions{LabelSelector: "!" + tenant.ManagedLabel})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			labels := o.GetLabels()
+			if labels == nil {
+				labels = map[string]string{}
+			}
+			labels["velero.io/backup-name"], labels["velero.io/restore-name"] = "nightly", "again"
+			metadata := map[string]any{"name": o.GetName(), "namespace": o.GetNamespace()}
+			annotations := o.GetAnnotations()
+			o.Object["metadata"] = metadata
+			delete(o.Object, "status")
+			o.SetLabels(labels)
+			o.SetAnnotations(annotations)
+			unstructured.RemoveNestedField(o.Object, "spec", "nodeName")
+		}
+		out = append(out, list.Items)
+	}
+	return out
+}
+
+// restore deletes the namespace, creates it again and restores its objects.
+func restore(
+	t *testing.T, who dynamic.Interface, admin kubernetes.Interface, namespace *corev1.Namespace,
+	backup [][]unstructured.Unstructured,
+) {
+	t.Helper()
+	ctx := t.Context()
+	if err := admin.CoreV1().Namespaces().Delete(ctx, namespace.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		_, err := admin.CoreV1().Namespaces().Get(ctx, namespace.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return fmt.Errorf("the namespace is not deleted: %w", err)
+	})
+	spaces := of("", "namespaces")[0]
+	again := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	again.SetName(namespace.Name)
+	again.SetLabels(namespace.Labels)
+	again.SetAnnotations(namespace.Annotations)
+	if _, err := who.Resource(spaces).Create(ctx, again, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range restored() {
+		for j := range backup[i] {
+			o := &backup[i][j]
+			_, err := who.Resource(r).Namespace(namespace.Name).Create(ctx, o.DeepCopy(), metav1.CreateOptions{})
+			if err != nil && !apierrors.IsAlreadyExists(err) { // the cluster's controllers create some objects
+				t.Errorf("restore %s %s: %v", r.Resource, o.GetName(), err)
+			}
+			if apierrors.IsAlreadyExists(err) && !strings.Contains("default kube-root-ca.crt", o.GetName()) {
+				t.Errorf("%s %s exists before its restore", r.Resource, o.GetName())
+			}
+		}
+	}
+}
