@@ -578,7 +578,7 @@ func makeSelectors(d draws, q *modelRequest) {
 	}
 	switch {
 	case q.announced != "":
-		q.fields = "spec.from.tenant=" + q.announced + ",spec.announce=true"
+		q.fields = "spec.from.tenant=" + q.announced + ",spec.announce=true,status.announcedTo=" + q.announced
 	case oneIn(d, 3):
 		for range d.of(3) {
 			terms = append(terms, oneOf(d, "metadata.name=y", "metadata.name!=y", "spec.tenant="+aTenant(d),

@@ -50,8 +50,9 @@ func TestMetricsExist(t *testing.T) {
 	}
 	var dashboard struct {
 		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
+			Title, Description string
+			FieldConfig        struct{ Defaults struct{ Unit string } }
+			Targets            []struct{ Expr string }
 		}
 	}
 	if err := json.Unmarshal(data, &dashboard); err != nil {
@@ -59,6 +60,9 @@ func TestMetricsExist(t *testing.T) {
 	}
 	queries := 0
 	for _, p := range dashboard.Panels {
+		if p.Description == "" || p.FieldConfig.Defaults.Unit == "" {
+			t.Errorf("dashboard, %s: no description or no unit", p.Title)
+		}
 		for _, q := range p.Targets {
 			queries++
 			if !named.MatchString(q.Expr) {
@@ -75,6 +79,15 @@ func TestMetricsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("alerts", string(alerts))
+	for _, name := range known {
+		switch name {
+		case "kubetenant_config_reloads_total", "kubetenant_config_last_reload_success_timestamp_seconds", "kubetenant_tenants":
+			continue // for questions that an alert or a panel raises
+		}
+		if !strings.Contains(string(data)+string(alerts), name) {
+			t.Errorf("%s is neither in the dashboard nor in an alert", name)
+		}
+	}
 	for _, page := range []string{"webhook.md", "runbook.md", "reasons.md", "upgrade.md", "threat-model.md"} {
 		text, err := os.ReadFile("../../docs/" + page)
 		if err != nil {

@@ -114,7 +114,7 @@ func newBoundary(
 		Reviews:          config.DelegatedReviews && !p.ReviewsElsewhere,
 		IsAbout:          p.cluster.isAbout,
 		ObjectField:      p.cluster.objectField,
-		OwnWritable:      []schema.GroupResource{membersResource()},
+		OwnWritable:      OwnWritable(),
 		Access:           p.cluster.access(ctx, config.RequireTenant),
 	}
 	if p.revoked != nil {
