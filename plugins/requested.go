@@ -19,7 +19,7 @@ type requested struct {
 	mu     sync.Mutex
 	write  write
 	object runtime.Object
-	// unnamed counts the creations whose name the server generates.
+	// unnamed is the number of creations whose name the server generates.
 	unnamed int
 }
 
@@ -86,7 +86,7 @@ func RecordRequested(ctx context.Context, a admission.Attributes) {
 		return
 	}
 	if w.name == "" {
-		// A server admits such a creation once. Two of them cannot be told apart.
+		// A server admits such a creation once per request. Two of them look the same.
 		if r.unnamed++; r.unnamed > 1 {
 			return
 		}

@@ -51,7 +51,7 @@ func TestRequested(t *testing.T) {
 	update.operation, update.uid, update.version = admission.Update, "1", "7"
 	unnamed := create
 	unnamed.name, unnamed.generate = "", "x-"
-	named := unnamed // what the server validates
+	named := unnamed // the object that the server validates
 	named.name, named.value = "x-abcde", "stored"
 	with := func(s sent, change func(*sent)) sent {
 		change(&s)

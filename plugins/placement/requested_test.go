@@ -249,7 +249,7 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	}
 }
 
-// TestRequestedIsPinned checks that a pod that the cluster takes off the tenant's nodes is refused.
+// TestRequestedIsPinned checks that the cluster cannot move a pod to nodes of other tenants.
 func TestRequestedIsPinned(t *testing.T) {
 	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	ctx := plugins.WithRequested(t.Context())
@@ -261,8 +261,8 @@ func TestRequestedIsPinned(t *testing.T) {
 	}
 }
 
-// TestCluster checks what the cluster adds: exactly that is allowed, whoever sets it. Nothing of it is
-// added or required.
+// TestCluster checks what the cluster adds: exactly that is allowed, and nothing of it is added or
+// required.
 func TestCluster(t *testing.T) {
 	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	p := knowing(&placement.Space{Cluster: placement.Cluster{

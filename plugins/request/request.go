@@ -1,5 +1,5 @@
-// Package request records the object that a client sent. Other plugins then tell it from what the
-// plugins, policies and webhooks of the cluster changed.
+// Package request records the object that a client sent. Other plugins use the record to ignore the
+// changes of the plugins, policies and webhooks of the cluster.
 package request
 
 import (
@@ -45,7 +45,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// governs reports whether a plugin may ask for the object of a write.
+// governs reports whether a plugin may need the object of a write.
 func (p *plugin) governs(a admission.Attributes) bool {
 	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
 		return true // every subresource stores labels and annotations
