@@ -36,7 +36,7 @@ func judged(
 	t.Helper()
 	ctx := plugins.WithRequested(t.Context())
 	a := writeOf(op, sent.DeepCopy(), was, subresource)
-	plugins.RecordRequested(ctx, a)
+	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
 	if err := p.Admit(ctx, a, nil); err != nil {
 		return err.Error()
 	}
