@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
@@ -128,7 +129,7 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	return derives, err
 }
 
-// setDefaultNamespace names the first namespace of a tenant for which none was named.
+// setDefaultNamespace sets the first namespace of a tenant if the caller specified none.
 func setDefaultNamespace(t *tenancy.New, name string) error {
 	id, err := tenant.Parse(name)
 	if len(t.Namespaces) > 0 || err != nil || id.IsSystem() { // which is told of later
@@ -137,7 +138,19 @@ func setDefaultNamespace(t *tenancy.New, name string) error {
 	if id.NamespacePrefix() == "" {
 		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", name)
 	}
-	t.Namespaces = []string{id.NamespacePrefix() + "default"}
+	name = id.NamespacePrefix() + "default"
+	switch {
+	case len(name) <= validation.DNS1123LabelMaxLength:
+	case len(id.NamespacePrefix()) < validation.DNS1123LabelMaxLength:
+		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
+			"set --namespaces to a shorter name than %s",
+			id, tenant.NamespaceSeparator, validation.DNS1123LabelMaxLength, name)
+	default:
+		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
+			"choose a tenant name of at most %d characters", id, tenant.NamespaceSeparator,
+			validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(tenant.NamespaceSeparator)-1)
+	}
+	t.Namespaces = []string{name}
 	return nil
 }
 
