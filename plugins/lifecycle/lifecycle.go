@@ -113,6 +113,10 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if needsFinalizer(was, is) {
 		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.Finalizer))
 	}
+	dropTakeBack(ctx, is)
+	if a.GetOperation() == admission.Update {
+		keepSuspension(ctx, a.GetOldObject(), a.GetObject())
+	}
 	return nil
 }
 
@@ -153,6 +157,9 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 		!p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
+	if !p.Subject.IsManager(ctx, a) && omitsSuspension(a.GetOldObject(), a.GetObject()) {
+		return errSuspension
+	}
 	if _, err := p.Read(a.GetObject()); err != nil {
 		return err
 	}
@@ -174,8 +181,13 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	if err != nil {
 		return err
 	}
-	if life.Protected && m.GetDeletionTimestamp() == nil {
+	switch {
+	case m.GetDeletionTimestamp() != nil:
+		return nil
+	case life.Protected:
 		return errProtected
+	case hasTakeBack(m):
+		return errTakeBack
 	}
 	return nil
 }

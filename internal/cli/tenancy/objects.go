@@ -179,16 +179,13 @@ func AwaitPrepared(
 	return nil
 }
 
-// Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts
-// then. The error wraps [ErrNoObject] or [ErrRefused].
+// Suspend sets the suspension of a tenant. An empty suspension resumes the tenant: the field is
+// written as an empty string, since the server restores a suspension that an update omits. Suspend
+// returns the access that applies then. The error wraps [ErrNoObject] or [ErrRefused].
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
 ) (v1alpha1.TenantAccess, error) {
-	var value any
-	if suspension != "" {
-		value = suspension
-	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": value}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": suspension}})
 	if err != nil {
 		return "", err
 	}
