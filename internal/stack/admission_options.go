@@ -90,6 +90,17 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 		for name, rule := range r.Fields() {
 			space.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
 		}
+		if c := r.Cluster; c != nil {
+			space.Cluster = placement.Cluster{
+				Defaults: placement.Defaults{
+					NodeSelector:  c.NodeSelector,
+					Tolerations:   c.Tolerations,
+					SchedulerName: c.SchedulerName,
+				},
+				RuntimeClassName:  c.RuntimeClassName,
+				PriorityClassName: c.PriorityClassName,
+			}
+		}
 		if d := r.Defaults; d != nil {
 			space.Defaults = placement.Defaults{
 				NodeSelector:  d.NodeSelector,

@@ -31,7 +31,7 @@ func (p *plugin) admitMembers(ctx context.Context, a admission.Attributes) error
 	case err != nil:
 		return admission.NewForbidden(a, err)
 	case !writes:
-		plugins.Keep(ctx, was, is, tenant.TenantUIDAnnotation)
+		plugins.Keep(ctx, a, was, is, tenant.TenantUIDAnnotation)
 	case uid == "":
 		plugins.SetAnnotation(is, tenant.TenantUIDAnnotation, nil)
 	default:

@@ -121,6 +121,7 @@ func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error
 // checkMemberRoles holds what is added.
 func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 	allowed := p.MemberRoles(is.Tenant)
+	var refused plugins.Refusals
 	for i, role := range is.Roles {
 		before := was.subjects(&role)
 		for k, s := range role.Subjects {
@@ -128,15 +129,16 @@ func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 				continue
 			}
 			if !slices.Contains(allowed, role.ClusterRole) {
-				return fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
-					i, role.ClusterRole)
+				refused.Add(fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
+					i, role.ClusterRole))
+				break
 			}
 			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
-				return fmt.Errorf("%s[%d] %w", role.Path, k, err)
+				refused.Add(fmt.Errorf("%s[%d] %w", role.Path, k, err))
 			}
 		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // subjects returns to whom a role was given already.
@@ -190,6 +192,7 @@ func checkName(obj runtime.Object, id tenant.ID) error {
 }
 
 func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spread) error {
+	var refused plugins.Refusals
 	for _, role := range is.Roles {
 		before := was.subjects(&role)
 		added := false
@@ -199,32 +202,29 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 			}
 			added = true
 			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
-				return fmt.Errorf("%s[%d] %w", role.Path, i, err)
+				refused.Add(fmt.Errorf("%s[%d] %w", role.Path, i, err))
 			}
 		}
 		if !added {
 			continue
 		}
 		for _, name := range []string{role.ClusterRole, role.Tenantwide} {
-			if err := p.checkBind(ctx, writer, role.Path, name); err != nil {
-				return err
-			}
+			refused.Add(p.checkBind(ctx, writer, role.Path, name))
 		}
 	}
 	for _, role := range is.Members {
 		if slices.ContainsFunc(was.Members, func(r SpreadRole) bool { return r.ClusterRole == role.ClusterRole }) {
 			continue
 		}
-		if err := p.checkBind(ctx, writer, role.Path, role.ClusterRole); err != nil {
-			return err
-		}
+		refused.Add(p.checkBind(ctx, writer, role.Path, role.ClusterRole))
 	}
-	return p.checkUse(ctx, writer, was, is)
+	p.checkUse(ctx, writer, was, is, &refused)
+	return refused.Err()
 }
 
 // checkUse holds a writer to templates that it may use, those too that it takes away:
 // what they give goes then.
-func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread) error {
+func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread, refused *plugins.Refusals) {
 	for _, name := range slices.Concat(was.Templates, is.Templates) {
 		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {
 			continue
@@ -239,14 +239,12 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 			Name:            name,
 		})
 		if err != nil {
-			return fmt.Errorf("spec.namespaces.templates: "+
-				"cannot check now whether the caller may use the NamespaceTemplate %s: %w", name, err)
-		}
-		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name)
+			refused.Add(fmt.Errorf("spec.namespaces.templates: "+
+				"cannot check now whether the caller may use the NamespaceTemplate %s: %w", name, err))
+		} else if may != authorizer.DecisionAllow {
+			refused.Add(fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name))
 		}
 	}
-	return nil
 }
 
 // checkBind holds a writer to roles that it may bind everywhere. An empty name is none.

@@ -114,6 +114,8 @@ func TestTenants(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", nil
 		})
 	})
+	both := given(admins("peter"))
+	both.templates = []string{"other"}
 	for name, c := range map[string]struct {
 		by, sub string
 		was, is runtime.Object
@@ -127,6 +129,16 @@ func TestTenants(t *testing.T) {
 		"nobody knows":          {"system:unsure", "", nil, given(admins("peter")), "cannot check now"},
 		"a reserved name": {
 			"system:admin", "", nil, given(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
+		},
+		"two reserved names, by a caller that may not bind": {
+			"system:x", "", nil, given(admins("system:x", "system:y")),
+			"[spec.admins[0] is a reserved name, spec.admins[1] is a reserved name, " +
+				"spec.admins: the caller may not bind the ClusterRole admin]",
+		},
+		"a role and a template that the caller may not give": {
+			"system:x", "", nil, both,
+			"[spec.admins: the caller may not bind the ClusterRole admin, " +
+				"spec.namespaces.templates: the caller may not use the NamespaceTemplate other]",
 		},
 		"one more":  {"system:x", "", given(admins("peter")), given(admins("peter", "mary")), "may not bind"},
 		"one less":  {"system:x", "", given(admins("peter", "mary")), given(admins("peter")), ""},
@@ -295,6 +307,13 @@ func TestMembers(t *testing.T) {
 		"another role, by the system": {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
 		"a reserved name": {
 			"a", nil, given(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name",
+		},
+		"two roles and a reserved name": {
+			"a",
+			nil,
+			given(role(path, "admin", "peter", "mary"), role(path, "view", "system:masters")),
+			"[spec.bindings[0].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant, " +
+				"spec.bindings[0].subjects[0] is a reserved name]",
 		},
 		"one more of what may not be": {
 			"a",

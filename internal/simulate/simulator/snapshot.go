@@ -55,8 +55,8 @@ type Snapshot struct {
 	Templates map[string]*template.Template
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
-	// selected are the labels by which webhooks and policies choose namespaces.
-	selected map[string]bool
+	// selected are the labels by which webhooks and policies select namespaces, with the reasons.
+	selected map[string]string
 	// dropped are bindings that nobody is asked by, see DropRBAC.
 	dropped []*Binding
 	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since
@@ -243,7 +243,7 @@ func NewSnapshot() *Snapshot {
 		Retired:    map[tenant.ID][]tenant.Retired{},
 		Templates:  map[string]*template.Template{},
 		Scopes:     map[schema.GroupResource]authz.Scope{},
-		selected:   map[string]bool{},
+		selected:   map[string]string{},
 	}
 }
 
@@ -309,10 +309,14 @@ func (s *Snapshot) DropRBAC() {
 	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
 }
 
-// addSelector adds the labels by which a webhook or a policy chooses namespaces.
+// addSelector adds the labels by which a webhook or a policy selects namespaces. If several objects
+// select by a label, the reason is that of the object that sorts first.
 func (s *Snapshot) addSelector(obj runtime.Object) {
+	reason := cluster.SelectionReason(obj)
 	for _, key := range cluster.SelectedKeys(obj) {
-		s.selected[key] = true
+		if is, has := s.selected[key]; !has || reason < is {
+			s.selected[key] = reason
+		}
 	}
 }
 
