@@ -179,6 +179,16 @@ func membersSpecOf(obj runtime.Object) (tenant.ID, any, error) {
 	return id, m.Spec, err
 }
 
+// retiredOf returns the ID, the UID and the spec of a RetiredTenant.
+func retiredOf(obj runtime.Object) (tenant.ID, string, any, error) {
+	r, err := decode[v1alpha1.RetiredTenant](obj)
+	if err != nil {
+		return tenant.ID{}, "", nil, err
+	}
+	id, err := idOf(r.Spec.ID)
+	return id, r.Spec.UID, r.Spec, err
+}
+
 // templateOf reads what a NamespaceTemplate makes.
 func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	stored, err := decode[v1alpha1.NamespaceTemplate](obj)

@@ -143,6 +143,7 @@ func (o *pluginOptions) lifecycle() lifecycle.Options {
 		Subject:     o.subject,
 		Read:        lifeOf,
 		ReadMembers: membersSpecOf,
+		ReadRetired: retiredOf,
 		Rights:      writerRights,
 		Lineage:     o.cluster.knownLineage(),
 		Owned:       o.cluster.OwnedNamespaces,

@@ -119,52 +119,60 @@ func writerCases() map[string]map[string]writerCase {
 		"delete tenantmembers.kubetenant.dev",
 	}
 	deletes := append([]string{"delete namespaces"}, orphans...)
+	change := func(was, is v1alpha1.TenantSpec, want []string) writerCase {
+		return writerCase{was: was, is: is, want: want}
+	}
+	going := func(was, is v1alpha1.TenantSpec, want []string) writerCase {
+		c := change(was, is, want)
+		c.going = true
+		return c
+	}
 	del, orphan := v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan
 	return map[string]map[string]writerCase{
 		"spec.namespaces.labels": {
-			"set":    {was: none, is: labels("true"), want: update},
-			"change": {was: labels("true"), is: labels("false"), want: update},
-			"remove": {was: labels("true"), is: none, want: update},
-			"keep":   {was: labels("true"), is: labels("true")},
+			"set":    change(none, labels("true"), update),
+			"change": change(labels("true"), labels("false"), update),
+			"remove": change(labels("true"), none, update),
+			"keep":   change(labels("true"), labels("true"), nil),
 		},
 		"spec.namespaces.podSecurity": {
-			"set":    {was: none, is: level("privileged"), want: update},
-			"change": {was: level("baseline"), is: level("restricted"), want: update},
-			"remove": {was: level("restricted"), is: none, want: update},
-			"keep":   {was: level("privileged"), is: level("privileged")},
+			"set":    change(none, level("privileged"), update),
+			"change": change(level("baseline"), level("restricted"), update),
+			"remove": change(level("restricted"), none, update),
+			"keep":   change(level("privileged"), level("privileged"), nil),
 		},
 		"spec.namespaces.max": {
-			"set":    {was: none, is: limit(3), want: writes},
-			"change": {was: limit(3), is: limit(0), want: writes},
-			"remove": {was: limit(3), is: none, want: drops},
-			"keep":   {was: limit(3), is: limit(3)},
+			"set":    change(none, limit(3), writes),
+			"change": change(limit(3), limit(0), writes),
+			"remove": change(limit(3), none, drops),
+			"keep":   change(limit(3), limit(3), nil),
 		},
 		"spec.quota": {
-			"set":    {was: none, is: pods("3"), want: writes},
-			"change": {was: pods("3"), is: pods("4"), want: writes},
-			"remove": {was: pods("3"), is: none, want: drops},
-			"keep":   {was: pods("1000"), is: pods("1k")},
+			"set":    change(none, pods("3"), writes),
+			"change": change(pods("3"), pods("4"), writes),
+			"remove": change(pods("3"), none, drops),
+			"keep":   change(pods("1000"), pods("1k"), nil),
 		},
 		"spec.deletionPolicy": {
-			"set":                     {was: none, is: ends(del, nil), want: deletes},
-			"set to Orphan":           {was: none, is: ends(orphan, nil), want: orphans},
-			"change":                  {was: ends(orphan, nil), is: ends(del, nil), want: deletes[:1]},
-			"change to Orphan":        {was: ends(del, nil), is: ends(orphan, nil)},
-			"remove":                  {was: ends(del, nil), is: none},
-			"keep":                    {was: ends(del, nil), is: ends(del, nil)},
-			"protected":               {was: none, is: ends(v1alpha1.TenantDeletionProtect, nil)},
-			"set while it is deleted": {was: none, is: ends(orphan, nil), going: true, want: orphans},
+			"set":                     change(none, ends(del, nil), deletes),
+			"set to Orphan":           change(none, ends(orphan, nil), orphans),
+			"change":                  change(ends(orphan, nil), ends(del, nil), deletes[:1]),
+			"change to Orphan":        change(ends(del, nil), ends(orphan, nil), nil),
+			"remove":                  change(ends(del, nil), none, nil),
+			"keep":                    change(ends(del, nil), ends(del, nil), nil),
+			"protected":               change(none, ends(v1alpha1.TenantDeletionProtect, nil), nil),
+			"set while it is deleted": going(none, ends(orphan, nil), orphans),
 		},
 		"spec.deletionDelay": {
-			"set":                      {was: ends(del, nil), is: ends(del, minutes(5))},
-			"change":                   {was: ends(del, minutes(5)), is: ends(del, minutes(1))},
-			"remove":                   {was: ends(del, minutes(5)), is: ends(del, nil)},
-			"set while it is deleted":  {was: ends(del, nil), is: ends(del, minutes(5)), going: true},
-			"cut while it is deleted":  {was: ends(del, minutes(5)), is: ends(del, minutes(1)), going: true, want: deletes},
-			"left while it is deleted": {was: ends(del, minutes(5)), is: ends(del, nil), going: true, want: deletes},
-			"kept while it is deleted": {was: ends(del, minutes(5)), is: ends(del, minutes(5)), going: true},
-			"longer":                   {was: ends(del, minutes(5)), is: ends(del, minutes(9)), going: true},
-			"cut while it is orphaned": {was: ends(orphan, minutes(5)), is: ends(orphan, nil), going: true, want: orphans},
+			"set":                      change(ends(del, nil), ends(del, minutes(5)), nil),
+			"change":                   change(ends(del, minutes(5)), ends(del, minutes(1)), nil),
+			"remove":                   change(ends(del, minutes(5)), ends(del, nil), nil),
+			"set while it is deleted":  going(ends(del, nil), ends(del, minutes(5)), nil),
+			"cut while it is deleted":  going(ends(del, minutes(5)), ends(del, minutes(1)), deletes),
+			"left while it is deleted": going(ends(del, minutes(5)), ends(del, nil), deletes),
+			"kept while it is deleted": going(ends(del, minutes(5)), ends(del, minutes(5)), nil),
+			"longer":                   going(ends(del, minutes(5)), ends(del, minutes(9)), nil),
+			"cut while it is orphaned": going(ends(orphan, minutes(5)), ends(orphan, nil), orphans),
 		},
 	}
 }

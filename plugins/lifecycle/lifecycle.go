@@ -32,6 +32,7 @@ const rest = 10 * time.Minute
 var (
 	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
 	members = schema.GroupResource{Group: tenant.Domain, Resource: "tenantmembers"}
+	retired = schema.GroupResource{Group: tenant.Domain, Resource: "retiredtenants"}
 
 	errProtected = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, " +
 		"or use kubectl tenant delete-tenant")
@@ -59,6 +60,9 @@ type Options struct {
 	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not record
 	// for which Tenant TenantMembers are written.
 	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
+	// ReadRetired reads the ID, the UID and the spec of a RetiredTenant. If nil, RetiredTenants are not
+	// checked.
+	ReadRetired func(runtime.Object) (id tenant.ID, uid string, spec any, err error)
 	// Lineage tells who had a name before; false where that is not known now, which
 	// refuses. Nil knows of nobody.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
@@ -76,7 +80,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns the plugin. It governs Tenants and TenantMembers.
+// New returns the plugin. It governs Tenants, TenantMembers and RetiredTenants.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -90,7 +94,7 @@ type plugin struct {
 }
 
 // Governs reports whether the plugin checks a resource.
-func Governs(r schema.GroupResource) bool { return r == tenants || r == members }
+func Governs(r schema.GroupResource) bool { return r == tenants || r == members || r == retired }
 
 // governs reports whether a request is for an object of a resource.
 func governs(a admission.Attributes, r schema.GroupResource) bool {
@@ -113,6 +117,10 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	if needsFinalizer(was, is) {
 		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.Finalizer))
 	}
+	dropTakeBack(ctx, is)
+	if a.GetOperation() == admission.Update {
+		keepSuspension(ctx, a.GetOldObject(), a.GetObject())
+	}
 	return nil
 }
 
@@ -127,6 +135,12 @@ func needsFinalizer(was, is metav1.Object) bool {
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if governs(a, members) {
 		return p.validateMembers(a)
+	}
+	if governs(a, retired) {
+		if err := p.checkRetired(ctx, a); err != nil {
+			return admission.NewForbidden(a, err)
+		}
+		return nil
 	}
 	if !governs(a, tenants) {
 		return nil
@@ -153,6 +167,9 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 		!p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
+	if !p.Subject.IsManager(ctx, a) && omitsSuspension(a.GetOldObject(), a.GetObject()) {
+		return errSuspension
+	}
 	if _, err := p.Read(a.GetObject()); err != nil {
 		return err
 	}
@@ -174,8 +191,13 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 	if err != nil {
 		return err
 	}
-	if life.Protected && m.GetDeletionTimestamp() == nil {
+	switch {
+	case m.GetDeletionTimestamp() != nil:
+		return nil
+	case life.Protected:
 		return errProtected
+	case hasTakeBack(m):
+		return errTakeBack
 	}
 	return nil
 }

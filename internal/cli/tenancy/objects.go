@@ -179,7 +179,8 @@ func AwaitPrepared(
 	return nil
 }
 
-// Suspend sets the suspension of a tenant. An empty suspension ends it. Suspend returns the access
+// Suspend sets the suspension of a tenant. An empty suspension ends it. It is written as an empty
+// string, since the server restores a suspension that an update omits. Suspend returns the access
 // that applies afterwards, and reports whether the Tenant changed. The error wraps [ErrNoObject] or
 // [ErrRefused].
 func Suspend(
@@ -195,11 +196,7 @@ func Suspend(
 	if is, _, err := unstructured.NestedString(was.Object, "spec", "suspension"); err == nil && is == string(suspension) {
 		return accessOf(was), false, nil
 	}
-	var value any
-	if suspension != "" {
-		value = suspension
-	}
-	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": value}})
+	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": suspension}})
 	if err != nil {
 		return "", false, err
 	}

@@ -52,7 +52,7 @@ func TestSuspend(t *testing.T) {
 				t.Fatal(err)
 			}
 			has, set, _ := unstructured.NestedString(stored.Object, "spec", "suspension")
-			if has != string(suspension) || set != (suspension != "") {
+			if has != string(suspension) || !set {
 				t.Errorf("stored as %v", stored.Object["spec"])
 			}
 			if kept, _, _ := unstructured.NestedString(stored.Object, "spec", "access"); kept != access {

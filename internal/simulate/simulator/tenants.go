@@ -36,9 +36,11 @@ type TenantObject struct {
 	Created       time.Time
 	AcceptUndated bool
 	Ending        bool
-	Spaces        v1alpha1.TenantNamespacesSpec
-	MemberRoles   []string
-	Admins        []rbacv1.Subject
+	// Replaces is the UID of the deleted Tenant that had the ID before.
+	Replaces    string
+	Spaces      v1alpha1.TenantNamespacesSpec
+	MemberRoles []string
+	Admins      []rbacv1.Subject
 	// Object is the Tenant itself. Callers MUST NOT change it.
 	Object *unstructured.Unstructured
 }
@@ -55,6 +57,7 @@ func tenantObjectOf(u *unstructured.Unstructured) (tenant.ID, TenantObject) {
 	id := tenants.IDNamed(u.GetName())
 	if t, err := typed.Decode[v1alpha1.Tenant](u); err == nil {
 		id, is.Access = tenants.AccessOf(t)
+		is.Replaces = t.Spec.Replaces
 		is.AcceptUndated, is.Spaces, is.MemberRoles = t.Spec.AcceptUndated, t.Spec.Namespaces, t.Spec.MemberRoles
 		is.Admins = tenants.Subjects(t.Spec.Admins)
 	}
@@ -111,13 +114,16 @@ func (t tenantObjects) Admins(id tenant.ID) []rbacv1.Subject { return t.live[id]
 
 // Lineage implements [stack.Tenants].
 func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
-	is := t.live[id]
+	is, retired := t.live[id], t.retired[id]
+	if is.Replaces != "" && !slices.ContainsFunc(retired, func(r tenant.Retired) bool { return r.UID == is.Replaces }) {
+		retired = append(slices.Clip(retired), tenant.Retired{UID: is.Replaces, At: is.Created})
+	}
 	return tenant.Lineage{
 		UID:           is.UID,
 		Created:       is.Created,
 		Ending:        is.Ending,
 		AcceptUndated: is.AcceptUndated,
-		Retired:       tenant.InOrderOfEnd(t.retired[id]),
+		Retired:       tenant.InOrderOfEnd(retired),
 	}
 }
 

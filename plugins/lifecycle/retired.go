@@ -1,0 +1,54 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errRetiredSpec = errors.New("spec: only the server may change a RetiredTenant")
+
+// checkRetired refuses a RetiredTenant that would revoke the credentials of a tenant: one for the ID
+// of a Tenant that is not being deleted, unless this Tenant replaces it. Only the server may change
+// the spec of a RetiredTenant.
+func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error {
+	if p.ReadRetired == nil || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
+		return nil
+	}
+	if _, is, err := plugins.Stored(a); err != nil || is == nil {
+		return plugins.ErrObject
+	}
+	id, uid, spec, err := p.ReadRetired(a.GetObject())
+	if err != nil {
+		return err
+	}
+	if a.GetOperation() == admission.Update {
+		if _, _, before, err := p.ReadRetired(a.GetOldObject()); err != nil || !equality.Semantic.DeepEqual(before, spec) {
+			return errRetiredSpec
+		}
+		return nil
+	}
+	if p.Lineage == nil {
+		return nil
+	}
+	lineage, known := p.Lineage(id)
+	switch {
+	case !known:
+		return errNotKnown
+	case lineage.UID == "" || lineage.Ending || slices.ContainsFunc(lineage.Retired, isOf(uid)):
+		return nil
+	}
+	return fmt.Errorf("spec.uid: the Tenant with this ID does not replace %q, so its credentials would be revoked: "+
+		"delete the Tenant first, or set its spec.replaces when you create it", uid)
+}
+
+func isOf(uid string) func(tenant.Retired) bool {
+	return func(r tenant.Retired) bool { return r.UID == uid }
+}

@@ -1,0 +1,72 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+func retiredWith(uid string, namespaces ...any) *unstructured.Unstructured {
+	return object(map[string]any{"uid": uid, "namespaces": namespaces})
+}
+
+// TestRetiredTenants checks that a RetiredTenant does not revoke the credentials of a tenant that exists,
+// and that only the server changes its spec.
+func TestRetiredTenants(t *testing.T) {
+	living := tenant.Lineage{UID: "live"}
+	labelled := retiredWith("old", "shop")
+	labelled.SetLabels(map[string]string{"a": "b"})
+	for name, c := range map[string]struct {
+		lineage tenant.Lineage
+		early   bool
+		was, is runtime.Object
+		want    bool
+	}{
+		"of no Tenant":           {tenant.Lineage{}, false, nil, retiredWith("old"), true},
+		"of a living tenant":     {living, false, nil, retiredWith("never-was"), false},
+		"of the living Tenant":   {living, false, nil, retiredWith("live"), false},
+		"of a tenant that ends":  {tenant.Lineage{UID: "live", Ending: true}, false, nil, retiredWith("live"), true},
+		"of a replaced Tenant":   {tenant.Lineage{UID: "live", Retired: []tenant.Retired{{UID: "old"}}}, false, nil, retiredWith("old"), true},
+		"of an unknown tenant":   {tenant.Lineage{}, true, nil, retiredWith("old"), false},
+		"not to be read":         {tenant.Lineage{}, false, nil, &unstructured.Unstructured{}, false},
+		"labelled":               {living, false, retiredWith("old", "shop"), labelled, true},
+		"without its namespaces": {tenant.Lineage{}, false, retiredWith("old", "shop"), retiredWith("old"), false},
+		"with another UID":       {tenant.Lineage{}, false, retiredWith("old"), retiredWith("new"), false},
+		"deleted":                {living, false, retiredWith("old"), nil, true},
+	} {
+		for _, by := range []string{"root", "mallory", tenant.ManagerUser} {
+			o := (&world{lineage: c.lineage, early: c.early}).options(t)
+			o.ReadRetired = func(obj runtime.Object) (tenant.ID, string, any, error) {
+				u, ok := obj.(*unstructured.Unstructured)
+				if !ok || u.GetName() == "" {
+					return tenant.ID{}, "", nil, errors.New("not read")
+				}
+				uid, _, _ := unstructured.NestedString(u.Object, "spec", "uid")
+				return tenanttest.ID(t, u.GetName()), uid, u.Object["spec"], nil
+			}
+			op := admission.Create
+			switch {
+			case c.is == nil:
+				op = admission.Delete
+			case c.was != nil:
+				op = admission.Update
+			}
+			err := lifecycle.New(o).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
+				schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "RetiredTenant"}, "", "acme",
+				schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "retiredtenants"}, "", op,
+				nil, false, &user.DefaultInfo{Name: by}), nil)
+			if want := c.want || by == tenant.ManagerUser; (err == nil) != want {
+				t.Errorf("%s by %s: %v", name, by, err)
+			}
+		}
+	}
+}

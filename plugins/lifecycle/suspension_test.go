@@ -1,0 +1,117 @@
+package lifecycle_test
+
+import (
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// suspended returns a Tenant; a nil suspension omits the field.
+func suspended(suspension any) *unstructured.Unstructured {
+	spec := map[string]any{"deletionPolicy": "Orphan"}
+	if suspension != nil {
+		spec["suspension"] = suspension
+	}
+	return object(spec, tenant.Finalizer)
+}
+
+// TestSuspension checks that only an explicit empty suspension resumes a tenant.
+func TestSuspension(t *testing.T) {
+	for name, c := range map[string]struct {
+		by      string
+		was, is any
+		want    any
+		refused bool // without the mutation
+	}{
+		"omitted":                  {"root", "Closed", nil, "Closed", true},
+		"omitted, read-only":       {"root", "ReadOnly", nil, "ReadOnly", true},
+		"omitted by a tenant":      {"mallory", "Closed", nil, "Closed", true},
+		"omitted by the manager":   {tenant.ManagerUser, "Closed", nil, nil, false},
+		"empty":                    {"root", "Closed", "", "", false},
+		"another":                  {"root", "Closed", "ReadOnly", "ReadOnly", false},
+		"the same":                 {"root", "Closed", "Closed", "Closed", false},
+		"omitted after an empty":   {"root", "", nil, nil, false},
+		"omitted, never suspended": {"root", nil, nil, nil, false},
+		"set":                      {"root", nil, "Closed", "Closed", false},
+	} {
+		p, is := lifecycle.New((&world{}).options(t)), suspended(c.is)
+		a := attributes(c.by, "", admission.Update, is, suspended(c.was))
+		if err := p.Validate(t.Context(), a, nil); (err != nil) != c.refused {
+			t.Errorf("%s, not mutated: %v", name, err)
+		}
+		if err := p.Admit(t.Context(), a, nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if got := is.Object["spec"].(map[string]any)["suspension"]; got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if err := p.Validate(t.Context(), a, nil); err != nil {
+			t.Errorf("%s, mutated: %v", name, err)
+		}
+	}
+	p := lifecycle.New((&world{}).options(t))
+	is := suspended(nil)
+	delete(is.Object, "spec")
+	if err := p.Admit(t.Context(), attributes("root", "", admission.Update, is, suspended("Closed")), nil); err != nil {
+		t.Errorf("no spec: %v", err)
+	}
+	if err := p.Validate(t.Context(), attributes("root", "", admission.Update, is, suspended("Closed")), nil); err == nil {
+		t.Error("a Tenant without a spec resumes the tenant")
+	}
+}
+
+// TestTakeBack checks that the annotation that cancels a deletion is set only on a Tenant that is being
+// deleted, and that no deletion begins while the annotation is set.
+func TestTakeBack(t *testing.T) {
+	with := func(u *unstructured.Unstructured) *unstructured.Unstructured {
+		u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "true", "x": "y"})
+		return u
+	}
+	for name, c := range map[string]struct {
+		was, is *unstructured.Unstructured
+		want    bool
+	}{
+		"created with it":         {nil, with(suspended(nil)), false},
+		"added":                   {suspended(nil), with(suspended(nil)), false},
+		"there before":            {with(suspended(nil)), with(suspended(nil)), false},
+		"added while it is going": {ending(suspended(nil)), with(ending(suspended(nil))), true},
+	} {
+		op, was := admission.Create, runtime.Object(nil)
+		if c.was != nil {
+			op, was = admission.Update, c.was
+		}
+		if err := lifecycle.New((&world{}).options(t)).Admit(t.Context(), attributes("root", "", op, c.is, was), nil); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if _, has := c.is.GetAnnotations()[tenant.TakeBackAnnotation]; has != c.want || c.is.GetAnnotations()["x"] != "y" {
+			t.Errorf("%s: %v", name, c.is.GetAnnotations())
+		}
+	}
+	for name, c := range map[string]struct {
+		was  *unstructured.Unstructured
+		want bool
+	}{
+		"without it":        {suspended(nil), true},
+		"with it":           {with(suspended(nil)), false},
+		"with it, going":    {with(ending(suspended(nil))), true},
+		"without it, going": {ending(suspended(nil)), true},
+		"with it, not \"true\"": {func() *unstructured.Unstructured {
+			u := suspended(nil)
+			u.SetAnnotations(map[string]string{tenant.TakeBackAnnotation: "false"})
+			return u
+		}(), false},
+	} {
+		for _, by := range []string{"root", tenant.ManagerUser} {
+			err := lifecycle.New((&world{}).options(t)).Validate(t.Context(),
+				attributes(by, "", admission.Delete, nil, c.was), nil)
+			if (err == nil) != c.want {
+				t.Errorf("%s, deleted by %s: %v", name, by, err)
+			}
+		}
+	}
+}
