@@ -88,9 +88,9 @@ type Namespace struct {
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
-	// "example.com/*" allows all keys of a domain. Keys without a domain are always allowed. Defaults
-	// to kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
-	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id and argocd.argoproj.io/sync-wave.
+	// "example.com/*" allows all keys of a domain. Keys without a domain and annotations that common
+	// tools write are always allowed. Keys of kubetenant.dev and pod-security.kubernetes.io are not
+	// allowed. Defaults to none.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
 	// clusterLabels specifies labels that the policies and webhooks of the cluster set on namespaces,

@@ -166,6 +166,16 @@ func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
 	return provision.MembersSpreadOf(id, &m.Spec), nil
 }
 
+// membersSpecOf returns the tenant and the spec of TenantMembers.
+func membersSpecOf(obj runtime.Object) (tenant.ID, any, error) {
+	m, err := decode[v1alpha1.TenantMembers](obj)
+	if err != nil {
+		return tenant.ID{}, nil, err
+	}
+	id, err := idOf(m.Spec.ID)
+	return id, m.Spec, err
+}
+
 // templateOf reads what a NamespaceTemplate makes.
 func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	stored, err := decode[v1alpha1.NamespaceTemplate](obj)

@@ -140,13 +140,14 @@ func (o *pluginOptions) namespace() namespace.Options {
 
 func (o *pluginOptions) lifecycle() lifecycle.Options {
 	return lifecycle.Options{
-		Subject:    o.subject,
-		Read:       lifeOf,
-		Lineage:    o.cluster.knownLineage(),
-		Owned:      o.cluster.OwnedNamespaces,
-		References: o.cluster.References,
-		Authorizer: o.grantors,
-		Now:        o.now,
+		Subject:     o.subject,
+		Read:        lifeOf,
+		ReadMembers: membersSpecOf,
+		Lineage:     o.cluster.knownLineage(),
+		Owned:       o.cluster.OwnedNamespaces,
+		References:  o.cluster.References,
+		Authorizer:  o.grantors,
+		Now:         o.now,
 	}
 }
 

@@ -16,15 +16,6 @@ import (
 // webhooks that exclude the control plane (Gatekeeper, OPA).
 var injectionLabels = []string{"istio-injection", "control-plane"}
 
-// toolLabels are labels that tools write on every object that they apply. NetworkPolicies usually
-// do not select namespaces by these labels. They do by app.kubernetes.io/name and instance, so
-// tenants may not set those two.
-var toolLabels = []string{
-	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
-	"app.kubernetes.io/version", "app.kubernetes.io/created-by",
-	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
-}
-
 // maxKeys limits the keys that one refusal names.
 const maxKeys = 16
 
@@ -60,7 +51,7 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 			return inexact + reason
 		}
 	}
-	if !isAllowed(key, p.AllowedLabels) && !slices.Contains(toolLabels, key) {
+	if !isAllowed(key, p.AllowedLabels) && !isToolLabel(key) {
 		return unlisted
 	}
 	return ""
@@ -73,7 +64,7 @@ func (p *plugin) annotationReason(key string) string {
 		return pinned
 	}
 	switch {
-	case isAllowed(key, p.AllowedAnnotations) || slices.Contains(p.Recorded, key):
+	case isAllowed(key, p.AllowedAnnotations) || isToolAnnotation(key) || slices.Contains(p.Recorded, key):
 		return ""
 	case isReserved(key):
 		return reserved

@@ -3,6 +3,7 @@ package namespace_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,45 @@ func TestKeys(t *testing.T) {
 			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
 		if err := p.Validate(t.Context(), kept, nil); err != nil {
 			t.Errorf("%s kept: %v", c.key, err)
+		}
+	}
+}
+
+// TestTools checks that tenants may write every key of every tool, also where a list is configured,
+// and no label of a tool by which a webhook selects namespaces.
+func TestTools(t *testing.T) {
+	lists := map[string]func(*namespace.Options){
+		"no lists": func(o *namespace.Options) { o.AllowedLabels, o.AllowedAnnotations, o.Selected = nil, nil, nil },
+		"lists":    func(o *namespace.Options) { o.Selected = nil },
+	}
+	for _, tool := range namespace.Tools() {
+		labels, annotations := map[string]string{}, map[string]string{}
+		for _, key := range tool.Labels {
+			labels[key] = "x"
+		}
+		for _, key := range tool.Annotations {
+			annotations[key] = "x"
+		}
+		for name, change := range lists {
+			p := of(tenanttest.ID(t, "a"), change)
+			is := named("a--x", maps.Clone(labels), maps.Clone(annotations))
+			if err := p.Admit(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Validate(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+				t.Errorf("%s, %s: %v", tool.Name, name, err)
+			}
+		}
+		p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+			o.Selected = func(string) string { return "a webhook selects namespaces by it" }
+		})
+		is := named("a--x", maps.Clone(labels), nil)
+		if err := p.Admit(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+			t.Fatal(err)
+		}
+		err := p.Validate(t.Context(), write(admission.Create, is, nil), nil)
+		if err == nil || strings.Count(err.Error(), "a webhook selects namespaces by it") != len(labels) {
+			t.Errorf("%s, selected: %v", tool.Name, err)
 		}
 	}
 }

@@ -68,8 +68,8 @@ type Options struct {
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
 	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Tenants
-	// may also set keys without a domain and labels that tools write, except for labels by which a
-	// webhook or a policy selects namespaces.
+	// may also set keys without a domain and the keys of [Tools], except for labels by which a webhook
+	// or a policy selects namespaces.
 	AllowedLabels, AllowedAnnotations []string
 	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
 	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
