@@ -76,7 +76,8 @@ type Namespace struct {
 	// +kubebuilder:validation:Enum=Required;None
 	NamespacePrefix tenantv1alpha1.NamespacePrefix `json:"namespacePrefix,omitempty"`
 	// podSecurity specifies the value of the label pod-security.kubernetes.io/enforce on namespaces
-	// that tenants create: privileged, baseline or restricted. Defaults to baseline.
+	// that tenants create: privileged, baseline or restricted. Tenants may set a stricter level.
+	// Defaults to baseline.
 	// +optional
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
@@ -84,7 +85,7 @@ type Namespace struct {
 	// allows all keys of a domain. Keys without a domain and labels that common tools write are also
 	// allowed, unless a webhook or a policy selects namespaces by them. Such a key and the keys
 	// istio-injection and control-plane must be listed exactly. Keys of kubetenant.dev and
-	// pod-security.kubernetes.io are not allowed. Defaults to none.
+	// pod-security.kubernetes.io cannot be listed. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.

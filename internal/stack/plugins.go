@@ -143,6 +143,7 @@ func (o *pluginOptions) lifecycle() lifecycle.Options {
 		Subject:     o.subject,
 		Read:        lifeOf,
 		ReadMembers: membersSpecOf,
+		Rights:      writerRights,
 		Lineage:     o.cluster.knownLineage(),
 		Owned:       o.cluster.OwnedNamespaces,
 		References:  o.cluster.References,
@@ -189,6 +190,7 @@ func (o *pluginOptions) managed() managed.Options {
 		Held:        o.cluster.Owners.Held,
 		Gives:       o.cluster.gives,
 		Template:    templateOf,
+		Dropped:     droppedOf,
 		Authorizer:  o.grantors,
 	}
 }

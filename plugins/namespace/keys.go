@@ -38,6 +38,12 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 	if _, is := p.ClusterLabels[key]; is {
 		return pinned
 	}
+	if domain, _, _ := strings.Cut(key, "/"); domain == podSecurityDomain {
+		if reason := podSecurityReason(key); reason != "" || p.Selected == nil || p.Selected(key) == "" {
+			return reason
+		}
+		return ": " + p.Selected(key)
+	}
 	switch {
 	case slices.Contains(p.AllowedLabels, key):
 		return ""
