@@ -37,20 +37,25 @@ func (s sent) attributes() admission.Attributes {
 		s.subresource, s.operation, nil, false, nil)
 }
 
+// createOf is the creation of a Pod.
+func createOf(name string) sent {
+	return sent{
+		operation: admission.Create,
+		kind:      "Pod",
+		resource:  "pods",
+		namespace: "a--web",
+		name:      name,
+		value:     "sent",
+	}
+}
+
 func record(ctx context.Context, a admission.Attributes) {
 	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
 }
 
 // TestRequested checks that a plugin gets the object of its own write, and of no other one.
 func TestRequested(t *testing.T) {
-	create := sent{
-		operation: admission.Create,
-		kind:      "Pod",
-		resource:  "pods",
-		namespace: "a--web",
-		name:      "x",
-		value:     "sent",
-	}
+	create := createOf("x")
 	update := create
 	update.operation, update.uid, update.version = admission.Update, "1", "7"
 	unnamed := create
@@ -115,7 +120,7 @@ func valueOf(ctx context.Context, a admission.Attributes) string {
 // TestRequestedIsACopy checks that later changes of the object do not reach the record.
 func TestRequestedIsACopy(t *testing.T) {
 	ctx := plugins.WithRequested(t.Context())
-	s := sent{operation: admission.Create, kind: "Pod", resource: "pods", namespace: "a--web", name: "x", value: "sent"}
+	s := createOf("x")
 	a := s.attributes()
 	record(ctx, a)
 	a.GetObject().(*corev1.Pod).Annotations["value"] = "changed"
@@ -126,7 +131,7 @@ func TestRequestedIsACopy(t *testing.T) {
 
 // TestRequestedIsOfOneRequest checks that no object is known outside the request that sent it.
 func TestRequestedIsOfOneRequest(t *testing.T) {
-	s := sent{operation: admission.Create, kind: "Pod", resource: "pods", namespace: "a--web", name: "x", value: "sent"}
+	s := createOf("x")
 	record(t.Context(), s.attributes()) // without a request
 	if got := plugins.Requested(t.Context(), s.attributes()); got != nil {
 		t.Error("an object without a request:", got)

@@ -150,7 +150,12 @@ func TestRequestedIsNotEnough(t *testing.T) {
 // TestClusterKeys checks keys that the cluster sets: tenants may set the value, and no other.
 func TestClusterKeys(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
-	configured := map[string]string{key: "42", "team": "t-{tenant}", "app.example.com/selected": "in", "example.com/team": "x"}
+	configured := map[string]string{
+		key:                        "42",
+		"team":                     "t-{tenant}",
+		"app.example.com/selected": "in",
+		"example.com/team":         "x",
+	}
 	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.ClusterLabels, o.ClusterAnnotations = configured, configured
 	})

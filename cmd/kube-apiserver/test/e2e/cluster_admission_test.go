@@ -63,7 +63,7 @@ func TestClusterAdmission(t *testing.T) {
 	}
 	s := start(t, dir, "--enable-admission-plugins=PodNodeSelector")
 	prepare(t, s)
-	apply(t, s, clusterPolicies)
+	apply(t, s, forgeryRights+"---"+clusterPolicies)
 	waittest.Until(t, func() error { // until the server applies the policies
 		out, err := kubectl(t, s, "admin", "annotate", "namespace", "acme--web", "--overwrite",
 			"scheduler.alpha.kubernetes.io/node-selector=pool=shared")
