@@ -10,10 +10,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
@@ -147,7 +149,19 @@ func setDefaultNamespace(t *tenancy.New) error {
 	if t.ID.NamespacePrefix() == "" {
 		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", t.ID)
 	}
-	t.Namespaces = []string{t.ID.NamespacePrefix() + "default"}
+	name := t.ID.NamespacePrefix() + "default"
+	switch {
+	case len(name) <= validation.DNS1123LabelMaxLength:
+	case len(t.ID.NamespacePrefix()) < validation.DNS1123LabelMaxLength:
+		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
+			"set --namespaces to a shorter name than %s",
+			t.ID, tenant.NamespaceSeparator, validation.DNS1123LabelMaxLength, name)
+	default:
+		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
+			"choose a tenant name of at most %d characters", t.ID, tenant.NamespaceSeparator,
+			validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(tenant.NamespaceSeparator)-1)
+	}
+	t.Namespaces = []string{name}
 	return nil
 }
 
