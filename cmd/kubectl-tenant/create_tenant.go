@@ -24,8 +24,9 @@ func newCreateTenantCommand(flags *client.Flags) *cobra.Command {
 		Use:   "create-tenant TENANT (--admin USER... | --members-admin) [--namespaces NS,...]",
 		Short: "Create a tenant with its namespaces and admins",
 		Long: `Creates the Tenant object of a tenant, its namespaces and its admins. Without
---namespaces it creates the namespace TENANT--default. If the tenant exists, the
-command adds what is missing. It waits until the admins have their role.
+--namespaces, a new tenant gets the namespace TENANT--default. If the tenant has
+a Tenant or a namespace, the command adds only what you name. It waits until the
+admins have their role.
 
 Admins have the role admin in each namespace of the tenant, existing and new. If
 the server uses kubetenant's RBAC evaluator, they can also create and delete
@@ -47,9 +48,6 @@ file for version control.`,
   kubectl tenant create-tenant acme --members-admin --dry-run=client -o yaml`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := setDefaultNamespace(t, args[0]); err != nil {
-				return err
-			}
 			if err := errors.Join(checkNewTenant(t, args[0]), checkDryRun(mode), format.Check()); err != nil {
 				return err
 			}
@@ -86,6 +84,12 @@ func createTenant(
 	cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, w tenancy.Writing,
 ) error {
 	if mode == dryRunClient { // asks no cluster
+		if len(t.Namespaces) == 0 {
+			w.Say("--dry-run=client does not ask the server whether the tenant exists: assuming a new tenant")
+			if err := setDefaultNamespace(t); err != nil {
+				return err
+			}
+		}
 		for _, o := range t.Objects() {
 			is, err := meta.Accessor(o)
 			if err != nil {
@@ -98,6 +102,17 @@ func createTenant(
 	c, k, d, err := flags.Clients()
 	if err != nil {
 		return err
+	}
+	if len(t.Namespaces) == 0 {
+		exists, err := tenancy.HasAny(cmd.Context(), k, d, t.ID)
+		if err != nil {
+			return c.Explain(err)
+		}
+		if !exists {
+			if err := setDefaultNamespace(t); err != nil {
+				return err
+			}
+		}
 	}
 	if !cmd.Flags().Changed(bindMembers) {
 		derives, err := derivesRights(cmd.Context(), c)
@@ -129,25 +144,21 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 	return derives, err
 }
 
-// setDefaultNamespace sets the first namespace of a tenant if the caller specified none.
-func setDefaultNamespace(t *tenancy.New, name string) error {
-	id, err := tenant.Parse(name)
-	if len(t.Namespaces) > 0 || err != nil || id.IsSystem() { // which is told of later
-		return nil
+// setDefaultNamespace sets the first namespace of a new tenant.
+func setDefaultNamespace(t *tenancy.New) error {
+	if t.ID.NamespacePrefix() == "" {
+		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", t.ID)
 	}
-	if id.NamespacePrefix() == "" {
-		return fmt.Errorf("tenant %q cannot be a namespace prefix: set --namespaces", name)
-	}
-	name = id.NamespacePrefix() + "default"
+	name := t.ID.NamespacePrefix() + "default"
 	switch {
 	case len(name) <= validation.DNS1123LabelMaxLength:
-	case len(id.NamespacePrefix()) < validation.DNS1123LabelMaxLength:
+	case len(t.ID.NamespacePrefix()) < validation.DNS1123LabelMaxLength:
 		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
 			"set --namespaces to a shorter name than %s",
-			id, tenant.NamespaceSeparator, validation.DNS1123LabelMaxLength, name)
+			t.ID, tenant.NamespaceSeparator, validation.DNS1123LabelMaxLength, name)
 	default:
 		return fmt.Errorf("tenant %q: with %s and a name it is longer than %d characters: "+
-			"choose a tenant name of at most %d characters", id, tenant.NamespaceSeparator,
+			"choose a tenant name of at most %d characters", t.ID, tenant.NamespaceSeparator,
 			validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(tenant.NamespaceSeparator)-1)
 	}
 	t.Namespaces = []string{name}

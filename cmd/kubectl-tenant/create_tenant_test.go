@@ -2,11 +2,13 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
 // TestDefaultNamespaceOfLongTenants checks that the error blames the length of the tenant's name if
@@ -22,8 +24,8 @@ func TestDefaultNamespaceOfLongTenants(t *testing.T) {
 		63: "choose a tenant name of at most 60 characters",
 	} {
 		id := strings.Repeat("x", length)
-		made := &tenancy.New{}
-		err := setDefaultNamespace(made, id)
+		made := &tenancy.New{ID: tenanttest.ID(t, id)}
+		err := setDefaultNamespace(made)
 		if want == "" {
 			if err != nil || !slices.Equal(made.Namespaces, []string{id + "--default"}) {
 				t.Errorf("%d: %v, %v", length, made.Namespaces, err)
@@ -35,9 +37,11 @@ func TestDefaultNamespaceOfLongTenants(t *testing.T) {
 		if err == nil || err.Error() != want || len(made.Namespaces) > 0 {
 			t.Errorf("%d: %v, %v, want %s", length, made.Namespaces, err, want)
 		}
-		named := &tenancy.New{Namespaces: []string{"web"}}
-		if err := setDefaultNamespace(named, id); err != nil || !slices.Equal(named.Namespaces, []string{"web"}) {
-			t.Errorf("%d, with --namespaces: %v, %v", length, named.Namespaces, err)
+		root := newCommand()
+		root.SetOut(io.Discard)
+		root.SetArgs([]string{"create-tenant", id, "--admin", "alice", "--namespaces", "web", "--dry-run=client"})
+		if err := root.ExecuteContext(t.Context()); err != nil {
+			t.Errorf("%d, with --namespaces: %v", length, err)
 		}
 	}
 }

@@ -252,7 +252,7 @@ func printListings(cmd *cobra.Command, all []*privileges.Listing, format *output
 				}
 			}
 			if !format.Is(name) {
-				list.Rows = append(list.Rows, output.Row{Item: l})
+				list.Rows = append(list.Rows, output.Row{Kind: schema.GroupKind{Kind: "Privileges"}, Name: l.Cluster, Item: l})
 			}
 		}
 		return format.List(out, list)

@@ -22,7 +22,12 @@ func TestParseTarget(t *testing.T) {
 		},
 		"a subresource": {[]string{"pods"}, "exec", target{resource: "pods", subresource: "exec"}, nil},
 		"a subresource of an object": {
-			[]string{"pods/web-1"}, "log", target{resource: "pods", name: "web-1", subresource: "log", slash: true}, nil,
+			[]string{"pods/web-1"}, "log", target{
+				resource:    "pods",
+				name:        "web-1",
+				subresource: "log",
+				slash:       true,
+			}, nil,
 		},
 		"a name with a slash": {
 			[]string{"signers/example.com/a"}, "", target{resource: "signers", name: "example.com/a", slash: true}, nil,

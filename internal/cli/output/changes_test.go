@@ -13,12 +13,18 @@ import (
 func TestChanges(t *testing.T) {
 	tenants := schema.GroupKind{Group: "kubetenant.dev", Kind: "Tenant"}
 	namespaces := schema.GroupKind{Kind: "Namespace"}
+	did := func(kind schema.GroupKind, name, verb string) func(*output.Changes) {
+		return func(c *output.Changes) { c.Did(kind, name, verb) }
+	}
+	deleted := func(kind schema.GroupKind, namespace, name string) func(*output.Changes) {
+		return func(c *output.Changes) { c.Deleted(kind, namespace, name) }
+	}
 	for want, print := range map[string]func(*output.Changes){
-		"tenant.kubetenant.dev/acme created":                   func(c *output.Changes) { c.Did(tenants, "acme", output.Created) },
-		"namespace/acme--web unchanged":                        func(c *output.Changes) { c.Did(namespaces, "acme--web", output.Unchanged) },
-		`namespace "acme--web" deleted`:                        func(c *output.Changes) { c.Deleted(namespaces, "", "acme--web") },
-		`tenant.kubetenant.dev "b" deleted from web namespace`: func(c *output.Changes) { c.Deleted(tenants, "web", "b") },
-		`namespace/a\nb configured`:                            func(c *output.Changes) { c.Did(namespaces, "a\nb", output.Configured) },
+		"tenant.kubetenant.dev/acme created":                   did(tenants, "acme", output.Created),
+		"namespace/acme--web unchanged":                        did(namespaces, "acme--web", output.Unchanged),
+		`namespace "acme--web" deleted`:                        deleted(namespaces, "", "acme--web"),
+		`tenant.kubetenant.dev "b" deleted from web namespace`: deleted(tenants, "web", "b"),
+		`namespace/a\nb configured`:                            did(namespaces, "a\nb", output.Configured),
 	} {
 		for dryRun, note := range map[string]string{"": "", "client": " (dry run)", "server": " (server dry run)"} {
 			for cluster, prefix := range map[string]string{"": "", "eu1": "eu1: "} {

@@ -189,6 +189,7 @@ func (f *Format) List(w io.Writer, l *List) error {
 				return err
 			}
 			object, _ := content.(map[string]any)
+			identify(object, r)
 			list.Items = append(list.Items, unstructured.Unstructured{Object: object})
 			continue
 		}
@@ -205,6 +206,21 @@ func (f *Format) List(w io.Writer, l *List) error {
 		list.Items = append(list.Items, named)
 	}
 	return written(w, f.printer, list)
+}
+
+// identify adds what each object of Kubernetes has to an item that is not one. The API version is
+// not one that a server serves, so that kubectl apply refuses the item.
+func identify(item map[string]any, of *Row) {
+	if item == nil || item["apiVersion"] != nil {
+		return
+	}
+	item["apiVersion"] = apiVersion
+	if item["kind"] == nil {
+		item["kind"] = of.Kind.Kind
+	}
+	if item["metadata"] == nil {
+		item["metadata"] = map[string]any{"name": of.Name}
+	}
 }
 
 // written prints an object; the printers of cli-runtime say nothing of writes that

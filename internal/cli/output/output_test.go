@@ -94,8 +94,14 @@ func TestList(t *testing.T) {
 		"-owide": "NAME        OWNER    WHY\nweb\\nX\\tY   acme     <b>\nr           <none>   <none>\n" +
 			"r           <none>   <none>\n",
 		"-oname": "user/web\\nX\\tY\nrobot.example.com/r\n",
-		"-oyaml": "apiVersion: v1\nitems:\n- name: web\n  owners:\n  - acme\n- name: r\n- name: r\n" +
+		"-oyaml": "apiVersion: v1\nitems:\n" +
+			"- apiVersion: cli.kubetenant.dev/v1alpha1\n  kind: User\n  metadata:\n    name: \"web\\nX\\tY\"\n  name: web\n" +
+			"  owners:\n  - acme\n" +
+			strings.Repeat("- apiVersion: cli.kubetenant.dev/v1alpha1\n  kind: Robot\n  metadata:\n    name: r\n"+
+				"  name: r\n", 2) +
 			"kind: List\n",
+		"-ojsonpath={.items[*].metadata.name}":           "web\nX\tY r r",
+		"-ojsonpath={.items[*].kind}":                    "User Robot Robot",
 		"-ojsonpath={.items[*].name}":                    "web r r",
 		"-ogo-template={{range.items}}{{.name}};{{end}}": "web;r;r;",
 		"-ocustom-columns=WHO:.name,WHOSE:{.owners}":     "WHO   WHOSE\nweb   [acme]\nr     <none>\nr     <none>\n",

@@ -141,7 +141,8 @@ func TestDelete(t *testing.T) {
 		`tenantquota.kubetenant.dev "acme" deleted`,
 	}
 	ends := []string{
-		"the server deletes the namespaces of tenant acme (namespaces: 1), its bindings and its quotas, and reserves its name",
+		"the server deletes the namespaces of tenant acme (namespaces: 1), its bindings and its quotas, and reserves its " +
+			"name",
 		`tenant.kubetenant.dev "acme" deleted`,
 	}
 	dry := tenancy.Writing{DryRun: []string{"All"}}

@@ -49,6 +49,20 @@ func CheckExists(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	return fmt.Errorf("tenant %s: %w", id, ErrNoTenant)
 }
 
+// HasAny reports whether a tenant has a Tenant or a namespace.
+func HasAny(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, id tenant.ID) (bool, error) {
+	absent, err := absentObject(ctx, d, v1alpha1.ResourceTenants, id)
+	if err != nil || !absent {
+		return !absent, refusal(err)
+	}
+	list, err := k.CoreV1().Namespaces().List(ctx,
+		metav1.ListOptions{Limit: 1, LabelSelector: tenant.Label + "=" + id.String()})
+	if err != nil {
+		return false, refusal(err)
+	}
+	return len(list.Items) > 0, nil
+}
+
 // CheckNamespaceExists refuses a namespace that does not exist. It returns nil if the caller may
 // not see whether it does. The error wraps [ErrMissing], or is the client's.
 func CheckNamespaceExists(ctx context.Context, k kubernetes.Interface, name string) error {

@@ -68,3 +68,32 @@ func TestCheckExists(t *testing.T) {
 		t.Errorf("the server fails: %v", err)
 	}
 }
+
+// TestHasAny requires that a label of a namespace is enough, and that a refusal is not "no".
+func TestHasAny(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	for name, c := range map[string]struct {
+		tenants, namespaces []runtime.Object
+		want                bool
+	}{
+		"nothing":          {nil, []runtime.Object{namespace("acme--x", ""), namespace("globex--x", "globex")}, false},
+		"a namespace":      {nil, []runtime.Object{namespace("legacy", "acme")}, true},
+		"a Tenant":         {[]runtime.Object{tenancy.Object(acme)}, nil, true},
+		"another's Tenant": {[]runtime.Object{tenancy.Object(tenanttest.ID(t, "globex"))}, nil, false},
+	} {
+		got, err := tenancy.HasAny(t.Context(), fake.NewClientset(c.namespaces...), objects(c.tenants...), acme)
+		if err != nil || got != c.want {
+			t.Errorf("%s: %t, %v", name, got, err)
+		}
+	}
+	k, d := fake.NewClientset(), objects()
+	forbidden := apierrors.NewForbidden(schema.GroupResource{}, "", nil)
+	refuse(&k.Fake, "list", "namespaces", forbidden)
+	if _, err := tenancy.HasAny(t.Context(), k, d, acme); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("namespaces refused: %v", err)
+	}
+	refuse(&d.Fake, "get", "tenants", forbidden)
+	if _, err := tenancy.HasAny(t.Context(), k, d, acme); !errors.Is(err, tenancy.ErrRefused) {
+		t.Errorf("Tenants refused: %v", err)
+	}
+}

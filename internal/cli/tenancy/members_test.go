@@ -220,10 +220,18 @@ func TestMemberGrantOthers(t *testing.T) {
 // TestCheckWide enumerates the subjects to which callers of tenants may belong.
 func TestCheckWide(t *testing.T) {
 	for subject, allowed := range map[string]bool{
-		"User alice": true, "User system:anonymous": false, "User tenant:acme": true,
-		"Group ops": true, "Group system:masters": true, "Group tenant:acme": false, "Group tenant:system": false,
-		"Group system:authenticated": false, "Group system:unauthenticated": false, "Group system:serviceaccounts": false,
-		"Group system:serviceaccounts:kube-system": false, "ServiceAccount robot": true,
+		"User alice":                               true,
+		"User system:anonymous":                    false,
+		"User tenant:acme":                         true,
+		"Group ops":                                true,
+		"Group system:masters":                     true,
+		"Group tenant:acme":                        false,
+		"Group tenant:system":                      false,
+		"Group system:authenticated":               false,
+		"Group system:unauthenticated":             false,
+		"Group system:serviceaccounts":             false,
+		"Group system:serviceaccounts:kube-system": false,
+		"ServiceAccount robot":                     true,
 	} {
 		kind, name, _ := strings.Cut(subject, " ")
 		if err := tenancy.CheckWide(rbacv1.Subject{Kind: kind, Name: name}); (err == nil) != allowed {
