@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/cli-runtime/pkg/printers"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/accessmap"
@@ -18,11 +19,12 @@ import (
 func newAccessMapCommand(flags *client.Flags) *cobra.Command {
 	format, config, objects := output.NewFormat(html), "", ""
 	cmd := &cobra.Command{
-		Use:   "access-map -o html|json|yaml",
+		Use:   "access-map",
 		Short: "Show which identities can read and write which resources",
 		Long: `Evaluates, with the server's own code, what each user, group and service account
 that has a binding or grant can read and write in each namespace. Resources are
-grouped. The result is JSON, YAML, or one HTML page that loads nothing else.
+grouped. The result is a table with a row for each identity and namespace, JSON,
+YAML, or one HTML page that loads nothing else.
 
 With --objects, it reads a dump like the one for replay instead of a cluster.`,
 		Example: `  kubectl tenant access-map -o html > map.html`,
@@ -49,12 +51,17 @@ With --objects, it reads a dump like the one for replay instead of a cluster.`,
 			if format.Is(html) {
 				return m.WriteHTML(cmd.OutOrStdout())
 			}
-			_, err = format.Value(cmd.OutOrStdout(), "AccessMap", m)
-			return err
+			if done, err := format.Value(cmd.OutOrStdout(), "AccessMap", m); done {
+				return err
+			}
+			list := &output.List{Columns: output.Columns("Kind", "Name", "Tenant", "Namespace", "Read", "Write")}
+			for _, cells := range m.Table() {
+				list.Rows = append(list.Rows, output.Row{Cells: cells})
+			}
+			return output.NewScreen(cmd.OutOrStdout()).Table(list, printers.PrintOptions{})
 		},
 	}
 	format.AddFlags(cmd)
-	_ = cmd.MarkFlagRequired("output")
 	addConfig(cmd, &config)
 	cmd.Flags().StringVar(&objects, "objects", "",
 		"file with the namespaces, roles, bindings and grants of a cluster, to read instead of a cluster")

@@ -133,6 +133,7 @@ version and the commit.`,
 		},
 	}
 	format.AddFlags(cmd)
+	cmd.Flags().Bool("client", false, "print the version of this program only, which the command does in any case")
 	return cmd
 }
 

@@ -150,7 +150,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 	now := time.Now()
 	until, notUntil := endOf(o.until, now)
 	problems = append(problems, checkDryRun(o.mode), notUntil)
-	if o.expires, err = time.ParseDuration(o.until); err != nil {
+	if o.expires, err = client.ParseDuration(o.until); err != nil {
 		o.expires = until.Sub(now)
 	}
 	return id, errors.Join(problems...)

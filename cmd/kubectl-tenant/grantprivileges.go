@@ -123,16 +123,17 @@ func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 	return errors.Join(problems...)
 }
 
-// endOf reads when something ends: a time, or how long it is until then. It is whole seconds.
+// endOf reads when something ends: a time, or the duration until then. The result is whole seconds.
 func endOf(text string, now time.Time) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, text)
-	if after, notLong := time.ParseDuration(text); notLong == nil {
+	if after, notLong := client.ParseDuration(text); notLong == nil {
 		at, err = now.Add(after), nil
 	}
 	at = at.UTC().Truncate(time.Second)
 	switch {
 	case err != nil || at.Year() > 9999: // which RFC 3339 cannot write
-		return at, fmt.Errorf("--expires %q: must be a duration, such as 8h, or a time, such as 2030-01-31T18:00:00Z", text)
+		return at, fmt.Errorf("--expires %q: must be a duration, such as 8h or 30d, or a time, such as 2030-01-31T18:00:00Z",
+			text)
 	case !at.After(now):
 		return at, fmt.Errorf("--expires %s is in the past", text)
 	}

@@ -60,9 +60,23 @@ func main() {
 	case errors.Is(err, errFailed):
 		os.Exit(exitFailed)
 	default:
-		fmt.Fprintln(os.Stderr, "kubectl tenant:", oneLine(err))
+		fmt.Fprintln(os.Stderr, "kubectl tenant:", printed(err))
 		os.Exit(exitCode(err))
 	}
+}
+
+// printed returns the text of an error for a terminal. cobra suggests commands on lines of their own,
+// as kubectl does. Any other error is one line.
+func printed(err error) string {
+	message, suggestions, is := strings.Cut(err.Error(), "\n\nDid you mean this?\n")
+	if !is {
+		return oneLine(err)
+	}
+	text := output.Safe(message) + "\n\nDid you mean this?"
+	for _, name := range strings.Fields(suggestions) {
+		text += "\n\t" + output.Safe(name)
+	}
+	return text
 }
 
 // oneLine returns what an error says, on one line and harmless for a terminal.

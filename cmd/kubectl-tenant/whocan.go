@@ -261,6 +261,17 @@ func (f *answersFlags) addFlags(cmd *cobra.Command) {
 		"hide the default bindings of Kubernetes")
 }
 
+// across says whether a path leads from one tenant to another.
+func across(a *privileges.Answer) string {
+	switch {
+	case a.Across:
+		return "yes"
+	case a.SystemOnly:
+		return "system only"
+	}
+	return "no"
+}
+
 // print prints answers; none is said where there are none.
 func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, none string) error {
 	hidden := 0
@@ -287,7 +298,7 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 		}
 		cells := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), scope, a.By, a.Role}
 		if paths {
-			cells = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, cells...)
+			cells = append([]string{a.Path, across(a)}, cells...)
 		}
 		if f.severalClusters {
 			cells = append([]string{a.Cluster}, cells...)

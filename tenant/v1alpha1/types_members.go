@@ -10,7 +10,7 @@ const KindTenantMembers = "TenantMembers"
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,path=tenantmembers,singular=tenantmembers,categories=kubetenant
+// +kubebuilder:resource:scope=Cluster,path=tenantmembers,singular=tenantmembers,shortName=tm,categories=kubetenant
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
 // +kubebuilder:printcolumn:name="Roles",type=string,JSONPath=`.spec.bindings[*].clusterRole`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -10,7 +10,7 @@ const KindRetiredTenant = "RetiredTenant"
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=kubetenant
+// +kubebuilder:resource:scope=Cluster,shortName=rtn,categories=kubetenant
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
 // +kubebuilder:printcolumn:name="UID",type=string,JSONPath=`.spec.uid`,description="The value for spec.replaces of a successor."
 // +kubebuilder:printcolumn:name="Retired",type=date,JSONPath=`.spec.retiredAt`,description="Empty while the tenant is being deleted."

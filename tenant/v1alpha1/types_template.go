@@ -14,7 +14,7 @@ const KindNamespaceTemplate = "NamespaceTemplate"
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=kubetenant
+// +kubebuilder:resource:scope=Cluster,shortName=nst,categories=kubetenant
 // +kubebuilder:printcolumn:name="Kinds",type=string,JSONPath=`.spec.objects[*].kind`
 // +kubebuilder:printcolumn:name="Hold",type=boolean,JSONPath=`.spec.hold`,description="Whether Pods in a new namespace wait until the namespace is prepared."
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

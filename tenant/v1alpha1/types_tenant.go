@@ -11,7 +11,7 @@ const KindTenant = "Tenant"
 // +genclient
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster,categories=kubetenant
+// +kubebuilder:resource:scope=Cluster,shortName=tn,categories=kubetenant
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Tenant",type=string,JSONPath=`.spec.id`
 // +kubebuilder:printcolumn:name="Access",type=string,JSONPath=`.spec.access`

@@ -25,6 +25,10 @@ request.operation == "DELETE" && namespaceObject != null && has(namespaceObject.
 {{- define "labels" -}}
 app.kubernetes.io/part-of: kubetenant, app.kubernetes.io/version: {{ toJson .Chart.AppVersion }}{{ range $key, $value := .Values.labels }}, {{ toJson $key }}: {{ toJson $value }}{{ end }}
 {{- end -}}
+{{- /* The key of a file in the Secret. The path itself is the key if it is a valid key, and otherwise its hash. */ -}}
+{{- define "key" -}}
+{{ if regexMatch "^[-_a-zA-Z0-9][-._a-zA-Z0-9]*$" . }}{{ . }}{{ else }}{{ sha256sum . }}{{ end }}
+{{- end -}}
 {{- /* What the pods of all deployments have in common. */ -}}
 {{- define "pod" -}}
 priorityClassName: {{ toJson .Values.priorityClassName }}

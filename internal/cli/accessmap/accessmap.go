@@ -107,6 +107,34 @@ type Map struct {
 	Reasons []string `json:"reasons"`
 }
 
+// Table returns a row for each identity and namespace: the kind, name and tenant of the identity, the
+// namespace, and the groups of resources that the identity can read and write there. Who can write
+// can also read.
+func (m *Map) Table() [][]string {
+	type place struct{ identity, namespace int }
+	var order []place
+	groups := map[place]map[string][]string{}
+	for _, c := range m.Cells {
+		at := place{c.Identity, c.Namespace}
+		if groups[at] == nil {
+			groups[at] = map[string][]string{}
+			order = append(order, at)
+		}
+		groups[at][c.Access] = append(groups[at][c.Access], m.Groups[c.Group].Name)
+	}
+	rows := make([][]string, 0, len(order))
+	for _, at := range order {
+		who, write := &m.Identities[at.identity], groups[at][Write]
+		read := slices.Concat(groups[at][Read], write)
+		slices.Sort(read)
+		rows = append(rows, []string{
+			who.Kind, who.Name, who.Tenant, m.Namespaces[at.namespace].Name,
+			strings.Join(read, ","), strings.Join(write, ","),
+		})
+	}
+	return rows
+}
+
 // New decides the cells of a cluster under a configuration. decided is told how
 // many identities are done.
 func New(

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -32,6 +33,11 @@ func (c *Cluster) Explain(err error) error {
 		return err
 	case apierrors.IsUnauthorized(err):
 		return &explained{c.unauthorized(), err}
+	case ofSilentWebhook(err):
+		return &explained{"the webhook service of kubetenant does not answer: cluster admins are not affected; " +
+			"see docs/troubleshooting.md", err}
+	case strings.HasPrefix(host, "http://") && apierrors.IsBadRequest(err):
+		return &explained{fmt.Sprintf("%s expects https: correct the server's address in the kubeconfig", host), err}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return &explained{fmt.Sprintf("connection to %s refused: check that the server runs, and that its address is "+
 			"correct", host), err}
@@ -55,6 +61,21 @@ func (c *Cluster) Explain(err error) error {
 	}
 	return &explained{oneLine(err), err}
 }
+
+// ofSilentWebhook reports whether kube-apiserver failed to call the webhook service: its authorizer,
+// its authenticator, or one of its admission webhooks.
+func ofSilentWebhook(err error) bool {
+	if !apierrors.IsInternalError(err) {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "/authorize?timeout=") || strings.Contains(text, "/authenticate?timeout=") ||
+		admissionFailed.MatchString(text)
+}
+
+// admissionFailed matches what kube-apiserver says of a webhook that it could not call
+// (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
+var admissionFailed = regexp.MustCompile(`failed calling webhook "[a-z0-9.-]*kubetenant\.dev"`)
 
 // explained says something else than the error that it wraps.
 type explained struct {

@@ -143,12 +143,20 @@ func (b *Boundary) WhoCanBecome(ctx context.Context, paths []Path, owner tenant.
 			if q := path.All[0]; strings.HasPrefix(path.Name, "run a pod") {
 				a.Path += " (" + strings.TrimSuffix(q.Resource+"."+q.APIGroup, ".") + ")"
 			}
+			system := tenant.System().String()
+			isOther := func(t string) bool { return t != owner.String() && t != AnyTenant }
 			a.Across = !owner.IsZero() &&
-				slices.ContainsFunc(a.Tenants, func(t string) bool { return t != owner.String() && t != AnyTenant })
+				slices.ContainsFunc(a.Tenants, func(t string) bool { return isOther(t) && t != system })
+			a.SystemOnly = !owner.IsZero() && !a.Across && isOther(system) && slices.Contains(a.Tenants, system)
 			all = append(all, a)
 		}
 	}
-	slices.SortFunc(all, compareAnswers)
+	slices.SortFunc(all, func(a, b Answer) int {
+		if a.Across != b.Across { // the paths between tenants first
+			return map[bool]int{true: -1, false: 1}[a.Across]
+		}
+		return compareAnswers(a, b)
+	})
 	return slices.CompactFunc(all, func(a, b Answer) bool {
 		return compareAnswers(a, b) == 0 && slices.Equal(a.Tenants, b.Tenants) && a.Only == b.Only
 	})

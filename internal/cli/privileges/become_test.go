@@ -62,6 +62,9 @@ func pathsOf(t *testing.T, b *privileges.Boundary, user string, owner tenant.ID)
 	var all []string
 	for _, a := range b.WhoCanBecome(t.Context(), privileges.PathsTo(user), owner) {
 		text := a.Path + ": " + a.Name
+		if a.SystemOnly {
+			text += " system only"
+		}
 		if a.Across {
 			text += " across"
 		}
@@ -202,10 +205,38 @@ func TestBecomeAcross(t *testing.T) {
 	b := boundary(t, shop(t), may("eves", "eve", "", rule("create", "", "serviceaccounts/token"))...)
 	for owner, want := range map[tenant.ID]string{
 		{}:                       "request a token for it: eve",
-		tenanttest.ID(t, "acme"): "request a token for it: eve across",
+		tenanttest.ID(t, "acme"): "request a token for it: eve system only",
 	} {
 		if got := pathsOf(t, b, robot, owner); !slices.Contains(got, want) {
 			t.Errorf("of %s: %q; want %q", owner, got, want)
+		}
+	}
+	s := shop(t)
+	for _, c := range []struct {
+		group              string
+		across, systemOnly bool
+	}{{"tenant:globex", true, false}, {"tenant:system", false, true}, {"tenant:acme", false, false}} {
+		role := &rbacv1.ClusterRole{
+			ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
+			Rules:      []rbacv1.PolicyRule{rule("create", "", "serviceaccounts/token")},
+		}
+		bound := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "tokens"},
+			RoleRef:    rbacv1.RoleRef{Kind: "ClusterRole", Name: "tokens"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.GroupKind, Name: c.group}},
+		}
+		answers := boundary(t, s, role, bound).WhoCanBecome(t.Context(), privileges.PathsTo(robot), tenanttest.ID(t, "acme"))
+		found := false
+		for _, a := range answers {
+			if found = a.Name == c.group; found {
+				if a.Across != c.across || a.SystemOnly != c.systemOnly {
+					t.Errorf("%s: across %t, system only %t", c.group, a.Across, a.SystemOnly)
+				}
+				break
+			}
+		}
+		if !found && c.group != "tenant:globex" { // the boundary denies another tenant's callers
+			t.Errorf("%s: not among %v", c.group, answers)
 		}
 	}
 	bound := &rbacv1.ClusterRoleBinding{

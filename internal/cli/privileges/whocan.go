@@ -50,8 +50,11 @@ type Answer struct {
 	Only string `json:"only,omitempty"`
 	// System says that every cluster has it: a default binding of Kubernetes.
 	System bool `json:"system,omitempty"`
-	// Across says that it leads from one tenant to another.
+	// Across reports that the path leads from one tenant to another. Paths of the system tenant do not
+	// count.
 	Across bool `json:"acrossTenants,omitempty"`
+	// SystemOnly reports that only callers of the system tenant have the path, to another tenant.
+	SystemOnly bool `json:"systemOnly,omitempty"`
 }
 
 const wholeCluster = "the whole cluster"

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io/fs"
 	"path"
+	"regexp"
 	"strings"
 	"text/template"
 
@@ -74,7 +75,8 @@ func RenderOne(files fs.FS, name string, data any) ([]byte, error) {
 			err := encoder.Encode(v)
 			return strings.TrimSuffix(out.String(), "\n"), err
 		},
-		"b64enc": func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"b64enc":     func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) },
+		"regexMatch": regexp.MatchString,
 		"sha256sum": func(s string) string {
 			sum := sha256.Sum256([]byte(s))
 			return hex.EncodeToString(sum[:])

@@ -1,0 +1,36 @@
+package client
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// errDuration says what a duration looks like.
+var errDuration = errors.New("must be a duration, such as 90m, 8h or 30d")
+
+const day = 24 * time.Hour
+
+// ParseDuration reads a duration as [time.ParseDuration] does. Whole days, of 24 hours each, may come
+// first: 30d, 3d12h. The error says nothing about the text.
+func ParseDuration(text string) (time.Duration, error) {
+	days, rest, has := strings.Cut(text, "d")
+	if !has {
+		days, rest = "0", text
+	}
+	n, err := strconv.ParseUint(days, 10, 32)
+	if err != nil || n > uint64(math.MaxInt64/day) {
+		return 0, errDuration
+	}
+	long := time.Duration(n) * day
+	if rest == "" && has {
+		return long, nil
+	}
+	more, err := time.ParseDuration(rest)
+	if err != nil || has && (more < 0 || rest[0] == '+') || more > math.MaxInt64-long {
+		return 0, errDuration
+	}
+	return long + more, nil
+}
