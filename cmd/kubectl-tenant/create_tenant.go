@@ -9,8 +9,10 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
@@ -105,6 +107,9 @@ func createTenant(
 		}
 		t.BindMembers = !derives
 	}
+	if t.BindMembers {
+		t.Shared = sharedResources(cmd.Context(), c)
+	}
 	if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
 		return c.Explain(err)
 	}
@@ -126,6 +131,23 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 		return false, fmt.Errorf("%w: %s (or set --%s)", tenancy.ErrRefused, err.Error(), bindMembers)
 	}
 	return derives, err
+}
+
+// sharedResources returns the resources that the published configuration shares with all tenants. If
+// that is unknown, it returns the default.
+func sharedResources(ctx context.Context, c *client.Cluster) []schema.GroupResource {
+	settings := &configv1alpha1.Settings{}
+	if found, err := c.Installation(ctx); err == nil {
+		if p, err := found.Published(ctx); err == nil {
+			settings = &p.Settings
+		}
+	}
+	configv1alpha1.Default(settings)
+	var out []schema.GroupResource
+	for _, r := range settings.Authorization.SharedClusterResources {
+		out = append(out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+	}
+	return out
 }
 
 // setDefaultNamespace names the first namespace of a tenant for which none was named.

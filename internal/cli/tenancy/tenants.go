@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -149,6 +150,9 @@ type New struct {
 	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so
 	// that they can list its namespaces. A server that derives this role needs no binding.
 	BindMembers bool
+	// Shared are the resources that the configuration shares with all tenants. The role of the members
+	// allows to read them.
+	Shared []schema.GroupResource
 }
 
 // Writing says how something is written.
@@ -164,7 +168,7 @@ type Writing struct {
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
-		role := provision.MemberRole()
+		role := provision.MemberRole(t.Shared)
 		role.Labels = map[string]string{privileges.MadeByLabel: maker}
 		all = append(all, role, t.membersBinding(role.Name))
 	}
@@ -268,10 +272,12 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 					"%s)", subjectName(rbacv1.Subject(s), ""), o.GetName())
 			}
 		case *rbacv1.ClusterRole:
-			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				tell("ClusterRole %s created", o.Name)
-			} else if !apierrors.IsAlreadyExists(err) {
+			done, err := provision.WriteRole(ctx, k.RbacV1().ClusterRoles(), o, metav1.CreateOptions{DryRun: w.DryRun})
+			if err != nil {
 				return refusal(err)
+			}
+			if done != "" {
+				tell("ClusterRole %s %s", o.Name, done)
 			}
 		case *rbacv1.ClusterRoleBinding:
 			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
