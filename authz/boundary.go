@@ -272,14 +272,7 @@ func (b *Boundary) check(
 	case c.user == attrs.user && v.limits == nil:
 		return attrs.Attributes, authorizer.DecisionNoOpinion, ReasonNone
 	}
-	within := v.within()
-	return &attributes{
-		Attributes: attrs.Attributes,
-		user:       c.user,
-		selector:   within.selector,
-		name:       within.name,
-		fields:     within.fields,
-	}, authorizer.DecisionNoOpinion, ReasonNone
+	return &attributes{attrs.Attributes, c.user, v.limits}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
 // note tells the innermost filter how the request goes on.
@@ -333,31 +326,29 @@ func (b *Boundary) name(v *verdict) Verdict {
 // selector or by a field selector.
 type attributes struct {
 	authorizer.Attributes
-	user     user.Info
-	selector labels.Requirements
-	name     string
-	fields   fields.Selector
+	user   user.Info
+	limits *limits // nil if the request is not limited
 }
 
 func (a *attributes) GetUser() user.Info { return a.user }
 
 func (a *attributes) GetName() string {
-	if a.name != "" {
-		return a.name
+	if a.limits != nil && a.limits.name != "" {
+		return a.limits.name
 	}
 	return a.Attributes.GetName()
 }
 
 func (a *attributes) GetFieldSelector() (fields.Requirements, error) {
-	if a.fields != nil {
-		return a.fields.Requirements(), nil
+	if a.limits != nil && a.limits.fields != nil {
+		return a.limits.fields.Requirements(), nil
 	}
 	return a.Attributes.GetFieldSelector()
 }
 
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) {
-	if a.selector != nil {
-		return a.selector, nil
+	if a.limits != nil && a.limits.selector != nil {
+		return a.limits.selector, nil
 	}
 	return a.Attributes.GetLabelSelector()
 }

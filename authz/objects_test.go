@@ -2,6 +2,7 @@ package authz_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -14,8 +15,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// ownObjects has a kind whose objects have the names of tenants (tenants) and a kind whose objects
-// have any name (tenantquotas). Object b of kind tenants is invalid. The tenant unknown is not known.
+// ownObjects has two kinds. The objects of kind tenants have the names of tenants, and object b is
+// invalid. The objects of kind tenantquotas have any name. The tenant unknown is not known.
 func ownObjects() authz.Options {
 	o := labelled()
 	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
@@ -233,7 +234,7 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 // TestVerbsOnOwnNames checks each verb on an existing object, on a missing object of the tenant's own
 // name, and on other names. A creation by PATCH or PUT has the name.
 func TestVerbsOnOwnNames(t *testing.T) {
-	writes := map[string]bool{"create": true, "update": true, "patch": true, "delete": true}
+	writes := []string{"create", "update", "patch", "delete"}
 	for _, c := range []struct {
 		id, resource, name string
 		own, writable      bool
@@ -250,7 +251,7 @@ func TestVerbsOnOwnNames(t *testing.T) {
 	} {
 		for _, verb := range []string{"get", "create", "update", "patch", "delete", "deletecollection", "use", "*", ""} {
 			for _, subresource := range []string{"", "status"} {
-				want := c.own && subresource == "" && (verb == "get" || writes[verb] && c.writable)
+				want := c.own && subresource == "" && (verb == "get" || slices.Contains(writes, verb) && c.writable)
 				d, reason, _ := authz.New(ownObjects(), &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(
 					t.Context(), authorizer.AttributesRecord{
 						User:            callerOf(c.id),

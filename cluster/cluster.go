@@ -159,8 +159,10 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 }
 
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time
-// may. The Tenants must be followed. derivesRights is that of [provision.Options].
-func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func() bool) error {
+// may. The Tenants must be followed. derivesRights and shared are those of [provision.Options].
+func (c *Cluster) Provision(
+	ctx context.Context, m Manager, derivesRights func() bool, shared func() []schema.GroupResource,
+) error {
 	return provision.New(provision.Options{
 		Client:        m.Typed,
 		Dynamic:       m.Dynamic,
@@ -169,6 +171,7 @@ func (c *Cluster) Provision(ctx context.Context, m Manager, derivesRights func()
 		Owned:         c.byTenant.Of,
 		OwnerOf:       c.Owners.OwnerOf,
 		DerivesRights: derivesRights,
+		Shared:        shared,
 		Definitions:   c.Definitions,
 	}).Run(ctx)
 }

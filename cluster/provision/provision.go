@@ -57,7 +57,7 @@ type Definitions interface {
 	OnChange(f func()) (stop func())
 }
 
-// Options configure the engine. All fields except DerivesRights are required.
+// Options configure the engine. All fields except DerivesRights and Shared are required.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
@@ -74,6 +74,9 @@ type Options struct {
 	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of
 	// [tenants.Rights]. If nil, it does not, and the engine does not create them.
 	DerivesRights func() bool
+	// Shared returns the cluster-scoped resources that the configuration shares with all tenants. If
+	// nil, there are none.
+	Shared func() []schema.GroupResource
 }
 
 // Engine prepares namespaces. Only one Engine of a cluster may run at a time.

@@ -6,9 +6,12 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/plugins/managed"
@@ -16,36 +19,82 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created. An
-// existing one is never changed.
+// NamespacesRole returns the ClusterRole [v1alpha1.NamespacesRole] as it is created.
 func NamespacesRole() *rbacv1.ClusterRole {
-	return clusterRole(v1alpha1.NamespacesRole,
-		rbacv1.PolicyRule{
+	return clusterRole(v1alpha1.NamespacesRole, namespacesRules("watch")...)
+}
+
+func namespacesRules(more ...string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{
 			APIGroups: []string{""},
 			Resources: []string{"namespaces"},
 			Verbs:     []string{"create", "delete", "get", "list", "patch", "update", "watch"},
 		},
-		rbacv1.PolicyRule{
+		{
 			APIGroups: []string{tenant.Domain},
 			Resources: []string{v1alpha1.ResourceTenantMembers},
-			Verbs:     []string{"create", "delete", "get", "list", "patch", "update"},
-		})
+			Verbs:     append([]string{"create", "delete", "get", "list", "patch", "update"}, more...),
+		},
+	}
 }
 
-// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as it is created. An
-// existing one is never changed.
-func MemberRole() *rbacv1.ClusterRole {
-	return clusterRole(v1alpha1.MemberRole,
-		rbacv1.PolicyRule{
+// MemberRole returns the ClusterRole [v1alpha1.MemberRole] as it is created. It allows reads of the
+// resources that the configuration shares with all tenants.
+func MemberRole(shared []schema.GroupResource) *rbacv1.ClusterRole {
+	rules := memberRules("watch")
+	for _, r := range shared {
+		rules = append(rules, rbacv1.PolicyRule{
+			APIGroups: []string{r.Group},
+			Resources: []string{r.Resource},
+			Verbs:     []string{"get", "list", "watch"},
+		})
+	}
+	return clusterRole(v1alpha1.MemberRole, rules...)
+}
+
+func memberRules(more ...string) []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{
 			APIGroups: []string{""},
 			Resources: []string{"namespaces"},
 			Verbs:     []string{"get", "list", "watch"},
 		},
-		rbacv1.PolicyRule{
+		{
 			APIGroups: []string{tenant.Domain},
 			Resources: []string{v1alpha1.ResourceTenantQuotas, v1alpha1.ResourceTenants},
-			Verbs:     []string{"get", "list"},
-		})
+			Verbs:     append([]string{"get", "list"}, more...),
+		},
+	}
+}
+
+// isEarlier reports whether a role has exactly the rules with which an earlier release created it.
+func isEarlier(role *rbacv1.ClusterRole) bool {
+	earlier := map[string][]rbacv1.PolicyRule{
+		v1alpha1.NamespacesRole: namespacesRules(),
+		v1alpha1.MemberRole:     memberRules(),
+	}
+	rules, known := earlier[role.Name]
+	return known && role.AggregationRule == nil && equality.Semantic.DeepEqual(role.Rules, rules)
+}
+
+// WriteRole creates a ClusterRole of tenants. If the role exists with the rules of an earlier release,
+// WriteRole updates its rules. It does not change any other existing role. It returns what it did:
+// created, updated, or an empty string.
+func WriteRole(
+	ctx context.Context, roles rbacclient.ClusterRoleInterface, role *rbacv1.ClusterRole, options metav1.CreateOptions,
+) (done string, err error) {
+	_, err = roles.Create(ctx, role, options)
+	if !apierrors.IsAlreadyExists(err) {
+		return "created", err
+	}
+	stored, err := roles.Get(ctx, role.Name, metav1.GetOptions{})
+	if err != nil || !isEarlier(stored) {
+		return "", err
+	}
+	stored.Rules = role.Rules
+	_, err = roles.Update(ctx, stored, metav1.UpdateOptions{DryRun: options.DryRun, FieldManager: options.FieldManager})
+	return "updated", err
 }
 
 func clusterRole(name string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRole {
@@ -89,14 +138,17 @@ func logRights(ctx context.Context, err error) {
 }
 
 func (e *Engine) createRoles(ctx context.Context) error {
-	for _, role := range []*rbacv1.ClusterRole{NamespacesRole(), MemberRole()} {
+	var shared []schema.GroupResource
+	if e.Shared != nil {
+		shared = e.Shared()
+	}
+	for _, role := range []*rbacv1.ClusterRole{NamespacesRole(), MemberRole(shared)} {
 		if err := e.writes.Wait(ctx); err != nil {
 			return err
 		}
-		_, err := e.Client.RbacV1().ClusterRoles().Create(ctx, role,
-			metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return fmt.Errorf("create ClusterRole %s: %w", role.Name, err)
+		if _, err := WriteRole(ctx, e.Client.RbacV1().ClusterRoles(), role,
+			metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
+			return fmt.Errorf("write ClusterRole %s: %w", role.Name, err)
 		}
 	}
 	return nil

@@ -2,6 +2,7 @@ package provision_test
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -10,10 +11,16 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
 
+	"github.com/kubetenant/kubetenant/cluster/provision"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -100,6 +107,91 @@ func TestDerivedRolesAreRetried(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestEarlierRoles checks that only roles with the rules of an earlier release are updated.
+func TestEarlierRoles(t *testing.T) {
+	shared := []schema.GroupResource{{Group: "storage.k8s.io", Resource: "storageclasses"}}
+	for _, current := range []*rbacv1.ClusterRole{provision.NamespacesRole(), provision.MemberRole(shared)} {
+		earlier := current.DeepCopy()
+		earlier.Rules = earlier.Rules[:2]
+		earlier.Rules[1].Verbs = slices.DeleteFunc(earlier.Rules[1].Verbs, func(v string) bool { return v == "watch" })
+		less, more, aggregated := earlier.DeepCopy(), earlier.DeepCopy(), earlier.DeepCopy()
+		less.Rules = less.Rules[:1]
+		more.Rules[1].Verbs = append(more.Rules[1].Verbs, "deletecollection")
+		aggregated.AggregationRule = &rbacv1.AggregationRule{}
+		for name, c := range map[string]struct {
+			stored *rbacv1.ClusterRole
+			done   string
+		}{
+			"missing":    {nil, "created"},
+			"earlier":    {earlier, "updated"},
+			"current":    {current, ""},
+			"less":       {less, ""},
+			"more":       {more, ""},
+			"aggregated": {aggregated, ""},
+		} {
+			client := fake.NewClientset()
+			if c.stored != nil {
+				client = fake.NewClientset(c.stored.DeepCopy())
+			}
+			roles := client.RbacV1().ClusterRoles()
+			done, err := provision.WriteRole(t.Context(), roles, current.DeepCopy(), metav1.CreateOptions{})
+			if done != c.done || err != nil {
+				t.Errorf("%s, %s: %q, %v; want %q", current.Name, name, done, err, c.done)
+			}
+			want := current
+			if c.done == "" {
+				want = c.stored
+			}
+			got, err := roles.Get(t.Context(), current.Name, metav1.GetOptions{})
+			if err != nil || !equality.Semantic.DeepEqual(got.Rules, want.Rules) {
+				t.Errorf("%s, %s: rules %v, %v; want %v", current.Name, name, got, err, want.Rules)
+			}
+		}
+	}
+}
+
+// TestMemberRole checks that the role of members and the role of the example allow reads of all
+// resources that the configuration shares by default.
+func TestMemberRole(t *testing.T) {
+	settings := &configv1alpha1.Settings{}
+	configv1alpha1.Default(settings)
+	var shared []schema.GroupResource
+	for _, r := range settings.Authorization.SharedClusterResources {
+		shared = append(shared, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+	}
+	text, err := os.ReadFile("../../examples/manifests/tenants.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := &rbacv1.ClusterRole{}
+	if err := yaml.Unmarshal([]byte(strings.Split(string(text), "\n---\n")[0]), example); err != nil {
+		t.Fatal(err)
+	}
+	allows := func(rules []rbacv1.PolicyRule, group, resource, verb string) bool {
+		return slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, group) && slices.Contains(r.Resources, resource) &&
+				slices.Contains(r.Verbs, verb)
+		})
+	}
+	role := provision.MemberRole(shared)
+	for _, r := range shared {
+		for _, verb := range []string{"get", "list", "watch"} {
+			if !allows(role.Rules, r.Group, r.Resource, verb) {
+				t.Errorf("%s does not allow to %s %v", role.Name, verb, r)
+			}
+		}
+	}
+	for _, rule := range append(role.Rules, provision.NamespacesRole().Rules...) {
+		for _, verb := range rule.Verbs {
+			for _, resource := range rule.Resources {
+				if !allows(example.Rules, rule.APIGroups[0], resource, verb) {
+					t.Errorf("the example does not allow to %s %s", verb, resource)
+				}
+			}
+		}
+	}
 }
 
 // TestBindingsOfAnEarlierRelease: they are deleted on every server, also after a failed

@@ -10,8 +10,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
@@ -121,6 +123,9 @@ func createTenant(
 		}
 		t.BindMembers = !derives
 	}
+	if t.BindMembers {
+		t.Shared = sharedResources(cmd.Context(), c)
+	}
 	if err := tenancy.Create(cmd.Context(), k, d, t, w); err != nil {
 		return c.Explain(err)
 	}
@@ -142,6 +147,23 @@ func derivesRights(ctx context.Context, c *client.Cluster) (bool, error) {
 		return false, fmt.Errorf("%w: %s (or set --%s)", tenancy.ErrRefused, err.Error(), bindMembers)
 	}
 	return derives, err
+}
+
+// sharedResources returns the resources that the published configuration shares with all tenants. If
+// that is unknown, it returns the default.
+func sharedResources(ctx context.Context, c *client.Cluster) []schema.GroupResource {
+	settings := &configv1alpha1.Settings{}
+	if found, err := c.Installation(ctx); err == nil {
+		if p, err := found.Published(ctx); err == nil {
+			settings = &p.Settings
+		}
+	}
+	configv1alpha1.Default(settings)
+	var out []schema.GroupResource
+	for _, r := range settings.Authorization.SharedClusterResources {
+		out = append(out, schema.GroupResource{Group: r.Group, Resource: r.Resource})
+	}
+	return out
 }
 
 // setDefaultNamespace sets the first namespace of a new tenant.

@@ -63,7 +63,9 @@ func (l *leadership) end() error {
 func lead(
 	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack,
 ) {
-	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.DerivesRights) }
+	provision := func(ctx context.Context) error {
+		return known.Provision(ctx, manager, stack.DerivesRights, stack.SharedClusterResources)
+	}
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {

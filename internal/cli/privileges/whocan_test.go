@@ -369,7 +369,7 @@ func TestWhoCanByTenants(t *testing.T) {
 		"metadata":   map[string]any{"name": "acme"},
 		"spec":       map[string]any{"id": "acme", "admins": []any{map[string]any{"kind": "User", "name": "erin"}}},
 	}}
-	s, err := shop(t).With(admins, provision.NamespacesRole(), provision.MemberRole())
+	s, err := shop(t).With(admins, provision.NamespacesRole(), provision.MemberRole(nil))
 	if err != nil {
 		t.Fatal(err)
 	}

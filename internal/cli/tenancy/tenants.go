@@ -151,6 +151,9 @@ type New struct {
 	// BindMembers binds [v1alpha1.MemberRole] to the callers of the tenant in the whole cluster, so
 	// that they can list its namespaces. A server that derives this role needs no binding.
 	BindMembers bool
+	// Shared are the resources that the configuration shares with all tenants. The role of the members
+	// allows to read them.
+	Shared []schema.GroupResource
 }
 
 // Writing specifies how objects are written, and how that is reported.
@@ -179,7 +182,7 @@ var (
 func (t *New) Objects() []runtime.Object {
 	all := []runtime.Object{t.object()}
 	if t.BindMembers {
-		role := provision.MemberRole()
+		role := provision.MemberRole(t.Shared)
 		role.Labels = map[string]string{privileges.MadeByLabel: maker}
 		all = append(all, role, t.membersBinding(role.Name))
 	}
@@ -277,10 +280,16 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			}
 			w.Done.Did(tenantKind, o.GetName(), verb)
 		case *rbacv1.ClusterRole:
-			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				w.Done.Did(clusterRoleKind, o.Name, output.Created)
-			} else if !apierrors.IsAlreadyExists(err) {
+			done, err := provision.WriteRole(ctx, k.RbacV1().ClusterRoles(), o, metav1.CreateOptions{DryRun: w.DryRun})
+			if err != nil {
 				return refusal(err)
+			}
+			switch done {
+			case "":
+			case "created":
+				w.Done.Did(clusterRoleKind, o.Name, output.Created)
+			default:
+				w.Done.Did(clusterRoleKind, o.Name, output.Configured)
 			}
 		case *rbacv1.ClusterRoleBinding:
 			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {

@@ -84,7 +84,7 @@ func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, e
 		},
 		Provision: func(ctx context.Context) error {
 			go known.Tenants.Run(ctx)
-			return known.Provision(ctx, manager, nil) // kube-apiserver evaluates RBAC itself
+			return known.Provision(ctx, manager, nil, nil) // kube-apiserver evaluates RBAC itself
 		},
 		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
 		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
