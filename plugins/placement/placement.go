@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -201,7 +202,11 @@ func (p *plugin) checkTemplate(
 				continue
 			}
 			i.path = t.Field("spec." + i.path)
-			refused.Add(check(rule, f.name, i))
+			err := check(rule, f.name, i)
+			if err != nil && f.name == podAffinity {
+				err = fmt.Errorf("%w: name own namespaces, or require the label %s: %s", err, tenant.Label, at.owner)
+			}
+			refused.Add(err)
 		}
 	}
 }
@@ -227,12 +232,19 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 	return err == nil && owner == at.owner && !owner.IsZero()
 }
 
-// check refuses an item that is not on the list.
+// check refuses an item that is not on the list. The error contains the list, which is the tenant's.
 func check(r plugins.Rule, name string, i item) error {
 	if r.Allows(func(entry string) bool {
 		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value)
 	}) {
 		return nil
 	}
-	return fmt.Errorf("%s: tenants may not choose %s", i.path, says[name])
+	allowed := "none"
+	switch {
+	case name == "tolerations" && i.key == "":
+		return fmt.Errorf("%s: tenants may not choose %s: no list allows a toleration without a key", i.path, says[name])
+	case r.Policy == plugins.AllowListed && len(r.Allowed) > 0:
+		allowed = strings.Join(r.Allowed, ", ")
+	}
+	return fmt.Errorf("%s: tenants may not choose %s: admission.placement.%s allows %s", i.path, says[name], name, allowed)
 }
