@@ -253,12 +253,7 @@ func validateRules(
 }
 
 func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
-	errs := validateRules(r.fields(), path, func(_, entry string) string {
-		if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
-			return "must be a key, key=value or a name, without wildcards"
-		}
-		return ""
-	})
+	errs := validateRules(r.fields(), path, placementEntry)
 	if d := r.Defaults; d != nil {
 		at := path.Child("defaults")
 		for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
@@ -332,6 +327,7 @@ func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 // Warnings are about what is valid and will not do what it looks like.
 func (s *Settings) Warnings() []string {
 	var warnings []string
+	warnings = append(warnings, s.Admission.Placement.warnings()...)
 	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,7 +32,7 @@ type Defaults struct {
 
 // Space is what holds for one tenant.
 type Space struct {
-	// Rules allow keys, "key=value", or names of nodes and classes.
+	// Rules allow keys, "key=value", "domain/*", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
 }
@@ -232,10 +233,14 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 	return err == nil && owner == at.owner && !owner.IsZero()
 }
 
+// keyed are the fields whose lists can have an entry "domain/*". The other fields contain names.
+var keyed = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
+
 // check refuses an item that is not on the list. The error contains the list, which is the tenant's.
 func check(r plugins.Rule, name string, i item) error {
 	if r.Allows(func(entry string) bool {
-		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value)
+		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value ||
+			slices.Contains(keyed, name) && plugins.IsInFamily(entry, i.key))
 	}) {
 		return nil
 	}
