@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -30,15 +31,18 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared are the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
-	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is
-	// about, the zero ID where that is not known: its tenant may get it. Nil knows of none.
-	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
-	// ObjectOf returns the name of the sole such object about a tenant, empty where there is none: a
-	// list of them is limited to it. It returns false where there are several, and for other
-	// resources. Nil knows of none.
-	ObjectOf func(resource schema.GroupResource, id tenant.ID) (name string, sole bool)
-	// OwnWritable are resources of which a tenant may write, and delete by its name, the object that
-	// is about it. Of a creation, which does not say the name, admission MUST hold it to that tenant.
+	// IsAbout reports whether a cluster-scoped object of the project's own kinds is about a tenant.
+	// The callers of this tenant may get the object. It also reports true if no object has the name and
+	// the name is reserved for the tenant, so that these callers get a 404. It MUST report false if
+	// that is unknown, and for other resources. If nil, no object is about a tenant.
+	IsAbout func(resource schema.GroupResource, name string, id tenant.ID) bool
+	// ObjectField returns a field, and the value that only the objects about a tenant have in it. Lists
+	// and watches of these objects are limited by it. A name MUST be returned only if no object of that
+	// name can be about another tenant, ever. The field is empty if it is unknown, and for other
+	// resources. If nil, there are no such objects.
+	ObjectField func(resource schema.GroupResource, id tenant.ID) (field, value string)
+	// OwnWritable are resources of which a tenant may create, update, patch and delete the object that
+	// is about it. A creation may not have the name yet: admission MUST check the object's tenant.
 	OwnWritable []schema.GroupResource
 	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when
 	// it authenticates them, so that whoever reviews or impersonates one finds it there.
@@ -137,7 +141,7 @@ func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolve
 func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	through, decision, reason := b.check(ctx, a)
 	if through == nil {
-		return decision, string(reason), nil
+		return decision, reason.String(), nil
 	}
 	return b.delegate.Authorize(ctx, through)
 }
@@ -149,7 +153,7 @@ func (b *Boundary) ConditionsAwareAuthorize(
 ) authorizer.ConditionsAwareDecision {
 	through, decision, reason := b.check(ctx, a)
 	if through == nil {
-		return authorizer.ConditionsAwareDecisionFromParts(decision, string(reason), nil)
+		return authorizer.ConditionsAwareDecisionFromParts(decision, reason.String(), nil)
 	}
 	return b.delegate.ConditionsAwareAuthorize(ctx, through)
 }
@@ -161,14 +165,15 @@ func (b *Boundary) EvaluateConditions(
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
-// Denies returns why the boundary denies a request of which nothing was noted, "" where it does
-// not: whatever its mode, and without telling anybody.
+// Denies returns why the boundary denies a request that did not pass the filters of the server. It
+// returns [ReasonNone] if the boundary does not deny it. Shadow mode does not apply, and Observe is
+// not called.
 func (b *Boundary) Denies(ctx context.Context, a authorizer.Attributes) Reason {
 	strict := &Boundary{Options: b.Options}
 	strict.Shadow, strict.Observe = false, nil
 	through, decision, reason := strict.check(ctx, a)
 	if through != nil || decision == authorizer.DecisionAllow {
-		return ""
+		return ReasonNone
 	}
 	return reason
 }
@@ -195,6 +200,7 @@ type verdict struct {
 type limits struct {
 	selector labels.Requirements // that the request must go on with
 	name     string              // of the one object that a list must be limited to
+	fields   fields.Selector     // that a list of objects about a tenant must be limited to
 	until    time.Time           // when the exception that allows it ends; zero for never
 }
 
@@ -223,20 +229,20 @@ func (b *Boundary) check(
 	exceeds := access.exceededBy(&attrs)
 	switch {
 	case c.denied == ReasonRevoked:
-	case access == AccessRetired && c.denied == "":
+	case access == AccessRetired && c.denied == ReasonNone:
 		if v = b.decideUnbound(&attrs); !v.delegate {
 			v.reason = exceeds
 		}
 	case exceeds.isFirm():
 		v.reason = exceeds // in a shadow too, which lets other reasons pass
-	case c.denied != "":
+	case c.denied != ReasonNone:
 	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
 		v.reason = ReasonStale
 	case access == AccessNone:
 		if v = b.decideUnbound(&attrs); !v.delegate {
 			v.reason = exceeds
 		}
-	case exceeds != "":
+	case exceeds != ReasonNone:
 		v.reason = exceeds
 	default:
 		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
@@ -262,9 +268,9 @@ func (b *Boundary) check(
 	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
 	case b.Shadow:
-		return a, authorizer.DecisionNoOpinion, ""
+		return a, authorizer.DecisionNoOpinion, ReasonNone
 	case c.user == attrs.user && v.limits == nil:
-		return attrs.Attributes, authorizer.DecisionNoOpinion, ""
+		return attrs.Attributes, authorizer.DecisionNoOpinion, ReasonNone
 	}
 	within := v.within()
 	return &attributes{
@@ -272,19 +278,20 @@ func (b *Boundary) check(
 		user:       c.user,
 		selector:   within.selector,
 		name:       within.name,
-	}, authorizer.DecisionNoOpinion, ""
+		fields:     within.fields,
+	}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	within := v.within()
-	state.bound, state.selector, state.name = c.user, within.selector, within.name
+	state.bound, state.selector, state.name, state.fields = c.user, within.selector, within.name, within.fields
 	state.session = session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
 	if b.Shadow {
-		state.selector, state.name = nil, ""
+		state.selector, state.name, state.fields = nil, "", nil
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, within.until
 		if v.rule == RuleMissing {
@@ -300,7 +307,7 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 		if b.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
-		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err,
+		klog.FromContext(ctx).Info(message, "code", v.reason.Code(), "reason", v.reason.String(), "err", v.err,
 			"user", nameOf(attrs.user), "tenant", out.Caller,
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}
@@ -322,13 +329,14 @@ func (b *Boundary) name(v *verdict) Verdict {
 	return Denied
 }
 
-// attributes are a request's with another user, or limited to a tenant by a selector or
-// by the name of one object.
+// attributes are the attributes of a request with another user, or limited to a tenant by a label
+// selector or by a field selector.
 type attributes struct {
 	authorizer.Attributes
 	user     user.Info
 	selector labels.Requirements
 	name     string
+	fields   fields.Selector
 }
 
 func (a *attributes) GetUser() user.Info { return a.user }
@@ -338,6 +346,13 @@ func (a *attributes) GetName() string {
 		return a.name
 	}
 	return a.Attributes.GetName()
+}
+
+func (a *attributes) GetFieldSelector() (fields.Requirements, error) {
+	if a.fields != nil {
+		return a.fields.Requirements(), nil
+	}
+	return a.Attributes.GetFieldSelector()
 }
 
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) {

@@ -95,7 +95,7 @@ func (b *Boundary) decideTenant(
 	case !attrs.isResource:
 		return b.decidePath(attrs.path)
 	}
-	if reason := b.unfit(verb, attrs); reason != "" {
+	if reason := b.unfit(verb, attrs); reason != ReasonNone {
 		return verdict{reason: reason}
 	}
 	switch {
@@ -107,12 +107,11 @@ func (b *Boundary) decideTenant(
 	return b.decideCluster(ctx, state, id, verb, attrs)
 }
 
-// unfit returns why a question about a resource is none that a tenant's caller may have answered,
-// wherever it is about.
+// unfit returns why a tenant may not make this request in any namespace, or [ReasonNone] if it may.
 func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	switch {
 	case !attrs.isResource:
-		return ""
+		return ReasonNone
 	case verb == "" || verb == "*" || attrs.resource.Group == "*" || attrs.resource.Resource == "*" ||
 		attrs.resource.Resource == "":
 		return ReasonWildcard
@@ -123,7 +122,7 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	case attrs.namespace != "" && attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 		return ReasonCluster
 	}
-	return ""
+	return ReasonNone
 }
 
 // find looks a namespace up that attrs is about, once.
@@ -268,8 +267,9 @@ func (b *Boundary) decideCluster(
 	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.OwnWritable, resource) &&
 		b.writesOwn(verb, attrs, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case verb == "list" && attrs.subresource == "" && b.ObjectOf != nil && scope == ScopeCluster:
-		return b.limitObject(ctx, state, id, attrs)
+	case (verb == "list" || verb == "watch") && attrs.subresource == "" && scope != ScopeNamespaced &&
+		b.ObjectField != nil && !slices.Contains(b.Selectable, resource):
+		return b.limitObject(ctx, state, id, verb, attrs)
 	case scope == ScopeNamespaced:
 		return b.decideAcross(ctx, state, id, verb, attrs)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
@@ -278,21 +278,21 @@ func (b *Boundary) decideCluster(
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwn reports whether a write is one of the object that is about tenant id, or of one
-// whose name is not known yet.
+// writesOwn reports whether a request writes the object that is about tenant id, or creates an object
+// whose name is not known yet. A creation by PATCH or PUT has the name.
 func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":
-		return attrs.name == ""
+		return attrs.name == "" || b.isAbout(attrs.resource, attrs.name, id)
 	case "update", "patch", "delete":
 		return attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id)
 	}
 	return false
 }
 
-// isAbout reports whether an object is about tenant id.
+// isAbout calls [Options.IsAbout].
 func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
-	return b.ObjectTenant != nil && b.ObjectTenant(resource, name) == id
+	return b.IsAbout != nil && b.IsAbout(resource, name, id)
 }
 
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the

@@ -94,6 +94,17 @@ type Namespace struct {
 	// allowed. Defaults to none.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
+	// clusterLabels specifies labels that the policies and webhooks of the cluster set on namespaces,
+	// with their values. "{tenant}" in a value means the name of the tenant. Tenants may set a key to
+	// this value and to no other, even if allowedLabels lists the key. No value is added or required.
+	// Must not contain keys of kubetenant.dev, pod-security.kubernetes.io/enforce or
+	// kubernetes.io/metadata.name. Defaults to none.
+	// +optional
+	ClusterLabels map[string]string `json:"clusterLabels,omitempty"`
+	// clusterAnnotations specifies annotations that the policies and webhooks of the cluster set on
+	// namespaces, with their values. It has the rules of clusterLabels. Defaults to none.
+	// +optional
+	ClusterAnnotations map[string]string `json:"clusterAnnotations,omitempty"`
 }
 
 // WorkloadKind specifies a kind whose objects contain templates of pods.
@@ -189,8 +200,8 @@ type PlacementRules struct {
 	// kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class
-	// itself sets in pods must be allowed too. Defaults to Forbid.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. Behind the webhook service, list
+	// the fields that the class itself sets in pods in cluster. Defaults to Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always
@@ -211,6 +222,30 @@ type PlacementRules struct {
 	// nothing is added.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`
+	// cluster specifies settings that the plugins, policies and webhooks of the cluster add to pods.
+	// They are always allowed, and no setting is added or required. If unset, nothing is allowed by it.
+	// +optional
+	Cluster *PlacementCluster `json:"cluster,omitempty"`
+}
+
+// PlacementCluster specifies settings that the cluster itself adds to pods. Tenants may use them too.
+type PlacementCluster struct {
+	// nodeSelector specifies labels of nodes, with their values. Keys must be qualified names, and
+	// values must be label values.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// tolerations specifies tolerations. Each must have a key. The operator must be Exists or Equal.
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// schedulerName specifies the name of a scheduler.
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// runtimeClassName specifies the name of a RuntimeClass.
+	// +optional
+	RuntimeClassName string `json:"runtimeClassName,omitempty"`
+	// priorityClassName specifies the name of a PriorityClass.
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
 // PlacementDefaults specifies settings that are added to new pods.

@@ -31,6 +31,8 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateKeys(a.Namespace.AllowedLabels, ns.Child("allowedLabels"))...)
 	errs = append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
+	errs = append(errs, validateClusterLabels(a.Namespace.ClusterLabels, ns.Child("clusterLabels"))...)
+	errs = append(errs, validateClusterKeys(a.Namespace.ClusterAnnotations, ns.Child("clusterAnnotations"))...)
 	errs = append(errs, validateWorkloads(a.Workloads, path.Child("workloads"))...)
 	errs = append(errs, validatePlacement(&a.Placement, path.Child("placement"))...)
 	errs = append(errs, validatePolicy(&a.Policy, path.Child("policy"))...)
@@ -255,29 +257,80 @@ func validateRules(
 func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
 	errs := validateRules(r.fields(), path, placementEntry)
 	if d := r.Defaults; d != nil {
-		at := path.Child("defaults")
-		for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
-			value := d.NodeSelector[key]
-			for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
-				errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
+		errs = append(errs, validatePlaces(d.NodeSelector, d.Tolerations, path.Child("defaults"))...)
+	}
+	if c := r.Cluster; c != nil {
+		at := path.Child("cluster")
+		errs = append(errs, validatePlaces(c.NodeSelector, c.Tolerations, at)...)
+		for _, f := range []struct{ name, value string }{
+			{"schedulerName", c.SchedulerName},
+			{"runtimeClassName", c.RuntimeClassName},
+			{"priorityClassName", c.PriorityClassName},
+		} {
+			if f.value != "" && len(validation.IsDNS1123Subdomain(f.value)) > 0 {
+				errs = append(errs, field.Invalid(at.Child(f.name), f.value, "must be a name, without wildcards"))
 			}
 		}
-		for i, t := range d.Tolerations {
-			here := at.Child("tolerations").Index(i)
-			if t.Key == "" {
-				errs = append(errs, field.Required(here.Child("key"),
-					"must be set, because a toleration without a key tolerates every taint"))
-			}
-			operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
-			if !slices.Contains(operators, t.Operator) {
-				errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
-			}
-			effects := []corev1.TaintEffect{
-				"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
-			}
-			if !slices.Contains(effects, t.Effect) {
-				errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
-			}
+	}
+	return errs
+}
+
+// validatePlaces checks labels of nodes and tolerations that are put into pods.
+func validatePlaces(selector map[string]string, tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		value := selector[key]
+		for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+			errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
+		}
+	}
+	for i, t := range tolerations {
+		here := at.Child("tolerations").Index(i)
+		if t.Key == "" {
+			errs = append(errs, field.Required(here.Child("key"),
+				"must be set, because a toleration without a key tolerates every taint"))
+		}
+		operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
+		if !slices.Contains(operators, t.Operator) {
+			errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
+		}
+		effects := []corev1.TaintEffect{
+			"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
+		}
+		if !slices.Contains(effects, t.Effect) {
+			errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
+		}
+	}
+	return errs
+}
+
+// validateClusterLabels checks labels of namespaces that the cluster sets.
+func validateClusterLabels(labels map[string]string, path *field.Path) field.ErrorList {
+	errs := validateClusterKeys(labels, path)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		plain := strings.ReplaceAll(labels[key], "{tenant}", "t") // a tenant is a label value
+		for _, msg := range validation.IsValidLabelValue(plain) {
+			errs = append(errs, field.Invalid(path.Key(key), labels[key], msg))
+		}
+		switch key {
+		case "pod-security.kubernetes.io/enforce":
+			errs = append(errs, field.Forbidden(path.Key(key), "admission.namespace.podSecurity sets this label"))
+		case corev1.LabelMetadataName:
+			errs = append(errs, field.Forbidden(path.Key(key), "the server sets this label"))
+		}
+	}
+	return errs
+}
+
+// validateClusterKeys checks the keys of labels or annotations that the cluster sets.
+func validateClusterKeys(values map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		for _, msg := range validation.IsQualifiedName(key) {
+			errs = append(errs, field.Invalid(path.Key(key), key, msg))
+		}
+		if domain, _, _ := strings.Cut(key, "/"); domain == tenant.Domain {
+			errs = append(errs, field.Forbidden(path.Key(key), "keys of this domain are reserved"))
 		}
 	}
 	return errs

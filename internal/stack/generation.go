@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
@@ -45,6 +46,7 @@ type generation struct {
 	described     workload.Kinds            // that describe pods
 	governed      map[schema.GroupKind]bool // whose identity is recorded
 	files         *fileStates
+	acceptsAdmins bool // see the function
 	stop          context.CancelFunc
 }
 
@@ -59,6 +61,10 @@ type shared struct {
 	sessions  *authz.Sessions
 	// required is that of the generation in force. Generations come one after the other.
 	required configv1alpha1.RequireTenant
+	// acceptsAdmins is that of the generation in force, too.
+	acceptsAdmins bool
+	// service is the section of the configuration at the start.
+	service *configv1alpha1.Service
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
 	// isInForce reports whether a generation is the one that counts.
@@ -169,6 +175,12 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	if err = g.authenticate(ctx, of, names, report); err != nil {
 		return nil, err
 	}
+	if ca := of.Authentication.ClientCA; ca != nil {
+		g.acceptsAdmins = acceptsAdmins(ca.CurrentCABundleContent(), config.Authentication.Sources, g.clientCAs)
+	}
+	if of.acceptsAdmins && !g.acceptsAdmins { // a start that locks out is noticed, and may be intended
+		return nil, errLockedOut
+	}
 	admission := &admissionParts{
 		cluster:  &of.Cluster,
 		subject:  g.boundary.Subjects.Of,
@@ -176,7 +188,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		now:      of.Now,
 		grantors: of.grantors,
 		gates:    of.decisions.gates,
-		denies:   func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+		denies:   func(ctx context.Context, a authorizer.Attributes) string { return g.boundary.Denies(ctx, a).String() },
 	}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
@@ -188,7 +200,20 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
 	}
+	if service := servingSettings(config); of.service == nil {
+		of.service = service
+	} else if !equality.Semantic.DeepEqual(of.service, service) {
+		klog.FromContext(ctx).Info("The section service of the configuration is not the one at the start: " +
+			"restart kubetenant-webhook and kubetenant-gateway for the change to take effect")
+	}
 	return g, nil
+}
+
+// servingSettings returns the settings that a process uses only when it starts.
+func servingSettings(config *configv1alpha1.Settings) *configv1alpha1.Service {
+	service := config.Service
+	service.TenantMetrics = nil
+	return &service
 }
 
 // authenticate makes the authenticator of a generation whose boundary and revocations are there.

@@ -45,7 +45,7 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		exists: exists,
 		named:  map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
-			"Number of decisions of the tenant boundary, by decision and reason. The decision is deny, "+
+			"Number of decisions of the tenant boundary, by decision and reason code. The decision is deny, "+
 				"delegate if the next authorizer decides, allow if an exception applies, "+
 				"or shadow-deny if the request would be denied in Enforce mode.",
 			"decision", "reason"),
@@ -88,7 +88,7 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	key := outcome{o.Verdict, o.Reason}
 	counter, ok := m.byOutcome.Load(key)
 	if !ok {
-		counter, _ = m.byOutcome.LoadOrStore(key, m.decisions.WithLabelValues(string(o.Verdict), string(o.Reason)))
+		counter, _ = m.byOutcome.LoadOrStore(key, m.decisions.WithLabelValues(string(o.Verdict), o.Reason.Code()))
 	}
 	counter.(metrics.CounterMetric).Inc()
 	of := m.tenant(o.Caller)

@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 	"github.com/kubetenant/kubetenant/plugins/policy"
 	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/plugins/request"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/plugins/status"
@@ -81,6 +82,8 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}
 	o.metadata, o.objects = p.cluster.controllerObjects()
 	return []Plugin{
+		// This plugin records the object before other plugins change it.
+		{Name: request.Name, Interface: request.New(request.Options{Kinds: o.binding().Kinds}), First: true},
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(o.namespace())},
 		{Name: lifecycle.Name, Interface: lifecycle.New(o.lifecycle())},
 		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(o.restriction())},
@@ -125,6 +128,8 @@ func (o *pluginOptions) namespace() namespace.Options {
 		PodSecurity:        c.Namespace.PodSecurity,
 		AllowedLabels:      c.Namespace.AllowedLabels,
 		AllowedAnnotations: c.Namespace.AllowedAnnotations,
+		ClusterLabels:      c.Namespace.ClusterLabels,
+		ClusterAnnotations: c.Namespace.ClusterAnnotations,
 		Recorded:           recordedAnnotations(c),
 		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
 		Selected:           o.cluster.SelectedLabels,
@@ -135,13 +140,15 @@ func (o *pluginOptions) namespace() namespace.Options {
 
 func (o *pluginOptions) lifecycle() lifecycle.Options {
 	return lifecycle.Options{
-		Subject:    o.subject,
-		Read:       lifeOf,
-		Lineage:    o.cluster.knownLineage(),
-		Owned:      o.cluster.OwnedNamespaces,
-		References: o.cluster.References,
-		Authorizer: o.grantors,
-		Now:        o.now,
+		Subject:     o.subject,
+		Read:        lifeOf,
+		ReadMembers: membersSpecOf,
+		Rights:      writerRights,
+		Lineage:     o.cluster.knownLineage(),
+		Owned:       o.cluster.OwnedNamespaces,
+		References:  o.cluster.References,
+		Authorizer:  o.grantors,
+		Now:         o.now,
 	}
 }
 
@@ -183,6 +190,7 @@ func (o *pluginOptions) managed() managed.Options {
 		Held:        o.cluster.Owners.Held,
 		Gives:       o.cluster.gives,
 		Template:    templateOf,
+		Dropped:     droppedOf,
 		Authorizer:  o.grantors,
 	}
 }

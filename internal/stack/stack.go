@@ -365,7 +365,7 @@ func (s *Stack) swap(g *generation) {
 			return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone
 		})
 	}
-	s.shared.required = required
+	s.shared.required, s.shared.acceptsAdmins = required, g.acceptsAdmins
 	s.shared.reloads.inForce(g)
 	s.shared.decisions.limit(g.tenantMetrics)
 	if before != nil {

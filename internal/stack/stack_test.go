@@ -173,91 +173,6 @@ func TestTheConfigurationIsFollowed(t *testing.T) {
 	}
 }
 
-// lastReload returns the metric of a file in dir; false without a series.
-func lastReload(t *testing.T, registry metrics.KubeRegistry, name, path string) (float64, bool) {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			if f.GetName() == "kubetenant_config_last_reload_"+name && m.GetLabel()[0].GetValue() == path {
-				return m.GetGauge().GetValue(), true
-			}
-		}
-	}
-	return 0, false
-}
-
-// TestLastReload: a metric shows whether the file on disk is in effect, for as long as it is not.
-func TestLastReload(t *testing.T) {
-	dir := t.TempDir()
-	path, tokens := filepath.Join(dir, "tenancy.yaml"), filepath.Join(dir, "tokens.csv")
-	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
-	registry := metrics.NewKubeRegistry()
-	s, err := stack.Open(t.Context(), path,
-		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
-	if err != nil {
-		t.Fatal(err)
-	}
-	shows := func(path string, want float64) func() bool {
-		return func() bool {
-			got, is := lastReload(t, registry, "successful", path)
-			return is && got == want
-		}
-	}
-	since := func(path string) float64 {
-		at, _ := lastReload(t, registry, "success_timestamp_seconds", path)
-		return at
-	}
-	isMissing := func(path string) func() bool {
-		return func() bool {
-			_, is := lastReload(t, registry, "successful", path)
-			return !is
-		}
-	}
-	begun := since(path)
-	if !shows(path, 1)() || begun == 0 || !isMissing(tokens)() {
-		t.Errorf("at the start: loaded at %v", begun)
-	}
-	replace(t, dir, map[string]string{"tenancy.yaml": config + "nonsense: true\n"})
-	eventually(t, "a rejected configuration is shown", shows(path, 0))
-	if since(path) != begun {
-		t.Error("a rejected version counts as loaded")
-	}
-	replace(t, dir, map[string]string{"tokens.csv": "tok,alice\n"})
-	eventually(t, "a rejected token file is shown", shows(tokens, 0))
-	if at := since(tokens); at == 0 || at > float64(time.Now().Unix()) {
-		t.Errorf("the token file was loaded at %v", at)
-	}
-	replace(t, dir, map[string]string{
-		"tenancy.yaml": strings.Replace(config, "tokens.csv", "others.csv", 1),
-		"others.csv":   "tok,alice,1,,a\n",
-	})
-	eventually(t, "the new configuration is shown", shows(path, 1))
-	if since(path) <= begun {
-		t.Error("a new version does not count as loaded")
-	}
-	eventually(t, "a file that nobody follows is not shown", isMissing(tokens))
-	if err := os.Remove(filepath.Join(dir, "others.csv")); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a missing file is shown", shows(filepath.Join(dir, "others.csv"), 0))
-	replace(t, dir, map[string]string{"others.csv": "tok,alice,1,,a\n"})
-	eventually(t, "a file that is back is shown", shows(filepath.Join(dir, "others.csv"), 1))
-
-	s.Follows(path, "kubeconfig")
-	s.Reloaded(t.Context(), "kubeconfig", os.ErrNotExist)
-	if !shows("kubeconfig", 0)() {
-		t.Error("a further file that was rejected is not shown")
-	}
-	s.Follows(path, "another")
-	if !isMissing("kubeconfig")() || !shows("another", 1)() || !shows(path, 1)() {
-		t.Error("the further files are not the last ones")
-	}
-}
-
 // TestReloadUnderLoad: requests during a reload see the one configuration or the other.
 func TestReloadUnderLoad(t *testing.T) {
 	dir := t.TempDir()
@@ -378,30 +293,32 @@ func TestNoSecretIsTold(t *testing.T) {
 	}
 }
 
+// authority returns the certificate of a new authority.
+func authority(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: name},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
 // TestAClientCAMayNotBecomeTheProxys: with a front proxy of any name, a client CA file that is
 // rewritten to hold the proxy's authority is refused, and the one before stays.
 func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
-	authority := func(name string) string {
-		t.Helper()
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		template := &x509.Certificate{
-			SerialNumber:          big.NewInt(1),
-			Subject:               pkix.Name{CommonName: name},
-			NotAfter:              time.Now().Add(time.Hour),
-			IsCA:                  true,
-			BasicConstraintsValid: true,
-			KeyUsage:              x509.KeyUsageCertSign,
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	}
-	clients, proxies := authority("clients"), authority("proxies")
+	clients, proxies := authority(t, "clients"), authority(t, "proxies")
 	content, err := dynamiccertificates.NewStaticCAContent("proxies", []byte(proxies))
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
-// Package lifecycle guards the beginning and the end of Tenants: who is protected is not deleted,
-// who is deleted stays until the server has taken away all that was his, and the name of a deleted
-// tenant is given to another only once nothing is left that he could inherit.
+// Package lifecycle guards the creation and the deletion of Tenants. A protected Tenant cannot be
+// deleted. A deleted Tenant remains until the server has deleted the objects of its tenant. The name
+// of a deleted tenant can be reused only if no object of that tenant is left.
 package lifecycle
 
 import (
@@ -11,13 +11,11 @@ import (
 	"strings"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -33,6 +31,7 @@ const rest = 10 * time.Minute
 
 var (
 	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+	members = schema.GroupResource{Group: tenant.Domain, Resource: "tenantmembers"}
 
 	errProtected = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, " +
 		"or use kubectl tenant delete-tenant")
@@ -43,21 +42,23 @@ var (
 	errUnfinished = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
 )
 
-// Life is what the plugin is told of a Tenant.
+// Life describes the creation and the deletion of a Tenant.
 type Life struct {
 	ID tenant.ID
-	// Replaces is the UID of the one before.
+	// Replaces is the UID of the deleted Tenant that had the ID before.
 	Replaces string
-	// Protected says that it must not be deleted, and Deletes that all that is
-	// its tenant's goes with it.
-	Protected, Deletes bool
+	// Protected reports whether the Tenant must not be deleted.
+	Protected bool
 }
 
-// Options configure the plugin. Subject, Read and Authorizer are required.
+// Options configure the plugin. Subject, Read, Rights and Authorizer are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
 	Read func(runtime.Object) (*Life, error)
+	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not record
+	// for which Tenant TenantMembers are written.
+	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
 	// Lineage tells who had a name before; false where that is not known now, which
 	// refuses. Nil knows of nobody.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
@@ -66,14 +67,16 @@ type Options struct {
 	// would have the name again.
 	Owned      func(tenant.ID) ([]string, error)
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// Authorizer is the server's: whoever says that namespaces go with a Tenant must
-	// be allowed to delete them.
+	// Rights returns the rights that the writer of a Tenant needs for its change. was is nil if the
+	// Tenant is created.
+	Rights func(was, is runtime.Object) ([]Right, error)
+	// Authorizer is the server's. It decides about the rights of writers.
 	Authorizer authorizer.Authorizer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
-// New returns the plugin. It governs Tenants.
+// New returns the plugin. It governs Tenants and TenantMembers.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -86,17 +89,21 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin looks at a resource.
-func Governs(r schema.GroupResource) bool { return r == tenants }
+// Governs reports whether the plugin checks a resource.
+func Governs(r schema.GroupResource) bool { return r == tenants || r == members }
 
-func governs(a admission.Attributes) bool {
-	return Governs(a.GetResource().GroupResource()) && a.GetSubresource() == ""
+// governs reports whether a request is for an object of a resource.
+func governs(a admission.Attributes, r schema.GroupResource) bool {
+	return a.GetResource().GroupResource() == r && a.GetSubresource() == ""
 }
 
-// Admit implements [admission.MutationInterface]: it puts the finalizer on what is not being
-// deleted, and back where an update left it out.
+// Admit implements [admission.MutationInterface]. It adds the finalizer to a Tenant that is not being
+// deleted, and restores it if an update omits it. It records the Tenant of TenantMembers.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !governs(a) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
+	if governs(a, members) {
+		return p.admitMembers(ctx, a)
+	}
+	if !governs(a, tenants) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -118,7 +125,10 @@ func needsFinalizer(was, is metav1.Object) bool {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !governs(a) {
+	if governs(a, members) {
+		return p.validateMembers(a)
+	}
+	if !governs(a, tenants) {
 		return nil
 	}
 	check := p.checkCreate
@@ -143,42 +153,10 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 		!p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
-	before, err := p.Read(a.GetOldObject())
-	if err != nil {
-		before = &Life{} // of an older release, which was less strict
-	}
-	life, err := p.Read(a.GetObject())
-	if err != nil || before.Deletes {
+	if _, err := p.Read(a.GetObject()); err != nil {
 		return err
 	}
-	return p.checkDeletes(ctx, a.GetUserInfo(), life)
-}
-
-// checkDeletes holds whoever says that a tenant's namespaces and bindings go: the server deletes
-// them with rights of its own.
-func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) error {
-	if !life.Deletes {
-		return nil
-	}
-	for _, of := range []schema.GroupResource{
-		{Resource: "namespaces"}, {Group: rbacv1.GroupName, Resource: "clusterrolebindings"},
-	} {
-		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-			User:            u,
-			Verb:            "delete",
-			ResourceRequest: true,
-			APIGroup:        of.Group,
-			APIVersion:      "*",
-			Resource:        of.Resource,
-		})
-		if err != nil {
-			return fmt.Errorf("spec.deletionPolicy: cannot check now whether the caller may delete %s: %w", of, err)
-		}
-		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("spec.deletionPolicy: may not be Delete because the caller may not delete %s", of)
-		}
-	}
-	return nil
+	return p.checkRights(ctx, a)
 }
 
 // checkDelete holds whoever asks, the cluster's admins too. What goes since its
@@ -206,7 +184,7 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	life, err := p.Read(a.GetObject())
 	if err == nil {
-		err = p.checkDeletes(ctx, a.GetUserInfo(), life)
+		err = p.checkRights(ctx, a)
 	}
 	if err != nil || p.Lineage == nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -23,7 +25,8 @@ const (
 	unlisted = ": the key is not listed"
 	reserved = ": keys of the domain " + tenant.Domain + " are reserved"
 	given    = ": the Tenant sets this label"
-	inexact  = " without an exact entry in admission.namespace.allowedLabels: "
+	pinned   = ": the cluster sets its value"
+	inexact  = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
 )
 
 // labelReason returns why tenants may not write a label, or "" if they may. No tenant may write the
@@ -31,6 +34,9 @@ const (
 func (p *plugin) labelReason(key string, labels map[string]string) string {
 	if _, is := labels[key]; is {
 		return given
+	}
+	if _, is := p.ClusterLabels[key]; is {
+		return pinned
 	}
 	if domain, _, _ := strings.Cut(key, "/"); domain == podSecurityDomain {
 		if reason := podSecurityReason(key); reason != "" || p.Selected == nil || p.Selected(key) == "" {
@@ -60,6 +66,9 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 // annotationReason returns why tenants may not write an annotation, or "" if they may. Annotations
 // that another plugin writes and protects are left to that plugin.
 func (p *plugin) annotationReason(key string) string {
+	if _, is := p.ClusterAnnotations[key]; is {
+		return pinned
+	}
 	switch {
 	case isAllowed(key, p.AllowedAnnotations) || isToolAnnotation(key) || slices.Contains(p.Recorded, key):
 		return ""
@@ -82,8 +91,13 @@ func isAllowed(key string, allowed []string) bool {
 
 // keys are the labels or annotations of a write, and the rules that apply to them.
 type keys struct {
-	kind, setting string
-	was, is       map[string]string
+	kind string
+	// allowing and clusters are the settings that can allow a key.
+	allowing, clusters string
+	was, is            map[string]string
+	// sent are the keys that the client sent. If isKnown is false, is are taken for them.
+	sent    map[string]string
+	isKnown bool
 	// reason returns why tenants may not write a key, or "" if they may.
 	reason func(key string) string
 	// exact are the values that a key may have even if tenants may not choose it.
@@ -106,15 +120,36 @@ func (k *keys) check(refused *plugins.Refusals) {
 		if had == has && old == value || has && isExact && value == want {
 			continue
 		}
-		switch reason := k.reason(key); reason {
+		reason := k.reason(key)
+		if k.isClusters(key, reason) {
+			continue
+		}
+		switch reason {
 		case "":
 		case unlisted:
 			list = append(list, fmt.Sprintf("%q", key))
+		case pinned:
+			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s specifies the value %q",
+				k.kind, key, k.clusters, want))
 		default:
 			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q%s", k.kind, key, reason))
 		}
 	}
 	refused.Add(k.refusal(list))
+}
+
+// isClusters reports whether the cluster's own admission changed a key that the client left as it was.
+// It returns false for keys that kubetenant protects, and for the level of pod security.
+func (k *keys) isClusters(key, reason string) bool {
+	if !k.isKnown || reason == reserved || reason == given || key == EnforceLabel || key == corev1.LabelMetadataName {
+		return false
+	}
+	value, sent := k.sent[key]
+	if _, stored := k.is[key]; !stored {
+		return sent // the cluster removed it
+	}
+	old, had := k.was[key]
+	return !sent || had && value == old
 }
 
 // refusal returns an error for keys that no list has, nil for no key.
@@ -123,10 +158,11 @@ func (k *keys) refusal(quoted []string) error {
 	case len(quoted) == 0:
 		return nil
 	case len(quoted) == 1:
-		return fmt.Errorf("tenants may not set or remove the %s %s: %s can allow it", k.kind, quoted[0], k.setting)
+		return fmt.Errorf("tenants may not set or remove the %s %s: %s can allow it, or %s if the cluster sets it",
+			k.kind, quoted[0], k.allowing, k.clusters)
 	case len(quoted) > maxKeys:
 		quoted = append(quoted[:maxKeys:maxKeys], fmt.Sprintf("and %d more", len(quoted)-maxKeys))
 	}
-	return fmt.Errorf("tenants may not set or remove the %ss %s: %s can allow them",
-		k.kind, strings.Join(quoted, ", "), k.setting)
+	return fmt.Errorf("tenants may not set or remove the %ss %s: %s can allow them, or %s if the cluster sets them",
+		k.kind, strings.Join(quoted, ", "), k.allowing, k.clusters)
 }

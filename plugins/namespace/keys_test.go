@@ -185,15 +185,18 @@ func TestRefusedKeys(t *testing.T) {
 			named("a--x", labels("app.kubernetes.io/component", "openshift.io/x", "app.kubernetes.io/name",
 				"goldilocks.example.com/y"), nil),
 			`tenants may not set or remove the labels "app.kubernetes.io/component", "app.kubernetes.io/name", ` +
-				`"goldilocks.example.com/y", "openshift.io/x": admission.namespace.allowedLabels can allow them`,
+				`"goldilocks.example.com/y", "openshift.io/x": admission.namespace.allowedLabels can allow them, ` +
+				`or admission.namespace.clusterLabels if the cluster sets them`,
 		},
 		"one label": {
 			named("a--x", labels("openshift.io/x"), nil),
-			`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it`,
+			`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it`,
 		},
 		"many labels": {
 			named("a--x", labels(many...), nil),
-			`tenants may not set or remove the labels ` + list + `: admission.namespace.allowedLabels can allow them`,
+			`tenants may not set or remove the labels ` + list + `: admission.namespace.allowedLabels can allow them, ` +
+				`or admission.namespace.clusterLabels if the cluster sets them`,
 		},
 		"reserved keys": {
 			named("a--x", labels("kubetenant.dev/y", "kubetenant.dev/x"), nil),
@@ -203,30 +206,32 @@ func TestRefusedKeys(t *testing.T) {
 		"a label that a webhook selects by": {
 			named("a--x", labels("selected"), nil),
 			`tenants may not set or remove the label "selected" ` +
-				`without an exact entry in admission.namespace.allowedLabels: ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
 				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it`,
 		},
 		"a tool's label that a webhook selects by": {
 			named("a--x", labels("app.kubernetes.io/created-by"), nil),
 			`tenants may not set or remove the label "app.kubernetes.io/created-by" ` +
-				`without an exact entry in admission.namespace.allowedLabels: ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
 				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it`,
 		},
 		"a label of a listed domain that a webhook selects by, and others": {
 			named("a--x", labels("example.org/selected", "istio-injection", "openshift.io/x"), nil),
 			`[tenants may not set or remove the label "example.org/selected" ` +
-				`without an exact entry in admission.namespace.allowedLabels: ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
 				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it, ` +
 				`tenants may not set or remove the label "istio-injection" ` +
-				`without an exact entry in admission.namespace.allowedLabels: it enables or disables webhooks, ` +
-				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it]`,
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: it enables or disables webhooks, ` +
+				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it]`,
 		},
 		"the name, a label and annotations": {
 			named("x", labels("openshift.io/x"), map[string]string{"example.com/b": "x", "example.com/a": "x"}),
 			`[the names of this tenant's namespaces must begin with a--, ` +
 				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
-				`tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
-				`admission.namespace.allowedAnnotations can allow them]`,
+				`or admission.namespace.clusterLabels if the cluster sets it, tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
+				`admission.namespace.allowedAnnotations can allow them, or ` +
+				`admission.namespace.clusterAnnotations if the cluster sets them]`,
 		},
 	} {
 		for range 20 {

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -71,6 +72,10 @@ type Options struct {
 	// may also set keys without a domain and the keys of [Tools], except for labels by which a webhook
 	// or a policy selects namespaces.
 	AllowedLabels, AllowedAnnotations []string
+	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
+	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
+	// and no others.
+	ClusterLabels, ClusterAnnotations map[string]string
 	// Selected returns why a label may affect a webhook or a policy, or "" if none selects namespaces
 	// by it. Tenants may set such a label only if AllowedLabels has its exact key. If nil, no label
 	// does.
@@ -231,7 +236,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		err = p.checkOver(was, is)
 	}
 	if err == nil && !caller.IsSystem() {
-		err = p.checkTenant(caller, a, was, is)
+		err = p.checkTenant(ctx, caller, a, was, is)
 	}
 	if err == nil {
 		err = p.checkSystem(was, is)
@@ -330,9 +335,12 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 }
 
 // checkTenant checks the name and the keys that a tenant's caller writes. The error names all faults.
-func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
+func (p *plugin) checkTenant(
+	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
+) error {
 	spaces := p.spaces(caller)
-	exact := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
+	exact := valuesFor(caller, p.ClusterLabels)
+	exact[corev1.LabelMetadataName], exact[tenant.Label] = is.GetName(), caller.String()
 	var refused plugins.Refusals
 	if a.GetOperation() == admission.Create {
 		if is.GetLabels()[tenant.Label] != caller.String() {
@@ -346,26 +354,52 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 			exact[key] = is.GetLabels()[key] // another value is refused above
 		}
 	}
+	sent, isKnown := requested(ctx, a)
 	p.checkPodSecurity(was.GetLabels(), is.GetLabels(), cmp.Or(spaces.PodSecurity, p.PodSecurity),
 		a.GetOperation() == admission.Create, spaces.Labels, exact, &refused)
 	labels := keys{
-		kind:    "label",
-		setting: "admission.namespace.allowedLabels",
-		was:     was.GetLabels(),
-		is:      is.GetLabels(),
-		reason:  func(key string) string { return p.labelReason(key, spaces.Labels) },
-		exact:   exact,
+		kind:     "label",
+		allowing: "admission.namespace.allowedLabels",
+		clusters: "admission.namespace.clusterLabels",
+		was:      was.GetLabels(),
+		is:       is.GetLabels(),
+		sent:     sent.GetLabels(),
+		isKnown:  isKnown,
+		reason:   func(key string) string { return p.labelReason(key, spaces.Labels) },
+		exact:    exact,
 	}
 	labels.check(&refused)
 	annotations := keys{
-		kind:    "annotation",
-		setting: "admission.namespace.allowedAnnotations",
-		was:     was.GetAnnotations(),
-		is:      is.GetAnnotations(),
-		reason:  p.annotationReason,
+		kind:     "annotation",
+		allowing: "admission.namespace.allowedAnnotations",
+		clusters: "admission.namespace.clusterAnnotations",
+		was:      was.GetAnnotations(),
+		is:       is.GetAnnotations(),
+		sent:     sent.GetAnnotations(),
+		isKnown:  isKnown,
+		reason:   p.annotationReason,
+		exact:    valuesFor(caller, p.ClusterAnnotations),
 	}
 	annotations.check(&refused)
 	return refused.Err()
+}
+
+// requested returns the metadata that the client sent, and whether it is known.
+func requested(ctx context.Context, a admission.Attributes) (metav1.Object, bool) {
+	sent, err := meta.Accessor(plugins.Requested(ctx, a))
+	if err != nil {
+		return &metav1.ObjectMeta{}, false
+	}
+	return sent, true
+}
+
+// valuesFor returns the values of the cluster's keys for a tenant.
+func valuesFor(id tenant.ID, keys map[string]string) map[string]string {
+	out := make(map[string]string, len(keys)+2)
+	for key, value := range keys {
+		out[key] = strings.ReplaceAll(value, "{tenant}", id.String())
+	}
+	return out
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {

@@ -35,6 +35,8 @@ type Space struct {
 	// Rules allow keys, "key=value", "domain/*", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
+	// Cluster is what the cluster itself adds to pods. Tenants may set it too.
+	Cluster Cluster
 }
 
 // place is where an object stands that is written: what holds there, and for whom.
@@ -179,36 +181,71 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 			was[t.Path] = t.Spec
 		}
 	}
-	var refused plugins.Refusals
-	for _, t := range is.Templates {
-		p.checkTemplate(ctx, t, was[t.Path], at, &refused)
-		if isNewPod(a) {
-			refused.Add(at.Defaults.check(t.Spec))
+	refused := &plugins.Refusals{}
+	p.checkFields(ctx, is, was, at, isAny, refused)
+	if refused.Err() != nil {
+		if requested := p.requested(ctx, a, o); requested != nil {
+			// The cluster's additions are not held against the client. The name of a node is the exception.
+			refused = &plugins.Refusals{}
+			p.checkFields(ctx, is, was, at, isNodeName, refused)
+			p.checkFields(ctx, requested, was, at, isOther, refused)
 		}
+	}
+	if isNewPod(a) {
+		refused.Add(at.Defaults.check(is.Templates[0].Spec))
 	}
 	refused.Add(checkTemplates(old, is, at.Space))
 	return refused.Err()
 }
 
-func (p *plugin) checkTemplate(
-	ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals,
+// requested returns what the client sent, or nil if it is not known. It returns nil for a kind that
+// is not built in. A webhook of such a kind may fill in a template from other fields of the client.
+func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) *workload.Object {
+	if !workload.IsBuiltIn(a.GetKind().GroupKind()) {
+		return nil
+	}
+	object, err := p.Kinds.Read(plugins.Requested(ctx, a), a.GetKind(), o)
+	if err != nil {
+		return nil
+	}
+	return object
+}
+
+// checkFields checks the fields of all templates for which included returns true.
+func (p *plugin) checkFields(
+	ctx context.Context, is *workload.Object, was map[string]*corev1.PodSpec, at *place, included func(governed) bool,
+	refused *plugins.Refusals,
 ) {
-	for _, f := range fields {
-		rule := at.Rules[f.name]
-		if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+	for _, t := range is.Templates {
+		for _, f := range fields {
+			if included(f) {
+				p.checkField(ctx, f, t, was[t.Path], at, refused)
+			}
+		}
+	}
+}
+
+func (p *plugin) checkField(
+	ctx context.Context, f governed, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals,
+) {
+	rule := at.Rules[f.name]
+	if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+		return
+	}
+	var kept []item
+	if was != nil {
+		kept = f.items(was)
+	}
+	for _, i := range f.items(t.Spec) {
+		if p.isOpen(ctx, f.name, i, at) || slices.ContainsFunc(kept, i.isKept) {
 			continue
 		}
-		for _, i := range f.items(t.Spec) {
-			if p.isOpen(ctx, f.name, i, at) {
-				continue
-			}
-			i.path = t.Field("spec." + i.path)
-			err := check(rule, f.name, i)
-			if err != nil && f.name == podAffinity {
-				err = fmt.Errorf("%w: name own namespaces, or require the label %s: %s", err, tenant.Label, at.owner)
-			}
-			refused.Add(err)
+		i.path = t.Field("spec." + i.path)
+		err := check(rule, f.name, i)
+		if err != nil && f.name == podAffinity {
+			err = fmt.Errorf("%w: name own namespaces, or require the label %s: %s", err, tenant.Label, at.owner)
 		}
+		refused.Add(err)
 	}
 }
 
@@ -216,7 +253,7 @@ func (p *plugin) checkTemplate(
 // tenant's own namespaces.
 func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
 	switch {
-	case at.Defaults.has(field, i):
+	case at.Defaults.has(field, i), at.Cluster.has(field, i):
 		return true
 	case field == "priorityClassName":
 		return p.DefaultPriority != nil && p.DefaultPriority(i.key)
@@ -244,12 +281,15 @@ func check(r plugins.Rule, name string, i item) error {
 	}) {
 		return nil
 	}
-	allowed := "none"
+	allows := "admission.placement." + name + " allows none"
 	switch {
 	case name == "tolerations" && i.key == "":
-		return fmt.Errorf("%s: tenants may not choose %s: no list allows a toleration without a key", i.path, says[name])
+		allows = "no list allows a toleration without a key"
 	case r.Policy == plugins.AllowListed && len(r.Allowed) > 0:
-		allowed = strings.Join(r.Allowed, ", ")
+		allows = "admission.placement." + name + " allows " + strings.Join(r.Allowed, ", ")
 	}
-	return fmt.Errorf("%s: tenants may not choose %s: admission.placement.%s allows %s", i.path, says[name], name, allowed)
+	if slices.Contains(clusterFields, name) {
+		allows += ", and admission.placement.cluster can allow what the cluster adds"
+	}
+	return fmt.Errorf("%s: tenants may not choose %s: %s", i.path, says[name], allows)
 }

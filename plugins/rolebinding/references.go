@@ -212,7 +212,8 @@ func (p *plugin) checkReferences(
 			slices.ContainsFunc(was, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
 			continue
 		}
-		isOwnNamespace := kind.GroupKind() == schema.GroupKind{Kind: "Namespace"} && ref.Name == a.GetNamespace()
+		isOwnNamespace := a.GetNamespace() != "" && ref.Name == a.GetNamespace() &&
+			kind.GroupKind() == schema.GroupKind{Kind: "Namespace"}
 		if !isOwnNamespace && (p.Namespaced == nil || !p.Namespaced(kind.GroupKind())) {
 			refused.Add(fmt.Errorf("%s.ownerReferences[%d].blockOwnerDeletion %w", path, i, errBlocks))
 		} else if err := p.checkUID(ctx, a.GetNamespace(), kind, ref); err != nil {

@@ -71,29 +71,28 @@ type plugin struct {
 	subjects Subjects
 }
 
-// Validate implements [admission.ValidationInterface].
+// Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
+// rules of its kind, so that the rules of no kind replace that check.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() == tenants {
-		return p.checkTenant(ctx, a)
-	}
-	if a.GetResource().GroupResource() == members {
-		return p.checkMembers(ctx, a)
-	}
-	check, refers := p.checkOf(a), refers(a)
-	if check == nil && !refers {
-		return nil
-	}
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
 	var refused plugins.Refusals
-	if held && refers {
+	if held && refers(a) {
 		refused.Add(p.checkOwners(ctx, a))
 	}
-	if !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+	check := p.checkOf(a)
+	switch resource := a.GetResource().GroupResource(); {
+	case refused.Err() != nil: // this refusal names the owner, whatever else is wrong
+	case resource == tenants:
+		return p.checkTenant(ctx, a)
+	case resource == members:
+		return p.checkMembers(ctx, a)
+	}
+	if check != nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
 		var err error
 		held, err = p.isFromTemplate(ctx, a)
 		refused.Add(err)
 	}
-	if held && check != nil {
+	if check != nil && held {
 		refused.Add(check(ctx, a, o))
 	}
 	if err := refused.Err(); err != nil {

@@ -7,7 +7,9 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -27,6 +29,7 @@ var (
 	errForeignMembers = errors.New("spec.id: " +
 		"only callers of this tenant and of the system tenant may change its members")
 	errOtherTenant = errors.New("spec.id is immutable")
+	errHolder      = errors.New("may only be added by callers of the system tenant")
 )
 
 // Spread is what a Tenant gives in each namespace of a tenant, or its TenantMembers.
@@ -51,7 +54,13 @@ type SpreadRole struct {
 // lets it give, and to subjects that it may give one. Who may write them RBAC says: the roles are
 // given with rights of the server's own.
 func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
-	if p.Members == nil || a.GetSubresource() != "" {
+	if p.Members == nil {
+		return nil
+	}
+	if err := p.checkHolders(ctx, a); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if a.GetSubresource() != "" {
 		return nil
 	}
 	is, err := p.Members(a.GetObject())
@@ -77,6 +86,34 @@ func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// checkHolders refuses finalizers and owners that a tenant's caller adds to TenantMembers. With a
+// finalizer, the members of a tenant would remain after its end.
+func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error {
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return err
+	}
+	var finalizers []string
+	var owners []metav1.OwnerReference
+	if was != nil {
+		finalizers, owners = was.GetFinalizers(), was.GetOwnerReferences()
+	}
+	for i, f := range is.GetFinalizers() {
+		if !slices.Contains(finalizers, f) {
+			return fmt.Errorf("metadata.finalizers[%d]: %q %w", i, f, errHolder)
+		}
+	}
+	for i, ref := range is.GetOwnerReferences() {
+		if !slices.ContainsFunc(owners, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
+			return fmt.Errorf("metadata.ownerReferences[%d]: %s %q %w", i, ref.Kind, ref.Name, errHolder)
+		}
 	}
 	return nil
 }

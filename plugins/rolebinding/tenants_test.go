@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -196,6 +197,64 @@ func TestTenants(t *testing.T) {
 		)
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
+		}
+	}
+}
+
+// heldBy is TenantMembers with a finalizer and an owner.
+func heldBy(finalizer, owner string) *spread {
+	s := given()
+	if finalizer != "" {
+		s.Finalizers = []string{finalizer}
+	}
+	if owner != "" {
+		s.OwnerReferences = []metav1.OwnerReference{{Kind: "ConfigMap", Name: owner, UID: "1"}}
+	}
+	return s
+}
+
+// TestHolders checks that only callers of the system tenant add finalizers and owners to
+// TenantMembers. Any writer may remove them.
+func TestHolders(t *testing.T) {
+	p := holding(func(o *rolebinding.Options) {
+		o.Members = func(runtime.Object) (*rolebinding.Spread, error) {
+			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a")}, nil
+		}
+		o.MemberRoles = func(tenant.ID) []string { return nil }
+	})
+	for name, c := range map[string]struct {
+		was, is *spread
+		want    string
+	}{
+		"neither":           {nil, given(), ""},
+		"a finalizer":       {nil, heldBy("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be"},
+		"one that deletes":  {nil, heldBy("foregroundDeletion", ""), "metadata.finalizers[0]"},
+		"an owner":          {nil, heldBy("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
+		"a finalizer added": {given(), heldBy("example.com/mine", ""), "metadata.finalizers[0]"},
+		"an owner added":    {given(), heldBy("", "x"), "metadata.ownerReferences[0]"},
+		"another finalizer": {heldBy("example.com/a", ""), heldBy("example.com/b", ""), "metadata.finalizers[0]"},
+		"another owner":     {heldBy("", "x"), heldBy("", "y"), "metadata.ownerReferences[0]"},
+		"both as before":    {heldBy("example.com/a", "x"), heldBy("example.com/a", "x"), ""},
+		"both removed":      {heldBy("example.com/a", "x"), given(), ""},
+	} {
+		for _, sub := range []string{"", "status"} {
+			for by, want := range map[string]string{"a": c.want, "system:x": ""} {
+				op, was := admission.Create, runtime.Object(nil)
+				if c.was != nil {
+					op, was = admission.Update, c.was
+				}
+				if sub != "" && op == admission.Create {
+					continue
+				}
+				got := fmt.Sprint(
+					p.Validate(t.Context(), admission.NewAttributesRecord(c.is, was, schema.GroupVersionKind{}, "", "a",
+						schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, sub, op,
+						nil, false, &user.DefaultInfo{Name: by}), nil),
+				)
+				if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
+					t.Errorf("%s by %s %s: %s, want %q", name, by, sub, got, want)
+				}
+			}
 		}
 	}
 }

@@ -280,7 +280,7 @@ func (b *Boundary) letsTenant(
 		asked.Namespace = b.homes[id.String()]
 	}
 	lets, reason := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
-	return lets && reason != string(authz.ReasonGrant)
+	return lets && reason != authz.ReasonGrant.String()
 }
 
 // granted returns whom access grants let in: as the stack reads them.
@@ -318,7 +318,7 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 				if asked.Name = q.Name; only != "" {
 					asked.Name = rule.ResourceNames[0]
 				}
-				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == string(authz.ReasonGrant) {
+				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == authz.ReasonGrant.String() {
 					a.Only = only
 					answers = append(answers, a)
 				}

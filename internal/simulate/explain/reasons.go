@@ -2,24 +2,26 @@ package explain
 
 import (
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns what a caller can do about a denial of which only the reason is known. It returns
-// nil for a text that is not a reason of the boundary.
-func Advice(reason string, caller tenant.ID) *Remedy {
-	text := adviceFor(authz.Reason(reason), caller)
-	switch authz.Reason(reason) {
+// Advice returns what a caller can do about a denial of which only the text of the reason is known.
+// It returns nil for a text that is not a reason of the boundary.
+func Advice(text string, caller tenant.ID) *Remedy {
+	reason, _ := authz.ReasonOf(text)
+	said := adviceFor(reason, caller)
+	switch reason {
 	case authz.ReasonCluster:
-		text = "The cluster's admin can let every tenant read a cluster-scoped resource " +
+		said = "The cluster's admin can let every tenant read a cluster-scoped resource " +
 			"(authorization.sharedClusterResources).\n" + policyFile
 	case authz.ReasonNamespaceVerb, authz.ReasonPath:
-		text = policyFile
+		said = policyFile
 	}
-	if text == "" {
+	if said == "" {
 		return nil
 	}
-	return &Remedy{Text: text}
+	return &Remedy{Text: said}
 }
 
 // policyFile is the advice for a reason that a line of the policy file may overrule. Whether it
@@ -46,6 +48,9 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 			"namespaces, run kubectl get namespaces."
 	case authz.ReasonNotLimited:
 		return "Name a namespace with -n. For a list of all namespaces, add -l " + tenant.Label + "=" + caller.String() + "."
+	case authz.ReasonNotNamed:
+		return "Add --field-selector metadata.name=" + caller.ObjectName() + ". For tenantquotas, add --field-selector " +
+			tenants.QuotaTenantField + "=" + caller.String() + "."
 	case authz.ReasonNotLabelled:
 		return "The server is still labeling older objects of this resource. Try again in a moment."
 	case authz.ReasonWildcard:
@@ -74,7 +79,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 		return "The cluster's admin has closed the tenant. To end a suspension, run kubectl tenant resume."
 	case authz.ReasonCluster, authz.ReasonNamespaceVerb, authz.ReasonPath:
 		return noSetting
-	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC:
+	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC, authz.ReasonException:
 		return "" // these reasons allow the request
 	}
 	return ""

@@ -46,6 +46,8 @@ type Snapshot struct {
 	Grants   []*unstructured.Unstructured
 	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
 	Quotas map[string]tenant.ID
+	// left are the objects that a later tenant with the same ID would inherit, by kind and name.
+	left map[tenant.ID][]string
 	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
@@ -236,6 +238,7 @@ func NewSnapshot() *Snapshot {
 		Namespaces: map[string]*corev1.Namespace{},
 		Roles:      map[Key]*Role{},
 		Quotas:     map[string]tenant.ID{},
+		left:       map[tenant.ID][]string{},
 		Tenants:    map[tenant.ID]TenantObject{},
 		Retired:    map[tenant.ID][]tenant.Retired{},
 		Templates:  map[string]*template.Template{},
@@ -330,6 +333,15 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 			id = tenant.ID{} // nobody's
 		}
 		s.Quotas[u.GetName()] = id
+		if u.GetDeletionTimestamp() != nil {
+			s.left[id] = append(slices.Clip(s.left[id]), gvk.Kind+" "+u.GetName())
+		}
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantMembers}:
+		text, _, _ := unstructured.NestedString(u.Object, "spec", "id")
+		if id, err := tenant.Parse(text); err == nil && id.ObjectName() == u.GetName() {
+			s.left[id] = append(slices.Clip(s.left[id]), gvk.Kind+" "+u.GetName())
+		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}:
 		if id, is := tenantObjectOf(u); !id.IsZero() {
@@ -412,7 +424,7 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed.Namespaces, changed.Roles = maps.Clone(s.Namespaces), maps.Clone(s.Roles)
 	changed.Quotas, changed.Scopes = maps.Clone(s.Quotas), maps.Clone(s.Scopes)
 	changed.Tenants, changed.Retired = maps.Clone(s.Tenants), maps.Clone(s.Retired)
-	changed.selected = maps.Clone(s.selected)
+	changed.selected, changed.left = maps.Clone(s.selected), maps.Clone(s.left)
 	changed.Templates = maps.Clone(s.Templates)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {

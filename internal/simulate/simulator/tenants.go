@@ -121,14 +121,14 @@ func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	}
 }
 
-// TenantOf implements [stack.Tenants].
-func (t tenantObjects) TenantOf(name string) tenant.ID {
-	for id := range t.live {
-		if id.ObjectName() == name {
-			return id
+// IsOf implements [stack.Tenants].
+func (t tenantObjects) IsOf(name string, id tenant.ID) bool {
+	for of := range t.live {
+		if of.ObjectName() == name {
+			return of == id
 		}
 	}
-	return tenant.ID{}
+	return name == id.ObjectName()
 }
 
 // HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The
@@ -152,9 +152,10 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	return names, nil
 }
 
-// References returns which bindings name a tenant in the system tenant's space, as
-// [tenants.References] does.
+// References returns the objects that would apply to a later tenant with the same ID, as
+// [tenants.Left] and [tenants.References] do.
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
+	found = slices.Clone(s.left[id])
 	names := tenants.Named(id, namespaces)
 	for _, b := range slices.Concat(s.Bindings, s.dropped) {
 		owner := s.Owner(b.Namespace)
