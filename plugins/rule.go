@@ -1,6 +1,9 @@
 package plugins
 
-import "slices"
+import (
+	"slices"
+	"strings"
+)
 
 // Policy says what becomes of a field of tenants' objects. The zero value forbids it.
 type Policy int
@@ -24,6 +27,13 @@ type Rule struct {
 // Rules are the policies of a tenant, by the fields' names in a configuration. A field that
 // is not there is forbidden.
 type Rules map[string]Rule
+
+// IsInFamily reports whether an entry of a list is "domain/*" and a key has exactly that domain.
+func IsInFamily(entry, key string) bool {
+	domain, is := strings.CutSuffix(entry, "/*")
+	of, _, hasDomain := strings.Cut(key, "/")
+	return is && hasDomain && domain != "" && domain == of
+}
 
 // Allows reports whether the rule lets pass what matches an entry of its list.
 func (r Rule) Allows(matches func(entry string) bool) bool {

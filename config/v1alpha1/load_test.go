@@ -73,6 +73,36 @@ gateway: { clusters: [], limits: { perTenantRequests: -1, perTenantStreams: -1, 
 	}
 }
 
+// TestFamilyWarnings checks that a list is reported if a family of keys lets tenants choose single
+// nodes.
+func TestFamilyWarnings(t *testing.T) {
+	s, err := v1alpha1.Decode([]byte(header + `
+authentication: { sources: [ { name: a, tokenFile: { path: x } } ] }
+admission:
+  placement:
+    nodeSelector: { allowed: [ "example.com/*", "kubernetes.io/*" ] }
+    topologySpread: { allowed: [ "kubernetes.io/*" ] }
+    tenants: [ { tenants: [ a ], nodeAffinity: { allowed: [ "kubernetes.io/*" ] } } ]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const text = ": kubernetes.io/* includes kubernetes.io/hostname, with which tenants choose single nodes"
+	want := []string{
+		"admission.placement.nodeSelector.allowed[1]" + text,
+		"admission.placement.tenants[0].nodeAffinity.allowed[0]" + text,
+	}
+	var got []string
+	for _, w := range s.Warnings() {
+		if strings.HasPrefix(w, "admission.placement.") {
+			got = append(got, w)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
 func TestDecodeReportsEveryProblem(t *testing.T) {
 	_, err := v1alpha1.Decode([]byte(header + `
 authentication:

@@ -167,9 +167,10 @@ type FieldRule struct {
 	// (Ignore). Defaults to AllowListed if allowed is set, otherwise to Forbid.
 	// +optional
 	Policy FieldPolicy `json:"policy,omitempty"`
-	// allowed specifies the values that are allowed. In placement, an entry is a key or "key=value" of
-	// a label, taint or topology, or the name of a node or class. In policy, the field of the rule
-	// specifies the form. Required with AllowListed and not allowed with the other policies.
+	// allowed specifies the values that are allowed. In placement, an entry is a key, "key=value" or
+	// "domain/*" of a label, taint or topology, or the name of a node or class. "domain/*" allows all
+	// keys of exactly that domain. In policy, the field of the rule specifies the form. Required with
+	// AllowListed and not allowed with the other policies.
 	// +optional
 	Allowed []string `json:"allowed,omitempty"`
 }

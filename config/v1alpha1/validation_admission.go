@@ -255,12 +255,7 @@ func validateRules(
 }
 
 func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList {
-	errs := validateRules(r.fields(), path, func(_, entry string) string {
-		if entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*") {
-			return "must be a key, key=value or a name, without wildcards"
-		}
-		return ""
-	})
+	errs := validateRules(r.fields(), path, placementEntry)
 	if d := r.Defaults; d != nil {
 		errs = append(errs, validatePlaces(d.NodeSelector, d.Tolerations, path.Child("defaults"))...)
 	}

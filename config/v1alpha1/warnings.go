@@ -11,7 +11,7 @@ import (
 // Warnings returns a sentence for each valid setting that may not have the intended effect. Each
 // begins with the path of the field. Call it after [Default].
 func (s *Settings) Warnings() []string {
-	var warnings []string
+	warnings := s.Admission.Placement.warnings()
 	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {

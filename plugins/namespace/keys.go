@@ -84,8 +84,9 @@ func isReserved(key string) bool {
 }
 
 func isAllowed(key string, allowed []string) bool {
-	domain, _, hasDomain := strings.Cut(key, "/")
-	return !hasDomain || slices.Contains(allowed, key) || slices.Contains(allowed, domain+"/*")
+	return !strings.Contains(key, "/") || slices.ContainsFunc(allowed, func(entry string) bool {
+		return entry == key || plugins.IsInFamily(entry, key)
+	})
 }
 
 // keys are the labels or annotations of a write, and the rules that apply to them.

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -31,7 +32,7 @@ type Defaults struct {
 
 // Space is what holds for one tenant.
 type Space struct {
-	// Rules allow keys, "key=value", or names of nodes and classes.
+	// Rules allow keys, "key=value", "domain/*", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
 	// Cluster is what the cluster itself adds to pods. Tenants may set it too.
@@ -240,7 +241,11 @@ func (p *plugin) checkField(
 			continue
 		}
 		i.path = t.Field("spec." + i.path)
-		refused.Add(check(rule, f.name, i))
+		err := check(rule, f.name, i)
+		if err != nil && f.name == podAffinity {
+			err = fmt.Errorf("%w: name own namespaces, or require the label %s: %s", err, tenant.Label, at.owner)
+		}
+		refused.Add(err)
 	}
 }
 
@@ -265,16 +270,26 @@ func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bo
 	return err == nil && owner == at.owner && !owner.IsZero()
 }
 
-// check refuses an item that is not on the list.
+// keyed are the fields whose lists can have an entry "domain/*". The other fields contain names.
+var keyed = []string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}
+
+// check refuses an item that is not on the list. The error contains the list, which is the tenant's.
 func check(r plugins.Rule, name string, i item) error {
 	if r.Allows(func(entry string) bool {
-		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value)
+		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value ||
+			slices.Contains(keyed, name) && plugins.IsInFamily(entry, i.key))
 	}) {
 		return nil
 	}
-	if slices.Contains(clusterFields, name) {
-		return fmt.Errorf("%s: tenants may not choose %s: admission.placement.cluster can allow what the cluster adds",
-			i.path, says[name])
+	allows := "admission.placement." + name + " allows none"
+	switch {
+	case name == "tolerations" && i.key == "":
+		allows = "no list allows a toleration without a key"
+	case r.Policy == plugins.AllowListed && len(r.Allowed) > 0:
+		allows = "admission.placement." + name + " allows " + strings.Join(r.Allowed, ", ")
 	}
-	return fmt.Errorf("%s: tenants may not choose %s", i.path, says[name])
+	if slices.Contains(clusterFields, name) {
+		allows += ", and admission.placement.cluster can allow what the cluster adds"
+	}
+	return fmt.Errorf("%s: tenants may not choose %s: %s", i.path, says[name], allows)
 }

@@ -142,6 +142,53 @@ func TestAllFaultsAreNamed(t *testing.T) {
 	}
 }
 
+// TestRefusalsSayWhatIsAllowed checks that a refusal contains the list of the tenant.
+func TestRefusalsSayWhatIsAllowed(t *testing.T) {
+	listed := plugins.Rule{Policy: plugins.AllowListed, Allowed: []string{"zone", "disk=ssd"}}
+	anywhere := []corev1.PodAffinityTerm{{NamespaceSelector: &metav1.LabelSelector{}}}
+	const affinity = "the pods of other namespaces: admission.placement.podAffinity allows none: " +
+		"name own namespaces, or require the label kubetenant.dev/tenant: a"
+	for name, c := range map[string]struct {
+		rules plugins.Rules
+		spec  corev1.PodSpec
+		want  string
+	}{
+		"nothing is allowed": {
+			nil,
+			corev1.PodSpec{NodeName: "n"},
+			"spec.nodeName: tenants may not choose the node of a pod: admission.placement.nodeName allows none",
+		},
+		"another key": {
+			plugins.Rules{"nodeSelector": listed},
+			corev1.PodSpec{NodeSelector: map[string]string{"disk": "hdd"}},
+			"spec.nodeSelector[disk]: tenants may not choose the nodes of a pod: " +
+				"admission.placement.nodeSelector allows zone, disk=ssd",
+		},
+		"a toleration without a key": {
+			plugins.Rules{"tolerations": listed},
+			tolerating(corev1.Toleration{Operator: corev1.TolerationOpExists}),
+			"spec.tolerations[0]: tenants may not choose the taints that a pod tolerates: " +
+				"no list allows a toleration without a key",
+		},
+		"all pods": {
+			nil, corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: anywhere,
+			}}}, affinity,
+		},
+		"away from all pods": {
+			nil, corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: anywhere,
+			}}}, affinity,
+		},
+	} {
+		p := plugin(&placement.Space{Rules: c.rules})
+		err := p.Validate(t.Context(), creating(&corev1.Pod{Spec: c.spec}, "a--web", caller("a")), nil)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %s", name, err, c.want)
+		}
+	}
+}
+
 // TestZeroRules: nothing is allowed where nothing is said.
 func TestZeroRules(t *testing.T) {
 	p := plugin(&placement.Space{})

@@ -1,0 +1,57 @@
+package v1alpha1
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// placementEntry returns what is wrong with an entry of a list of placement, or "" if it is valid.
+// Only fields with keys can have the entry "domain/*".
+func placementEntry(name, entry string) (problem string) {
+	domain, isFamily := strings.CutSuffix(entry, "/*")
+	hasKeys := slices.Contains([]string{"nodeSelector", "nodeAffinity", "tolerations", "topologySpread"}, name)
+	switch {
+	case isFamily && hasKeys && domain == tenant.Domain:
+		return "keys of this domain may not be allowed"
+	case isFamily && hasKeys && len(validation.IsDNS1123Subdomain(domain)) == 0:
+		return ""
+	case hasKeys && (entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*")):
+		return "must be a key, key=value or domain/*"
+	case entry == "" || strings.HasPrefix(entry, "=") || strings.Contains(entry, "*"):
+		return "must be a name, without wildcards"
+	}
+	return ""
+}
+
+// warnings returns a warning for each list that lets tenants choose single nodes by a family of keys.
+func (p *Placement) warnings() []string {
+	path := field.NewPath("admission", "placement")
+	warnings := p.familyWarnings(path)
+	for i := range p.Tenants {
+		warnings = append(warnings, p.Tenants[i].familyWarnings(path.Child("tenants").Index(i))...)
+	}
+	return warnings
+}
+
+func (r *PlacementRules) familyWarnings(path *field.Path) []string {
+	var warnings []string
+	rules := r.fields()
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		if name != "nodeSelector" && name != "nodeAffinity" || rules[name] == nil {
+			continue
+		}
+		for i, entry := range rules[name].Allowed {
+			if entry == "kubernetes.io/*" {
+				warnings = append(warnings, path.Child(name, "allowed").Index(i).String()+
+					": kubernetes.io/* includes kubernetes.io/hostname, with which tenants choose single nodes")
+			}
+		}
+	}
+	return warnings
+}

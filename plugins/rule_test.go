@@ -1,0 +1,31 @@
+package plugins_test
+
+import (
+	"testing"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+// TestIsInFamily checks that an entry "domain/*" has the keys of exactly that domain.
+func TestIsInFamily(t *testing.T) {
+	for _, c := range []struct {
+		entry, key string
+		want       bool
+	}{
+		{"example.com/*", "example.com/a", true},
+		{"example.com/*", "example.com/", true},
+		{"example.com/*", "x.example.com/a", false},
+		{"example.com/*", "example.com.evil/a", false},
+		{"example.com/*", "example.com", false},
+		{"example.com/*", "a", false},
+		{"example.com/a", "example.com/a", false},
+		{"/*", "/a", false},
+		{"*", "a", false},
+		{"*/*", "example.com/a", false},
+		{"example.com/*=v", "example.com/a", false},
+	} {
+		if got := plugins.IsInFamily(c.entry, c.key); got != c.want {
+			t.Errorf("%s has %s: %t", c.entry, c.key, got)
+		}
+	}
+}
