@@ -182,9 +182,9 @@ type PlacementRules struct {
 	// every taint, and no list allows it. Defaults to Forbid.
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
-	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints.
-	// Defaults to topology.kubernetes.io/zone, topology.kubernetes.io/region and
-	// kubernetes.io/hostname.
+	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints, and
+	// in affinity and anti-affinity to other pods. Defaults to topology.kubernetes.io/zone,
+	// topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
 	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class
