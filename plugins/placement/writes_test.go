@@ -7,6 +7,7 @@ import (
 	"maps"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -123,7 +124,13 @@ func claiming(templates any) runtime.Object {
 // TestWrites: what is held of each kind and subresource, by whom; what was there before
 // stays. Node n is on the list.
 func TestWrites(t *testing.T) {
-	leaving := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+	leaving := func(data string) runtime.Object {
+		return &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(time.Unix(1, 0)))},
+			Data:       map[string]string{"x": data},
+		}
+	}
 	binding := func(node string) runtime.Object {
 		return &corev1.Binding{Target: corev1.ObjectReference{Name: node}}
 	}
@@ -155,8 +162,10 @@ func TestWrites(t *testing.T) {
 			"old object",
 		},
 		"a leaving object of nothing": {
-			write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving},
-			"",
+			write{kind: "Pod", is: leaving("a"), was: leaving("a")}, "",
+		},
+		"a leaving object of nothing that changes": {
+			write{kind: "Pod", is: leaving("a"), was: leaving("b")}, "cannot read",
 		},
 		"claims of nothing": {write{kind: "StatefulSet", is: claiming("x")}, "cannot read"},
 		"after claims of nothing": {
