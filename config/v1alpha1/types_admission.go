@@ -183,8 +183,8 @@ type PlacementRules struct {
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
 	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints, and
-	// in affinity and anti-affinity to other pods. Defaults to topology.kubernetes.io/zone,
-	// topology.kubernetes.io/region and kubernetes.io/hostname.
+	// in affinity and anti-affinity to other pods. It also applies to groups of pods. Defaults to
+	// topology.kubernetes.io/zone, topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
 	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class

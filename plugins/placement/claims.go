@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -48,6 +49,17 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, space *
 		}
 	}
 	return space.checkNode("", was, is)
+}
+
+var capacityKind = storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
+
+// checkCapacity checks an object from which the scheduler learns on which nodes volumes fit. The
+// scheduler reads these objects in all namespaces, for the pods of every tenant.
+func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, space *Space) error {
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) || plugins.IsUpkeep(a) {
+		return nil
+	}
+	return check(space.Rules["nodeAffinity"], "nodeAffinity", item{path: "nodeTopology"})
 }
 
 // checkTemplates holds the templates of claims in an object.

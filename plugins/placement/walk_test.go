@@ -19,7 +19,8 @@ import (
 )
 
 // schedules matches the names of fields that may choose nodes, classes, priorities or topologies.
-var schedules = regexp.MustCompile(`(?i)node|topolog|class|priorit|preempt|schedul|tolerat|zone|selector|affinity|domain`)
+var schedules = regexp.MustCompile(
+	`(?i)node|topolog|class|priorit|preempt|schedul|tolerat|zone|selector|affinity|domain`)
 
 // leaf is a field without further fields. The steps lead to it from the type that is walked.
 type leaf struct {
@@ -218,8 +219,8 @@ var podSpecLeaves = map[string]known{
 	"volumes[].ephemeral.volumeClaimTemplate.spec.selector":                  because("selects volumes, not nodes"),
 	"volumes[].ephemeral.volumeClaimTemplate.spec.storageClassName":          because("TenantPolicy checks it"),
 	"volumes[].ephemeral.volumeClaimTemplate.spec.volumeAttributesClassName": because("changes the volume alone"),
-	"volumes[].scaleIO.protectionDomain":                                     because("kubelets of v1.37 have no ScaleIO volumes"),
-	"volumes[].csi.nodePublishSecretRef.name":                                because("names a Secret of the same namespace"),
+	"volumes[].scaleIO.protectionDomain":                                     because("no kubelet of v1.37 reads it"),
+	"volumes[].csi.nodePublishSecretRef.name":                                because("names a Secret of the namespace"),
 	"volumes[].projected.sources[].clusterTrustBundle.labelSelector":         because("selects public certificates"),
 }
 
