@@ -189,7 +189,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 			refused.Add(at.Defaults.check(t.Spec))
 		}
 	}
-	refused.Add(checkTemplates(old, is, at.Space))
+	refused.Add(checkTemplates(old, is, at.Space, &refused))
 	refused.Add(p.checkScheduling(ctx, old, is, at, &refused))
 	return refused.Err()
 }

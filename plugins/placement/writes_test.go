@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -437,5 +439,49 @@ func TestWhoGetsDefaults(t *testing.T) {
 	}
 	if err := p.Validate(t.Context(), write{kind: "Pod", is: on(""), was: on("")}.attributes(), nil); err != nil {
 		t.Errorf("an older pod is not pinned: %v", err)
+	}
+}
+
+// TestSelectedNodes: an annotation names a node by every spelling that a provisioner may read, in a
+// claim and in each template of claims. All are refused, in order.
+func TestSelectedNodes(t *testing.T) {
+	spelled := map[string]bool{
+		"volume.kubernetes.io/selected-node":       true,
+		"volume.alpha.kubernetes.io/selected-node": true,
+		"volume.beta.kubernetes.io/selected-node":  true,
+		"kubernetes.io/selected-node":              true,
+		"storage.k8s.io/selected-node":             true,
+		"k8s.io/selected-node":                     true,
+		"example.com/selected-node":                false,
+		"notkubernetes.io/selected-node":           false,
+		"selected-node":                            false,
+		"volume.kubernetes.io/storage-provisioner": false,
+	}
+	p := knowing(&placement.Space{})
+	annotated := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+	for key, refused := range spelled {
+		annotated.Annotations[key] = "n"
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "n"}}}
+		if err := p.Validate(t.Context(), write{kind: "PersistentVolumeClaim", is: c}.attributes(), nil); refused !=
+			(err != nil && strings.Contains(err.Error(), "metadata.annotations["+key+"]: ")) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	set := stateful(map[string]string{"one": "", "two": ""})
+	set.Spec.VolumeClaimTemplates[0].Annotations = annotated.Annotations
+	set.Spec.VolumeClaimTemplates[1].Annotations = annotated.Annotations
+	for kind, obj := range map[string]runtime.Object{"PersistentVolumeClaim": annotated, "StatefulSet": set} {
+		err := p.Validate(t.Context(), write{kind: kind, is: obj}.attributes(), nil)
+		var got []string
+		for _, found := range regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1) {
+			got = append(got, found)
+		}
+		want := 6
+		if kind == "StatefulSet" {
+			want = 12
+		}
+		if len(got) != want || !slices.IsSorted(got[:6]) {
+			t.Errorf("%s: %d, %q: %v", kind, len(got), got, err)
+		}
 	}
 }

@@ -86,7 +86,8 @@ const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta
 // groupsOfPods are the flags of a server that serves the kinds of scheduling.k8s.io.
 func groupsOfPods() []string {
 	return []string{
-		"--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true,WorkloadWithJob=true",
+		"--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true," +
+			"WorkloadWithJob=true",
 		"--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
 	}
 }
