@@ -426,9 +426,11 @@ func TestRestart(t *testing.T) {
 	}
 	url := s.URL
 	for _, stop := range []func() error{s.Stop, nil} {
-		if stop == nil {
+		isKilled := stop == nil
+		if isKilled {
 			stop = s.Kill
 		}
+		before := transitions(t, s)
 		if err := stop(); err != nil {
 			t.Fatalf("stop: %v", err)
 		}
@@ -447,7 +449,30 @@ func TestRestart(t *testing.T) {
 			strings.TrimSpace(out) != "namespace/acme--web" {
 			t.Errorf("after a restart: get ns = %q, %v", out, err)
 		}
+		// A server that was stopped has released the Lease. The Lease of a killed one must expire.
+		begun := time.Now()
+		waittest.Until(t, func() error {
+			if now := transitions(t, s); now == before {
+				return fmt.Errorf("no new leader after %s transitions", now)
+			}
+			return nil
+		})
+		if took := time.Since(begun); !isKilled && took > 10*time.Second {
+			t.Errorf("the server leads %s after its start, so the Lease was not released", took)
+		}
 	}
+}
+
+// transitions returns how often the Lease of the leader has changed hands.
+func transitions(t *testing.T, s *localserver.Server) string {
+	t.Helper()
+	var out string
+	waittest.Until(t, func() (err error) {
+		out, err = kubectl(t, s, "admin", "get", "lease", "-n", "kube-system", "kubetenant-controller", "-o",
+			"jsonpath={.spec.leaseTransitions}")
+		return err
+	})
+	return out
 }
 
 // TestRefusedStarts: what would make tenancy unsafe ends the start with one line.
