@@ -38,6 +38,7 @@ type Store struct {
 	client   dynamic.Interface
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	informer cache.SharedIndexInformer
+	classes  *deviceClasses
 	changes  atomic.Uint64 // how often a quota was created, deleted or got another spec
 
 	mu sync.Mutex
@@ -61,6 +62,7 @@ func New(client dynamic.Interface) (*Store, error) {
 		client:   client,
 		quotas:   typed.NewClient[v1alpha1.TenantQuota](client, tenantQuotas()),
 		informer: informer,
+		classes:  newDeviceClasses(client),
 		latest:   map[string]*v1alpha1.TenantQuota{},
 	}
 	_, err = informer.AddEventHandler(counted(&s.changes, sameSpec))
@@ -88,7 +90,10 @@ func tenantOf(obj any) string {
 }
 
 // Run follows the quotas until ctx ends. It is called once.
-func (s *Store) Run(ctx context.Context) { s.informer.RunWithContext(ctx) }
+func (s *Store) Run(ctx context.Context) {
+	go s.classes.run(ctx)
+	s.informer.RunWithContext(ctx)
+}
 
 // HasSynced reports whether the store has the quotas that existed when Run began.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }

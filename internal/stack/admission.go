@@ -272,6 +272,8 @@ type QuotaStore interface {
 	// NameOf returns the name of the one quota about a tenant, empty where there is none; false where
 	// there are several or it is not known.
 	NameOf(id tenant.ID) (name string, sole bool)
+	// Classes returns the DeviceClasses of the cluster, see [quota.Options].
+	Classes() (quota.Classes, error)
 }
 
 // mandatory is the store of a configuration that limits tenants without a quota too.
@@ -300,6 +302,14 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 
 // Taken implements [quota.Store].
 func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
+
+// deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is enforced.
+func (c *Cluster) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
+	if c.Quotas == nil || !*config.Enabled {
+		return nil
+	}
+	return c.Quotas.Classes
+}
 
 // quotaStore returns the store that a configuration asks for.
 func (c *Cluster) quotaStore(config *configv1alpha1.Quota) quota.Store {

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -77,6 +79,11 @@ type Options struct {
 	// ClusterScoped reports whether a resource is: its objects are nobody's in particular, so no quota
 	// limits them, but for Namespaces, which are their tenant's. Nil knows of none.
 	ClusterScoped func(schema.GroupResource) bool
+	// Subject returns the tenant of a caller. If nil, no caller is of the system tenant.
+	Subject plugins.SubjectFunc
+	// Classes returns the DeviceClasses of the cluster, as far as they are known here. If nil, there
+	// are none. An error means that they are not known: a write that may use devices is refused.
+	Classes func() (Classes, error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -91,6 +98,12 @@ type Options struct {
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Subject == nil {
+		o.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, errors.New("no subject") }
+	}
+	if o.Classes == nil {
+		o.Classes = func() (Classes, error) { return nil, nil }
 	}
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, newLedger(o.Store)}
 }
@@ -108,6 +121,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return p.checkOwn(ctx, a)
 	case tenants:
 		return p.checkLimits(a, "spec", "quota")
+	case deviceClaims, claimTemplates:
+		if err := p.checkClaim(ctx, a, o); err != nil {
+			return admission.NewForbidden(a, err)
+		}
 	}
 	if p.isManaged(a) {
 		return nil
@@ -193,10 +210,17 @@ func (p *plugin) charge(
 		return unread(ctx, owner, err)
 	}
 	of := a.GetResource().GroupResource()
-	if !govern(states, of) {
+	governed := governedNames(states, of)
+	if len(governed) == 0 {
 		return nil
 	}
-	r, err := p.request(a, o, of)
+	var classes Classes
+	if slices.ContainsFunc(governed, IsDevice) {
+		if classes, err = p.Classes(); err != nil {
+			return unread(ctx, owner, err)
+		}
+	}
+	r, err := p.request(a, o, of, classes)
 	if err != nil {
 		return err
 	}
@@ -244,8 +268,8 @@ func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 		if err := ParseLimit(limit); err != nil {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: %w", strings.Join(field, "."), name, err))
 		}
-		of, known := Resource(corev1.ResourceName(name))
-		if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
+		of := Resources(corev1.ResourceName(name))
+		if len(of) == 0 || of[0] != namespaces && p.ClusterScoped != nil && slices.ContainsFunc(of, p.ClusterScoped) {
 			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses this resource", strings.Join(field, "."), name))
 		}
 	}
@@ -279,17 +303,17 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-func govern(states []*State, of schema.GroupResource) bool {
+// governedNames returns the names of quotas that objects of a resource use.
+func governedNames(states []*State, of schema.GroupResource) []corev1.ResourceName {
+	var out []corev1.ResourceName
 	for _, s := range states {
-		if len(names(s.Hard, of)) > 0 {
-			return true
-		}
+		out = append(out, names(s.Hard, of)...)
 	}
-	return false
+	return out
 }
 
 func (p *plugin) request(
-	a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource,
+	a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource, classes Classes,
 ) (*request, error) {
 	now := p.Now()
 	r := &request{
@@ -301,6 +325,7 @@ func (p *plugin) request(
 	if r.is, err = Usage(of, a.GetObject(), o, now); err != nil {
 		return nil, err
 	}
+	r.is = classes.Extend(r.is)
 	if of == pods {
 		pod, err := plugins.Versioned[corev1.Pod](a.GetObject(), corev1.SchemeGroupVersion.WithKind("Pod"), o)
 		if err != nil {
@@ -328,6 +353,7 @@ func (p *plugin) request(
 			return r, nil // it was somebody else's
 		}
 		r.was, err = Usage(of, a.GetOldObject(), o, now)
+		r.was = classes.Extend(r.was)
 		return r, err
 	}
 	return r, nil
