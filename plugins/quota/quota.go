@@ -79,7 +79,8 @@ type Options struct {
 	// ClusterScoped reports whether a resource is: its objects are nobody's in particular, so no quota
 	// limits them, but for Namespaces, which are their tenant's. Nil knows of none.
 	ClusterScoped func(schema.GroupResource) bool
-	// Subject returns the tenant of a caller. If nil, no caller is of the system tenant.
+	// Subject returns the tenant of a caller. If nil, no caller is known, and none gets the details of
+	// a quota.
 	Subject plugins.SubjectFunc
 	// Classes returns the DeviceClasses of the cluster, as far as they are known here. If nil, there
 	// are none. An error means that they are not known: a write that may use devices is refused.
@@ -142,11 +143,38 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return refuse(a, err)
+			return p.refuse(ctx, owner, a, err)
 		}
 		err = p.charge(ctx, owner, a, o)
 	}
-	return refuse(a, err)
+	return p.refuse(ctx, owner, a, err)
+}
+
+// refuse returns the refusal of a write, see [refuse]. A caller of another tenant, which an
+// AccessGrant or a binding admits to the namespace, gets no limits, usage or names of the quota.
+func (p *plugin) refuse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
+	if err == nil {
+		return nil
+	}
+	id, unknown := p.Subject(ctx, a.GetUserInfo())
+	if unknown == nil && (id.IsSystem() || id == owner) {
+		return refuse(a, err)
+	}
+	if isTemporary(err) {
+		return apierrors.NewTooManyRequests(errGuestLater.Error(), 0)
+	}
+	return admission.NewForbidden(a, errGuest)
+}
+
+// A caller of another tenant gets no other errors.
+var (
+	errGuest      = errors.New("the quota of the tenant that owns the namespace does not allow this request")
+	errGuestLater = errors.New("the quota of the tenant that owns the namespace cannot be charged: try again")
+)
+
+// isTemporary reports whether the same write may succeed in a moment.
+func isTemporary(err error) bool {
+	return errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown)
 }
 
 // refuse returns the refusal of a write for what is wrong, nil for nothing. What does not hang on
@@ -157,7 +185,7 @@ func refuse(a admission.Attributes, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown):
+	case isTemporary(err):
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%s %q: %v: try again",
 			a.GetResource().GroupResource(), a.GetName(), err), 0)
 	}
