@@ -130,7 +130,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		}
 		return nil
 	}
-	plugins.Keep(ctx, was, is, annotations...)
+	plugins.Keep(ctx, a, was, is, annotations...)
 	return nil
 }
 

@@ -85,7 +85,7 @@ func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, spac
 }
 
 // checkTemplates checks the templates of claims in an object.
-func checkTemplates(was, is *workload.Object, space *Space, refused *plugins.Refusals) error {
+func checkTemplates(was, is *workload.Object, space *Space) error {
 	claims, err := is.Claims()
 	if err != nil || len(claims) == 0 {
 		return err
@@ -100,10 +100,11 @@ func checkTemplates(was, is *workload.Object, space *Space, refused *plugins.Ref
 			before[c.Key] = c.Meta
 		}
 	}
+	var refused plugins.Refusals
 	for _, c := range claims {
-		space.checkNodes(c.Path, before[c.Key], c.Meta, refused)
+		space.checkNodes(c.Path, before[c.Key], c.Meta, &refused)
 	}
-	return nil
+	return refused.Err()
 }
 
 // checkNominated holds the node that a Pod's status nominates: room on it is held for the Pod.

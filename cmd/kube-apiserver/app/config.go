@@ -263,7 +263,7 @@ func clusterOf(
 		References:         known.References,
 		ControllerMetadata: known.Controllers.Metadata,
 		ControllerObjects:  known.Controllers.Object,
-		SelectedLabels:     selectors.Has,
+		SelectedLabels:     selectors.Reason,
 		DefaultPriority:    cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 	}
 }
@@ -388,16 +388,19 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run after it",
 			resourcequota.PluginName)
 	}
-	var names, last []string
+	var first, names, last []string
 	for _, p := range stack.Admission {
-		if p.Last {
+		switch {
+		case p.First:
+			first = append(first, p.Name)
+		case p.Last:
 			last = append(last, p.Name)
-		} else {
+		default:
 			names = append(names, p.Name)
 		}
 	}
 	order := admission.RecommendedPluginOrder
-	admission.RecommendedPluginOrder = slices.Concat(order[:at], names, order[at:end+1], last, order[end+1:])
+	admission.RecommendedPluginOrder = slices.Concat(first, order[:at], names, order[at:end+1], last, order[end+1:])
 	return nil
 }
 

@@ -185,7 +185,7 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 		t.Errorf("apply of a new namespace = %q, %v", out, err)
 	}
 	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil ||
-		!strings.Contains(out, string(authz.ReasonNotOwned)) {
+		!strings.Contains(out, authz.ReasonNotOwned.String()) {
 		t.Errorf("a missing name of nobody's = %q, %v", out, err)
 	}
 	write("env: two")
@@ -230,7 +230,7 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	acme := client(t, config(t, s, "acme"))
 	_, err := acme.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), string(authz.ReasonReview)) {
+	if err == nil || !strings.Contains(err.Error(), authz.ReasonReview.String()) {
 		t.Errorf("a tenant's TokenReview = %v", err)
 	}
 }
@@ -286,7 +286,8 @@ func auditTells(t *testing.T, s *localserver.Server, path string) {
 	wanted := []map[string]string{
 		{
 			z + "decision":      "deny",
-			z + "reason":        string(authz.ReasonNotOwned),
+			z + "reason":        authz.ReasonNotOwned.String(),
+			z + "reason-code":   "NamespaceNotOwned",
 			z + "caller-tenant": "acme",
 			z + "owner-tenant":  "globex",
 		},
