@@ -50,7 +50,7 @@ func TestClasses(t *testing.T) {
 		now := time.Now()
 		client := devices(deviceClass("old", "example.com/gpu", now), deviceClass("b", "example.com/gpu", now.Add(time.Hour)),
 			deviceClass("a", "example.com/gpu", now.Add(time.Hour)), deviceClass("nic", "", now.Add(-time.Hour)))
-		quotas, err := tenantquota.New(client)
+		quotas, err := tenantquota.New(client, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestClasses(t *testing.T) {
 		client.PrependReactor("list", "deviceclasses", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return unserved, nil, apierrors.NewNotFound(resourcev1.Resource("deviceclasses"), "")
 		})
-		quotas, err := tenantquota.New(client)
+		quotas, err := tenantquota.New(client, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -109,7 +109,7 @@ func TestDevicesAreCounted(t *testing.T) {
 			"requests.deviceclass.resource.kubernetes.io/gpu": "8",
 			"requests.example.com/other":                      "8",
 		}))
-		quotas, err := tenantquota.New(client)
+		quotas, err := tenantquota.New(client, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
