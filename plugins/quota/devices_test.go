@@ -72,8 +72,15 @@ func said(usage corev1.ResourceList) string {
 // kind.
 func TestDevices(t *testing.T) {
 	const exact, all = resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll
-	pod := metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", Controller: new(true)}
-	job := metav1.OwnerReference{APIVersion: "batch/v1", Kind: "Job", Name: "p", Controller: new(true)}
+	controller := func(version, kind string) metav1.OwnerReference {
+		return metav1.OwnerReference{
+			APIVersion: version,
+			Kind:       kind,
+			Name:       "p",
+			Controller: new(true),
+		}
+	}
+	pod, job := controller("v1", "Pod"), controller("batch/v1", "Job")
 	first := resourcev1.DeviceRequest{FirstAvailable: []resourcev1.DeviceSubRequest{
 		{DeviceClassName: "gpu", AllocationMode: exact, Count: 2},
 		{DeviceClassName: "gpu", AllocationMode: exact, Count: 5},
@@ -150,7 +157,13 @@ func TestExtend(t *testing.T) {
 		"another class":     {list{"other" + devices: 2}, list{gpu: 2, implicit + "other": 2, "other" + devices: 2}},
 		"two of one name": {
 			list{"other" + devices: 2, gpu: 3},
-			list{gpu: 5, implicit + "other": 2, "other" + devices: 2, implicit + "gpu": 3, "gpu" + devices: 3},
+			list{
+				gpu:                5,
+				implicit + "other": 2,
+				"other" + devices:  2,
+				implicit + "gpu":   3,
+				"gpu" + devices:    3,
+			},
 		},
 		"a class without an extended name": {list{"nic" + devices: 2}, list{implicit + "nic": 2, "nic" + devices: 2}},
 		"a class that is not there":        {list{"gone" + devices: 2}, list{implicit + "gone": 2, "gone" + devices: 2}},
