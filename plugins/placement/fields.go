@@ -180,6 +180,9 @@ func named(path, value string) []item {
 }
 
 func nodeSelector(s *corev1.PodSpec) []item {
+	if len(s.NodeSelector) == 0 {
+		return nil // most pods have none, and sorting allocates
+	}
 	items := make([]item, 0, len(s.NodeSelector))
 	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
 		value := s.NodeSelector[key]
