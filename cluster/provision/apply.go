@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -100,13 +102,17 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
 }
 
-// labelsManager is the field manager of the labels that a Tenant gives to Namespaces: what it does
-// not apply any more goes.
+// labelsManager is the field manager of the labels that a Tenant specifies for Namespaces. A label
+// that this manager applied and no longer applies is removed.
 const labelsManager = "kubetenant-labels"
 
-// label brings the labels of a namespace in line, of the one that was looked at: by its UID.
+// label applies the labels of a namespace. Its UID must be that of ns.
 func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	if len(gives.labels) == 0 {
+	labels, err := e.labelsFor(ctx, ns, gives)
+	if err != nil {
+		return err
+	}
+	if len(labels) == 0 {
 		if had, err := e.wasLabelled(ctx, ns); !had || err != nil {
 			return err
 		}
@@ -114,10 +120,48 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 	if err := e.writes.Wait(ctx); err != nil {
 		return err
 	}
-	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(gives.labels)
-	_, err := e.Client.CoreV1().Namespaces().Apply(ctx, wanted,
+	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(labels)
+	_, err = e.Client.CoreV1().Namespaces().Apply(ctx, wanted,
 		metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
 	return err
+}
+
+// labelsFor returns the labels to apply to a namespace. It omits the level of PodSecurity if another
+// manager set a stricter one. If labelsManager set the stricter level, the Tenant lowered it.
+//
+// The decision depends on managed fields, which a tenant can forge. A forged entry only leads to the
+// level of the Tenant or to a stricter one.
+func (e *Engine) labelsFor(ctx context.Context, ns *corev1.Namespace, gives *given) (map[string]string, error) {
+	level := gives.labels[namespace.EnforceLabel]
+	if !namespace.IsStricter(ns.Labels[namespace.EnforceLabel], level) {
+		return gives.labels, nil
+	}
+	live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	if !namespace.IsStricter(live.Labels[namespace.EnforceLabel], level) || ownsLevel(live.ManagedFields) {
+		return gives.labels, nil
+	}
+	labels := maps.Clone(gives.labels)
+	delete(labels, namespace.EnforceLabel)
+	return labels, nil
+}
+
+// ownsLevel reports whether labelsManager set the level of PodSecurity that a Namespace has.
+func ownsLevel(entries []metav1.ManagedFieldsEntry) bool {
+	return slices.ContainsFunc(entries, func(m metav1.ManagedFieldsEntry) bool {
+		var fields struct {
+			Metadata struct {
+				Labels map[string]any `json:"f:labels"`
+			} `json:"f:metadata"`
+		}
+		if m.Manager != labelsManager || m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.Raw, &fields) != nil {
+			return false
+		}
+		_, owns := fields.Metadata.Labels["f:"+namespace.EnforceLabel]
+		return owns
+	})
 }
 
 // wasLabelled reports whether a namespace was given labels. Caches do not know who has set one.

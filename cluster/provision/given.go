@@ -185,10 +185,11 @@ func (g *given) isMarked(ns *corev1.Namespace) bool {
 	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held
 }
 
-// isLabelled reports whether a Namespace has its labels.
+// isLabelled reports whether a Namespace has its labels. The level of PodSecurity may be stricter.
 func (g *given) isLabelled(ns *corev1.Namespace) bool {
 	for key, value := range g.labels {
-		if ns.Labels[key] != value {
+		isStricter := key == namespace.EnforceLabel && namespace.IsStricter(ns.Labels[key], value)
+		if ns.Labels[key] != value && !isStricter {
 			return false
 		}
 	}

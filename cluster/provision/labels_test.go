@@ -2,10 +2,13 @@ package provision_test
 
 import (
 	"maps"
+	"strings"
 	"testing"
 	"testing/synctest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -67,6 +70,67 @@ func TestLabels(t *testing.T) {
 		if w.prepared("acme--web") != "" {
 			t.Error("it is prepared for nothing")
 		}
+	})
+}
+
+// TestStricterLevels checks that a stricter level of PodSecurity stays if another manager set it. A
+// level that the Tenant set follows the Tenant.
+func TestStricterLevels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		set := func(level string) {
+			t.Helper()
+			w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.PodSecurity = level })
+		}
+		write := func(level string) {
+			t.Helper()
+			ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			w.must(err)
+			ns.Labels[namespace.EnforceLabel] = level
+			_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{FieldManager: "kubectl-label"})
+			w.must(err)
+			w.settle()
+		}
+		expect := func(what, want string) {
+			t.Helper()
+			ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			w.must(err)
+			if ns.Labels[namespace.EnforceLabel] != want || w.prepared("acme--web") == "" {
+				t.Errorf("%s: %v, prepared %q", what, ns.Labels, w.prepared("acme--web"))
+			}
+		}
+		set("baseline")
+		expect("the Tenant's level", "baseline")
+		write("privileged")
+		expect("a laxer level is replaced", "baseline")
+		write("nonsense")
+		expect("a level that does not exist is replaced", "baseline")
+		set("restricted")
+		expect("a Tenant raises its level", "restricted")
+		w.writes()
+		set("baseline")
+		for _, a := range w.kube.Actions() {
+			patch, is := a.(clienttesting.PatchAction)
+			if is && patch.GetPatchType() == types.ApplyPatchType && a.GetResource().Resource == "namespaces" &&
+				!strings.Contains(string(patch.GetPatch()), namespace.EnforceLabel) {
+				t.Errorf("the level is removed before it is lowered: %s", patch.GetPatch())
+			}
+		}
+		expect("a Tenant lowers its level", "baseline")
+		write("restricted")
+		expect("a stricter level stays", "restricted")
+		set("privileged")
+		expect("a stricter level stays where the Tenant lowers its own", "restricted")
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"b": "3"} })
+		expect("a stricter level stays where another label changes", "restricted")
+		w.writes()
+		w.stop()
+		w.start()
+		if n := w.writes(); n > 0 {
+			t.Errorf("%d writes at a restart", n)
+		}
+		expect("a stricter level stays after a restart", "restricted")
 	})
 }
 

@@ -76,7 +76,8 @@ type Namespace struct {
 	// +kubebuilder:validation:Enum=Required;None
 	NamespacePrefix tenantv1alpha1.NamespacePrefix `json:"namespacePrefix,omitempty"`
 	// podSecurity specifies the value of the label pod-security.kubernetes.io/enforce on namespaces
-	// that tenants create: privileged, baseline or restricted. Defaults to baseline.
+	// that tenants create: privileged, baseline or restricted. Tenants may set a stricter level.
+	// Defaults to baseline.
 	// +optional
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
@@ -84,7 +85,7 @@ type Namespace struct {
 	// allows all keys of a domain. Keys without a domain and labels that common tools write are also
 	// allowed, unless a webhook or a policy selects namespaces by them. Such a key and the keys
 	// istio-injection and control-plane must be listed exactly. Keys of kubetenant.dev and
-	// pod-security.kubernetes.io are not allowed. Defaults to none.
+	// pod-security.kubernetes.io cannot be listed. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
@@ -198,9 +199,8 @@ type PlacementRules struct {
 	// topology.kubernetes.io/zone, topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName specifies the RuntimeClasses that pods may use. The webhook service cannot tell
-	// what the class itself sets in pods from what the client sent: list this in cluster. Defaults to
-	// Forbid.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. Behind the webhook service, list
+	// the fields that the class itself sets in pods in cluster. Defaults to Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always

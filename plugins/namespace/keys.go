@@ -38,6 +38,12 @@ func (p *plugin) labelReason(key string, labels map[string]string) string {
 	if _, is := p.ClusterLabels[key]; is {
 		return pinned
 	}
+	if domain, _, _ := strings.Cut(key, "/"); domain == podSecurityDomain {
+		if reason := podSecurityReason(key); reason != "" || p.Selected == nil || p.Selected(key) == "" {
+			return reason
+		}
+		return ": " + p.Selected(key)
+	}
 	switch {
 	case slices.Contains(p.AllowedLabels, key):
 		return ""
@@ -132,7 +138,7 @@ func (k *keys) check(refused *plugins.Refusals) {
 }
 
 // isClusters reports whether the cluster's own admission changed a key that the client left as it was.
-// What kubetenant writes and protects is checked in any case, and so is the level of pod security.
+// It returns false for keys that kubetenant protects, and for the level of pod security.
 func (k *keys) isClusters(key, reason string) bool {
 	if !k.isKnown || reason == reserved || reason == given || key == EnforceLabel || key == corev1.LabelMetadataName {
 		return false

@@ -361,3 +361,32 @@ func TestDefaults(t *testing.T) {
 		t.Errorf("an update that leaves out all other labels: %v, %v, %v", is.Labels, is.Annotations, err)
 	}
 }
+
+// TestPodSecuritySelected checks that a tenant may not set a label of PodSecurity by which a webhook
+// selects namespaces. The default level is set all the same.
+func TestPodSecuritySelected(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+		o.Selected = func(string) string { return "a webhook selects namespaces by it" }
+	})
+	for label, value := range map[string]string{
+		namespace.EnforceLabel:                "restricted",
+		namespace.EnforceLabel + "-version":   "latest",
+		"pod-security.kubernetes.io/warn":     "restricted",
+		"pod-security.kubernetes.io/audit":    "restricted",
+		"":                                    "",
+		"pod-security.kubernetes.io/unknown":  "x",
+		"pod-security.kubernetes.io/warn-not": "x",
+	} {
+		is := named("a--x", map[string]string{}, nil)
+		if label != "" {
+			is.Labels[label] = value
+		}
+		err := p.Admit(t.Context(), write(admission.Create, is, nil), nil)
+		if err == nil {
+			err = p.Validate(t.Context(), write(admission.Create, is, nil), nil)
+		}
+		if (err == nil) != (label == "") {
+			t.Errorf("%q: %v", label, err)
+		}
+	}
+}

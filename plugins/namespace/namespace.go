@@ -65,7 +65,8 @@ type Options struct {
 	// such names for it, whoever asks: what does not exist under the own prefix may be told
 	// to a tenant's caller then.
 	PrefixRequired bool
-	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
+	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create. A tenant may
+	// set a stricter level.
 	PodSecurity string
 	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Tenants
 	// may also set keys without a domain and the keys of [Tools], except for labels by which a webhook
@@ -95,8 +96,9 @@ type Options struct {
 type Spaces struct {
 	// Labels stand on each of them; the tenant cannot change them.
 	Labels map[string]string
-	// PodSecurity is the value of EnforceLabel on those that anybody makes for it; empty for what the
-	// plugin says of the tenant's own.
+	// PodSecurity is the value of EnforceLabel on the tenant's namespaces, whoever creates them. The
+	// tenant may set a stricter level. Defaults to [Options.PodSecurity] for the namespaces that the
+	// tenant creates.
 	PodSecurity string
 	// PrefixRequired demands their names and keeps them, as
 	// [Options.PrefixRequired] does for all tenants.
@@ -158,11 +160,13 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	case a.GetOperation() == admission.Create && !caller.IsSystem():
 		missing = p.labelsOf(caller)
 		missing[tenant.Label] = caller.String()
-		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
+		if level := cmp.Or(missing[EnforceLabel], p.PodSecurity); level != "" {
+			missing[EnforceLabel] = level
+		}
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
 		own := p.spaces(caller).Labels
 		missing = removed(was.GetLabels(), is.GetLabels(), func(key string) bool {
-			return key == tenant.Label || key != EnforceLabel && p.labelReason(key, own) == ""
+			return key == tenant.Label || p.labelReason(key, own) == ""
 		})
 		annotations := removed(was.GetAnnotations(), is.GetAnnotations(), func(key string) bool {
 			return p.annotationReason(key) == ""
@@ -343,16 +347,16 @@ func (p *plugin) checkTenant(
 			return errForeignLabel
 		}
 		refused.Add(p.checkName(caller, is))
-		wanted := p.labelsOf(caller)
-		wanted[EnforceLabel] = cmp.Or(wanted[EnforceLabel], p.PodSecurity)
-		for _, key := range slices.Sorted(maps.Keys(wanted)) {
-			if is.GetLabels()[key] != wanted[key] {
-				refused.Add(fmt.Errorf("the label %s must be %q", key, wanted[key]))
+		for _, key := range slices.Sorted(maps.Keys(spaces.Labels)) {
+			if is.GetLabels()[key] != spaces.Labels[key] {
+				refused.Add(fmt.Errorf("the label %s must be %q", key, spaces.Labels[key]))
 			}
 			exact[key] = is.GetLabels()[key] // another value is refused above
 		}
 	}
 	sent, isKnown := requested(ctx, a)
+	p.checkPodSecurity(was.GetLabels(), is.GetLabels(), cmp.Or(spaces.PodSecurity, p.PodSecurity),
+		a.GetOperation() == admission.Create, spaces.Labels, exact, &refused)
 	labels := keys{
 		kind:     "label",
 		allowing: "admission.namespace.allowedLabels",

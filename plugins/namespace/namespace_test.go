@@ -56,6 +56,12 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 		"another tenant":          {tenant.Label: "b", namespace.EnforceLabel: "baseline"},
 		"no pod security":         {tenant.Label: "a"},
 		"pod security lowered":    {tenant.Label: "a", namespace.EnforceLabel: "privileged"},
+		"pod security of no kind": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
+		"an older version": {
+			tenant.Label:                        "a",
+			namespace.EnforceLabel:              "baseline",
+			namespace.EnforceLabel + "-version": "v1.0",
+		},
 		"the tenant label absent": {namespace.EnforceLabel: "baseline"},
 	} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
@@ -70,6 +76,16 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	if err := plugin(tenant.System(), nil).Validate(t.Context(),
 		write(admission.Update, &corev1.Namespace{}, old), nil); err == nil {
 		t.Error("the label is taken away by the system tenant")
+	}
+	old.Labels[namespace.EnforceLabel] = "restricted"
+	for name, labels := range map[string]map[string]string{
+		"the level removed": {tenant.Label: "a"},
+		"the level lowered": {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
+	} {
+		is := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
+		if err := p.Validate(t.Context(), write(admission.Update, is, old), nil); err == nil {
+			t.Errorf("%s: Validate() = nil", name)
+		}
 	}
 }
 

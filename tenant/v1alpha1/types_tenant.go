@@ -167,9 +167,9 @@ type TenantNamespacesSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('kubetenant.dev/') && k != 'kubernetes.io/metadata.name' && k != 'pod-security.kubernetes.io/enforce')",message="keys must not begin with kubetenant.dev/, and must not be kubernetes.io/metadata.name or pod-security.kubernetes.io/enforce (use podSecurity)"
 	// +optional
 	Labels map[string]LabelValue `json:"labels,omitempty"`
-	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. In
-	// namespaces that the tenant creates, it defaults to admission.namespace.podSecurity of the
-	// configuration.
+	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. The
+	// tenant may set a stricter level. In namespaces that the tenant creates, it defaults to
+	// admission.namespace.podSecurity of the configuration.
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+)
+
+// TestDefaultNamespaceOfLongTenants checks that the error blames the length of the tenant's name if
+// the default namespace would be too long, and proposes what the caller can do.
+func TestDefaultNamespaceOfLongTenants(t *testing.T) {
+	for length, want := range map[int]string{
+		1:  "",
+		54: "",
+		55: "set --namespaces to a shorter name than %s--default",
+		58: "set --namespaces to a shorter name than %s--default",
+		60: "set --namespaces to a shorter name than %s--default",
+		61: "choose a tenant name of at most 60 characters",
+		63: "choose a tenant name of at most 60 characters",
+	} {
+		id := strings.Repeat("x", length)
+		made := &tenancy.New{}
+		err := setDefaultNamespace(made, id)
+		if want == "" {
+			if err != nil || !slices.Equal(made.Namespaces, []string{id + "--default"}) {
+				t.Errorf("%d: %v, %v", length, made.Namespaces, err)
+			}
+			continue
+		}
+		want = fmt.Sprintf("tenant %q: with -- and a name it is longer than 63 characters: ", id) +
+			strings.ReplaceAll(want, "%s", id)
+		if err == nil || err.Error() != want || len(made.Namespaces) > 0 {
+			t.Errorf("%d: %v, %v, want %s", length, made.Namespaces, err, want)
+		}
+		named := &tenancy.New{Namespaces: []string{"web"}}
+		if err := setDefaultNamespace(named, id); err != nil || !slices.Equal(named.Namespaces, []string{"web"}) {
+			t.Errorf("%d, with --namespaces: %v, %v", length, named.Namespaces, err)
+		}
+	}
+}

@@ -1,0 +1,129 @@
+package namespace
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+// The labels of PodSecurity admission (k8s.io/pod-security-admission api, v0.37.1). EnforceLabel
+// and enforceVersionLabel restrict Pods. The others only warn and annotate audit events, so a tenant
+// may set them to any level and version.
+const (
+	podSecurityDomain   = "pod-security.kubernetes.io"
+	enforceVersionLabel = EnforceLabel + "-version"
+	warnLabel           = podSecurityDomain + "/warn"
+	warnVersionLabel    = warnLabel + "-version"
+	auditLabel          = podSecurityDomain + "/audit"
+	auditVersionLabel   = auditLabel + "-version"
+
+	latestVersion = "latest"
+)
+
+// reservedLevel is the reason why a tenant may not remove the labels that restrict Pods.
+const reservedLevel = ": a tenant can only set a stricter level"
+
+// levels are the levels of PodSecurity, the strictest last.
+var levels = []string{"privileged", "baseline", "restricted"}
+
+// podSecurityVersion matches the versions that PodSecurity accepts.
+var podSecurityVersion = regexp.MustCompile(`\A(latest|v1\.(0|[1-9][0-9]*))\z`)
+
+// IsStricter reports whether a level of PodSecurity is stricter than another. It is false if one of
+// them is not a level.
+func IsStricter(level, than string) bool {
+	i, k := slices.Index(levels, level), slices.Index(levels, than)
+	return k >= 0 && i > k
+}
+
+// stricterOf returns the level that a tenant may not go below. PodSecurity enforces its strictest
+// level if a label is not a level, so this function does the same.
+func stricterOf(floor string, was map[string]string) string {
+	old, had := was[EnforceLabel]
+	if had && !slices.Contains(levels, old) {
+		old = levels[len(levels)-1]
+	}
+	if floor == "" || IsStricter(old, floor) {
+		return old
+	}
+	return floor
+}
+
+// podSecurityReason returns why tenants may not write a label of PodSecurity, or "" if they may set
+// any level.
+func podSecurityReason(key string) string {
+	switch key {
+	case warnLabel, warnVersionLabel, auditLabel, auditVersionLabel:
+		return ""
+	case EnforceLabel, enforceVersionLabel:
+		return reservedLevel
+	}
+	return ": keys of the domain " + podSecurityDomain + " are reserved"
+}
+
+// checkPodSecurity checks the labels of PodSecurity that a tenant's caller sets. The level must be at
+// least floor, and at least as strict as before. The version of the level may only be latest, because
+// other versions can allow more. The checked labels are added to exact. Labels that the Tenant sets
+// and labels that an update removes are left to [keys.check].
+func (p *plugin) checkPodSecurity(
+	was, is map[string]string, floor string, isNew bool, given, exact map[string]string, refused *plugins.Refusals,
+) {
+	floor = stricterOf(floor, was)
+	if _, has := is[EnforceLabel]; !has && isNew && floor != "" {
+		refused.Add(checkLevel("", floor))
+	}
+	for _, key := range []string{
+		auditLabel, auditVersionLabel, EnforceLabel, enforceVersionLabel, warnLabel, warnVersionLabel,
+	} {
+		value, has := is[key]
+		old, had := was[key]
+		if _, isGiven := given[key]; isGiven || !has || had && old == value {
+			continue
+		}
+		exact[key] = value // another value is refused here
+		if err := checkPodSecurityLabel(key, value, had, floor); err != nil {
+			refused.Add(err)
+		} else if p.Selected != nil && (key != EnforceLabel || value != floor) {
+			if reason := p.Selected(key); reason != "" {
+				refused.Add(fmt.Errorf("tenants may not set or remove the label %q: %s", key, reason))
+			}
+		}
+	}
+}
+
+// checkLevel returns an error if a level is not at least as strict as floor.
+func checkLevel(value, floor string) error {
+	switch {
+	case slices.Contains(levels, value) && (value == floor || floor == "" || IsStricter(value, floor)):
+		return nil
+	case floor == "":
+		return fmt.Errorf("the label %s must be one of %s", EnforceLabel, strings.Join(levels, ", "))
+	case floor == levels[len(levels)-1]:
+		return fmt.Errorf("the label %s must be %q", EnforceLabel, floor)
+	}
+	return fmt.Errorf("the label %s must be %q or stricter", EnforceLabel, floor)
+}
+
+func checkPodSecurityLabel(key, value string, had bool, floor string) error {
+	switch key {
+	case EnforceLabel:
+		return checkLevel(value, floor)
+	case enforceVersionLabel:
+		if value != latestVersion || had {
+			return fmt.Errorf("tenants may not set or remove the label %q: only %s is allowed, and only if there is "+
+				"no version yet", key, latestVersion)
+		}
+	case warnVersionLabel, auditVersionLabel:
+		if !podSecurityVersion.MatchString(value) {
+			return fmt.Errorf("the label %s must be %s or a version such as v1.37", key, latestVersion)
+		}
+	default:
+		if !slices.Contains(levels, value) {
+			return fmt.Errorf("the label %s must be one of %s", key, strings.Join(levels, ", "))
+		}
+	}
+	return nil
+}
