@@ -119,7 +119,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Controllers, err = NewControllerLookup(clients.Metadata, clients.Dynamic, c.mapper); err != nil {
 		return nil, err
 	}
-	if c.Quotas, err = tenantquota.New(clients.Quotas); err != nil {
+	if c.Quotas, err = tenantquota.New(clients.Quotas, c.isDefined); err != nil {
 		return nil, err
 	}
 	if c.Tenants, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {

@@ -35,7 +35,7 @@ func BenchmarkCharge(b *testing.B) {
 		u.SetResourceVersion(strconv.Itoa(version))
 		return true, u, nil
 	})
-	quotas, err := tenantquota.New(client)
+	quotas, err := tenantquota.New(client, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

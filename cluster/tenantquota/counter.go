@@ -206,18 +206,24 @@ func (c *Counter) objects(
 	if err != nil {
 		return nil, nil, err
 	}
+	var classes quota.Classes
+	if slices.ContainsFunc(slices.Collect(maps.Keys(q.Spec.Hard)), quota.IsDevice) {
+		if classes, err = c.quotas.Classes(); err != nil {
+			return nil, nil, errCounting
+		}
+	}
 	read := map[schema.GroupResource]bool{}
 	for name := range q.Spec.Hard {
-		of, known := quota.Resource(name)
-		if !known {
-			continue
-		}
-		ok, done := read[of]
-		if !done {
-			objects, err := c.stored(ctx, of, q.Spec.Tenant, own)
-			unknown = errors.Join(unknown, err)
-			ok, read[of] = err == nil, err == nil
-			out = append(out, objects...)
+		resources := quota.Resources(name)
+		ok := len(resources) > 0
+		for _, of := range resources {
+			if _, done := read[of]; !done {
+				objects, err := c.stored(ctx, of, q.Spec.Tenant, own, classes)
+				unknown = errors.Join(unknown, err)
+				read[of] = err == nil
+				out = append(out, objects...)
+			}
+			ok = ok && read[of]
 		}
 		if ok {
 			counted = append(counted, name)
@@ -228,7 +234,7 @@ func (c *Counter) objects(
 
 // stored returns the objects of a resource in the namespaces of a tenant.
 func (c *Counter) stored(
-	ctx context.Context, of schema.GroupResource, id string, namespaces []string,
+	ctx context.Context, of schema.GroupResource, id string, namespaces []string, classes quota.Classes,
 ) ([]quota.Counted, error) {
 	if of == corev1.Resource("namespaces") {
 		return c.namespaces.count(id)
@@ -254,7 +260,7 @@ func (c *Counter) stored(
 					UID:       o.UID,
 					Namespace: o.Namespace,
 					Version:   o.ResourceVersion,
-					Usage:     o.now(),
+					Usage:     classes.Extend(o.now()),
 				})
 			}
 		}

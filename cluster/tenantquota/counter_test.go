@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,8 @@ func (m *mapper) ResourceFor(of schema.GroupVersionResource) (schema.GroupVersio
 	switch {
 	case of.Resource == "configmaps":
 		return of, errMapper
+	case of.Resource == "resourceclaims":
+		return resourcev1.SchemeGroupVersion.WithResource("resourceclaims"), nil
 	case of.Resource == "pods", of.Resource == "secrets" && m.fresh:
 		return schema.GroupVersionResource{Version: "v1", Resource: of.Resource}, nil
 	}

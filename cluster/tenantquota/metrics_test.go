@@ -40,7 +40,7 @@ func TestMetrics(t *testing.T) {
 	of := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
 	client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{of: "TenantQuotaList"}, quota, invalid)
-	store, err := tenantquota.New(client)
+	store, err := tenantquota.New(client, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

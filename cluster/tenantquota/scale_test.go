@@ -34,7 +34,7 @@ func BenchmarkQuiet(b *testing.B) {
 		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas): "TenantQuotaList",
 		{Version: "v1", Resource: "pods"}:                                       "PodList",
 	}, objects...)
-	quotas, err := tenantquota.New(client)
+	quotas, err := tenantquota.New(client, nil)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -38,6 +38,8 @@ type Store struct {
 	client   dynamic.Interface
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
 	informer cache.SharedIndexInformer
+	defined  func(schema.GroupResource) (is, known bool)
+	classes  *deviceClasses
 	changes  atomic.Uint64 // how often a quota was created, deleted or got another spec
 
 	mu sync.Mutex
@@ -46,8 +48,9 @@ type Store struct {
 	latest map[string]*v1alpha1.TenantQuota
 }
 
-// New returns the store of the quotas that client sees while [Store.Run] runs.
-func New(client dynamic.Interface) (*Store, error) {
+// New returns the store of the quotas that client sees while [Store.Run] runs. defined reports
+// whether the server defines a kind of the project. If nil, the server defines the quotas.
+func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known bool)) (*Store, error) {
 	informer, err := typed.NewInformer[v1alpha1.TenantQuota](client, tenantQuotas(), nil)
 	if err != nil {
 		return nil, err
@@ -61,6 +64,8 @@ func New(client dynamic.Interface) (*Store, error) {
 		client:   client,
 		quotas:   typed.NewClient[v1alpha1.TenantQuota](client, tenantQuotas()),
 		informer: informer,
+		defined:  defined,
+		classes:  newDeviceClasses(client),
 		latest:   map[string]*v1alpha1.TenantQuota{},
 	}
 	_, err = informer.AddEventHandler(counted(&s.changes, sameSpec))
@@ -88,7 +93,10 @@ func tenantOf(obj any) string {
 }
 
 // Run follows the quotas until ctx ends. It is called once.
-func (s *Store) Run(ctx context.Context) { s.informer.RunWithContext(ctx) }
+func (s *Store) Run(ctx context.Context) {
+	go s.classes.run(ctx)
+	s.informer.RunWithContext(ctx)
+}
 
 // HasSynced reports whether the store has the quotas that existed when Run began.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
@@ -160,8 +168,21 @@ func isDefault(object metav1.Object) bool {
 
 func isOwn(object metav1.Object) bool { return !isDefault(object) }
 
-// Of implements [quota.Store].
+// isUndefined reports whether the definition of the quotas was deleted: their limits are not known,
+// and no usage can be written.
+func (s *Store) isUndefined() bool {
+	if s.defined == nil {
+		return false
+	}
+	is, known := s.defined(tenantQuotas().GroupResource())
+	return known && !is
+}
+
+// Of implements [quota.Store]. While the definition is missing, the error is [quota.ErrUnknown].
 func (s *Store) Of(_ context.Context, id tenant.ID) ([]*quota.State, error) {
+	if s.isUndefined() {
+		return nil, quota.ErrUnknown
+	}
 	objects, err := s.of(id.String())
 	if err != nil || len(objects) == 0 {
 		return nil, err

@@ -66,7 +66,7 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 		}
 		return false, nil, nil
 	})
-	quotas, err := tenantquota.New(client)
+	quotas, err := tenantquota.New(client, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,6 +193,32 @@ func TestCharge(t *testing.T) {
 		}
 		if used, _, _ := unstructured.NestedString(stored.Object, "status", "used", "pods"); used != "2" {
 			t.Errorf("stored: %v", stored.Object["status"])
+		}
+	})
+}
+
+// TestUndefined: while the definition of the quotas is missing, no quota is known: a tenant is not
+// unlimited. When the definition is there again, so are its quotas.
+func TestUndefined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is, known := true, true
+		_, client := store(t, object(t, "a", "a", false, "1"))
+		quotas, err := tenantquota.New(client, func(r schema.GroupResource) (bool, bool) {
+			return is && r == v1alpha1.SchemeGroupVersion.WithResource("tenantquotas").GroupResource(), known
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		running(t, quotas.Run)
+		synctest.Wait()
+		for _, c := range []struct{ is, known, unknown bool }{
+			{true, true, false}, {false, true, true}, {false, false, false}, {true, true, false},
+		} {
+			is, known = c.is, c.known
+			states, err := quotas.Of(t.Context(), tenanttest.ID(t, "a"))
+			if errors.Is(err, quota.ErrUnknown) != c.unknown || (len(states) == 1) == c.unknown {
+				t.Errorf("defined %t, known %t: %v, %v", c.is, c.known, states, err)
+			}
 		}
 	})
 }

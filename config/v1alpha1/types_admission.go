@@ -195,8 +195,9 @@ type PlacementRules struct {
 	// every taint, and no list allows it. Defaults to Forbid.
 	// +optional
 	Tolerations *FieldRule `json:"tolerations,omitempty"`
-	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints.
-	// A configured list extends the default. Defaults to topology.kubernetes.io/zone,
+	// topologySpread specifies the topology keys that pods may use in topologySpreadConstraints, and
+	// in affinity and anti-affinity to other pods. It also applies to groups of pods. A configured
+	// list extends the default. Defaults to topology.kubernetes.io/zone,
 	// topology.kubernetes.io/region and kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`

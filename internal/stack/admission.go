@@ -270,6 +270,8 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 // QuotaStore holds the quotas of a cluster, as [tenantquota.Store] does.
 type QuotaStore interface {
 	quota.Store
+	// Classes returns the DeviceClasses of the cluster, see [quota.Options].
+	Classes() (quota.Classes, error)
 	// IsOf reports whether a quota belongs to a tenant, or whether there is no quota of that name and the
 	// name is the one of the tenant's objects. It returns false if that is unknown.
 	IsOf(name string, id tenant.ID) bool
@@ -301,6 +303,14 @@ func (unlimited) Charge(context.Context, *quota.State, *quota.State) error { ret
 
 // Taken implements [quota.Store].
 func (unlimited) Taken(context.Context, tenant.ID) (bool, error) { return false, nil }
+
+// deviceClasses returns the function that returns the DeviceClasses, or nil if no quota is enforced.
+func (c *Cluster) deviceClasses(config *configv1alpha1.Quota) func() (quota.Classes, error) {
+	if c.Quotas == nil || !*config.Enabled {
+		return nil
+	}
+	return c.Quotas.Classes
+}
 
 // quotaStore returns the store that a configuration asks for.
 func (c *Cluster) quotaStore(config *configv1alpha1.Quota) quota.Store {

@@ -110,8 +110,8 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 // checkDefaultQuota returns an error if the default quota limits a resource that cannot be counted.
 func checkDefaultQuota(c *configv1alpha1.Quota) error {
 	for _, name := range slices.Sorted(maps.Keys(c.Default)) {
-		switch _, known := quota.Resource(name); {
-		case !known:
+		switch {
+		case len(quota.Resources(name)) == 0:
 			return fmt.Errorf("admission.quota.default[%s]: no object uses this resource", name)
 		case name == quota.NamespaceCount: // who has none yet has no quota that could be counted
 			return fmt.Errorf("admission.quota.default[%s]: set spec.namespaces.max of each Tenant instead", name)
@@ -277,5 +277,7 @@ func (o *pluginOptions) quota() quota.Options {
 		Reservation:   c.Reservation.Duration,
 		Now:           o.now,
 		ClusterScoped: o.cluster.isClusterScoped,
+		Subject:       o.subject,
+		Classes:       o.cluster.deviceClasses(c),
 	}
 }

@@ -2,8 +2,12 @@ package placement
 
 import (
 	"context"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -12,23 +16,40 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/workload"
 )
 
-// selectedNode is the annotation by which the scheduler tells a provisioner the node of a volume
-// (k8s.io/component-helpers storage/volume, v0.37.1): whoever sets it chooses the node of the pods.
-const selectedNode = "volume.kubernetes.io/selected-node"
+// isSelectedNode reports whether an annotation names the node of a volume: the scheduler writes it,
+// and a provisioner reads it (k8s.io/component-helpers storage/volume, v0.37.1). A caller that sets
+// the annotation chooses the node of the pods. Provisioners also read older spellings, such as
+// volume.alpha.kubernetes.io/selected-node.
+func isSelectedNode(key string) bool {
+	domain, name, _ := strings.Cut(key, "/")
+	if name != "selected-node" {
+		return false
+	}
+	return slices.ContainsFunc([]string{"kubernetes.io", "k8s.io"}, func(suffix string) bool {
+		return domain == suffix || strings.HasSuffix(domain, "."+suffix)
+	})
+}
 
 var claimKind = corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaim")
 
-// checkNode holds a node that an annotation names, where it was not named before.
-func (s *Space) checkNode(path string, was, is metav1.Object) error {
-	node := is.GetAnnotations()[selectedNode]
-	if node == "" || was != nil && was.GetAnnotations()[selectedNode] == node {
-		return nil
+// checkNodes refuses the nodes that annotations name, unless they named them before.
+func (s *Space) checkNodes(path string, was, is metav1.Object, refused *plugins.Refusals) {
+	var before map[string]string
+	if was != nil {
+		before = was.GetAnnotations()
 	}
 	if path != "" {
 		path += "."
 	}
-	return check(s.Rules["nodeName"], "nodeName",
-		item{path: path + "metadata.annotations[" + selectedNode + "]", key: node})
+	annotations := is.GetAnnotations()
+	for _, key := range slices.Sorted(maps.Keys(annotations)) {
+		node := annotations[key]
+		if !isSelectedNode(key) || node == "" || before[key] == node {
+			continue
+		}
+		refused.Add(check(s.Rules["nodeName"], "nodeName",
+			item{path: path + "metadata.annotations[" + key + "]", key: node}))
+	}
 }
 
 // checkClaim holds a claim that a tenant writes, or that a controller makes of a tenant's template.
@@ -47,10 +68,23 @@ func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, space *
 			return errOld
 		}
 	}
-	return space.checkNode("", was, is)
+	var refused plugins.Refusals
+	space.checkNodes("", was, is, &refused)
+	return refused.Err()
 }
 
-// checkTemplates holds the templates of claims in an object.
+var capacityKind = storagev1.SchemeGroupVersion.WithKind("CSIStorageCapacity")
+
+// checkCapacity checks an object from which the scheduler learns on which nodes volumes fit. The
+// scheduler reads these objects in all namespaces, for the pods of every tenant.
+func (p *plugin) checkCapacity(ctx context.Context, a admission.Attributes, space *Space) error {
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) || plugins.IsUpkeep(a) {
+		return nil
+	}
+	return check(space.Rules["nodeAffinity"], "nodeAffinity", item{path: "nodeTopology"})
+}
+
+// checkTemplates checks the templates of claims in an object.
 func checkTemplates(was, is *workload.Object, space *Space) error {
 	claims, err := is.Claims()
 	if err != nil || len(claims) == 0 {
@@ -68,7 +102,7 @@ func checkTemplates(was, is *workload.Object, space *Space) error {
 	}
 	var refused plugins.Refusals
 	for _, c := range claims {
-		refused.Add(space.checkNode(c.Path, before[c.Key], c.Meta))
+		space.checkNodes(c.Path, before[c.Key], c.Meta, &refused)
 	}
 	return refused.Err()
 }

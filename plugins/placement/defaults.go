@@ -84,6 +84,9 @@ var errPinned = errors.New("must have the tenant's default value, because its po
 
 // check refuses a new pod that is not pinned to the tenant's nodes.
 func (d *Defaults) check(s *corev1.PodSpec) error {
+	if len(d.NodeSelector) == 0 {
+		return nil // most tenants have none, and sorting allocates
+	}
 	var refused plugins.Refusals
 	for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
 		if s.NodeSelector[key] != d.NodeSelector[key] {

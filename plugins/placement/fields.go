@@ -47,7 +47,7 @@ var says = map[string]string{
 	"nodeSelector":      "the nodes of a pod",
 	"nodeAffinity":      "the nodes of a pod",
 	"tolerations":       "the taints that a pod tolerates",
-	"topologySpread":    "the topology that a pod is spread over",
+	topologyKeys:        "the topology of a pod",
 	"runtimeClassName":  "the runtime class of a pod",
 	"priorityClassName": "the priority of a pod",
 	"schedulerName":     "the scheduler of a pod",
@@ -57,6 +57,9 @@ var says = map[string]string{
 // podAffinity is of the namespaces that affinity to other pods looks into. Anti-affinity there
 // keeps others' pods away, and affinity finds them.
 const podAffinity = "podAffinity"
+
+// topologyKeys is the field of every topology key, in constraints, in affinity and in groups of pods.
+const topologyKeys = "topologySpread"
 
 var fields = []governed{
 	{podAffinity, func(s *corev1.PodSpec) any { return podTerms(s) }, podNamespaces},
@@ -68,7 +71,8 @@ var fields = []governed{
 	{"nodeSelector", func(s *corev1.PodSpec) any { return s.NodeSelector }, nodeSelector},
 	{"nodeAffinity", func(s *corev1.PodSpec) any { return affinity(s) }, nodeAffinity},
 	{"tolerations", func(s *corev1.PodSpec) any { return s.Tolerations }, tolerations},
-	{"topologySpread", func(s *corev1.PodSpec) any { return s.TopologySpreadConstraints }, topologySpread},
+	{topologyKeys, func(s *corev1.PodSpec) any { return s.TopologySpreadConstraints }, topologySpread},
+	{topologyKeys, func(s *corev1.PodSpec) any { return keysOf(podTopology(s)) }, podTopology},
 	{"runtimeClassName", func(s *corev1.PodSpec) any { return text(s.RuntimeClassName) }, func(s *corev1.PodSpec) []item {
 		return named("runtimeClassName", text(s.RuntimeClassName))
 	}},
@@ -83,20 +87,27 @@ var fields = []governed{
 	}},
 }
 
-// podTerms are all terms of affinity and anti-affinity to other pods, with their paths.
-func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
-	terms := map[string]corev1.PodAffinityTerm{}
+// podTerm is a term of affinity or anti-affinity to other pods, with its path. Its fields are
+// exported because equality.Semantic compares no others.
+type podTerm struct {
+	Path string
+	corev1.PodAffinityTerm
+}
+
+// podTerms returns all terms of affinity and anti-affinity to other pods, in the order of the fields.
+func podTerms(s *corev1.PodSpec) []podTerm {
+	if s.Affinity == nil {
+		return nil
+	}
+	var terms []podTerm
 	add := func(path string, required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm) {
 		for i, t := range required {
-			terms[fmt.Sprintf("%s.requiredDuringSchedulingIgnoredDuringExecution[%d]", path, i)] = t
+			terms = append(terms, podTerm{fmt.Sprintf("%s.requiredDuringSchedulingIgnoredDuringExecution[%d]", path, i), t})
 		}
 		for i, t := range preferred {
 			at := fmt.Sprintf("%s.preferredDuringSchedulingIgnoredDuringExecution[%d].podAffinityTerm", path, i)
-			terms[at] = t.PodAffinityTerm
+			terms = append(terms, podTerm{at, t.PodAffinityTerm})
 		}
-	}
-	if s.Affinity == nil {
-		return terms
 	}
 	if a := s.Affinity.PodAffinity; a != nil {
 		add("affinity.podAffinity", a.RequiredDuringSchedulingIgnoredDuringExecution,
@@ -111,17 +122,34 @@ func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
 
 func podNamespaces(s *corev1.PodSpec) []item {
 	var items []item
-	terms := podTerms(s)
-	for _, path := range slices.Sorted(maps.Keys(terms)) {
-		t := terms[path]
+	for _, t := range podTerms(s) {
 		if t.NamespaceSelector != nil {
-			items = append(items, selected(path+".namespaceSelector", t.NamespaceSelector))
+			items = append(items, selected(t.Path+".namespaceSelector", t.NamespaceSelector))
 		}
 		for i, namespace := range t.Namespaces {
-			items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", path, i), key: namespace})
+			items = append(items, item{path: fmt.Sprintf("%s.namespaces[%d]", t.Path, i), key: namespace})
 		}
 	}
 	return items
+}
+
+// podTopology returns the topology keys of affinity and anti-affinity. A pod that matches its own
+// term runs only on nodes that have the label (k8s.io/kubernetes
+// pkg/scheduler/framework/plugins/interpodaffinity, v1.37.1).
+func podTopology(s *corev1.PodSpec) []item {
+	var items []item
+	for _, t := range podTerms(s) {
+		items = append(items, item{path: t.Path + ".topologyKey", key: t.TopologyKey})
+	}
+	return items
+}
+
+func keysOf(items []item) []string {
+	var keys []string
+	for _, i := range items {
+		keys = append(keys, i.key)
+	}
+	return keys
 }
 
 // selected is a selector of namespaces: by the one tenant whose label it demands, else on no list.
@@ -152,6 +180,9 @@ func named(path, value string) []item {
 }
 
 func nodeSelector(s *corev1.PodSpec) []item {
+	if len(s.NodeSelector) == 0 {
+		return nil // most pods have none, and sorting allocates
+	}
 	items := make([]item, 0, len(s.NodeSelector))
 	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
 		value := s.NodeSelector[key]

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,6 +45,70 @@ func spread(keys ...string) (s corev1.PodSpec) {
 		s.TopologySpreadConstraints = append(s.TopologySpreadConstraints, corev1.TopologySpreadConstraint{TopologyKey: key})
 	}
 	return s
+}
+
+// TestPodTopology: each topology key of affinity and anti-affinity is held to the same list as those
+// of topologySpreadConstraints. An update that leaves the keys as they were passes.
+func TestPodTopology(t *testing.T) {
+	const required, preferred = "requiredDuringSchedulingIgnoredDuringExecution[0]",
+		"preferredDuringSchedulingIgnoredDuringExecution[0].podAffinityTerm"
+	for path, by := range map[string]func(key string) *corev1.Affinity{
+		"podAffinity." + required: func(key string) *corev1.Affinity {
+			return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: key}},
+			}}
+		},
+		"podAffinity." + preferred: func(key string) *corev1.Affinity {
+			return &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: key}},
+				},
+			}}
+		},
+		"podAntiAffinity." + required: func(key string) *corev1.Affinity {
+			return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				RequiredDuringSchedulingIgnoredDuringExecution: []corev1.PodAffinityTerm{{TopologyKey: key}},
+			}}
+		},
+		"podAntiAffinity." + preferred: func(key string) *corev1.Affinity {
+			return &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+				PreferredDuringSchedulingIgnoredDuringExecution: []corev1.WeightedPodAffinityTerm{
+					{PodAffinityTerm: corev1.PodAffinityTerm{TopologyKey: key}},
+				},
+			}}
+		},
+	} {
+		zoned := func(key string) *appsv1.Deployment {
+			d := deployment("")
+			d.Spec.Template.Spec.Affinity = by(key)
+			d.Spec.Template.Spec.TopologySpreadConstraints = spread("zone").TopologySpreadConstraints
+			return d
+		}
+		p := plugin(&placement.Space{
+			Rules: plugins.Rules{"topologySpread": {Policy: plugins.AllowListed, Allowed: []string{"zone"}}},
+		})
+		for _, c := range []struct {
+			was, is *appsv1.Deployment
+			refused bool
+		}{
+			{nil, zoned("zone"), false},
+			{nil, zoned("node-role.kubernetes.io/control-plane"), true},
+			{nil, zoned(""), true},
+			{zoned("zone"), zoned("rack"), true},
+			{zoned("rack"), zoned("rack"), false},
+			{zoned("rack"), zoned("zone"), false},
+		} {
+			w := write{kind: "Deployment", is: c.is}
+			if c.was != nil {
+				w.was = c.was
+			}
+			got := fmt.Sprint(p.Validate(t.Context(), w.attributes(), nil))
+			want := "spec.template.spec.affinity." + path + ".topologyKey: "
+			if c.refused && !strings.Contains(got, want) || !c.refused && got != "<nil>" {
+				t.Errorf("%s, %+v: %s", path, c.is.Spec.Template.Spec.Affinity, got)
+			}
+		}
+	}
 }
 
 // TestFields: what each field says, held to nothing and to a list. Paths say where, and a list
@@ -200,6 +265,7 @@ func TestFields(t *testing.T) {
 // TestOtherPods: affinity looks into the tenant's own namespaces, told by their name or by a
 // selector of the tenant's label.
 func TestOtherPods(t *testing.T) {
+	anyTopology := &placement.Space{Rules: plugins.Rules{"topologySpread": {Policy: plugins.Ignore}}}
 	type terms = []corev1.PodAffinityTerm
 	by := func(id string) *metav1.LabelSelector {
 		return &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: id, "x": "y"}}
@@ -264,7 +330,7 @@ func TestOtherPods(t *testing.T) {
 			},
 		} {
 			pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: a}}
-			got := fmt.Sprint(knowing(&placement.Space{}).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
+			got := fmt.Sprint(knowing(anyTopology).Validate(t.Context(), creating(pod, "a--web", caller("a")), nil))
 			if want := c.refused; (got == "<nil>") != (want == "") ||
 				want != "" && (!strings.Contains(got, "spec.affinity."+path) || !strings.Contains(got, want+":")) {
 				t.Errorf("%s, %s: %s", name, path, got)
@@ -277,7 +343,7 @@ func TestOtherPods(t *testing.T) {
 				},
 			},
 		}
-		if err := plugin(&placement.Space{}).Validate(t.Context(),
+		if err := plugin(anyTopology).Validate(t.Context(),
 			creating(pod, "a--web", caller("a")), nil); (err == nil) != (c.refused == "" && name != "another of the tenant's") {
 			t.Errorf("%s, where nothing is known of others: %v", name, err)
 		}

@@ -62,9 +62,9 @@ type Options struct {
 	DefaultPriority func(name string) bool
 }
 
-// New returns the plugin. It governs pods, every kind of template and bindings in tenant space,
-// whoever writes them; but the scheduler binds pods, and a kubelet's mirror pods name their node.
-// An update that leaves a field as it was passes.
+// New returns the plugin. In the namespaces of tenants, it checks pods, every kind of template,
+// groups of pods, bindings and claims, for every caller. There are two exceptions: the scheduler
+// binds pods, and the mirror pods of a kubelet name their node. An update may leave a field as it was.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
 }
@@ -80,7 +80,8 @@ var bindingKind = corev1.SchemeGroupVersion.WithKind("Binding")
 func (p *plugin) place(ctx context.Context, a admission.Attributes) (at place, held bool, err error) {
 	kind := a.GetKind().GroupKind()
 	_, describes := p.Kinds[kind]
-	if a.GetNamespace() == "" || !describes && kind != bindingKind.GroupKind() && kind != claimKind.GroupKind() {
+	if a.GetNamespace() == "" || !describes && !isGroup(kind) && kind != bindingKind.GroupKind() &&
+		kind != claimKind.GroupKind() && kind != capacityKind.GroupKind() {
 		return place{}, false, nil
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
@@ -132,6 +133,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		err = p.checkBinding(ctx, a, o, at.Space)
 	case a.GetKind().GroupKind() == claimKind.GroupKind():
 		err = p.checkClaim(ctx, a, at.Space)
+	case a.GetKind().GroupKind() == capacityKind.GroupKind():
+		err = p.checkCapacity(ctx, a, at.Space)
+	case isGroup(a.GetKind().GroupKind()):
+		err = p.checkGroup(ctx, a, o, &at)
 	case workload.IsPod(a.GetKind().GroupKind()) && a.GetSubresource() == "status":
 		err = p.checkNominated(ctx, a, o, at.Space) // nothing else of what is held is stored
 	default:
@@ -195,6 +200,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 		refused.Add(at.Defaults.check(is.Templates[0].Spec))
 	}
 	refused.Add(checkTemplates(old, is, at.Space))
+	refused.Add(p.checkScheduling(ctx, old, is, at, refused))
 	return refused.Err()
 }
 

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
@@ -126,7 +129,13 @@ func claiming(templates any) runtime.Object {
 // TestWrites: what is held of each kind and subresource, by whom; what was there before
 // stays. Node n is on the list.
 func TestWrites(t *testing.T) {
-	leaving := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+	leaving := func(data string) runtime.Object {
+		return &corev1.ConfigMap{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.NewTime(time.Unix(1, 0)))},
+			Data:       map[string]string{"x": data},
+		}
+	}
 	binding := func(node string) runtime.Object {
 		return &corev1.Binding{Target: corev1.ObjectReference{Name: node}}
 	}
@@ -158,8 +167,10 @@ func TestWrites(t *testing.T) {
 			"old object",
 		},
 		"a leaving object of nothing": {
-			write{kind: "Pod", is: &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"}}, was: leaving},
-			"",
+			write{kind: "Pod", is: leaving("a"), was: leaving("a")}, "",
+		},
+		"a leaving object of nothing that changes": {
+			write{kind: "Pod", is: leaving("a"), was: leaving("b")}, "cannot read",
 		},
 		"claims of nothing": {write{kind: "StatefulSet", is: claiming("x")}, "cannot read"},
 		"after claims of nothing": {
@@ -431,5 +442,49 @@ func TestWhoGetsDefaults(t *testing.T) {
 	}
 	if err := p.Validate(t.Context(), write{kind: "Pod", is: on(""), was: on("")}.attributes(), nil); err != nil {
 		t.Errorf("an older pod is not pinned: %v", err)
+	}
+}
+
+// TestSelectedNodes: an annotation names a node by every spelling that a provisioner may read, in a
+// claim and in each template of claims. All are refused, in order.
+func TestSelectedNodes(t *testing.T) {
+	spelled := map[string]bool{
+		"volume.kubernetes.io/selected-node":       true,
+		"volume.alpha.kubernetes.io/selected-node": true,
+		"volume.beta.kubernetes.io/selected-node":  true,
+		"kubernetes.io/selected-node":              true,
+		"storage.k8s.io/selected-node":             true,
+		"k8s.io/selected-node":                     true,
+		"example.com/selected-node":                false,
+		"notkubernetes.io/selected-node":           false,
+		"selected-node":                            false,
+		"volume.kubernetes.io/storage-provisioner": false,
+	}
+	p := knowing(&placement.Space{})
+	annotated := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{}}}
+	for key, refused := range spelled {
+		annotated.Annotations[key] = "n"
+		c := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{key: "n"}}}
+		if err := p.Validate(t.Context(), write{kind: "PersistentVolumeClaim", is: c}.attributes(), nil); refused !=
+			(err != nil && strings.Contains(err.Error(), "metadata.annotations["+key+"]: ")) {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	set := stateful(map[string]string{"one": "", "two": ""})
+	set.Spec.VolumeClaimTemplates[0].Annotations = annotated.Annotations
+	set.Spec.VolumeClaimTemplates[1].Annotations = annotated.Annotations
+	for kind, obj := range map[string]runtime.Object{"PersistentVolumeClaim": annotated, "StatefulSet": set} {
+		err := p.Validate(t.Context(), write{kind: kind, is: obj}.attributes(), nil)
+		var got []string
+		for _, found := range regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1) {
+			got = append(got, found)
+		}
+		want := 6
+		if kind == "StatefulSet" {
+			want = 12
+		}
+		if len(got) != want || !slices.IsSorted(got[:6]) {
+			t.Errorf("%s: %d, %q: %v", kind, len(got), got, err)
+		}
 	}
 }

@@ -287,6 +287,9 @@ func gateway(kind string) reader {
 				return nil, plugins.ErrObject
 			}
 			items = append(items, hostsOf("spec.infrastructure.annotations", made)...)
+			if usesDefault(object, "defaultScope") {
+				items = append(items, item{Hosts, "spec.defaultScope", allHosts})
+			}
 			return append(items, item{GatewayClasses, "spec.gatewayClassName", class}), nil
 		}
 	case "ListenerSet", "XListenerSet":
@@ -321,15 +324,29 @@ func gateway(kind string) reader {
 	}
 }
 
-// isMesh reports whether a route is of Services alone, not of gateways: it serves what is called
-// in the cluster (GEP-1294).
+// isMesh reports whether a route is attached to Services alone, not to a Gateway: it serves requests
+// within the cluster (GEP-1294).
 func isMesh(object map[string]any) bool {
+	if usesDefault(object, "useDefaultGateways") {
+		return false
+	}
 	parents, _, err := unstructured.NestedSlice(object, "spec", "parentRefs")
 	return err == nil && len(parents) > 0 && !slices.ContainsFunc(parents, func(p any) bool {
 		parent, _ := p.(map[string]any)
 		return parent["group"] != "" || parent["kind"] != "Service" // a group that is left out is the Gateway API's
 	})
 }
+
+// usesDefault reports whether a field of the spec has another value than None. The fields are
+// useDefaultGateways of a route, which attaches it to every default Gateway, and defaultScope of a
+// Gateway, which makes it a default one (GEP-3793).
+func usesDefault(object map[string]any, field string) bool {
+	value, has, err := unstructured.NestedFieldNoCopy(object, "spec", field)
+	return err != nil || has && value != nil && value != "" && value != "None"
+}
+
+// allHosts is the value of an item that takes the hosts of every route. It is on no list.
+const allHosts = "*"
 
 // listeners are the hosts of a gateway's listeners; those of protocols that
 // know no hosts have none.

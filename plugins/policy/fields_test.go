@@ -401,3 +401,46 @@ func listing(name string, rules plugins.Rules) admission.ValidationInterface {
 		Owner:   func(context.Context, string) (tenant.ID, error) { return tenant.Parse(name) },
 	})
 }
+
+// TestDefaultGateways: a route is of a mesh only if it uses no default Gateway, and no tenant with a
+// list of hosts has a default Gateway. A value that cannot be read is not None.
+func TestDefaultGateways(t *testing.T) {
+	services := []any{map[string]any{"group": "", "kind": "Service", "name": "web"}}
+	for _, c := range []struct {
+		value    any
+		defaults bool
+	}{
+		{nil, false},
+		{"", false},
+		{"None", false},
+		{"All", true},
+		{"all", true},
+		{"none", true},
+		{"Zone", true},
+		{true, true},
+		{map[string]any{}, true},
+	} {
+		for kind, spec := range map[string]map[string]any{
+			"HTTPRoute": {"parentRefs": services, "useDefaultGateways": c.value},
+			"GRPCRoute": {"parentRefs": services, "useDefaultGateways": c.value},
+			"TLSRoute":  {"parentRefs": services, "useDefaultGateways": c.value},
+			"Gateway":   {"defaultScope": c.value},
+		} {
+			for _, group := range []string{"gateway.networking.k8s.io/v1", "gateway.networking.x-k8s.io/v1alpha1"} {
+				u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": group, "kind": kind, "spec": spec}}
+				rules := plugins.Rules{
+					policy.Hosts:          {Policy: plugins.AllowListed, Allowed: []string{"*.example.com", "all", "*"}},
+					policy.GatewayClasses: {Policy: plugins.Ignore},
+				}
+				err := plugin(acme(t), nil, rules).Validate(t.Context(), creating(u, caller("a")), nil)
+				if (err != nil) != c.defaults {
+					t.Errorf("%s %s with %v: %v", group, kind, c.value, err)
+				}
+				rules[policy.Hosts] = plugins.Rule{Policy: plugins.Ignore}
+				if err = plugin(acme(t), nil, rules).Validate(t.Context(), creating(u, caller("a")), nil); err != nil {
+					t.Errorf("%s %s with %v, any host: %v", group, kind, c.value, err)
+				}
+			}
+		}
+	}
+}

@@ -141,8 +141,8 @@ func TestAllIsToldAtOnce(t *testing.T) {
 	}
 }
 
-// TestLeaving: what cannot be read does not keep an object that is being
-// deleted, and is refused else.
+// TestLeaving: the finalizers of an object that cannot be read may be removed while the object is
+// being deleted. Any other update of the object is rejected.
 func TestLeaving(t *testing.T) {
 	p := plugin(acme(t), nil, plugins.Rules{})
 	now := metav1.Now()
@@ -159,6 +159,15 @@ func TestLeaving(t *testing.T) {
 	}
 	if err := p.Validate(t.Context(), writing(broken(&now), broken(&now), caller("a")), nil); err != nil {
 		t.Error(err)
+	}
+	changed := broken(&now).(*unstructured.Unstructured)
+	changed.SetFinalizers([]string{"example.com/x"})
+	if err := p.Validate(t.Context(), writing(broken(&now), changed, caller("a")), nil); err != nil {
+		t.Error(err)
+	}
+	changed.Object["spec"].(map[string]any)["gatewayClassName"] = "other"
+	if err := p.Validate(t.Context(), writing(broken(&now), changed, caller("a")), nil); err == nil {
+		t.Error("another class was admitted, because the object is being deleted")
 	}
 	if err := p.Validate(t.Context(), writing(broken(nil), broken(nil), caller("a")), nil); err == nil {
 		t.Error("what cannot be read was admitted")

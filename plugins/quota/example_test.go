@@ -6,10 +6,12 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/quota"
 )
 
-func ExampleResource() {
-	fmt.Println(quota.Resource("limits.cpu"))
-	fmt.Println(quota.Resource("count/deployments.apps"))
+func ExampleResources() {
+	fmt.Println(quota.Resources("limits.cpu"))
+	fmt.Println(quota.Resources("count/deployments.apps"))
+	fmt.Println(quota.Resources("requests.example.com/gpu"))
 	// Output:
-	// pods true
-	// deployments.apps true
+	// [pods]
+	// [deployments.apps]
+	// [pods resourceclaims.resource.k8s.io]
 }

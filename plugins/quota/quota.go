@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -79,6 +80,12 @@ type Options struct {
 	// ClusterScoped reports whether a resource is: its objects are nobody's in particular, so no quota
 	// limits them, but for Namespaces, which are their tenant's. Nil knows of none.
 	ClusterScoped func(schema.GroupResource) bool
+	// Subject returns the tenant of a caller. If nil, no caller is known, and none gets the details of
+	// a quota.
+	Subject plugins.SubjectFunc
+	// Classes returns the DeviceClasses of the cluster, as far as they are known here. If nil, there
+	// are none. An error means that they are not known: a write that may use devices is refused.
+	Classes func() (Classes, error)
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
@@ -93,6 +100,12 @@ type Options struct {
 func New(o Options) admission.ValidationInterface {
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.Subject == nil {
+		o.Subject = func(context.Context, user.Info) (tenant.ID, error) { return tenant.ID{}, errors.New("no subject") }
+	}
+	if o.Classes == nil {
+		o.Classes = func() (Classes, error) { return nil, nil }
 	}
 	return &plugin{admission.NewHandler(admission.Create, admission.Update), o, newLedger(o.Store)}
 }
@@ -110,6 +123,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		return p.checkOwn(ctx, a)
 	case tenants:
 		return p.checkLimits(a, "spec", "quota")
+	case deviceClaims, claimTemplates:
+		if err := p.checkClaim(ctx, a, o); err != nil {
+			return admission.NewForbidden(a, err)
+		}
 	}
 	if p.isManaged(a) {
 		return nil
@@ -127,11 +144,38 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admissi
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return refuse(a, err)
+			return p.refuse(ctx, owner, a, err)
 		}
 		err = p.charge(ctx, owner, a, o)
 	}
-	return refuse(a, err)
+	return p.refuse(ctx, owner, a, err)
+}
+
+// refuse returns the refusal of a write, see [refuse]. A caller of another tenant, which an
+// AccessGrant or a binding admits to the namespace, gets no limits, usage or names of the quota.
+func (p *plugin) refuse(ctx context.Context, owner tenant.ID, a admission.Attributes, err error) error {
+	if err == nil {
+		return nil
+	}
+	id, unknown := p.Subject(ctx, a.GetUserInfo())
+	if unknown == nil && (id.IsSystem() || id == owner) {
+		return refuse(a, err)
+	}
+	if isTemporary(err) {
+		return apierrors.NewTooManyRequests(errGuestLater.Error(), 0)
+	}
+	return admission.NewForbidden(a, errGuest)
+}
+
+// A caller of another tenant gets no other errors.
+var (
+	errGuest      = errors.New("the quota of the tenant that owns the namespace does not allow this request")
+	errGuestLater = errors.New("the quota of the tenant that owns the namespace cannot be charged: try again")
+)
+
+// isTemporary reports whether the same write may succeed in a moment.
+func isTemporary(err error) bool {
+	return errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown)
 }
 
 // refuse returns the refusal of a write for what is wrong, nil for nothing. What does not hang on
@@ -142,7 +186,7 @@ func refuse(a admission.Attributes, err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, errStore) || errors.Is(err, errRead) || errors.Is(err, ErrUnknown):
+	case isTemporary(err):
 		return apierrors.NewTooManyRequests(fmt.Sprintf("%s %q: %v: try again",
 			a.GetResource().GroupResource(), a.GetName(), err), 0)
 	}
@@ -195,10 +239,17 @@ func (p *plugin) charge(
 		return unread(ctx, owner, err)
 	}
 	of := a.GetResource().GroupResource()
-	if !govern(states, of) {
+	governed := governedNames(states, of)
+	if len(governed) == 0 {
 		return nil
 	}
-	r, err := p.request(a, o, of)
+	var classes Classes
+	if slices.ContainsFunc(governed, IsDevice) {
+		if classes, err = p.Classes(); err != nil {
+			return unread(ctx, owner, err)
+		}
+	}
+	r, err := p.request(a, o, of, classes)
 	if err != nil {
 		return err
 	}
@@ -245,10 +296,10 @@ func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 	var refused plugins.Refusals
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
 		at := fmt.Sprintf("%s[%s]", strings.Join(field, "."), name)
-		of, known := Resource(corev1.ResourceName(name))
+		of := Resources(corev1.ResourceName(name))
 		if err := ParseLimit(hard[name]); err != nil {
 			refused.Add(fmt.Errorf("%s: %w", at, err))
-		} else if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
+		} else if len(of) == 0 || of[0] != namespaces && p.ClusterScoped != nil && slices.ContainsFunc(of, p.ClusterScoped) {
 			refused.Add(fmt.Errorf("%s: no object uses this resource", at))
 		}
 	}
@@ -282,17 +333,17 @@ func (p *plugin) checkOwn(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-func govern(states []*State, of schema.GroupResource) bool {
+// governedNames returns the names of quotas that objects of a resource use.
+func governedNames(states []*State, of schema.GroupResource) []corev1.ResourceName {
+	var out []corev1.ResourceName
 	for _, s := range states {
-		if len(names(s.Hard, of)) > 0 {
-			return true
-		}
+		out = append(out, names(s.Hard, of)...)
 	}
-	return false
+	return out
 }
 
 func (p *plugin) request(
-	a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource,
+	a admission.Attributes, o admission.ObjectInterfaces, of schema.GroupResource, classes Classes,
 ) (*request, error) {
 	now := p.Now()
 	r := &request{
@@ -304,6 +355,7 @@ func (p *plugin) request(
 	if r.is, err = Usage(of, a.GetObject(), o, now); err != nil {
 		return nil, err
 	}
+	r.is = classes.Extend(r.is)
 	if of == pods {
 		pod, err := plugins.Versioned[corev1.Pod](a.GetObject(), corev1.SchemeGroupVersion.WithKind("Pod"), o)
 		if err != nil {
@@ -331,6 +383,7 @@ func (p *plugin) request(
 			return r, nil // it was somebody else's
 		}
 		r.was, err = Usage(of, a.GetOldObject(), o, now)
+		r.was = classes.Extend(r.was)
 		return r, err
 	}
 	return r, nil

@@ -43,8 +43,9 @@ const NamespaceCount corev1.ResourceName = "count/namespaces"
 
 var one = resource.MustParse("1")
 
-// Usage returns what an object uses of a quota, as upstream's evaluators say it (k8s.io/kubernetes
-// pkg/quota/v1, v1.37.1): which pods are over is judged by now.
+// Usage returns what an object uses of a quota, as upstream's evaluators do (k8s.io/kubernetes
+// pkg/quota/v1, v1.37.1). A pod that has ended by now uses nothing. [Classes.Extend] adds the other
+// names of devices.
 func Usage(
 	of schema.GroupResource, obj runtime.Object, o admission.ObjectInterfaces, now time.Time,
 ) (corev1.ResourceList, error) {
@@ -69,6 +70,12 @@ func Usage(
 			return nil, err
 		}
 		addClaim(out, claim)
+	case deviceClaims:
+		claim, err := readDevices(obj, o)
+		if err != nil {
+			return nil, err
+		}
+		addDevices(out, claim)
 	default:
 		if alias, has := aliases[of]; has {
 			out[alias] = one
@@ -176,9 +183,30 @@ func wholeBytes(q resource.Quantity) resource.Quantity {
 	return rounded
 }
 
-// Resource returns the resource whose objects use a quota's name; ok is false for a name that none
-// uses.
-func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
+// Resources returns the resources whose objects use a name of a quota: none if no object uses it.
+// Pods and ResourceClaims both use devices.
+func Resources(name corev1.ResourceName) []schema.GroupResource {
+	if IsDevice(name) {
+		return []schema.GroupResource{pods, deviceClaims}
+	}
+	of, ok := resourceOf(name)
+	if !ok {
+		return nil
+	}
+	return []schema.GroupResource{of}
+}
+
+// isUsedBy reports whether objects of a resource use a name of a quota.
+func isUsedBy(name corev1.ResourceName, of schema.GroupResource) bool {
+	if IsDevice(name) {
+		return of == pods || of == deviceClaims
+	}
+	r, ok := resourceOf(name)
+	return ok && r == of
+}
+
+// resourceOf returns the resource whose objects use a name that does not limit devices.
+func resourceOf(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	text := string(name)
 	if counted, is := strings.CutPrefix(text, "count/"); is {
 		of = schema.ParseGroupResource(counted)
@@ -204,7 +232,7 @@ func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 	case corev1.ResourcePods:
 		return pods, true
 	}
-	requested, isRequest := strings.CutPrefix(text, corev1.DefaultResourceRequestsPrefix)
+	requested, _ := strings.CutPrefix(text, corev1.DefaultResourceRequestsPrefix)
 	limited, isLimit := strings.CutPrefix(text, "limits.")
 	if isLimit {
 		requested = limited
@@ -214,8 +242,6 @@ func Resource(name corev1.ResourceName) (of schema.GroupResource, ok bool) {
 		return pods, true
 	case isHugePages(compute):
 		return pods, !isLimit
-	case isExtended(compute):
-		return pods, isRequest
 	}
 	return of, false
 }
@@ -282,7 +308,7 @@ func checkRequired(pod *corev1.Pod, hard []corev1.ResourceName) error {
 func names(hard corev1.ResourceList, of schema.GroupResource) []corev1.ResourceName {
 	var out []corev1.ResourceName
 	for _, name := range upstream.ResourceNames(hard) {
-		if r, ok := Resource(name); ok && r == of {
+		if isUsedBy(name, of) {
 			out = append(out, name)
 		}
 	}

@@ -1,6 +1,7 @@
 package quota_test
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -262,9 +263,9 @@ func TestUsageOfOthers(t *testing.T) {
 	}
 }
 
-// TestResource: whose objects use a name; one that none uses limits nothing.
-func TestResource(t *testing.T) {
-	none := schema.GroupResource{}
+// TestResources: the resources whose objects use a name. A name without any limits nothing.
+func TestResources(t *testing.T) {
+	none, devices := schema.GroupResource{}, schema.GroupResource{Resource: "devices"}
 	for name, want := range map[corev1.ResourceName]schema.GroupResource{
 		"count/pods":                 plain("pods"),
 		"count/deployments.apps":     {Group: "apps", Resource: "deployments"},
@@ -296,29 +297,39 @@ func TestResource(t *testing.T) {
 		"limits.ephemeral-storage":                        plain("pods"),
 		"limits.hugepages-2Mi":                            none,
 		"limits.pods":                                     none,
-		"requests.example.com/gpu":                        plain("pods"),
+		"requests.example.com/gpu":                        devices,
 		"limits.example.com/gpu":                          none,
 		"example.com/gpu":                                 none,
 		"gpu":                                             none,
 		"requests.gpu":                                    none,
-		"requests.deviceclass.resource.kubernetes.io/x":     plain("pods"),
-		"requests.kubernetes.io/gpu":                        none,
-		"requests.requests.example.com/gpu":                 none,
-		"services":                                          plain("services"),
-		"services.loadbalancers":                            plain("services"),
-		"services.nodeports":                                plain("services"),
-		"services.other":                                    none,
-		"persistentvolumeclaims":                            plain("persistentvolumeclaims"),
-		"requests.storage":                                  plain("persistentvolumeclaims"),
-		"storage":                                           none,
-		"fast.storageclass.storage.k8s.io/requests.storage": plain("persistentvolumeclaims"),
+		"requests.deviceclass.resource.kubernetes.io/x":           devices,
+		"x.deviceclass.resource.k8s.io/devices":                   devices,
+		"x.deviceclass.resource.k8s.io/other":                     none,
+		".deviceclass.resource.k8s.io/devices":                    none,
+		"count/resourceclaims.resource.k8s.io":                    {Group: "resource.k8s.io", Resource: "resourceclaims"},
+		"requests.kubernetes.io/gpu":                              none,
+		"requests.requests.example.com/gpu":                       none,
+		"services":                                                plain("services"),
+		"services.loadbalancers":                                  plain("services"),
+		"services.nodeports":                                      plain("services"),
+		"services.other":                                          none,
+		"persistentvolumeclaims":                                  plain("persistentvolumeclaims"),
+		"requests.storage":                                        plain("persistentvolumeclaims"),
+		"storage":                                                 none,
+		"fast.storageclass.storage.k8s.io/requests.storage":       plain("persistentvolumeclaims"),
 		"fast.storageclass.storage.k8s.io/persistentvolumeclaims": plain("persistentvolumeclaims"),
 		"fast.storageclass.storage.k8s.io/pods":                   none,
 		".storageclass.storage.k8s.io/requests.storage":           none,
 	} {
-		got, ok := quota.Resource(name)
-		if ok != (want != none) || ok && got != want {
-			t.Errorf("%s: %v, %t; want %v", name, got, ok, want)
+		all := []schema.GroupResource{want}
+		switch want {
+		case none:
+			all = nil
+		case devices:
+			all = []schema.GroupResource{plain("pods"), {Group: "resource.k8s.io", Resource: "resourceclaims"}}
+		}
+		if got := quota.Resources(name); !slices.Equal(got, all) {
+			t.Errorf("%s: %v, want %v", name, got, all)
 		}
 	}
 }

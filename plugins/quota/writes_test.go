@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/plugins/quota"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -67,6 +68,7 @@ func limited(name string, hard, used amounts) *quota.State {
 // owner of away is not known.
 func holding(l *ledger, change func(*quota.Options)) admission.ValidationInterface {
 	o := quota.Options{
+		Subject:     func(context.Context, user.Info) (tenant.ID, error) { return tenant.Parse("a") },
 		Store:       l,
 		Reservation: time.Minute,
 		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {

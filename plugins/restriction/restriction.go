@@ -5,12 +5,8 @@ package restriction
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -69,37 +65,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	return nil
 }
 
-// isUpkeep reports whether an update leaves alone what the object asks for: it writes the status,
-// or nothing but finalizers and the label that TenantLabel holds.
+// isUpkeep reports whether an update writes the status, or leaves alone what the object requests.
 func isUpkeep(a admission.Attributes) bool {
-	if a.GetOperation() != admission.Update {
-		return false
-	}
-	if a.GetSubresource() == "status" {
-		return true
-	}
-	was, errWas := withoutFinalizers(a.GetOldObject())
-	is, errIs := withoutFinalizers(a.GetObject())
-	return errWas == nil && errIs == nil && equality.Semantic.DeepEqual(was, is)
-}
-
-func withoutFinalizers(obj runtime.Object) (runtime.Object, error) {
-	if obj == nil {
-		return nil, errors.New("the request has no object")
-	}
-	obj = obj.DeepCopyObject()
-	m, err := meta.Accessor(obj)
-	if err != nil {
-		return nil, err
-	}
-	m.SetFinalizers(nil)
-	labels := maps.Clone(m.GetLabels())
-	delete(labels, tenant.Label)
-	if len(labels) == 0 {
-		labels = nil // as if there were none: an unstructured object tells them apart
-	}
-	m.SetLabels(labels)
-	m.SetManagedFields(nil)
-	m.SetResourceVersion("")
-	return obj, nil
+	return a.GetOperation() == admission.Update && a.GetSubresource() == "status" || plugins.IsUpkeep(a)
 }

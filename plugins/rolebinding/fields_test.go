@@ -338,6 +338,8 @@ func TestOtherTemplates(t *testing.T) {
 		}
 		return o
 	}
+	changed := broken(true).(*corev1.ConfigMap)
+	changed.Data = map[string]string{"x": "y"}
 	blocking := template("t", claimSpec{})
 	blocking.OwnerReferences = []metav1.OwnerReference{{
 		APIVersion:         "v1",
@@ -386,6 +388,7 @@ func TestOtherTemplates(t *testing.T) {
 		"unreadable":               {held{is: broken(false)}, sets, "cannot read", "cannot read"},
 		"unreadable and stays":     {held{is: broken(false), was: broken(false)}, sets, "cannot read", "cannot read"},
 		"unreadable, and leaving":  {held{is: broken(true), was: broken(true)}, sets, "", ""},
+		"leaving, and changed":     {held{is: changed, was: broken(true)}, sets, "cannot read", "cannot read"},
 		"after what is unreadable": {held{is: stateful(blocking), was: broken(false)}, sets, "no object", "no object"},
 	} {
 		for forbidden, want := range map[bool]string{false: c.open, true: c.closed} {

@@ -1,12 +1,15 @@
 package workload_test
 
 import (
+	"reflect"
 	"slices"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	schedulingv1alpha3 "k8s.io/api/scheduling/v1alpha3"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/conversion"
@@ -187,9 +190,12 @@ func TestClaims(t *testing.T) {
 	}
 }
 
-// TestIsLeaving: only an update of what was being deleted before it.
+// TestIsLeaving: only an update of an object that was being deleted before, and only if it changes
+// finalizers alone.
 func TestIsLeaving(t *testing.T) {
 	stays, leaves := &corev1.Pod{}, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+	changed := leaves.DeepCopy()
+	changed.Spec.NodeName = "n"
 	for _, c := range []struct {
 		is, was runtime.Object
 		op      admission.Operation
@@ -197,15 +203,99 @@ func TestIsLeaving(t *testing.T) {
 	}{
 		{leaves, leaves, admission.Update, true},
 		{stays, leaves, admission.Update, true},
+		{changed, leaves, admission.Update, false},
+		{leaves, changed, admission.Update, false},
 		{leaves, stays, admission.Update, false},
 		{leaves, leaves, admission.Delete, false},
 		{leaves, nil, admission.Create, false},
 		{leaves, nil, admission.Update, false},
+		{nil, leaves, admission.Update, false},
 	} {
-		a := admission.NewAttributesRecord(c.is, c.was, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
-			schema.GroupVersionResource{}, "", c.op, nil, false, nil)
-		if got := workload.IsLeaving(a); got != c.want {
+		if got := isLeaving(c.is, c.was, c.op); got != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
+	}
+	of := reflect.TypeFor[metav1.ObjectMeta]()
+	for i := range of.NumField() {
+		is := leaves.DeepCopy()
+		fill(reflect.ValueOf(&is.ObjectMeta).Elem().Field(i))
+		upkeep := []string{
+			"Finalizers", "ManagedFields", "ResourceVersion", "DeletionTimestamp", "DeletionGracePeriodSeconds",
+		}
+		if got, want := isLeaving(is, leaves, admission.Update), slices.Contains(upkeep, of.Field(i).Name); got != want {
+			t.Errorf("a change of %s: %t", of.Field(i).Name, got)
+		}
+	}
+}
+
+func isLeaving(is, was runtime.Object, op admission.Operation) bool {
+	return workload.IsLeaving(admission.NewAttributesRecord(is, was, corev1.SchemeGroupVersion.WithKind("Pod"), "n", "p",
+		schema.GroupVersionResource{}, "", op, nil, false, nil))
+}
+
+// fill sets a field of metadata to a value that no test uses otherwise.
+func fill(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString("x")
+	case reflect.Int64:
+		v.SetInt(7)
+	case reflect.Map:
+		v.Set(reflect.ValueOf(map[string]string{"x": "y"}))
+	case reflect.Slice:
+		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
+	case reflect.Pointer:
+		v.Set(reflect.New(v.Type().Elem()))
+	case reflect.Struct:
+		v.Set(reflect.ValueOf(metav1.NewTime(time.Unix(7, 0))))
+	}
+}
+
+// TestScheduling: the configuration of groups in a Job and in the template of a CronJob is found,
+// the same in the object of a version and in an unstructured one.
+func TestScheduling(t *testing.T) {
+	configured := batchv1.JobSpec{Scheduling: &batchv1.JobSchedulingConfiguration{
+		ResourceClaims: []schedulingv1alpha3.WorkloadPodGroupResourceClaim{{Name: "x"}},
+	}}
+	job, cronJob := batchv1.SchemeGroupVersion.WithKind("Job"), batchv1.SchemeGroupVersion.WithKind("CronJob")
+	for _, c := range []struct {
+		kind schema.GroupVersionKind
+		obj  runtime.Object
+		path string // of the configuration, empty for none
+	}{
+		{job, &batchv1.Job{Spec: configured}, "spec.scheduling"},
+		{job, &batchv1.Job{}, ""},
+		{
+			cronJob,
+			&batchv1.CronJob{Spec: batchv1.CronJobSpec{JobTemplate: batchv1.JobTemplateSpec{Spec: configured}}},
+			"spec.jobTemplate.spec.scheduling",
+		},
+		{cronJob, &batchv1.CronJob{}, ""},
+		{appsv1.SchemeGroupVersion.WithKind("Deployment"), &appsv1.Deployment{}, ""},
+	} {
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(c.obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := &unstructured.Unstructured{Object: content}
+		u.SetGroupVersionKind(c.kind)
+		for _, obj := range []runtime.Object{c.obj, u} {
+			o, err := kinds().Read(obj, c.kind, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			path, got, err := o.Scheduling()
+			if err != nil || (got == nil) != (c.path == "") || got != nil && (path != c.path || got["resourceClaims"] == nil) {
+				t.Errorf("%s as %T: %s, %v, %v", c.kind.Kind, obj, path, got, err)
+			}
+		}
+	}
+	u := object(t, `{"apiVersion":"batch/v1","kind":"Job","spec":{"scheduling":"x","template":{"spec":{}}}}`)
+	o, err := kinds().Read(u, job, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := o.Scheduling(); err == nil {
+		t.Errorf("a configuration of another type: %v", got)
 	}
 }

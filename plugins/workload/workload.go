@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 var errTemplate = errors.New("cannot read the pod template")
@@ -73,11 +75,12 @@ func split(path string) []string {
 	return strings.Split(path, ".")
 }
 
-// IsLeaving reports whether an update is of an object that is being deleted. What of it cannot be
-// read must not keep it: its finalizers are taken away by updates.
+// IsLeaving reports whether an update only changes the finalizers of an object that is being
+// deleted. A plugin must not reject such an update because it cannot read the object: the object
+// would remain forever.
 func IsLeaving(a admission.Attributes) bool {
 	old, err := meta.Accessor(a.GetOldObject())
-	return err == nil && a.GetOperation() == admission.Update && old.GetDeletionTimestamp() != nil
+	return err == nil && old.GetDeletionTimestamp() != nil && plugins.IsUpkeep(a)
 }
 
 // Template describes pods. What a plugin changes in it takes effect with [Object.Write].

@@ -65,7 +65,7 @@ func (t *capsuleTenant) addQuota(item node) {
 		entry := item.get("hard").get(key)
 		limit, isQuantity := quantity(entry.value)
 		name := corev1.ResourceName(key)
-		_, isUsed := quota.Resource(name)
+		isUsed := len(quota.Resources(name)) > 0
 		current, has := t.object.Spec.Quota[name]
 		switch {
 		case !isQuantity || limit.Sign() < 0:

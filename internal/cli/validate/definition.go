@@ -342,7 +342,7 @@ func limits(d *document, value map[string]any, fields ...string) []Finding {
 	var found []Finding
 	for _, name := range slices.Sorted(maps.Keys(hard)) {
 		where := fmt.Sprintf("%s[%s]", strings.Join(fields, "."), name)
-		if _, known := quota.Resource(corev1.ResourceName(name)); !known {
+		if len(quota.Resources(corev1.ResourceName(name))) == 0 {
 			found = append(found, d.at(where, "no object uses it",
 				"use a resource name that ResourceQuota accepts, such as pods or requests.cpu"))
 		}

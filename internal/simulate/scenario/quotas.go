@@ -6,9 +6,11 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -65,6 +67,10 @@ func quotasOf(held objects, namespaces corelisters.NamespaceLister, byDefault co
 }
 
 func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error {
+	classes, err := q.Classes()
+	if err != nil {
+		return err
+	}
 	var counted []quota.Counted
 	for _, raw := range q.held {
 		u := &unstructured.Unstructured{}
@@ -80,7 +86,11 @@ func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error 
 		if err != nil {
 			return err
 		}
-		counted = append(counted, quota.Counted{UID: uuid.NewUUID(), Namespace: u.GetNamespace(), Usage: usage})
+		counted = append(counted, quota.Counted{
+			UID:       uuid.NewUUID(),
+			Namespace: u.GetNamespace(),
+			Usage:     classes.Extend(usage),
+		})
 	}
 	var names []corev1.ResourceName
 	for resource := range hard {
@@ -90,6 +100,27 @@ func (q *quotas) add(id tenant.ID, name string, hard corev1.ResourceList) error 
 		names, time.Now())
 	q.states[id.String()] = append(q.states[id.String()], state)
 	return nil
+}
+
+// Classes returns the DeviceClasses of the scenario, in the order of their names.
+func (q *quotas) Classes() (quota.Classes, error) {
+	var classes quota.Classes
+	for key, raw := range q.held {
+		if key[0] != "DeviceClass" {
+			continue
+		}
+		class := &resourcev1.DeviceClass{}
+		if err := json.Unmarshal(raw, class); err != nil {
+			return nil, err
+		}
+		known := quota.Class{Name: class.Name}
+		if class.Spec.ExtendedResourceName != nil {
+			known.Extended = corev1.ResourceName(*class.Spec.ExtendedResourceName)
+		}
+		classes = append(classes, known)
+	}
+	slices.SortFunc(classes, func(a, b quota.Class) int { return strings.Compare(a.Name, b.Name) })
+	return classes, nil
 }
 
 // Of implements quota.Store.

@@ -1,21 +1,27 @@
 package differential
 
 import (
+	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
-	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
 func oneOf[T any](r *rand.Rand, from ...T) T { return from[r.IntN(len(from))] }
@@ -106,34 +112,131 @@ func randomClaim(r *rand.Rand) *corev1.PersistentVolumeClaim {
 	return c
 }
 
-// TestUsage: what an object uses of a quota is what upstream's evaluators say.
-func TestUsage(t *testing.T) {
-	evaluators := map[schema.GroupResource]upstreamquota.Evaluator{}
-	for _, e := range []upstreamquota.Evaluator{
-		core.NewPodEvaluator(nil, clock.RealClock{}), core.NewServiceEvaluator(nil),
-		core.NewPersistentVolumeClaimEvaluator(nil),
-	} {
-		evaluators[e.GroupResource()] = e
+func randomDevices(r *rand.Rand) *resourcev1.ResourceClaim {
+	mode := func() resourcev1.DeviceAllocationMode {
+		return oneOf(r, resourcev1.DeviceAllocationModeExactCount, resourcev1.DeviceAllocationModeAll)
 	}
+	c := &resourcev1.ResourceClaim{}
+	for range r.IntN(3) {
+		request := resourcev1.DeviceRequest{}
+		switch r.IntN(3) {
+		case 0:
+			request.Exactly = &resourcev1.ExactDeviceRequest{
+				DeviceClassName: oneOf(r, "gpu", "nic"),
+				AllocationMode:  mode(),
+				Count:           r.Int64N(8) + 1,
+			}
+		case 1:
+			for range r.IntN(3) + 1 {
+				request.FirstAvailable = append(request.FirstAvailable, resourcev1.DeviceSubRequest{
+					DeviceClassName: oneOf(r, "gpu", "nic"),
+					AllocationMode:  mode(),
+					Count:           r.Int64N(8) + 1,
+				})
+			}
+		}
+		c.Spec.Devices.Requests = append(c.Spec.Devices.Requests, request)
+	}
+	return c
+}
+
+// evaluators returns all of upstream's, with the DeviceClasses gpu and nic. Pods request devices of
+// the class gpu as example.com/gpu.
+func evaluators(t *testing.T) map[schema.GroupResource]upstreamquota.Evaluator {
+	t.Helper()
+	class := func(name string, extended *string) *resourcev1.DeviceClass {
+		return &resourcev1.DeviceClass{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       resourcev1.DeviceClassSpec{ExtendedResourceName: extended},
+		}
+	}
+	factory := informers.NewSharedInformerFactory(
+		fake.NewClientset(class("gpu", ptr.To("example.com/gpu")), class("nic", nil)), 0)
+	none := func(schema.GroupVersionResource) (cache.GenericLister, error) { return nil, nil }
+	all, err := core.NewEvaluators(none, factory, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	factory.Start(t.Context().Done())
+	out := map[schema.GroupResource]upstreamquota.Evaluator{}
+	for _, e := range all {
+		out[e.GroupResource()] = e
+	}
+	waittest.Until(t, func() error { // until upstream knows the class
+		if len(out[resourcev1.Resource("resourceclaims")].MatchingResources(
+			[]corev1.ResourceName{"requests.example.com/gpu"})) == 0 {
+			return errors.New("the class is not known")
+		}
+		return nil
+	})
+	return out
+}
+
+// TestUsage: an object uses as much of a quota as upstream's evaluators return. An evaluator that a
+// later version of Kubernetes adds fails.
+func TestUsage(t *testing.T) {
+	all := evaluators(t)
+	objects := map[schema.GroupResource]func(*rand.Rand) runtime.Object{
+		{Resource: "pods"}:                    func(r *rand.Rand) runtime.Object { return randomPod(r) },
+		{Resource: "services"}:                func(r *rand.Rand) runtime.Object { return randomService(r) },
+		{Resource: "persistentvolumeclaims"}:  func(r *rand.Rand) runtime.Object { return randomClaim(r) },
+		resourcev1.Resource("resourceclaims"): func(r *rand.Rand) runtime.Object { return randomDevices(r) },
+		{Resource: "configmaps"}:              func(*rand.Rand) runtime.Object { return &corev1.ConfigMap{} },
+		{Resource: "resourcequotas"}:          func(*rand.Rand) runtime.Object { return &corev1.ResourceQuota{} },
+		{Resource: "replicationcontrollers"}:  func(*rand.Rand) runtime.Object { return &corev1.ReplicationController{} },
+		{Resource: "secrets"}:                 func(*rand.Rand) runtime.Object { return &corev1.Secret{} },
+	}
+	classes := quota.Classes{{Name: "gpu", Extended: "example.com/gpu"}, {Name: "nic"}}
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 30000 {
-		for of, obj := range map[schema.GroupResource]runtime.Object{
-			{Resource: "pods"}:                   randomPod(r),
-			{Resource: "services"}:               randomService(r),
-			{Resource: "persistentvolumeclaims"}: randomClaim(r),
-		} {
-			want, err := evaluators[of].Usage(obj)
+	for of, evaluator := range all {
+		random, known := objects[of]
+		if !known {
+			t.Errorf("no object for the evaluator of %s", of)
+			continue
+		}
+		for range 30000 {
+			obj := random(r)
+			want, err := evaluator.Usage(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
 			got, err := quota.Usage(of, obj, nil, time.Now())
+			if of == resourcev1.Resource("resourceclaims") {
+				got = classes.Extend(got) // a Pod has one name for its devices upstream
+			}
 			if err != nil || !upstreamquota.Equals(upstreamquota.RemoveZeros(got), upstreamquota.RemoveZeros(want)) {
 				t.Fatalf("%s: %v, upstream %v: %v; %+v", of.Resource, got, want, err, obj)
 			}
 			for name := range want {
-				if resource, known := quota.Resource(name); !known || resource != of {
-					t.Errorf("%s is of %v, %t; upstream's of %v", name, resource, known, of)
+				if resources := quota.Resources(name); !slices.Contains(resources, of) {
+					t.Errorf("%s is of %v; upstream's of %v", name, resources, of)
 				}
+			}
+		}
+	}
+}
+
+// TestNames: a name of a quota limits the objects that it limits upstream. A name of devices also
+// limits the objects that request them by another name.
+func TestNames(t *testing.T) {
+	for of, evaluator := range evaluators(t) {
+		for _, name := range []corev1.ResourceName{
+			"pods", "count/pods", "cpu", "memory", "ephemeral-storage", "hugepages-2Mi", "requests.cpu", "requests.memory",
+			"requests.ephemeral-storage", "requests.hugepages-2Mi", "limits.cpu", "limits.memory", "limits.ephemeral-storage",
+			"limits.hugepages-2Mi", "limits.example.com/gpu", "example.com/gpu", "requests.example.com/gpu",
+			"requests.example.com/other", "requests.deviceclass.resource.kubernetes.io/gpu",
+			"requests.deviceclass.resource.kubernetes.io/other", "gpu.deviceclass.resource.k8s.io/devices",
+			"count/resourceclaims.resource.k8s.io", "resourceclaims", "services", "count/services", "services.nodeports",
+			"services.loadbalancers", "services.other", "persistentvolumeclaims", "count/persistentvolumeclaims", "storage",
+			"requests.storage", "fast.storageclass.storage.k8s.io/requests.storage",
+			"fast.storageclass.storage.k8s.io/persistentvolumeclaims", "configmaps", "count/configmaps", "secrets",
+			"count/secrets", "resourcequotas", "count/resourcequotas", "replicationcontrollers", "count/replicationcontrollers",
+			"requests.kubernetes.io/batch-cpu", "nonsense",
+		} {
+			want := len(evaluator.MatchingResources([]corev1.ResourceName{name})) > 0
+			got := slices.Contains(quota.Resources(name), of)
+			if want && !got || got && !want && !quota.IsDevice(name) {
+				t.Errorf("%s limits %s: %t, upstream %t", name, of, got, want)
 			}
 		}
 	}

@@ -139,8 +139,9 @@ func recordOf(u *scenario.UserCredential) []string {
 func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--gateway", "--behind",
-		strings.Join(authorizersBehind(d), ","),
+		strings.Join(authorizersBehind(d), ","), "--",
 	}
+	args = append(args, groupsOfPods()...)
 	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
@@ -148,7 +149,7 @@ func (*behindGateway) flags(config, dir string, d scenario.Delegate) ([]string, 
 	const ownReviews = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 		`"spec":{"group":"system:authenticated","apiGroup":"authorization.k8s.io","resource":"selfsubjectaccessreviews"}}` +
 		"\n"
-	return append(args, "--", "--authorization-policy-file="+policy),
+	return append(args, "--authorization-policy-file="+policy),
 		os.WriteFile(policy, []byte(servicePolicy+selfReviewPolicy+ownReviews), 0o600)
 }
 

@@ -83,9 +83,19 @@ func (*compiledIn) Skip(s *scenario.Scenario, c *scenario.Case) string {
 const selfReviewPolicy = `{"apiVersion":"abac.authorization.kubernetes.io/v1beta1","kind":"Policy",` +
 	`"spec":{"group":"system:authenticated","apiGroup":"authentication.k8s.io","resource":"selfsubjectreviews"}}` + "\n"
 
+// groupsOfPods are the flags of a server that serves the kinds of scheduling.k8s.io.
+func groupsOfPods() []string {
+	return []string{
+		"--feature-gates=GenericWorkload=true,TopologyAwareWorkloadScheduling=true,CompositePodGroup=true," +
+			"WorkloadWithJob=true",
+		"--runtime-config=scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true",
+	}
+}
+
 // flags are those of a server with the configuration at config.
 func (s *compiledIn) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--"}
+	args = append(args, groupsOfPods()...)
 	switch d {
 	case scenario.DelegateAllow:
 		args = append(args, "--authorization-mode=AlwaysAllow")

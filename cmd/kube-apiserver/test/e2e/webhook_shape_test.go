@@ -140,13 +140,14 @@ func (s *behindWebhook) Skip(sc *scenario.Scenario, c *scenario.Case) string {
 func (*behindWebhook) flags(config, dir string, d scenario.Delegate) ([]string, error) {
 	args := []string{
 		withoutWorkloads, "--unsafe-no-fsync", "--tenancy-config", config, "--webhook", "--behind",
-		strings.Join(authorizersBehind(d), ","),
+		strings.Join(authorizersBehind(d), ","), "--",
 	}
+	args = append(args, groupsOfPods()...)
 	if d != scenario.DelegateNoOpinion {
 		return args, nil
 	}
 	policy := filepath.Join(dir, "abac.jsonl")
-	return append(args, "--", "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
+	return append(args, "--authorization-policy-file="+policy), os.WriteFile(policy, []byte(servicePolicy), 0o600)
 }
 
 // prepareService takes out of the configuration what the server behind the service does not have.

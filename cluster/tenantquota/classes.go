@@ -1,0 +1,115 @@
+package tenantquota
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/internal/listinformer"
+	"github.com/kubetenant/kubetenant/plugins/quota"
+)
+
+// deviceClasses follows the DeviceClasses. The informer starts when a quota first limits devices:
+// most clusters have none.
+type deviceClasses struct {
+	informer cache.SharedIndexInformer
+	wanted   chan struct{} // receives when the informer is needed
+	unserved atomic.Bool   // the server does not serve the kind
+}
+
+func newDeviceClasses(client dynamic.Interface) *deviceClasses {
+	c := &deviceClasses{wanted: make(chan struct{}, 1)}
+	c.informer = listinformer.New(noting{client, &c.unserved}, resourcev1.SchemeGroupVersion.WithResource("deviceclasses"))
+	return c
+}
+
+// run follows the classes from the first call of get until ctx ends.
+func (c *deviceClasses) run(ctx context.Context) {
+	select {
+	case <-c.wanted:
+		c.informer.RunWithContext(ctx)
+	case <-ctx.Done():
+	}
+}
+
+// Classes returns the DeviceClasses of the cluster. If they are not known yet, the error is
+// [quota.ErrUnknown].
+func (s *Store) Classes() (quota.Classes, error) {
+	select {
+	case s.classes.wanted <- struct{}{}:
+	default:
+	}
+	if !s.classes.informer.HasSynced() {
+		if s.classes.unserved.Load() {
+			return nil, nil
+		}
+		return nil, quota.ErrUnknown
+	}
+	objects := s.classes.informer.GetStore().List()
+	all := make([]*unstructured.Unstructured, 0, len(objects))
+	for _, obj := range objects {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			all = append(all, u)
+		}
+	}
+	// The scheduler prefers the newest class of an extended resource
+	// (k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache, v0.37.1).
+	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int {
+		if order := b.GetCreationTimestamp().Compare(a.GetCreationTimestamp().Time); order != 0 {
+			return order
+		}
+		return strings.Compare(a.GetName(), b.GetName())
+	})
+	classes := make(quota.Classes, 0, len(all))
+	for _, u := range all {
+		extended, _, err := unstructured.NestedString(u.Object, "spec", "extendedResourceName")
+		if err != nil {
+			return nil, err
+		}
+		classes = append(classes, quota.Class{Name: u.GetName(), Extended: corev1.ResourceName(extended)})
+	}
+	return classes, nil
+}
+
+// noting is a client that notes whether the server serves what is listed.
+type noting struct {
+	dynamic.Interface
+	unserved *atomic.Bool
+}
+
+// Resource implements [dynamic.Interface].
+func (n noting) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	return notingAll{n.Interface.Resource(of), n.unserved}
+}
+
+type notingAll struct {
+	dynamic.NamespaceableResourceInterface
+	unserved *atomic.Bool
+}
+
+// Namespace implements [dynamic.NamespaceableResourceInterface].
+func (n notingAll) Namespace(name string) dynamic.ResourceInterface {
+	return notingList{n.NamespaceableResourceInterface.Namespace(name), n.unserved}
+}
+
+type notingList struct {
+	dynamic.ResourceInterface
+	unserved *atomic.Bool
+}
+
+// List implements [dynamic.ResourceInterface].
+func (n notingList) List(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+	list, err := n.ResourceInterface.List(ctx, o)
+	n.unserved.Store(apierrors.IsNotFound(err))
+	return list, err
+}

@@ -1,0 +1,170 @@
+package placement
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/workload"
+)
+
+// isGroup reports whether the objects of a kind in a namespace are groups of pods, or contain
+// templates of groups: PodGroup, CompositePodGroup and Workload, in every version.
+func isGroup(kind schema.GroupKind) bool { return kind.Group == schedulingv1.GroupName }
+
+// choice is what a group of pods chooses, with the rule that applies.
+type choice struct {
+	rule string
+	item
+}
+
+// checkGroup checks a group of pods.
+func (p *plugin) checkGroup(
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, at *place,
+) error {
+	if a.GetSubresource() == "status" {
+		return nil // nothing that is checked is stored
+	}
+	is, err := readGroup(a.GetObject(), a.GetKind(), o)
+	if err != nil && workload.IsLeaving(a) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var was []choice
+	if a.GetOperation() == admission.Update {
+		if was, err = readGroup(a.GetOldObject(), a.GetKind(), o); err != nil {
+			return errOld
+		}
+	}
+	var refused plugins.Refusals
+	p.checkChoices(ctx, was, is, at, &refused)
+	return refused.Err()
+}
+
+// checkScheduling checks the groups of pods that the Job controller creates for a Job.
+func (p *plugin) checkScheduling(
+	ctx context.Context, was, is *workload.Object, at *place, refused *plugins.Refusals,
+) error {
+	choices, err := scheduling(is)
+	if err != nil || len(choices) == 0 {
+		return err
+	}
+	var before []choice
+	if was != nil {
+		if before, err = scheduling(was); err != nil {
+			return errOld
+		}
+	}
+	p.checkChoices(ctx, before, choices, at, refused)
+	return nil
+}
+
+// checkChoices refuses the choices that are neither allowed nor as before.
+func (p *plugin) checkChoices(ctx context.Context, was, is []choice, at *place, refused *plugins.Refusals) {
+	type said struct{ rule, key, value string }
+	before := map[said]bool{}
+	for _, c := range was {
+		before[said{c.rule, c.key, text(c.value)}] = true
+	}
+	for _, c := range is {
+		if !before[said{c.rule, c.key, text(c.value)}] && !p.isOpen(ctx, c.rule, c.item, at) {
+			refused.Add(check(at.Rules[c.rule], c.rule, c.item))
+		}
+	}
+}
+
+// readGroup returns what a group chooses. An error means that the object MUST be refused.
+func readGroup(obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces) ([]choice, error) {
+	if obj == nil {
+		return nil, plugins.ErrObject
+	}
+	u, is := obj.(runtime.Unstructured)
+	var content map[string]any
+	if is {
+		content = u.UnstructuredContent()
+	} else {
+		versioned, err := admission.ConvertToGVK(obj, kind, o)
+		if err != nil {
+			return nil, err
+		}
+		if content, err = runtime.DefaultUnstructuredConverter.ToUnstructured(versioned); err != nil {
+			return nil, err
+		}
+	}
+	spec, is := content["spec"].(map[string]any)
+	if !is {
+		return nil, plugins.ErrObject
+	}
+	r := choiceReader{isTemplate: kind.Kind == "Workload"}
+	err := r.read("spec", spec, false)
+	return r.choices, err
+}
+
+func scheduling(o *workload.Object) ([]choice, error) {
+	path, content, err := o.Scheduling()
+	if err != nil || content == nil {
+		return nil, err
+	}
+	var r choiceReader
+	err = r.read(path, content, false)
+	return r.choices, err
+}
+
+// choiceReader collects choices at any depth, because templates of groups contain further ones.
+type choiceReader struct {
+	// isTemplate makes a priority a choice. The server's Priority plugin computes the priority of
+	// every other object from its class, and refuses another one.
+	isTemplate bool
+	choices    []choice
+}
+
+func (r *choiceReader) read(path string, from any, isConstraint bool) error {
+	switch from := from.(type) {
+	case []any:
+		for i, element := range from {
+			if err := r.read(fmt.Sprintf("%s[%d]", path, i), element, isConstraint); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(from)) {
+			if err := r.readField(path+"."+name, name, from[name], isConstraint); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (r *choiceReader) readField(path, name string, value any, isConstraint bool) error {
+	rule := "priorityClassName"
+	switch {
+	case value == nil:
+		return nil
+	case name == "priority" && r.isTemplate: // on no list
+		number := fmt.Sprint(value)
+		r.choices = append(r.choices, choice{rule, item{path: path, value: &number}})
+		return nil
+	case isConstraint && name == "key":
+		rule = topologyKeys
+	case name != "priorityClassName":
+		return r.read(path, value, isConstraint || name == "schedulingConstraints")
+	}
+	key, is := value.(string)
+	if !is {
+		return plugins.ErrObject
+	}
+	for _, i := range named(path, key) {
+		r.choices = append(r.choices, choice{rule, i})
+	}
+	return nil
+}

@@ -1,0 +1,246 @@
+package quota
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+var (
+	deviceClaims   = resourcev1.Resource("resourceclaims")
+	claimTemplates = resourcev1.Resource("resourceclaimtemplates")
+)
+
+const (
+	// classSuffix ends the name of the devices of a class.
+	classSuffix = corev1.ResourceClaimsPerClass
+	// implicitPrefix begins the name by which a Pod requests devices of a class.
+	implicitPrefix = corev1.ResourceImplicitExtendedClaimsPerClass
+)
+
+// Class is a DeviceClass.
+type Class struct {
+	Name string
+	// Extended is the extended resource by which Pods request devices of the class, or "".
+	Extended corev1.ResourceName
+}
+
+// Classes are the DeviceClasses of a cluster. If several have the same extended resource, Pods get
+// devices of the first.
+type Classes []Class
+
+// IsDevice reports whether a name of a quota limits devices. The names that devices have depend on
+// the DeviceClasses, see [Classes.Extend].
+func IsDevice(name corev1.ResourceName) bool {
+	if class, is := strings.CutSuffix(string(name), classSuffix); is {
+		return class != ""
+	}
+	requested, is := strings.CutPrefix(string(name), corev1.DefaultResourceRequestsPrefix)
+	return is && isExtended(corev1.ResourceName(requested))
+}
+
+// Extend returns a usage of [Usage] with all names of its devices. A quota of each name then limits
+// the devices, whether a Pod or a ResourceClaim requests them. It does not change its argument.
+func (c Classes) Extend(usage corev1.ResourceList) corev1.ResourceList {
+	if !slices.ContainsFunc(resourceNames(usage), IsDevice) {
+		return usage
+	}
+	out, devices := corev1.ResourceList{}, map[string]resource.Quantity{}
+	for name, quantity := range usage {
+		class, ofClass := strings.CutSuffix(string(name), classSuffix)
+		implicit, isImplicit := strings.CutPrefix(string(name), implicitPrefix)
+		switch {
+		case ofClass:
+			add(devices, class, quantity)
+		case isImplicit:
+			add(devices, implicit, quantity)
+		default:
+			if class := c.of(name); class != "" {
+				add(devices, class, quantity)
+			} else {
+				add(out, name, quantity)
+			}
+		}
+	}
+	for class, quantity := range devices {
+		out[corev1.ResourceName(class+classSuffix)], out[corev1.ResourceName(implicitPrefix+class)] = quantity, quantity
+		if i := slices.IndexFunc(c, func(known Class) bool { return known.Name == class }); i >= 0 &&
+			c[i].Extended != "" {
+			add(out, corev1.DefaultResourceRequestsPrefix+c[i].Extended, quantity)
+		}
+	}
+	return out
+}
+
+// of returns the name of the class from which Pods get an extended resource, or "".
+func (c Classes) of(name corev1.ResourceName) string {
+	i := slices.IndexFunc(c, func(known Class) bool {
+		return known.Extended != "" && name == corev1.DefaultResourceRequestsPrefix+known.Extended
+	})
+	if i < 0 {
+		return ""
+	}
+	return c[i].Name
+}
+
+func add[K ~string](to map[K]resource.Quantity, name K, quantity resource.Quantity) {
+	sum := to[name]
+	sum.Add(quantity)
+	to[name] = sum
+}
+
+func resourceNames(l corev1.ResourceList) []corev1.ResourceName {
+	names := make([]corev1.ResourceName, 0, len(l))
+	for name := range l {
+		names = append(names, name)
+	}
+	return names
+}
+
+// deviceRequest is a request of a ResourceClaim, in every version of the kind.
+type deviceRequest struct {
+	exactRequest   `json:",inline"` // until v1beta1
+	Exactly        *exactRequest    `json:"exactly,omitempty"`
+	FirstAvailable []exactRequest   `json:"firstAvailable,omitempty"`
+}
+
+type exactRequest struct {
+	DeviceClassName string `json:"deviceClassName,omitempty"`
+	AllocationMode  string `json:"allocationMode,omitempty"`
+	Count           int64  `json:"count,omitempty"`
+}
+
+// devices returns how many devices a request may get. Upstream returns 0 for an unknown mode.
+func (r *exactRequest) devices() int64 {
+	switch resourcev1.DeviceAllocationMode(r.AllocationMode) {
+	case resourcev1.DeviceAllocationModeExactCount, "":
+		return max(r.Count, 1) // the default
+	}
+	return resourcev1.AllocationResultsMaxSize
+}
+
+// claimDevices is what the quota reads of a ResourceClaim.
+type claimDevices struct {
+	Metadata metav1.ObjectMeta `json:"metadata"`
+	Spec     struct {
+		Devices struct {
+			Requests []deviceRequest `json:"requests"`
+		} `json:"devices"`
+	} `json:"spec"`
+}
+
+func readDevices(obj runtime.Object, o admission.ObjectInterfaces) (*claimDevices, error) {
+	content, err := contentOf[resourcev1.ResourceClaim](obj, resourcev1.SchemeGroupVersion.WithKind("ResourceClaim"), o)
+	if err != nil {
+		return nil, err
+	}
+	out := &claimDevices{}
+	return out, runtime.DefaultUnstructuredConverter.FromUnstructured(content, out)
+}
+
+// contentOf returns the unstructured content of an object. T is the type of kind.
+func contentOf[T any](
+	obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces,
+) (map[string]any, error) {
+	if u, is := obj.(runtime.Unstructured); is {
+		return u.UnstructuredContent(), nil
+	}
+	versioned, err := plugins.Versioned[T](obj, kind, o)
+	if err != nil {
+		return nil, err
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(versioned)
+}
+
+// addDevices adds the devices of a claim by their classes: of alternatives, the highest number of
+// each class. The claim that the scheduler creates for the extended resources of a Pod adds none,
+// because the Pod uses them.
+func addDevices(out corev1.ResourceList, claim *claimDevices) {
+	if isOfPod(&claim.Metadata) {
+		return
+	}
+	for _, request := range claim.Spec.Devices.Requests {
+		alternatives := request.FirstAvailable
+		switch {
+		case len(alternatives) > 0:
+		case request.Exactly != nil:
+			alternatives = []exactRequest{*request.Exactly}
+		case request.DeviceClassName != "":
+			alternatives = []exactRequest{request.exactRequest}
+		}
+		most := map[string]int64{}
+		for _, alternative := range alternatives {
+			most[alternative.DeviceClassName] = max(most[alternative.DeviceClassName], alternative.devices())
+		}
+		for class, number := range most {
+			add(out, corev1.ResourceName(class+classSuffix), *resource.NewQuantity(number, resource.DecimalSI))
+		}
+	}
+}
+
+// isOfPod reports whether the scheduler created a claim for the extended resources of a Pod. Only
+// the scheduler may write the annotation, see [plugin.checkClaim].
+func isOfPod(m *metav1.ObjectMeta) bool {
+	owner := metav1.GetControllerOfNoCopy(m)
+	return m.Annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true" &&
+		owner != nil && owner.APIVersion == "v1" && owner.Kind == "Pod"
+}
+
+var errExtendedClaim = errors.New("annotations[" + resourcev1.ExtendedResourceClaimAnnotation +
+	"]: only the scheduler may set this annotation")
+
+// claimControllers create claims from templates of tenants.
+var claimControllers = []string{
+	"system:serviceaccount:kube-system:resource-claim-controller", user.KubeControllerManager,
+}
+
+// checkClaim refuses a claim, or a template of claims, that pretends to be the one of a Pod: its
+// devices would not be counted.
+func (p *plugin) checkClaim(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	is, err := pretends(a.GetObject(), a, o)
+	if err != nil || !is {
+		return err
+	}
+	if a.GetOperation() == admission.Update {
+		if was, err := pretends(a.GetOldObject(), a, o); err != nil || was {
+			return err
+		}
+	}
+	u := a.GetUserInfo()
+	if p.Subject.IsSystem(ctx, u) && !slices.Contains(claimControllers, u.GetName()) {
+		return nil
+	}
+	return errExtendedClaim
+}
+
+// pretends reports whether an object has the annotation, or adds it to claims.
+func pretends(obj runtime.Object, a admission.Attributes, o admission.ObjectInterfaces) (bool, error) {
+	if a.GetResource().GroupResource() == deviceClaims {
+		m, err := meta.Accessor(obj)
+		if err != nil {
+			return false, plugins.ErrObject
+		}
+		return m.GetAnnotations()[resourcev1.ExtendedResourceClaimAnnotation] == "true", nil
+	}
+	kind := resourcev1.SchemeGroupVersion.WithKind("ResourceClaimTemplate")
+	content, err := contentOf[resourcev1.ResourceClaimTemplate](obj, kind, o)
+	if err != nil {
+		return false, err
+	}
+	annotations, _, err := unstructured.NestedStringMap(content, "spec", "metadata", "annotations")
+	return annotations[resourcev1.ExtendedResourceClaimAnnotation] == "true", err
+}

@@ -1,0 +1,46 @@
+package plugins
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// IsUpkeep reports whether an update changes nothing but finalizers, and what the server writes by
+// itself: managedFields, resourceVersion, the deletion and the label that TenantLabel checks.
+func IsUpkeep(a admission.Attributes) bool {
+	if a.GetOperation() != admission.Update {
+		return false
+	}
+	was, errWas := withoutUpkeep(a.GetOldObject())
+	is, errIs := withoutUpkeep(a.GetObject())
+	return errWas == nil && errIs == nil && equality.Semantic.DeepEqual(was, is)
+}
+
+func withoutUpkeep(obj runtime.Object) (runtime.Object, error) {
+	if obj == nil {
+		return nil, ErrObject
+	}
+	obj = obj.DeepCopyObject()
+	m, err := meta.Accessor(obj)
+	if err != nil {
+		return nil, err
+	}
+	m.SetFinalizers(nil)
+	labels := maps.Clone(m.GetLabels())
+	delete(labels, tenant.Label)
+	if len(labels) == 0 {
+		labels = nil // an unstructured object distinguishes no labels from an empty map
+	}
+	m.SetLabels(labels)
+	m.SetManagedFields(nil)
+	m.SetResourceVersion("")
+	m.SetDeletionTimestamp(nil)
+	m.SetDeletionGracePeriodSeconds(nil)
+	return obj, nil
+}
