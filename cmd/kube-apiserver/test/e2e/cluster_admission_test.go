@@ -61,7 +61,7 @@ func TestClusterAdmission(t *testing.T) {
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, dir, "--enable-admission-plugins=PodNodeSelector")
+	s := start(t, dir, "--", "--enable-admission-plugins=PodNodeSelector")
 	prepare(t, s)
 	apply(t, s, forgeryRights+"---"+clusterPolicies)
 	waittest.Until(t, func() error { // until the server applies the policies
