@@ -5,15 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
+	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -100,54 +99,37 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
 }
 
-// labelsManager is the field manager of the labels that a Tenant gives to Namespaces: what it does
-// not apply any more goes.
-const labelsManager = "kubetenant-labels"
-
-// label brings the labels of a namespace in line, of the one that was looked at: by its UID.
-func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	if len(gives.labels) == 0 {
-		if had, err := e.wasLabelled(ctx, ns); !had || err != nil {
-			return err
-		}
-	}
-	if err := e.writes.Wait(ctx); err != nil {
-		return err
-	}
-	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(gives.labels)
-	_, err := e.Client.CoreV1().Namespaces().Apply(ctx, wanted,
-		metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
-	return err
-}
-
-// wasLabelled reports whether a namespace was given labels. Caches do not know who has set one.
-func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	if ns.Annotations[tenant.PreparedAnnotation] == "" {
-		return false, nil
-	}
-	live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
-	if err != nil {
-		return false, err
-	}
-	isOurs := func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager }
-	return slices.ContainsFunc(live.ManagedFields, isOurs), nil
-}
-
-// mark says on a namespace that it is prepared, if it is the one that was: by its UID. It
-// is not held any more then.
-func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, hash string) error {
+// mark records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that the
+// Namespace is the one that was prepared.
+func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) error {
+	hash := gives.hash(ns)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
-	if ns.Annotations[tenant.PreparedAnnotation] == hash && !held {
-		return nil
-	}
-	annotations := map[string]any{tenant.PreparedAnnotation: nil}
-	if hash != "" {
-		annotations[tenant.PreparedAnnotation] = hash
+	metadata := map[string]any{"uid": ns.UID}
+	annotations := map[string]any{}
+	if ns.Annotations[tenant.PreparedAnnotation] != hash {
+		annotations[tenant.PreparedAnnotation] = nil
+		if hash != "" {
+			annotations[tenant.PreparedAnnotation] = hash
+		}
 	}
 	if held {
 		annotations[tenant.HeldAnnotation] = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "annotations": annotations}})
+	if gives.isUnrecorded(ns) && len(gives.labels) == 0 {
+		// Another engine may have recorded labels that this cache lacks.
+		metadata["resourceVersion"] = ns.ResourceVersion
+		annotations[tenant.GivenLabelsAnnotation] = namespace.Given{}.String()
+	}
+	if len(annotations) == 0 {
+		return nil
+	}
+	metadata["annotations"] = annotations
+	return e.patchNamespace(ctx, ns, metadata)
+}
+
+// patchNamespace writes metadata of a Namespace.
+func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return errUnknown
 	}
 	drifted := e.hasDrifted(name)
-	if gives.isMarked(ns) && gives.isLabelled(ns) && !drifted {
+	if gives.isPrepared(ns) && !drifted {
 		e.note(name, nil)
 		return nil
 	}
@@ -103,7 +103,7 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 			return errBehind
 		}
 	}
-	return e.mark(ctx, ns, gives.hash(ns))
+	return e.mark(ctx, ns, gives)
 }
 
 // givenBy returns the content that the Tenant of a tenant specifies. The second result is false if

@@ -252,6 +252,7 @@ func (e *Engine) namespaceUpdated(was, is any) {
 		e.namespaceCame(now)
 	} else if !maps.Equal(before.Labels, now.Labels) ||
 		before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] ||
+		before.Annotations[tenant.GivenLabelsAnnotation] != now.Annotations[tenant.GivenLabelsAnnotation] ||
 		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
 	}

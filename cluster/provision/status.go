@@ -96,7 +96,7 @@ func (e *Engine) statusOf(
 			continue
 		}
 		status.Namespaces.Total++
-		if gives.isMarked(ns) {
+		if gives.isPrepared(ns) {
 			status.Namespaces.Prepared++
 		}
 	}

@@ -67,8 +67,12 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 }
 
-// annotations are the annotations of a Namespace that only the server's own identity may write.
-var annotations = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
+// created are the annotations of a Namespace that a new Namespace never has from its creator.
+var created = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
+
+// annotations are the annotations of a Namespace that only the server's own identity may change.
+// TenantNamespace writes [tenant.GivenLabelsAnnotation] when a Namespace is created.
+var annotations = append(created[:len(created):len(created)], tenant.GivenLabelsAnnotation)
 
 // New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
 // annotations of Namespaces. It also checks NamespaceTemplates and the creation of Pods.
@@ -119,7 +123,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
 	if was == nil {
-		for _, key := range annotations { // exported, and made anew
+		for _, key := range created { // they come from an export of another Namespace
 			plugins.SetAnnotation(is, key, nil)
 		}
 		if p.holds(ctx, is) {
@@ -203,7 +207,10 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		if a.GetSubresource() == "status" && sameMetadata(was, is) { // whose spec stays
 			return nil
 		}
-		if sameObject(a.GetOldObject(), a.GetObject()) { // as a migration of what is stored writes it
+		// A migration of stored objects changes nothing. A tenant may not change managedFields either: the
+		// server compares them to find objects that other callers have written.
+		if sameObject(a.GetOldObject(), a.GetObject()) && (sameFields(was, is) ||
+			p.Subject.IsSystem(ctx, a.GetUserInfo())) {
 			return nil
 		}
 		if !had {
@@ -243,6 +250,11 @@ func sameObject(was, is runtime.Object) bool {
 		m.SetResourceVersion("")
 	}
 	return equality.Semantic.DeepEqual(before, now)
+}
+
+// sameFields reports whether a write leaves the owners of fields as they were.
+func sameFields(was, is metav1.Object) bool {
+	return equality.Semantic.DeepEqual(was.GetManagedFields(), is.GetManagedFields())
 }
 
 // sameMetadata reports whether labels, annotations, owners and finalizers are the same.

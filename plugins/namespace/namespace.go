@@ -149,13 +149,16 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return admission.NewForbidden(a, errUnknownCaller)
 	}
 	missing := map[string]string{}
+	if a.GetOperation() == admission.Create {
+		p.recordGiven(caller, is)
+	}
 	switch {
 	case a.GetOperation() == admission.Create && !caller.IsSystem():
 		missing = p.labelsOf(caller)
 		missing[tenant.Label] = caller.String()
 		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
-		own := p.spaces(caller).Labels
+		own := heldLabels(p.spaces(caller).Labels, was)
 		missing = without(was.GetLabels(), func(key string) bool {
 			return key == tenant.Label || key != EnforceLabel && p.mayLabel(key, own)
 		})
@@ -325,6 +328,7 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
 	spaces := p.spaces(caller)
 	own := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
+	record := map[string]string{}
 	if a.GetOperation() == admission.Create {
 		if is.GetLabels()[tenant.Label] != caller.String() {
 			return errForeignLabel
@@ -332,6 +336,10 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 		if err := p.checkName(caller, is); err != nil {
 			return err
 		}
+		if err := p.checkGiven(caller, is); err != nil {
+			return err
+		}
+		record[tenant.GivenLabelsAnnotation] = is.GetAnnotations()[tenant.GivenLabelsAnnotation]
 		level := cmp.Or(spaces.PodSecurity, p.PodSecurity)
 		own[EnforceLabel] = level
 		if is.GetLabels()[EnforceLabel] != level {
@@ -344,11 +352,12 @@ func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is m
 			}
 		}
 	}
-	mayLabel := func(key string) bool { return p.mayLabel(key, spaces.Labels) }
+	held := heldLabels(spaces.Labels, was)
+	mayLabel := func(key string) bool { return p.mayLabel(key, held) }
 	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), mayLabel, own); err != nil {
 		return err
 	}
-	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.mayAnnotate, nil)
+	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.mayAnnotate, record)
 }
 
 // mayAnnotate reports whether tenants may set an annotation, or others' record it.
