@@ -215,6 +215,7 @@ func TestLabelsWithoutTenant(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
 		w.specify("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
+		w.tenant(pods(5))
 		want := w.labels()
 		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
 		w.settle()
@@ -222,6 +223,10 @@ func TestLabelsWithoutTenant(t *testing.T) {
 		w.start()
 		if !maps.Equal(w.labels(), want) || len(want) != 2 {
 			t.Errorf("without a Tenant %v, before %v", w.labels(), want)
+		}
+		quotas := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
+		if _, err := w.dynamic.Resource(quotas).Get(t.Context(), "acme", metav1.GetOptions{}); err != nil {
+			t.Errorf("without a Tenant, the quota is not there: %v", err)
 		}
 		w.specify("", map[string]v1alpha1.LabelValue{"b": "2"})
 		if got := w.labels(); !maps.Equal(got, map[string]string{"b": "2"}) {

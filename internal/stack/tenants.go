@@ -28,6 +28,8 @@ type Tenants interface {
 	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant,
 	// [authz.AccessRetired] where that was deleted, and the zero value where it is not known.
 	Of(id tenant.ID) authz.Access
+	// WithoutTenant returns how far callers of a tenant may go that has no Tenant and needs none.
+	WithoutTenant(id tenant.ID) authz.Access
 	// TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
 	TenantOf(name string) tenant.ID
 	// Lineage returns what is known of a tenant beside its name.
@@ -175,16 +177,16 @@ func (c *Cluster) access(ctx context.Context, required configv1alpha1.RequireTen
 			if access == authz.AccessNone {
 				w.warn(ctx, id)
 			}
-			return optional(access)
+			return c.optional(id, access)
 		}
 	}
-	return func(id tenant.ID) authz.Access { return optional(of(id)) }
+	return func(id tenant.ID) authz.Access { return c.optional(id, of(id)) }
 }
 
-// optional is an access where a tenant needs no Tenant.
-func optional(access authz.Access) authz.Access {
+// optional returns the access of a tenant's callers if the tenant needs no Tenant.
+func (c *Cluster) optional(id tenant.ID, access authz.Access) authz.Access {
 	if access == authz.AccessNone {
-		return authz.AccessOpen
+		return c.Tenants.WithoutTenant(id)
 	}
 	return access
 }
