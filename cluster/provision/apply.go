@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -40,24 +41,54 @@ func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[strin
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
 ) (err error) {
+	done, err := e.revoke(ctx, ns, is, gives)
+	for i := range gives.bindings {
+		if b := &gives.bindings[i]; !done[b.Name] {
+			err = errors.Join(err, e.put(ctx, is[b.Name], inNamespace(b, ns.Name)))
+		}
+	}
+	return err
+}
+
+// revoke removes the rights that the managed bindings of a namespace should not give. It returns the
+// names of the bindings that it wrote.
+func (e *Engine) revoke(
+	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
+) (done map[string]bool, err error) {
+	done = map[string]bool{}
 	wanted := map[string]bool{}
 	for i := range gives.bindings {
-		wanted[gives.bindings[i].Name] = true
+		want := inNamespace(&gives.bindings[i], ns.Name)
+		wanted[want.Name] = true
+		if b := is[want.Name]; b != nil && loses(b, want) {
+			done[want.Name] = true
+			err = errors.Join(err, e.put(ctx, b, want))
+		}
 	}
 	for name, b := range is {
 		if !wanted[name] {
 			err = errors.Join(err, e.remove(ctx, b))
 		}
 	}
-	for i := range gives.bindings {
-		err = errors.Join(err, e.put(ctx, is[gives.bindings[i].Name], inNamespace(&gives.bindings[i], ns.Name)))
-	}
-	return err
+	return done, err
+}
+
+// loses reports whether a binding gives rights that it should not give.
+func loses(is, want *rbacv1.RoleBinding) bool {
+	return is.RoleRef != want.RoleRef || slices.ContainsFunc(is.Subjects, func(s rbacv1.Subject) bool {
+		return !slices.Contains(want.Subjects, s)
+	})
+}
+
+// tenantOf returns the tenant whose turn a write of an object needs.
+func tenantOf(object metav1.Object) tenant.ID {
+	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has turns too
+	return id
 }
 
 // remove deletes a binding as it was seen, and none that was made anew by its name.
 func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(b), revokes); err != nil {
 		return err
 	}
 	err := e.Client.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name,
@@ -79,7 +110,11 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 		}
 		is = nil
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	of := adds
+	if is != nil && loses(is, want) {
+		of = revokes
+	}
+	if err := e.writes.wait(ctx, tenantOf(want), of); err != nil {
 		return err
 	}
 	bindings := e.Client.RbacV1().RoleBindings(want.Namespace)
@@ -124,16 +159,16 @@ func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) e
 		return nil
 	}
 	metadata["annotations"] = annotations
-	return e.patchNamespace(ctx, ns, metadata)
+	return e.patchNamespace(ctx, ns, adds, metadata)
 }
 
 // patchNamespace writes metadata of a Namespace.
-func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, metadata map[string]any) error {
+func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err
 	}
 	_, err = e.Client.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch,

@@ -45,7 +45,7 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 	if gives.hash(ns) == "" {
 		annotations[tenant.GivenLabelsAnnotation] = nil
 	}
-	return e.patchNamespace(ctx, ns, map[string]any{
+	return e.patchNamespace(ctx, ns, revokes, map[string]any{
 		"uid":             ns.UID,
 		"resourceVersion": ns.ResourceVersion,
 		"labels":          labels,

@@ -90,7 +90,7 @@ func logRights(ctx context.Context, err error) {
 
 func (e *Engine) createRoles(ctx context.Context) error {
 	for _, role := range []*rbacv1.ClusterRole{NamespacesRole(), MemberRole()} {
-		if err := e.writes.Wait(ctx); err != nil {
+		if err := e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 			return err
 		}
 		_, err := e.Client.RbacV1().ClusterRoles().Create(ctx, role,
@@ -124,7 +124,7 @@ func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
 			if err != nil || b.Name != EarlierAdminsBinding(id) {
 				continue
 			}
-			if err := e.writes.Wait(ctx); err != nil {
+			if err := e.writes.wait(ctx, tenant.ID{}, revokes); err != nil {
 				return err
 			}
 			err = all.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})

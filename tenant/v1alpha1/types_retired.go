@@ -75,9 +75,9 @@ type RetiredTenantSpec struct {
 	// +kubebuilder:validation:items:MaxLength=600
 	// +optional
 	References []string `json:"references,omitempty"`
-	// takenBack specifies that the deletion of the Tenant was canceled, and the access of its callers at
-	// that time; immutable. The ID is not reserved. Until a Tenant with the ID is applied, callers of the
-	// tenant have at most this access. Of several records, the newest applies.
+	// takenBack specifies the access that callers of the tenant keep after a canceled deletion; immutable.
+	// It is empty if the tenant was deleted. The ID is not reserved, and a later Tenant takes precedence.
+	// If a tenant has several records, the newest applies.
 	// +kubebuilder:validation:Enum=Open;ReadOnly;Closed
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
 	// +optional
