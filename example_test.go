@@ -103,6 +103,7 @@ func ExampleNew() {
 		fmt.Println(plugin.Name)
 	}
 	// Output:
+	// TenantRequest
 	// TenantNamespace
 	// TenantLifecycle
 	// TenantRestriction

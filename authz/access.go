@@ -36,12 +36,11 @@ func (b *Boundary) accessOf(id tenant.ID) Access {
 	return b.Access(id)
 }
 
-// exceededBy returns why a caller of a tenant with the access may not ask for attrs, empty where
-// the access does not say so. Whom it may impersonate is decided apart from what that one may do:
-// who is of the tenant is held by the same access.
+// exceededBy returns why the access denies a request, or [ReasonNone] if it does not. It allows an
+// impersonation of the tenant's own callers, because the same access applies to them.
 func (access Access) exceededBy(attrs *requestAttributes) Reason {
 	if access == AccessOpen { // as nearly always
-		return ""
+		return ReasonNone
 	}
 	verb, known := underlyingVerb(attrs.verb)
 	switch {
@@ -53,10 +52,10 @@ func (access Access) exceededBy(attrs *requestAttributes) Reason {
 		return ReasonNoTenantObject
 	case attrs.isResource && verb == "create" && attrs.subresource == "" && attrs.verb == verb &&
 		isSelfReview(attrs.resource):
-		return ""
+		return ReasonNone
 	case access == AccessReadOnly:
 		if attrs.isImpersonation() && verb == attrs.verb || known && survivesReadOnly(verb, attrs.subresource) {
-			return ""
+			return ReasonNone
 		}
 		return ReasonReadOnly
 	}

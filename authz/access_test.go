@@ -243,7 +243,7 @@ func TestRetiredCallers(t *testing.T) {
 			"another's caller": {readOf("b", "b--web"), authorizer.DecisionAllow},
 		} {
 			if d, reason, err := b.Authorize(t.Context(), c.asked); d != c.want || err != nil ||
-				d == authorizer.DecisionDeny && reason != string(authz.ReasonRetired) {
+				d == authorizer.DecisionDeny && reason != authz.ReasonRetired.String() {
 				t.Errorf("%s (shadow %t): %v %q %v", what, shadow, d, reason, err)
 			}
 		}
@@ -281,7 +281,7 @@ func TestUndatedCertificates(t *testing.T) {
 			asked := readOf("a", "a--web")
 			asked.User = certified
 			d, reason, err := authz.New(o, authorizer.AuthorizerFunc(allowAll), nil).Authorize(t.Context(), asked)
-			if d != c.want || err != nil || d == authorizer.DecisionDeny && reason != string(authz.ReasonUndated) {
+			if d != c.want || err != nil || d == authorizer.DecisionDeny && reason != authz.ReasonUndated.String() {
 				t.Errorf("%s (shadow %t): %v %q %v", name, shadow, d, reason, err)
 			}
 		}

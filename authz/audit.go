@@ -14,6 +14,9 @@ const (
 	DecisionAuditAnnotation = "authorization.kubetenant.dev/decision"
 	// ReasonAuditAnnotation specifies the reason of the decision. It is written if there is a reason.
 	ReasonAuditAnnotation = "authorization.kubetenant.dev/reason"
+	// ReasonCodeAuditAnnotation specifies the code of the reason, such as NamespaceNotOwned. The code
+	// stays the same if the text changes. It is written if there is a reason.
+	ReasonCodeAuditAnnotation = "authorization.kubetenant.dev/reason-code"
 	// CallerTenantAuditAnnotation specifies the tenant of the caller. It is written if the caller has
 	// a tenant.
 	CallerTenantAuditAnnotation = "authorization.kubetenant.dev/caller-tenant"
@@ -28,8 +31,8 @@ const (
 // annotate writes the decision about the request itself into its audit event.
 func annotate(ctx context.Context, path tenantPath, o Outcome) {
 	kv := []string{DecisionAuditAnnotation, string(o.Verdict)}
-	if o.Reason != "" {
-		kv = append(kv, ReasonAuditAnnotation, string(o.Reason))
+	if o.Reason != ReasonNone {
+		kv = append(kv, ReasonAuditAnnotation, o.Reason.String(), ReasonCodeAuditAnnotation, o.Reason.Code())
 	}
 	if !o.Caller.IsZero() {
 		kv = append(kv, CallerTenantAuditAnnotation, o.Caller.String())

@@ -137,7 +137,7 @@ func New(o Options, delegate authorizer.Authorizer, rules authorizer.RuleResolve
 func (b *Boundary) Authorize(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
 	through, decision, reason := b.check(ctx, a)
 	if through == nil {
-		return decision, string(reason), nil
+		return decision, reason.String(), nil
 	}
 	return b.delegate.Authorize(ctx, through)
 }
@@ -149,7 +149,7 @@ func (b *Boundary) ConditionsAwareAuthorize(
 ) authorizer.ConditionsAwareDecision {
 	through, decision, reason := b.check(ctx, a)
 	if through == nil {
-		return authorizer.ConditionsAwareDecisionFromParts(decision, string(reason), nil)
+		return authorizer.ConditionsAwareDecisionFromParts(decision, reason.String(), nil)
 	}
 	return b.delegate.ConditionsAwareAuthorize(ctx, through)
 }
@@ -161,14 +161,15 @@ func (b *Boundary) EvaluateConditions(
 	return b.delegate.EvaluateConditions(ctx, d, data)
 }
 
-// Denies returns why the boundary denies a request of which nothing was noted, "" where it does
-// not: whatever its mode, and without telling anybody.
+// Denies returns why the boundary denies a request that did not pass the filters of the server. It
+// returns [ReasonNone] if the boundary does not deny it. Shadow mode does not apply, and Observe is
+// not called.
 func (b *Boundary) Denies(ctx context.Context, a authorizer.Attributes) Reason {
 	strict := &Boundary{Options: b.Options}
 	strict.Shadow, strict.Observe = false, nil
 	through, decision, reason := strict.check(ctx, a)
 	if through != nil || decision == authorizer.DecisionAllow {
-		return ""
+		return ReasonNone
 	}
 	return reason
 }
@@ -223,20 +224,20 @@ func (b *Boundary) check(
 	exceeds := access.exceededBy(&attrs)
 	switch {
 	case c.denied == ReasonRevoked:
-	case access == AccessRetired && c.denied == "":
+	case access == AccessRetired && c.denied == ReasonNone:
 		if v = b.decideUnbound(&attrs); !v.delegate {
 			v.reason = exceeds
 		}
 	case exceeds.isFirm():
 		v.reason = exceeds // in a shadow too, which lets other reasons pass
-	case c.denied != "":
+	case c.denied != ReasonNone:
 	case b.Stale != nil && b.hangsOnCaches(&c) && b.Stale():
 		v.reason = ReasonStale
 	case access == AccessNone:
 		if v = b.decideUnbound(&attrs); !v.delegate {
 			v.reason = exceeds
 		}
-	case exceeds != "":
+	case exceeds != ReasonNone:
 		v.reason = exceeds
 	default:
 		if v = b.except(ctx, state, &c, &attrs); !v.excepted {
@@ -262,9 +263,9 @@ func (b *Boundary) check(
 	case out.Verdict == Denied:
 		return nil, authorizer.DecisionDeny, v.reason
 	case b.Shadow:
-		return a, authorizer.DecisionNoOpinion, ""
+		return a, authorizer.DecisionNoOpinion, ReasonNone
 	case c.user == attrs.user && v.limits == nil:
-		return attrs.Attributes, authorizer.DecisionNoOpinion, ""
+		return attrs.Attributes, authorizer.DecisionNoOpinion, ReasonNone
 	}
 	within := v.within()
 	return &attributes{
@@ -272,7 +273,7 @@ func (b *Boundary) check(
 		user:       c.user,
 		selector:   within.selector,
 		name:       within.name,
-	}, authorizer.DecisionNoOpinion, ""
+	}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
 // note tells the innermost filter how the request goes on.
@@ -300,7 +301,7 @@ func (b *Boundary) tell(ctx context.Context, attrs *requestAttributes, v *verdic
 		if b.Shadow {
 			message = "Would be denied by the tenant boundary"
 		}
-		klog.FromContext(ctx).Info(message, "reason", v.reason, "err", v.err,
+		klog.FromContext(ctx).Info(message, "code", v.reason.Code(), "reason", v.reason.String(), "err", v.err,
 			"user", nameOf(attrs.user), "tenant", out.Caller,
 			"verb", attrs.verb, "resource", attrs.resource.String(), "namespace", attrs.namespace)
 	}

@@ -95,7 +95,7 @@ func (b *Boundary) decideTenant(
 	case !attrs.isResource:
 		return b.decidePath(attrs.path)
 	}
-	if reason := b.unfit(verb, attrs); reason != "" {
+	if reason := b.unfit(verb, attrs); reason != ReasonNone {
 		return verdict{reason: reason}
 	}
 	switch {
@@ -107,12 +107,11 @@ func (b *Boundary) decideTenant(
 	return b.decideCluster(ctx, state, id, verb, attrs)
 }
 
-// unfit returns why a question about a resource is none that a tenant's caller may have answered,
-// wherever it is about.
+// unfit returns why a tenant may not make this request in any namespace, or [ReasonNone] if it may.
 func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	switch {
 	case !attrs.isResource:
-		return ""
+		return ReasonNone
 	case verb == "" || verb == "*" || attrs.resource.Group == "*" || attrs.resource.Resource == "*" ||
 		attrs.resource.Resource == "":
 		return ReasonWildcard
@@ -123,7 +122,7 @@ func (b *Boundary) unfit(verb string, attrs *requestAttributes) Reason {
 	case attrs.namespace != "" && attrs.resource != namespaces && b.scopeOf(attrs) == ScopeCluster:
 		return ReasonCluster
 	}
-	return ""
+	return ReasonNone
 }
 
 // find looks a namespace up that attrs is about, once.

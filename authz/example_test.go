@@ -62,7 +62,7 @@ func ExampleBoundary() {
 func ExampleException() {
 	owners := exampleOwners()
 	night := authz.Exception{
-		Reason: "example: the night shift reads events",
+		Reason: authz.ReasonException,
 		Allows: func(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 			until := time.Date(2030, 1, 2, 6, 0, 0, 0, time.UTC)
 			return c.Caller.String() == "acme" && c.Space.ID.String() == "globex" && c.User.GetName() == "alice" &&
@@ -88,7 +88,7 @@ func ExampleException() {
 		fmt.Printf("%s %t %q\n", resource, decision == authorizer.DecisionAllow, reason)
 	}
 	// Output:
-	// events true "example: the night shift reads events"
+	// events true "tenant exception: an exception of the server allows the request"
 	// secrets false "tenant boundary: the namespace is not owned by the caller's tenant"
 }
 

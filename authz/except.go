@@ -42,7 +42,7 @@ type Exception struct {
 func (b *Boundary) except(ctx context.Context, state *requestState, c *caller, attrs *requestAttributes) verdict {
 	id := c.tenant
 	if len(b.Exceptions) == 0 || id.IsZero() || id.IsSystem() || attrs.isImpersonation() ||
-		state != nil && state.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != "" {
+		state != nil && state.path != (tenantPath{}) || b.unfit(attrs.verb, attrs) != ReasonNone {
 		return verdict{}
 	}
 	space, err := b.spaceOf(ctx, id, attrs)

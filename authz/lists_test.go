@@ -479,7 +479,7 @@ func TestExceptions(t *testing.T) {
 				t.Errorf("%s: asked about %+v", name, e.crossings[0])
 			}
 			if want := c.asked && allow; (d == authorizer.DecisionAllow) != want ||
-				(reason == string(authz.ReasonGrant)) != want || err != nil {
+				(reason == authz.ReasonGrant.String()) != want || err != nil {
 				t.Errorf("%s: %v, %q, %v", name, d, reason, err)
 			}
 		}

@@ -379,7 +379,8 @@ func (q *modelRequest) fieldSelector() string {
 	if q.announced == "" {
 		return "metadata.name=y"
 	}
-	return grant.FieldTenant + "=" + q.announced + "," + grant.FieldAnnounce + "=true"
+	return grant.FieldTenant + "=" + q.announced + "," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo +
+		"=" + q.announced
 }
 
 func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements, err error) authorizer.Attributes {
@@ -484,7 +485,7 @@ func (w *modelWorld) compare(
 			"grant":     authz.ReasonGrant,
 			"announced": authz.ReasonAnnounced,
 			"abac":      authz.ReasonABAC,
-		}[want.by]; !want.allowed || got.reason != string(by) {
+		}[want.by]; !want.allowed || got.reason != by.String() {
 			problem = fmt.Sprintf("allowed: %s; want %+v", got.reason, want)
 		}
 	case got.decision == authorizer.DecisionDeny && got.reached == nil:

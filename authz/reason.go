@@ -1,41 +1,136 @@
 package authz
 
-// A Reason says why the boundary denied or allowed a request. The body of a 403 and audit events
-// have it, so it is a constant without user input and without the name of an object or of another
-// tenant. docs/reasons.md lists the reasons for operators.
-type Reason string
+// A Reason specifies why the boundary denied or allowed a request. It has a code for programs and a
+// text for people. It contains no user input and no name of an object or of another tenant. There is
+// no way to make a new Reason from a string. The zero value is [ReasonNone]. docs/reasons.md lists
+// the reasons for operators.
+//
+// Reason is an int because go vet rejects the conversion of an int to a string.
+type Reason int
 
-// The reasons, by the part of the boundary.
+// The reasons. Their numbers are not part of the interface and may change.
 const (
-	ReasonNoTenant       Reason = "tenant subject: the caller has no tenant"
-	ReasonBadTenant      Reason = "tenant subject: the caller's tenant is unknown or ambiguous"
-	ReasonSystemGroup    Reason = "tenant subject: a tenant's caller must not be in a system group"
-	ReasonRevoked        Reason = "tenant subject: the caller is revoked"
-	ReasonImpersonation  Reason = "tenant boundary: the impersonated identity is outside the caller's tenant"
-	ReasonNotOwned       Reason = "tenant boundary: the namespace is not owned by the caller's tenant"
-	ReasonNotLimited     Reason = "tenant boundary: the request is not limited to the caller's tenant"
-	ReasonNotLabelled    Reason = "tenant boundary: older objects of this resource do not have the tenant label yet"
-	ReasonCluster        Reason = "tenant boundary: the resource is cluster-scoped or unknown"
-	ReasonNamespaceVerb  Reason = "tenant boundary: tenants may not make this request on a namespace"
-	ReasonWildcard       Reason = "tenant boundary: tenants may not request wildcards"
-	ReasonReview         Reason = "tenant boundary: tenants may not review the access of other callers"
-	ReasonRules          Reason = "tenant boundary: this server cannot limit the list of rules to the caller's tenant"
-	ReasonPath           Reason = "tenant boundary: tenants may not access this path"
-	ReasonTenantPath     Reason = "tenant path: the path names another tenant"
-	ReasonTenantPathAll  Reason = "tenant path: only the system tenant may read across all tenants"
-	ReasonTenantPathOnly Reason = "tenant path: the namespace is not owned by the tenant in the path; " +
-		"grants and the policy file apply only to paths without a tenant"
-	ReasonOwnerUnknown   Reason = "tenant owner: the owner of the namespace is unknown"
-	ReasonStale          Reason = "tenant state: the state of the cluster is unknown or outdated"
-	ReasonGrant          Reason = "tenant grant: an access grant of the namespace allows the request"
-	ReasonAnnounced      Reason = "tenant grant: the caller may list the access grants announced to its tenant"
-	ReasonNoTenantObject Reason = "tenant subject: the caller's tenant does not exist"
-	ReasonRetired        Reason = "tenant subject: the caller's tenant was deleted"
-	ReasonUndated        Reason = "tenant subject: the credential may belong to a deleted tenant of the same name"
-	ReasonClosed         Reason = "tenant access: the caller's tenant is closed"
-	ReasonReadOnly       Reason = "tenant access: the caller's tenant may only read and delete"
-	ReasonABAC           Reason = "tenant abac: a rule of the policy file allows the request"
+	// ReasonNone is the reason of a delegated request. Its code and its text are empty.
+	ReasonNone Reason = iota
+	ReasonNoTenant
+	ReasonBadTenant
+	ReasonSystemGroup
+	ReasonRevoked
+	ReasonNoTenantObject
+	ReasonRetired
+	ReasonUndated
+	ReasonImpersonation
+	ReasonNotOwned
+	ReasonNotLimited
+	ReasonNotLabelled
+	ReasonCluster
+	ReasonNamespaceVerb
+	ReasonWildcard
+	ReasonReview
+	ReasonRules
+	ReasonPath
+	ReasonTenantPath
+	ReasonTenantPathAll
+	ReasonTenantPathOnly
+	ReasonOwnerUnknown
+	ReasonStale
+	ReasonClosed
+	ReasonReadOnly
+	ReasonGrant
+	ReasonAnnounced
+	ReasonABAC
+	// ReasonException is for the exceptions of a program that uses this package.
+	ReasonException
 )
+
+// Code returns the identifier of the reason, such as NamespaceNotOwned. It is the value of metric
+// labels and never changes. The code of a value without a constant is empty.
+func (r Reason) Code() string {
+	code, _ := r.describe()
+	return code
+}
+
+// String returns the text of the reason, "area: fact". The body of a 403 and the audit event contain
+// it. A release may reword it. The text of a value without a constant is empty.
+func (r Reason) String() string {
+	_, text := r.describe()
+	return text
+}
+
+// describe returns the code and the text of a reason.
+func (r Reason) describe() (code, text string) {
+	switch r {
+	case ReasonNoTenant:
+		return "NoTenant", "tenant subject: the caller has no tenant"
+	case ReasonBadTenant:
+		return "AmbiguousTenant", "tenant subject: the caller's tenant is unknown or ambiguous"
+	case ReasonSystemGroup:
+		return "SystemGroup", "tenant subject: a tenant's caller must not be in a system group"
+	case ReasonRevoked:
+		return "CallerRevoked", "tenant subject: the caller is revoked"
+	case ReasonNoTenantObject:
+		return "TenantNotFound", "tenant subject: the caller's tenant does not exist"
+	case ReasonRetired:
+		return "TenantDeleted", "tenant subject: the caller's tenant was deleted"
+	case ReasonUndated:
+		return "CredentialUndated", "tenant subject: the credential may belong to a deleted tenant of the same name"
+	case ReasonImpersonation:
+		return "ImpersonationOutsideTenant", "tenant boundary: the impersonated identity is outside the caller's tenant"
+	case ReasonNotOwned:
+		return "NamespaceNotOwned", "tenant boundary: the namespace is not owned by the caller's tenant"
+	case ReasonNotLimited:
+		return "NotLimitedToTenant", "tenant boundary: the request is not limited to the caller's tenant"
+	case ReasonNotLabelled:
+		return "ObjectsNotLabeled", "tenant boundary: older objects of this resource do not have the tenant label yet"
+	case ReasonCluster:
+		return "ClusterScopedResource", "tenant boundary: the resource is cluster-scoped or unknown"
+	case ReasonNamespaceVerb:
+		return "NamespaceRequest", "tenant boundary: tenants may not make this request on a namespace"
+	case ReasonWildcard:
+		return "Wildcard", "tenant boundary: tenants may not request wildcards"
+	case ReasonReview:
+		return "ReviewOfOthers", "tenant boundary: tenants may not review the access of other callers"
+	case ReasonRules:
+		return "RulesReview", "tenant boundary: this server cannot limit the list of rules to the caller's tenant"
+	case ReasonPath:
+		return "Path", "tenant boundary: tenants may not access this path"
+	case ReasonTenantPath:
+		return "OtherTenantPath", "tenant path: the path names another tenant"
+	case ReasonTenantPathAll:
+		return "AllTenantsPath", "tenant path: only the system tenant may read across all tenants"
+	case ReasonTenantPathOnly:
+		return "NotOwnedByPathTenant", "tenant path: the namespace is not owned by the tenant in the path; " +
+			"grants and the policy file apply only to paths without a tenant"
+	case ReasonOwnerUnknown:
+		return "OwnerUnknown", "tenant owner: the owner of the namespace is unknown"
+	case ReasonStale:
+		return "StateOutdated", "tenant state: the state of the cluster is unknown or outdated"
+	case ReasonClosed:
+		return "TenantClosed", "tenant access: the caller's tenant is closed"
+	case ReasonReadOnly:
+		return "TenantReadOnly", "tenant access: the caller's tenant may only read and delete"
+	case ReasonGrant:
+		return "AccessGrant", "tenant grant: an access grant of the namespace allows the request"
+	case ReasonAnnounced:
+		return "AnnouncedGrants", "tenant grant: the caller may list the access grants announced to its tenant"
+	case ReasonABAC:
+		return "PolicyFile", "tenant abac: a rule of the policy file allows the request"
+	case ReasonException:
+		return "Exception", "tenant exception: an exception of the server allows the request"
+	}
+	return "", ""
+}
+
+// ReasonOf returns the reason of a text, such as the reason in the answer of a server. It returns
+// false if no reason has exactly this text.
+func ReasonOf(text string) (Reason, bool) {
+	for _, r := range Reasons() {
+		if r.String() == text {
+			return r, true
+		}
+	}
+	return ReasonNone, false
+}
 
 // isFirm reports whether the boundary denies for this reason in shadow mode too. An administrator has
 // revoked the caller or restricted its tenant.
@@ -43,13 +138,11 @@ func (r Reason) isFirm() bool {
 	return r == ReasonRevoked || r == ReasonRetired || r == ReasonUndated || r == ReasonClosed || r == ReasonReadOnly
 }
 
-// Reasons returns all reasons, in the order of their declaration.
+// Reasons returns all reasons except [ReasonNone], in the order of their declaration.
 func Reasons() []Reason {
-	return []Reason{
-		ReasonNoTenant, ReasonBadTenant, ReasonSystemGroup, ReasonRevoked, ReasonImpersonation, ReasonNotOwned,
-		ReasonNotLimited, ReasonNotLabelled, ReasonCluster, ReasonNamespaceVerb, ReasonWildcard, ReasonReview,
-		ReasonRules, ReasonPath,
-		ReasonTenantPath, ReasonTenantPathAll, ReasonTenantPathOnly, ReasonOwnerUnknown, ReasonStale, ReasonGrant,
-		ReasonAnnounced, ReasonNoTenantObject, ReasonRetired, ReasonUndated, ReasonClosed, ReasonReadOnly, ReasonABAC,
+	var all []Reason
+	for r := ReasonNone + 1; r.Code() != ""; r++ {
+		all = append(all, r)
 	}
+	return all
 }

@@ -50,11 +50,11 @@ func TestMissingNames(t *testing.T) {
 		want    authorizer.Decision
 		because authz.Reason
 	}{
-		"missing":                   {missing, true, authorizer.DecisionNoOpinion, "delegate"},
+		"missing":                   {missing, true, authorizer.DecisionNoOpinion, authz.ReasonNone},
 		"missing, prefixes are off": {missing, false, authorizer.DecisionDeny, authz.ReasonNotOwned},
 		"another's meanwhile":       {found("b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
 		"nobody's meanwhile":        {found("B b"), true, authorizer.DecisionDeny, authz.ReasonNotOwned},
-		"one's own meanwhile":       {found("a"), true, authorizer.DecisionNoOpinion, "delegate"},
+		"one's own meanwhile":       {found("a"), true, authorizer.DecisionNoOpinion, authz.ReasonNone},
 		"not known": {
 			func(context.Context, string) (*corev1.Namespace, error) { return nil, errors.New("away") }, true,
 			authorizer.DecisionDeny, authz.ReasonOwnerUnknown,
@@ -71,7 +71,7 @@ func TestMissingNames(t *testing.T) {
 			ResourceRequest: true,
 		}
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
-		if d != c.want || c.want == authorizer.DecisionDeny && reason != string(c.because) || err != nil {
+		if d != c.want || c.want == authorizer.DecisionDeny && reason != c.because.String() || err != nil {
 			t.Errorf("%s: %v, %q, %v", name, d, reason, err)
 		}
 	}
@@ -123,7 +123,7 @@ func TestTooManyMissingNames(t *testing.T) {
 				ResourceRequest: true,
 			}
 			d, reason, _ := b.Authorize(t.Context(), a)
-			if d == authorizer.DecisionDeny && reason != string(authz.ReasonNotOwned) {
+			if d == authorizer.DecisionDeny && reason != authz.ReasonNotOwned.String() {
 				t.Error(reason)
 			}
 			return d == authorizer.DecisionDeny
@@ -198,7 +198,7 @@ func TestReviewsElsewhere(t *testing.T) {
 		o := options(cluster)
 		o.ReviewsElsewhere = elsewhere
 		d, reason, err := authz.New(o, &recorder{decision: authorizer.DecisionNoOpinion}, nil).Authorize(t.Context(), a)
-		if d != want || elsewhere && reason != string(authz.ReasonRules) || err != nil {
+		if d != want || elsewhere && reason != authz.ReasonRules.String() || err != nil {
 			t.Errorf("elsewhere %t: %v, %q, %v", elsewhere, d, reason, err)
 		}
 	}

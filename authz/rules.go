@@ -29,29 +29,29 @@ func (b *Boundary) RulesFor(
 	access := b.accessOf(id)
 	switch {
 	case access == AccessClosed, access == AccessRetired:
-		return nil, nil, true, errors.New(string(access.exceededBy(&requestAttributes{})))
+		return nil, nil, true, errors.New(access.exceededBy(&requestAttributes{}).String())
 	case b.Shadow && access == AccessReadOnly: // which rules would be left is known only where they are cut
-		return nil, nil, true, errors.New(string(ReasonReadOnly))
+		return nil, nil, true, errors.New(ReasonReadOnly.String())
 	case b.Shadow:
 		return b.rules.RulesFor(ctx, u, namespace)
-	case c.denied != "":
-		return nil, nil, true, errors.New(string(c.denied))
+	case c.denied != ReasonNone:
+		return nil, nil, true, errors.New(c.denied.String())
 	case id.IsZero():
-		return nil, nil, true, errors.New(string(ReasonNoTenant))
+		return nil, nil, true, errors.New(ReasonNoTenant.String())
 	case id.IsSystem():
 		return b.rules.RulesFor(ctx, u, namespace)
 	case b.Stale != nil && b.Stale():
-		return nil, nil, true, errors.New(string(ReasonStale))
+		return nil, nil, true, errors.New(ReasonStale.String())
 	}
 	switch access {
 	case AccessOpen, AccessReadOnly:
 	case AccessNone:
-		return nil, nil, true, errors.New(string(ReasonNoTenantObject))
+		return nil, nil, true, errors.New(ReasonNoTenantObject.String())
 	default:
-		return nil, nil, true, errors.New(string(ReasonStale))
+		return nil, nil, true, errors.New(ReasonStale.String())
 	}
 	if owned := b.ownedBy(ctx, id, &requestAttributes{}, namespace); !owned.delegate {
-		return nil, nil, true, errors.New(string(owned.reason))
+		return nil, nil, true, errors.New(owned.reason.String())
 	}
 	resources, paths, incomplete, err := b.rules.RulesFor(ctx, u, namespace)
 	cut := cutRules{boundary: b, readOnly: access == AccessReadOnly}

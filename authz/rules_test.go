@@ -3,9 +3,6 @@ package authz_test
 import (
 	"context"
 	"errors"
-	"os"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
@@ -116,50 +113,5 @@ func TestRulesOfOthersAreNotListed(t *testing.T) {
 	if _, _, _, err := authz.New(options(cluster), nil, r).RulesFor(t.Context(), callerOf("a"), "away"); err == nil ||
 		strings.Contains(err.Error(), errAway.Error()) {
 		t.Errorf("rules where the lookup fails: %v; want a reason alone", err)
-	}
-}
-
-// TestReasonsAreComplete requires that Reasons returns each reason that reason.go declares.
-func TestReasonsAreComplete(t *testing.T) {
-	source, err := os.ReadFile("reason.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	declared := regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(.*)"$`).FindAllStringSubmatch(string(source), -1)
-	if len(declared) == 0 {
-		t.Fatal("reason.go declares no reasons")
-	}
-	all := authz.Reasons()
-	for _, d := range declared {
-		if !slices.Contains(all, authz.Reason(d[1])) {
-			t.Errorf("Reasons lacks %q", d[1])
-		}
-	}
-}
-
-// TestReasonsAreDocumented holds docs/reasons.md to the reasons of the code.
-func TestReasonsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../docs/reasons.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows := 0
-	for line := range strings.SplitSeq(string(page), "\n") {
-		if strings.HasPrefix(line, "| `tenant ") {
-			rows++
-		}
-	}
-	seen := map[authz.Reason]bool{}
-	for _, r := range authz.Reasons() {
-		if !strings.Contains(string(page), "\n| `"+string(r)+"` | ") {
-			t.Errorf("docs/reasons.md has no row for %q", r)
-		}
-		if seen[r] || strings.ToLower(string(r)) != string(r) || !strings.Contains(string(r), ": ") {
-			t.Errorf("%q is not of the form \"area: fact\", or stands twice", r)
-		}
-		seen[r] = true
-	}
-	if rows != len(seen) {
-		t.Errorf("docs/reasons.md has %d rows, the code %d reasons", rows, len(seen))
 	}
 }

@@ -43,7 +43,7 @@ func TestObserved(t *testing.T) {
 		reason           authz.Reason
 		tenant, nsTenant string
 	}{
-		{"own", false, "a", "a--web", authorizer.DecisionAllow, authz.Delegated, "", "a", "a"},
+		{"own", false, "a", "a--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "a", "a"},
 		{"foreign", false, "a", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNotOwned, "a", "b"},
 		{"nobody's", false, "", "b--web", authorizer.DecisionDeny, authz.Denied, authz.ReasonNoTenant, "", ""},
 		{
@@ -79,7 +79,7 @@ func TestObserved(t *testing.T) {
 			"a",
 			"",
 		},
-		{"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, "", "system", ""},
+		{"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "system", ""},
 	} {
 		var seen []authz.Outcome
 		o := options(cluster)
@@ -130,7 +130,7 @@ func TestStale(t *testing.T) {
 	b := authz.New(o, authorizer.AuthorizerFunc(allowAll), rules)
 	for _, namespace := range []string{"a--web", "b--web"} {
 		if d, reason, err := b.Authorize(t.Context(), readOf("a", namespace)); d != authorizer.DecisionDeny ||
-			reason != string(authz.ReasonStale) || err != nil {
+			reason != authz.ReasonStale.String() || err != nil {
 			t.Errorf("%s: %v %q %v", namespace, d, reason, err)
 		}
 	}
@@ -142,7 +142,7 @@ func TestStale(t *testing.T) {
 		t.Errorf("a probe: %v", d)
 	}
 	resources, _, incomplete, err := b.RulesFor(t.Context(), readOf("a", "").User, "a--web")
-	if len(resources) != 0 || !incomplete || err == nil || err.Error() != string(authz.ReasonStale) {
+	if len(resources) != 0 || !incomplete || err == nil || err.Error() != authz.ReasonStale.String() {
 		t.Errorf("rules %v, incomplete %t, %v", resources, incomplete, err)
 	}
 }

@@ -233,9 +233,15 @@ func (c *Cluster) OwnedNamespaces(id tenant.ID) ([]string, error) {
 	return c.byTenant.Of(id.String())
 }
 
-// References returns what in the system tenant's space names a tenant, see [tenants.References].
+// References returns the objects that would apply to a later tenant with the same ID: see
+// [tenants.Left] and [tenants.References].
 func (c *Cluster) References(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error) {
-	return tenants.References(ctx, c.Typed, id, namespaces, c.isTenants)
+	left, err := tenants.Left(ctx, c.Dynamic, id)
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := tenants.References(ctx, c.Typed, id, namespaces, c.isTenants)
+	return append(left, bindings...), err
 }
 
 // isTenants reports whether a namespace is known to be a tenant's.

@@ -5,11 +5,12 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	admissioninformers "k8s.io/client-go/informers/admissionregistration/v1"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
 
-// NamespaceSelectors knows by which labels of Namespaces the cluster's webhooks and admission
-// policies choose what they are asked about: who sets such a label chooses for itself.
+// NamespaceSelectors knows the labels by which the cluster's webhooks and admission policies select
+// namespaces. A caller that may set such a label can enable or disable the webhook or policy.
 type NamespaceSelectors struct{ informers []cache.SharedIndexInformer }
 
 // byKey is the index of webhooks and policies by the keys that their namespaceSelectors name.
@@ -52,15 +53,34 @@ func (s *NamespaceSelectors) HasSynced() bool {
 	return !slices.ContainsFunc(s.informers, func(i cache.SharedIndexInformer) bool { return !i.HasSynced() })
 }
 
-// Has reports whether something selects by a key. Until all is known, everything is.
-func (s *NamespaceSelectors) Has(key string) bool {
+// Reason returns why a label may affect a webhook or a policy, or "" if none selects namespaces by
+// it. Until all webhooks and policies are known, every label may affect one.
+func (s *NamespaceSelectors) Reason(key string) string {
 	if !s.HasSynced() {
-		return true
+		return "the webhooks and policies of the cluster are not known yet"
 	}
-	return slices.ContainsFunc(s.informers, func(i cache.SharedIndexInformer) bool {
-		names, err := i.GetIndexer().IndexKeys(byKey, key)
-		return err != nil || len(names) > 0
-	})
+	for _, i := range s.informers {
+		objects, err := i.GetIndexer().ByIndex(byKey, key)
+		if err != nil {
+			return "the webhooks and policies of the cluster cannot be searched"
+		}
+		for _, obj := range objects {
+			if o, is := obj.(runtime.Object); is {
+				return SelectionReason(o)
+			}
+		}
+	}
+	return ""
+}
+
+// SelectionReason is the reason of [NamespaceSelectors.Reason] for a webhook or a policy that selects
+// namespaces by a label. It contains the kind and not the name, which tenants may not know.
+func SelectionReason(obj runtime.Object) string {
+	kind := obj.GetObjectKind().GroupVersionKind().Kind
+	if kinds, _, err := scheme.Scheme.ObjectKinds(obj); kind == "" && err == nil {
+		kind = kinds[0].Kind
+	}
+	return "a " + kind + " of the cluster selects namespaces by it"
 }
 
 // SelectedKeys returns the keys that the namespaceSelectors in an object name, wherever they stand:

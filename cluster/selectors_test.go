@@ -14,13 +14,19 @@ import (
 // TestNamespaceSelectors: until all webhooks and policies are known, every label may be
 // one that they select by.
 func TestNamespaceSelectors(t *testing.T) {
-	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on"}}
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"scan": "on", "both": "on"}}
+	exists := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+		{Key: "webhook", Operator: metav1.LabelSelectorOpExists}, {Key: "both", Operator: metav1.LabelSelectorOpExists},
+	}}
 	factory := informers.NewSharedInformerFactory(
 		fake.NewClientset(&admissionregistrationv1.MutatingAdmissionPolicyBinding{
 			ObjectMeta: metav1.ObjectMeta{Name: "b"},
 			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 				MatchResources: &admissionregistrationv1.MatchResources{NamespaceSelector: selector},
 			},
+		}, &admissionregistrationv1.ValidatingWebhookConfiguration{
+			ObjectMeta: metav1.ObjectMeta{Name: "w"},
+			Webhooks:   []admissionregistrationv1.ValidatingWebhook{{NamespaceSelector: exists}},
 		}), 0,
 	)
 	v1 := factory.Admissionregistration().V1()
@@ -28,12 +34,20 @@ func TestNamespaceSelectors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.HasSynced() || !s.Has("scan") || !s.Has("env") {
+	const unknown = "the webhooks and policies of the cluster are not known yet"
+	if s.HasSynced() || s.Reason("scan") != unknown || s.Reason("env") != unknown {
 		t.Error("a label is free before anything is known")
 	}
 	factory.Start(t.Context().Done())
 	factory.WaitForCacheSync(t.Context().Done())
-	if !s.Has("scan") || s.Has("env") {
-		t.Errorf("scan %t, env %t", s.Has("scan"), s.Has("env"))
+	for key, want := range map[string]string{
+		"scan":    "a MutatingAdmissionPolicyBinding of the cluster selects namespaces by it",
+		"webhook": "a ValidatingWebhookConfiguration of the cluster selects namespaces by it",
+		"both":    "a ValidatingWebhookConfiguration of the cluster selects namespaces by it",
+		"env":     "",
+	} {
+		if got := s.Reason(key); got != want {
+			t.Errorf("%s: %q", key, got)
+		}
 	}
 }

@@ -48,14 +48,16 @@ func SetAnnotation(object metav1.Object, key string, value *string) {
 	object.SetAnnotations(annotations)
 }
 
-// Keep puts annotations of an update back as they were, with a warning to whoever changed one.
-func Keep(ctx context.Context, was, is metav1.Object, keys ...string) {
+// Keep restores annotations that an update changes. The caller is warned of each, see
+// [WarnRestored] for those that the update removes.
+func Keep(ctx context.Context, a admission.Attributes, was, is metav1.Object, keys ...string) {
 	for _, key := range keys {
 		old, had := was.GetAnnotations()[key]
 		now, has := is.GetAnnotations()[key]
 		switch {
 		case had && !has:
 			SetAnnotation(is, key, &old)
+			WarnRestored(ctx, a, "", "annotation", key)
 		case had && now != old:
 			SetAnnotation(is, key, &old)
 			warnKept(ctx, key)
@@ -70,13 +72,14 @@ func warnKept(ctx context.Context, key string) {
 	warning.AddWarning(ctx, "", "the annotation "+key+" is managed by the server and was not changed")
 }
 
-// Kept returns an error where an update does not leave the annotations as they were.
+// Kept returns an error that names every annotation that an update adds, changes or removes.
 func Kept(was, is metav1.Object, keys ...string) error {
+	var refused Refusals
 	for _, key := range keys {
 		old, had := was.GetAnnotations()[key]
 		if now, has := is.GetAnnotations()[key]; had != has || now != old {
-			return fmt.Errorf("the annotation %s is immutable", key)
+			refused.Add(fmt.Errorf("the annotation %s is immutable", key))
 		}
 	}
-	return nil
+	return refused.Err()
 }

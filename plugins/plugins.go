@@ -60,6 +60,16 @@ func MakesClaims(u user.Info) bool {
 	}, u.GetName())
 }
 
+// EmptiesNamespaces reports whether u, the system tenant's, is a controller that deletes the content
+// of a namespace that is being deleted (k8s.io/kubernetes pkg/controller/{namespace,garbagecollector},
+// v1.37.1).
+func EmptiesNamespaces(u user.Info) bool {
+	return slices.Contains([]string{
+		"system:serviceaccount:kube-system:namespace-controller",
+		"system:serviceaccount:kube-system:generic-garbage-collector", user.KubeControllerManager,
+	}, u.GetName())
+}
+
 // Interface is both halves of a plugin that mutates.
 type Interface interface {
 	admission.MutationInterface

@@ -81,6 +81,10 @@ const (
 	// TakeBackAnnotation cancels the deletion of a Tenant if it is set to "true" before
 	// spec.deletionDelay has passed.
 	TakeBackAnnotation = Domain + "/take-back"
+	// TenantUIDAnnotation specifies the UID of the Tenant for which TenantMembers were written. If the
+	// tenant's name was used before, TenantMembers with another UID, or none, have no effect. Only the
+	// server writes it.
+	TenantUIDAnnotation = Domain + "/tenant-uid"
 	// ManagerUser is the user name with which the server writes objects with [ManagedLabel]. It always
 	// belongs to the system tenant.
 	ManagerUser = "system:kubetenant:tenants"

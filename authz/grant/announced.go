@@ -11,24 +11,31 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// The fields of an AccessGrant by which one is announced. Its definition names them as selectable
-// (KEP-4358), so that the server itself keeps a list or a watch to what they select.
+// The fields of an AccessGrant that select the announced grants. Its definition names them as
+// selectable (KEP-4358), so that the server limits a list or a watch to the selected grants.
 const (
 	FieldTenant   = "spec.from.tenant"
 	FieldAnnounce = "spec.announce"
+	// FieldAnnouncedTo is written by the server. It is empty for a grant that was announced to an
+	// earlier tenant of the same name.
+	FieldAnnouncedTo = "status.announcedTo"
 )
 
 const resource = "accessgrants"
 
 // AnnouncedTo returns the fields that select the grants which are announced to a tenant.
 func AnnouncedTo(id tenant.ID) fields.Selector {
-	return fields.SelectorFromSet(fields.Set{FieldTenant: id.String(), FieldAnnounce: "true"})
+	return fields.SelectorFromSet(fields.Set{
+		FieldTenant:      id.String(),
+		FieldAnnounce:    "true",
+		FieldAnnouncedTo: id.String(),
+	})
 }
 
-// Announced reports whether a crossing is a list or a watch of AccessGrants over all
-// namespaces that is limited to those which their owners announce to the caller's tenant. It
-// has no end. It needs a server that tells authorizers of field selectors (KEP-4601): of one
-// that does not, nothing is allowed.
+// Announced reports whether a cross-tenant request is a list or a watch of AccessGrants over all
+// namespaces that is limited to the grants that their owners announce to the caller's tenant. The
+// permission does not expire. If the server does not pass field selectors to authorizers (KEP-4601),
+// no request is allowed.
 func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	if !c.IsResourceRequest() || c.GetVerb() != "list" && c.GetVerb() != "watch" ||
 		c.GetAPIGroup() != tenant.Domain || c.GetResource() != resource || c.GetSubresource() != "" ||
@@ -37,7 +44,8 @@ func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {
 	}
 	selected, err := c.GetFieldSelector()
 	announced := err == nil && !c.Caller.IsZero() &&
-		has(selected, FieldTenant, c.Caller.String()) && has(selected, FieldAnnounce, "true")
+		has(selected, FieldTenant, c.Caller.String()) && has(selected, FieldAnnounce, "true") &&
+		has(selected, FieldAnnouncedTo, c.Caller.String())
 	return announced, time.Time{}
 }
 

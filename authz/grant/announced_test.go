@@ -13,34 +13,37 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestAnnounced: a list or watch over all namespaces is open where both fields select what is
-// announced to the caller's own tenant; one field less, another value, operator, verb or resource
-// is not, nor is a selector that cannot be read.
+// TestAnnounced checks that a list or watch over all namespaces is allowed if all fields select the
+// grants that are announced to the caller's own tenant. It is denied with one field less, another
+// value, operator, verb or resource, or a selector that cannot be read.
 func TestAnnounced(t *testing.T) {
-	both := grant.AnnouncedTo(tenanttest.ID(t, "a")).String()
+	all := grant.AnnouncedTo(tenanttest.ID(t, "a")).String()
 	for name, c := range map[string]struct {
 		fields string
 		change func(*authorizer.AttributesRecord)
 		want   bool
 	}{
-		"both":             {both, nil, true},
-		"watched":          {both, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
-		"and more":         {both + ",metadata.namespace=b", nil, true},
+		"all three":        {all, nil, true},
+		"an earlier one":   {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true", nil, false},
+		"another's status": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "=b", nil, false},
+		"all but a status": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "!=b", nil, false},
+		"watched":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
+		"and more":         {all + ",metadata.namespace=b", nil, true},
 		"none":             {"", nil, false},
 		"not the tenant":   {grant.FieldAnnounce + "=true", nil, false},
 		"not announced":    {grant.FieldTenant + "=a", nil, false},
 		"another tenant":   {grant.FieldTenant + "=b," + grant.FieldAnnounce + "=true", nil, false},
 		"all but":          {grant.FieldTenant + "!=a," + grant.FieldAnnounce + "=true", nil, false},
 		"announced: false": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=false", nil, false},
-		"deleted":          {both, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
-		"a namespace's":    {both, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
-		"one":              {both, func(a *authorizer.AttributesRecord) { a.Name = "x" }, false},
-		"their status":     {both, func(a *authorizer.AttributesRecord) { a.Subresource = "status" }, false},
-		"another kind":     {both, func(a *authorizer.AttributesRecord) { a.Resource = "tenantquotas" }, false},
-		"another group":    {both, func(a *authorizer.AttributesRecord) { a.APIGroup = "" }, false},
-		"a path":           {both, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
+		"deleted":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "deletecollection" }, false},
+		"a namespace's":    {all, func(a *authorizer.AttributesRecord) { a.Namespace = "b--web" }, false},
+		"one":              {all, func(a *authorizer.AttributesRecord) { a.Name = "x" }, false},
+		"their status":     {all, func(a *authorizer.AttributesRecord) { a.Subresource = "status" }, false},
+		"another kind":     {all, func(a *authorizer.AttributesRecord) { a.Resource = "tenantquotas" }, false},
+		"another group":    {all, func(a *authorizer.AttributesRecord) { a.APIGroup = "" }, false},
+		"a path":           {all, func(a *authorizer.AttributesRecord) { a.ResourceRequest = false }, false},
 		"not read": {
-			both, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false,
+			all, func(a *authorizer.AttributesRecord) { a.FieldSelectorParsingErr = errors.New("bad") }, false,
 		},
 	} {
 		a := &authorizer.AttributesRecord{

@@ -199,7 +199,12 @@ type running struct {
 
 func run(t *testing.T, client dynamic.Interface) *running {
 	t.Helper()
-	r := &running{Controller: controller(t, client, nil), client: client, rights: &rights{}}
+	return runController(t, client, controller(t, client, nil))
+}
+
+func runController(t *testing.T, client dynamic.Interface, c *accessgrant.Controller) *running {
+	t.Helper()
+	r := &running{Controller: c, client: client, rights: &rights{}}
 	ctx, stop := context.WithCancel(t.Context())
 	var over sync.WaitGroup
 	over.Go(func() {

@@ -40,6 +40,7 @@ func (c *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 	c.trust(name)
 	g := stored.DeepCopy()
 	meta.SetStatusCondition(&g.Status.Conditions, condition)
+	g.Status.AnnouncedTo = c.announcedTo(g)
 	g.Status.Expired = g.Spec.Expires != nil && !c.now().Before(g.Spec.Expires.Time)
 	last := g.Status.LastUsed
 	if used := c.takeUse(name); !used.IsZero() && (last == nil || used.Sub(last.Time) >= cycle) {
@@ -53,6 +54,21 @@ func (c *Controller) writeStatus(ctx context.Context, may authorizer.Authorizer,
 		return nil
 	}
 	return err
+}
+
+// announcedTo returns the ID of the tenant whose callers may list a grant, or "". A grant is not
+// announced to a tenant that reuses the name of the tenant for which it was written.
+func (c *Controller) announcedTo(g *v1alpha1.AccessGrant) string {
+	id, err := tenant.Parse(g.Spec.From.Tenant)
+	if err != nil || !g.Spec.Announce || g.Spec.Grantor == nil {
+		return ""
+	}
+	if c.lineage != nil {
+		if lineage := c.lineage(id); !lineage.Holds(g.Spec.Grantor.Grantee) {
+			return ""
+		}
+	}
+	return id.String()
 }
 
 // errDoubted reports that a grantor must be checked again before the status reports that it lost

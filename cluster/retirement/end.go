@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
-	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -97,17 +96,9 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 			return again, err
 		}
 	}
-	now := doing(v1alpha1.ReasonRetiring,
-		"deleting bindings and quotas: the name is retired when every server has observed the deletion")
 	others := slices.DeleteFunc(slices.Clone(e.t.Finalizers), func(f string) bool { return f == tenant.Finalizer })
-	if len(others) > 0 {
-		now = doing(v1alpha1.ReasonStuck, "waiting for other finalizers of the Tenant: "+strings.Join(others, ", "))
-	}
-	if err := e.say(ctx, now); err != nil {
-		return 0, err
-	}
-	if err := errors.Join(e.deleteBindings(ctx), e.deleteQuotas(ctx), e.deleteMembers(ctx)); err != nil {
-		return 0, err
+	if again, err := e.deleteOthers(ctx, others); again > 0 || err != nil {
+		return again, err
 	}
 	// Every server must observe the RetiredTenant before the Tenant is removed. The tenant is retired
 	// only after the Tenant has no other finalizers.
@@ -241,73 +232,6 @@ func gone(err error) error {
 		return nil
 	}
 	return err
-}
-
-// deleteBindings deletes the ClusterRoleBindings that were created for the tenant.
-func (e *end) deleteBindings(ctx context.Context) error {
-	all, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
-		metav1.ListOptions{LabelSelector: tenant.OfTenantLabel + "=" + e.id.String()})
-	if err != nil {
-		return err
-	}
-	for i := range all.Items {
-		if err := e.writes.Wait(ctx); err != nil {
-			return err
-		}
-		b := &all.Items[i]
-		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))}
-		if err := gone(e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// deleteMembers deletes the TenantMembers, so that a later tenant with the same ID has none.
-func (e *end) deleteMembers(ctx context.Context) error {
-	m, err := e.members.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
-	var object metav1.Object = m
-	if invalid := (*typed.Invalid)(nil); errors.As(err, &invalid) {
-		object, err = invalid, nil
-	}
-	if err != nil {
-		return gone(err)
-	}
-	if err := e.writes.Wait(ctx); err != nil {
-		return err
-	}
-	return gone(e.members.Delete(ctx, object))
-}
-
-// deleteQuotas deletes the TenantQuotas of the tenant, also those that do not decode. It fails if
-// the tenant of one is unknown.
-func (e *end) deleteQuotas(ctx context.Context) error {
-	var all []metav1.Object
-	var unknown error
-	err := e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)}, func(q *v1alpha1.TenantQuota) {
-		if q.Spec.Tenant == e.id.String() {
-			all = append(all, q)
-		}
-	}, func(i *typed.Invalid) {
-		switch i.Tenant {
-		case e.id.String():
-			all = append(all, i)
-		case "":
-			unknown = i
-		}
-	})
-	if err != nil {
-		return gone(err) // the server may not define the kind
-	}
-	for _, q := range all {
-		if err := e.writes.Wait(ctx); err != nil {
-			return err
-		}
-		if err := gone(e.quotas.Delete(ctx, q)); err != nil {
-			return err
-		}
-	}
-	return unknown
 }
 
 // keep creates the RetiredTenant, or adds the namespaces that it lacks.

@@ -38,14 +38,21 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 	return s.templates.get(name), true
 }
 
-// Members returns the TenantMembers of a tenant, or nil if they do not exist, are invalid or have
-// another ID. The second result is false if that is not known. Callers MUST NOT change the members.
+// Members returns the TenantMembers of a tenant, or nil if they do not exist, are invalid, are being
+// deleted, have another ID, or were written for an earlier tenant of the name. The second result is
+// false if that is not known. Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
-	if !s.knows(membersResource(), s.members.handled) {
+	if !s.knows(membersResource(), s.members.handled) || !s.HasSynced() {
 		return nil, false
 	}
-	if m = s.members.get(id.ObjectName()); m == nil || m.Spec.ID != id.String() {
+	m = s.members.get(id.ObjectName())
+	if m == nil || m.Spec.ID != id.String() || m.DeletionTimestamp != nil {
 		return nil, true
+	}
+	if lineage := s.Lineage(id); len(lineage.Retired) > 0 {
+		if uid := m.Annotations[tenant.TenantUIDAnnotation]; uid == "" || uid != lineage.UID {
+			return nil, true
+		}
 	}
 	return m, true
 }

@@ -2,16 +2,21 @@ package tenants_test
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -111,4 +116,126 @@ func TestUnreadTemplates(t *testing.T) {
 			t.Error("they can be read, and it is held on")
 		}
 	})
+}
+
+// TestMembersOfASuccessor checks that TenantMembers apply only to the Tenant for which they were
+// written, and not while they are being deleted.
+func TestMembersOfASuccessor(t *testing.T) {
+	members := func(uid string, isGoing bool) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion,
+			"kind":       v1alpha1.KindTenantMembers,
+			"spec":       map[string]any{"id": "acme"},
+		}}
+		u.SetName("acme")
+		if uid != "" {
+			u.SetAnnotations(map[string]string{tenant.TenantUIDAnnotation: uid})
+		}
+		if isGoing {
+			at := metav1.Now()
+			u.SetDeletionTimestamp(&at)
+		}
+		return u
+	}
+	for name, c := range map[string]struct {
+		uid                          string
+		isGoing, replaced, hasTenant bool
+		want                         bool
+	}{
+		"of the Tenant":                   {"live", false, false, true, true},
+		"going":                           {"live", true, false, true, false},
+		"going, of a successor":           {"live", true, true, true, false},
+		"no UID":                          {"", false, false, true, true},
+		"of an earlier object":            {"old", false, false, true, true}, // the tenant never ended
+		"of a successor":                  {"live", false, true, true, true},
+		"of the predecessor":              {"old", false, true, true, false},
+		"no UID, of a successor":          {"", false, true, true, false},
+		"of a deleted tenant":             {"old", false, true, false, false},
+		"no UID, of a deleted tenant":     {"", false, true, false, false},
+		"no UID, of a tenant without one": {"", false, false, false, true},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var objects []runtime.Object
+			if c.hasTenant {
+				live := naming("acme")
+				live.SetUID("live")
+				objects = append(objects, live)
+			}
+			if c.replaced {
+				objects = append(objects, retired("acme", "old", time.Now().Add(-time.Hour)))
+			}
+			w := newWorld(t, objects...)
+			resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
+			if err := w.client.Tracker().Create(resource, members(c.uid, c.isGoing), ""); err != nil {
+				t.Fatal(err)
+			}
+			w.run()
+			w.settle()
+			m, known := w.store.Members(tenanttest.ID(t, "acme"))
+			if !known || (m != nil) != c.want {
+				t.Errorf("%s: %v, %t", name, m, known)
+			}
+		})
+	}
+}
+
+// TestLeft checks that the TenantMembers of a tenant are left, and TenantQuotas that are being
+// deleted.
+func TestLeft(t *testing.T) {
+	of := func(kind, name, field, id string, isGoing bool) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion,
+			"kind":       kind,
+			"spec":       map[string]any{field: id},
+		}}
+		u.SetName(name)
+		if isGoing {
+			at := metav1.Now()
+			u.SetDeletionTimestamp(&at)
+		}
+		return u
+	}
+	members, quota := v1alpha1.KindTenantMembers, v1alpha1.KindTenantQuota
+	wrong := of(members, "acme", "id", "acme", false)
+	wrong.Object["spec"].(map[string]any)["bindings"] = "none"
+	wrongQuota := of(quota, "q", "tenant", "acme", true)
+	wrongQuota.Object["spec"].(map[string]any)["hard"] = "none"
+	for name, c := range map[string]struct {
+		object *unstructured.Unstructured
+		want   string
+	}{
+		"members":              {of(members, "acme", "id", "acme", false), "[TenantMembers acme]"},
+		"going members":        {of(members, "acme", "id", "acme", true), "[TenantMembers acme]"},
+		"invalid members":      {wrong, "[TenantMembers acme]"},
+		"members of another":   {of(members, "globex", "id", "globex", false), "[]"},
+		"a quota":              {of(quota, "q", "tenant", "acme", false), "[]"},
+		"a going quota":        {of(quota, "q", "tenant", "acme", true), "[TenantQuota q]"},
+		"an invalid one":       {wrongQuota, "[TenantQuota q]"},
+		"a going one, another": {of(quota, "q", "tenant", "globex", true), "[]"},
+	} {
+		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers): "TenantMembersList",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):  "TenantQuotaList",
+		})
+		resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
+		if c.object.GetKind() == quota {
+			resource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
+		}
+		if err := client.Tracker().Create(resource, c.object, ""); err != nil {
+			t.Fatal(err)
+		}
+		got, err := tenants.Left(t.Context(), client, tenanttest.ID(t, "acme"))
+		if err != nil || fmt.Sprint(got) != c.want {
+			t.Errorf("%s: %v, %v; want %s", name, got, err, c.want)
+		}
+		for _, resource := range []string{"tenantmembers", "tenantquotas"} {
+			client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, errors.New("away")
+			})
+			if _, err := tenants.Left(t.Context(), client, tenanttest.ID(t, "acme")); err == nil {
+				t.Errorf("%s: the server is away for %s", name, resource)
+			}
+			client.ReactionChain = client.ReactionChain[1:]
+		}
+	}
 }

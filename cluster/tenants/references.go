@@ -6,11 +6,16 @@ import (
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // referencePage is how many bindings are read at once.
@@ -57,6 +62,42 @@ func References(
 			return found, nil
 		}
 	}
+}
+
+// Left returns the objects of the project's kinds that an earlier tenant with an ID left, by kind and
+// name: its TenantMembers, and TenantQuotas that are being deleted. Any other TenantQuota limits a
+// later tenant and gives it nothing.
+func Left(ctx context.Context, client dynamic.Interface, id tenant.ID) (found []string, err error) {
+	members := typed.NewClient[v1alpha1.TenantMembers](client, membersResource())
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String()
+	err = members.Each(ctx, metav1.ListOptions{FieldSelector: named}, func(m *v1alpha1.TenantMembers) {
+		if m.Spec.ID == id.String() {
+			found = append(found, v1alpha1.KindTenantMembers+" "+m.Name)
+		}
+	}, func(i *typed.Invalid) {
+		if i.Name == id.ObjectName() {
+			found = append(found, v1alpha1.KindTenantMembers+" "+i.Name)
+		}
+	})
+	if err != nil && !apierrors.IsNotFound(err) { // the server may not define the kind
+		return nil, err
+	}
+	add := func(q metav1.Object) {
+		if q.GetDeletionTimestamp() != nil {
+			found = append(found, v1alpha1.KindTenantQuota+" "+q.GetName())
+		}
+	}
+	quotas := typed.NewClient[v1alpha1.TenantQuota](client,
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas))
+	err = quotas.Each(ctx, metav1.ListOptions{FieldSelector: QuotasOf(id)}, func(q *v1alpha1.TenantQuota) {
+		if q.Spec.Tenant == id.String() {
+			add(q)
+		}
+	}, func(i *typed.Invalid) { add(i) })
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	return found, nil
 }
 
 // Named returns what reports whether one of some subjects is a tenant's: its group, or service

@@ -32,8 +32,7 @@ type explainOptions struct {
 	as         string
 	groups     []string
 	files      []string
-	// everywhere explains the request over all namespaces.
-	everywhere bool
+	asked      requestFlags
 	// scenario and object are what the files are; empty and nil for none.
 	scenario string
 	object   *unstructured.Unstructured
@@ -42,7 +41,7 @@ type explainOptions struct {
 func newExplainCommand(flags *client.Flags) *cobra.Command {
 	o := &explainOptions{flags: flags, format: output.NewFormat()}
 	cmd := &cobra.Command{
-		Use: "explain VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH | -f OBJECT) [--as U --tenant T] " +
+		Use: "explain VERB (TYPE [NAME] | TYPE/NAME | PATH | -f OBJECT) [--as U --tenant T] " +
 			"[--config FILE | -f SCENARIO]",
 		Short: "Explain why a request is allowed or denied",
 		Long: `Evaluates a request step by step, with the code of the server: source, user,
@@ -50,6 +49,10 @@ tenant, owner, boundary, grants, policy file, RBAC, admission, and decision. If
 the request is denied, explain prints the smallest change that would allow it: a
 command, a grant, a binding, a setting or a line of the policy file. Each
 proposed change was tested.
+
+TYPE, NAME, --subresource, -n and -A have the same meaning as in kubectl auth
+can-i. Without -n and -A, explain uses the namespace of the kubeconfig. A
+scenario has no such namespace: set -n or -A for a resource in namespaces.
 
 For a write, the result of admission depends on the object. With -f, explain
 runs PodSecurity and all kubetenant plugins, except quota limits. Without -f, it
@@ -71,11 +74,11 @@ Exit status:
   0  Every check that ran allows the request.
   1  The request is denied, or refused by admission.
   2  The decision could not be determined.`,
-		Example: `  kubectl tenant explain delete pods web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
+		Example: `  kubectl tenant explain delete pods/web-1 -n globex--shop --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain create -f deployment.yaml --as alice --tenant acme --config tenancy.yaml
   kubectl tenant explain list pods -A --as alice --tenant acme
   kubectl tenant explain -f policy-tests/shop.yaml --case "cross-tenant read"
-  kubectl tenant explain list pods --as robot --tenant acme -f policy-tests/shop.yaml`,
+  kubectl tenant explain list pods -n acme--web --as robot --tenant acme -f policy-tests/shop.yaml`,
 		Args: cobra.MaximumNArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, args) },
 	}
@@ -86,7 +89,7 @@ Exit status:
 	addConfig(cmd, &o.config)
 	f.StringArrayVarP(&o.files, "filename", "f", nil,
 		"file with the object to write, or with a scenario to explain offline, or both (may be repeated)")
-	f.BoolVarP(&o.everywhere, "all-namespaces", "A", false, "explain the request across all namespaces")
+	o.asked.add(cmd)
 	f.StringVar(&o.of, "case", "", "name of the case to explain, if -f is a scenario")
 	cmd.ValidArgsFunction = completeVerbs
 	_ = cmd.RegisterFlagCompletionFunc("case", o.completeCases)
@@ -108,17 +111,16 @@ func (o *explainOptions) run(cmd *cobra.Command, args []string) error {
 	case o.of != "" && o.scenario == "":
 		problems = append(problems, errors.New("--case needs a scenario file: set -f"))
 	case o.of != "" && len(args) > 0:
-		problems = append(problems, errors.New("VERB and RESOURCE cannot be used with --case: the case has its own request"))
-	case o.of != "" && o.everywhere:
-		problems = append(problems, errors.New("-A cannot be used with --case: the case has its own request"))
-	case o.everywhere && client.Changed(cmd.Flags(), "namespace"):
+		problems = append(problems, errors.New("VERB and TYPE cannot be used with --case: the case has its own request"))
+	case o.of != "" && (o.asked.everywhere || o.asked.subresource != ""):
+		problems = append(problems, errors.New("-A and --subresource cannot be used with --case: the case has its own "+
+			"request"))
+	case o.asked.everywhere && client.Changed(cmd.Flags(), "namespace"):
 		problems = append(problems, errors.New("-A and -n cannot be used together"))
-	case o.everywhere && o.object != nil:
+	case o.asked.everywhere && o.object != nil:
 		problems = append(problems, errors.New("-A cannot be used with an object: the object has its own namespace"))
-	case o.everywhere && len(args) == 3:
-		problems = append(problems, errors.New("-A cannot be used with an object: set its namespace with -n"))
 	case o.of == "" && len(args) < 2 && (o.object == nil || len(args) == 0):
-		problems = append(problems, errors.New("no request given: set VERB and RESOURCE, or --case with a scenario file"))
+		problems = append(problems, errors.New("no request given: set VERB and TYPE, or --case with a scenario file"))
 	}
 	switch {
 	case o.as != "":

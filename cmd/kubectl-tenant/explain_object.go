@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/dynamic"
@@ -63,7 +64,7 @@ func (o *explainOptions) request(
 	ctx context.Context, cmd *cobra.Command, c *client.Cluster, q *explain.Query, args []string,
 ) error {
 	if o.object == nil {
-		asked, err := question(cmd, c, args, o.everywhere)
+		asked, err := o.asked.question(cmd, c, args)
 		if err == nil {
 			q.Request = asked.AttributesRecord
 		}
@@ -86,17 +87,10 @@ func (o *explainOptions) request(
 		Name:            o.object.GetName(),
 		ResourceRequest: true,
 	}
-	if len(args) > 1 {
-		named, _, err := resourceOf(c, args[1])
-		if err != nil {
-			return err
-		}
-		if named.GroupResource != mapping.Resource.GroupResource() {
-			return fmt.Errorf("the object in the file is one of %s, but RESOURCE is "+
-				"%s", mapping.Resource.GroupResource(), named.GroupResource)
-		}
-		r.Subresource = named.Subresource
+	if err := o.checkObject(cmd, c, mapping.Resource, args[1:]); err != nil {
+		return err
 	}
+	r.Subresource = o.asked.subresource
 	k, err := dynamic.NewForConfig(c.Config)
 	if err != nil {
 		return err
@@ -127,6 +121,38 @@ func (o *explainOptions) request(
 	q.Write.Object, err = decoded(o.object)
 	return err
 }
+
+// checkObject refuses arguments that name another resource or another object than the one in the
+// file, and a subresource that the server does not have.
+func (o *explainOptions) checkObject(
+	cmd *cobra.Command, c *client.Cluster, of schema.GroupVersionResource, args []string,
+) error {
+	if len(args) == 0 {
+		if o.asked.subresource == "" {
+			return nil
+		}
+		return checkSubresource(c, of, o.asked.subresource)
+	}
+	t, err := parseTarget(args, o.asked.subresource)
+	if err != nil {
+		return err
+	}
+	if t.path != "" {
+		return errObjectWithPath
+	}
+	named, _, err := resourceOf(cmd, c, &t)
+	switch {
+	case err != nil:
+		return err
+	case named != of.GroupResource():
+		return fmt.Errorf("the object in the file is one of %s, but TYPE is %s", of.GroupResource(), named)
+	case t.name != "" && t.name != o.object.GetName():
+		return fmt.Errorf("the name of the object in the file is %q, but NAME is %q", o.object.GetName(), t.name)
+	}
+	return nil
+}
+
+var errObjectWithPath = errors.New("-f with an object cannot be used with PATH")
 
 // namespace returns that of the object, which is the kubeconfig's where it names none.
 func (o *explainOptions) namespace(cmd *cobra.Command, c *client.Cluster) (string, error) {

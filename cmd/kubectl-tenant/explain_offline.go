@@ -13,6 +13,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/internal/simulate/scenario"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -121,10 +122,10 @@ func (o *explainOptions) pick(all []*scenario.Scenario) (*scenario.Scenario, *sc
 	return nil, nil, fmt.Errorf("%s has no case named %q", o.scenario, o.of)
 }
 
-// offlineRequest puts the request of the arguments into a question. Their resource is in its full
-// plural form; that of an object is guessed of its kind, as scenarios have it.
+// offlineRequest puts the request of the arguments into a question. TYPE must be the full plural
+// name. The resource of an object is derived from its kind, as in scenarios.
 func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
-	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}
+	r := authorizer.AttributesRecord{Verb: args[0], APIVersion: "*", ResourceRequest: true}
 	if o.object != nil {
 		raw, err := o.object.MarshalJSON()
 		if err != nil {
@@ -140,23 +141,34 @@ func (o *explainOptions) offlineRequest(q *explain.Query, args []string) error {
 				"change")
 		}
 	}
-	if len(args) > 1 && strings.HasPrefix(args[1], "/") {
-		r.Path = args[1]
+	r.Subresource = o.asked.subresource
+	if len(args) == 1 {
 		q.Request = r
 		return nil
 	}
-	r.ResourceRequest = true
-	if len(args) > 1 {
-		name, subresource, _ := strings.Cut(args[1], "/")
-		gr := schema.ParseGroupResource(name)
-		r.APIGroup, r.Resource, r.Subresource = gr.Group, gr.Resource, subresource
-		if !o.everywhere {
-			r.Namespace = *o.flags.Namespace
-		}
+	t, err := parseTarget(args[1:], o.asked.subresource)
+	switch {
+	case err != nil:
+		return err
+	case t.path != "" && o.object != nil:
+		return errObjectWithPath
+	case t.path != "":
+		q.Request = authorizer.AttributesRecord{Verb: args[0], Path: t.path}
+		return nil
 	}
-	if len(args) == 3 {
-		r.Name = args[2]
+	gr := schema.ParseGroupResource(t.resource)
+	scope := authz.Scopes{Custom: q.Snapshot.CustomScope}.Of(gr)
+	switch namespace := *o.flags.Namespace; {
+	case o.object != nil && (gr != schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}):
+		return fmt.Errorf("the object in the file is one of %s, but TYPE is %s",
+			schema.GroupResource{Group: r.APIGroup, Resource: r.Resource}, gr)
+	case o.object != nil, o.asked.everywhere, scope == authz.ScopeCluster:
+	case namespace == "" && scope == authz.ScopeNamespaced:
+		return fmt.Errorf("%s are namespaced, and a scenario has no current namespace: set -n or -A", gr)
+	default:
+		r.Namespace = namespace
 	}
+	r.APIGroup, r.Resource, r.Name = gr.Group, gr.Resource, t.name
 	q.Request = r
 	return nil
 }

@@ -28,6 +28,7 @@ type grantFlags struct {
 	who             identityFlags
 	flags           *client.Flags
 	namespace, role string
+	clusterWide     bool
 	readonly        bool
 	createNamespace bool
 	wellKnown       bool // the role is one of every cluster's
@@ -43,21 +44,30 @@ func (f *grantFlags) add(cmd *cobra.Command) {
 	cmd.Flags().Lookup("group").Usage = "group"
 	cmd.MarkFlagsMutuallyExclusive("user", "group", "serviceaccount")
 	cmd.MarkFlagsOneRequired("user", "group", "serviceaccount")
-	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "namespace of the binding (required)")
-	_ = cmd.MarkFlagRequired("for-namespace")
+	cmd.Flags().StringVar(&f.namespace, "for-namespace", "", "namespace of the binding (default: all namespaces of the "+
+		"tenant)")
+	cmd.Flags().BoolVar(&f.clusterWide, "cluster-wide", false, "use a ClusterRoleBinding for identities of the system "+
+		"tenant, which applies to cluster-scoped objects and to the system tenant's namespaces")
+	cmd.MarkFlagsMutuallyExclusive("cluster-wide", "for-namespace")
+	cmd.MarkFlagsMutuallyExclusive("cluster-wide", "tenant")
+	_ = cmd.RegisterFlagCompletionFunc("tenant", f.flags.CompleteTenants)
 	_ = cmd.RegisterFlagCompletionFunc("for-namespace", f.flags.CompleteNamespaces)
+	f.flags.AddClusters(cmd)
 	addDryRun(cmd, &f.mode)
 }
 
+// check refuses invalid flags. It returns the tenant of --tenant, or the zero ID.
 func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
-	problems := []error{f.who.check(cmd), client.CheckNamespace("--for-namespace", f.namespace), checkDryRun(f.mode)}
+	problems := []error{f.who.check(cmd), checkDryRun(f.mode)}
+	for _, name := range []string{"role", "tenant"} {
+		if flag := cmd.Flags().Lookup(name); flag.Changed && flag.Value.String() == "" {
+			problems = append(problems, fmt.Errorf("--%s must not be empty", name))
+		}
+	}
 	if cmd.Flags().Changed("expires") {
 		var err error
 		f.until, err = endOf(f.expires, time.Now())
 		problems = append(problems, err)
-	}
-	if f.role == "" && cmd.Flags().Changed("role") {
-		problems = append(problems, errors.New("--role must not be empty"))
 	}
 	if f.role != "" && strings.ContainsAny(f.role, "/%") {
 		problems = append(problems, fmt.Errorf("--role %q is not a valid role name", f.role))
@@ -67,11 +77,50 @@ func (f *grantFlags) check(cmd *cobra.Command) (tenant.ID, error) {
 		var err error
 		id, err = client.ParseTenant("--tenant", f.tenant)
 		problems = append(problems, err)
-		if !f.createNamespace {
-			problems = append(problems, errors.New("--tenant needs --create-namespace: it sets the tenant of the new namespace"))
-		}
+	}
+	if cmd.Flags().Changed("for-namespace") {
+		problems = append(problems, client.CheckNamespace("--for-namespace", f.namespace), f.checkNamespaced(cmd))
+	} else {
+		problems = append(problems, f.checkEverywhere(cmd, id))
 	}
 	return id, errors.Join(problems...)
+}
+
+// checkNamespaced refuses flags that cannot be used with --for-namespace.
+func (f *grantFlags) checkNamespaced(cmd *cobra.Command) error {
+	switch {
+	case f.tenant == "" || f.createNamespace:
+		return nil
+	case cmd.Flags().Lookup("create-namespace") == nil:
+		return errors.New("--tenant and --for-namespace cannot be used together")
+	}
+	return errors.New("--tenant and --for-namespace need --create-namespace: --tenant sets the tenant of the new " +
+		"namespace")
+}
+
+// checkEverywhere refuses flags that need --for-namespace.
+func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
+	var problems []error
+	for _, name := range []string{"expires", "create-namespace"} {
+		if client.Changed(cmd.Flags(), name) {
+			problems = append(problems, fmt.Errorf("--%s needs --for-namespace", name))
+		}
+	}
+	if f.who.serviceAccount != "" && !strings.Contains(f.who.serviceAccount, "/") {
+		problems = append(problems, fmt.Errorf("--serviceaccount %s needs --for-namespace: without it, use NAMESPACE/NAME",
+			f.who.serviceAccount))
+	}
+	switch {
+	case f.clusterWide:
+		problems = append(problems, tenancy.CheckWide(f.grant().Subject))
+	case id.IsSystem():
+		problems = append(problems, errors.New("--tenant: the system tenant has no members: use --cluster-wide or "+
+			"--for-namespace"))
+	case f.mode == dryRunClient && id.IsZero():
+		problems = append(problems, errors.New("--dry-run=client does not ask the server for your tenant: set --tenant, "+
+			"--for-namespace or --cluster-wide"))
+	}
+	return errors.Join(problems...)
 }
 
 // endOf reads when something ends: a time, or how long it is until then. It is whole seconds.
@@ -137,37 +186,45 @@ func (f *grantFlags) grant() *tenancy.Grant {
 	return g
 }
 
-// named returns the subject as messages name it.
-func named(s rbacv1.Subject) string {
-	if s.Kind == rbacv1.ServiceAccountKind {
-		return "service account " + s.Namespace + "/" + s.Name
-	}
-	return strings.ToLower(s.Kind) + " " + s.Name
-}
-
 func newGrantPrivilegesCommand(flags *client.Flags) *cobra.Command {
 	f := &grantFlags{flags: flags, format: output.NewObjectFormat()}
 	cmd := &cobra.Command{
-		Use:   "grant-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
-		Short: "Grant an identity a role in a namespace",
-		Long: `Binds a role to an identity in a namespace: edit by default, view with
---readonly, or the role of --role. For --role, a Role of the namespace takes
-precedence over a ClusterRole. The command creates one RoleBinding for each
-identity and role, with labels that revoke-privileges uses to find it. You can
-run the command again without harm. You can only grant rights that you have
-yourself: otherwise the server lists the missing rights.
+		Use: "grant-privileges (--user U | --group G | --serviceaccount SA) [--for-namespace NS | --tenant T | " +
+			"--cluster-wide] [--readonly | --role R]",
+		Short: "Grant an identity a role",
+		Long: `Grants a role to an identity: edit by default, view with --readonly, or the role
+of --role. You can run the command again without harm.
 
-User names are not unique across tenants. The binding only takes effect for
-callers of the namespace's tenant and of the system tenant. If --serviceaccount
-has no namespace, it is a service account in NS.
+By default, the role applies in all namespaces of your tenant, existing and new.
+The command adds the identity to the tenant's TenantMembers. The Tenant must
+list the ClusterRole in spec.memberRoles. A caller of the system tenant names
+the tenant with --tenant.
 
-With --expires, the binding is valid until that time (kubetenant.dev/expires),
-and remains visible in list-privileges afterwards. Without --expires, the
-binding does not expire. If it has expired before, it becomes valid again.
+With --for-namespace, the role applies in one namespace. For --role, a Role of
+the namespace takes precedence over a ClusterRole. The command creates one
+RoleBinding for each identity and role, with labels that revoke-privileges uses
+to find it. You can only grant rights that you have yourself: otherwise the
+server lists the missing rights. If --serviceaccount has no namespace, it is a
+service account in NS. User names are not unique across tenants: the binding
+takes effect for callers of the namespace's tenant and of the system tenant.
+
+With --cluster-wide, a caller of the system tenant creates a ClusterRoleBinding
+for an identity of the system tenant. It applies to cluster-scoped objects and
+to the namespaces of the system tenant (kubetenant.dev/scope: system), and never
+to tenants' callers of the same name. A server without kubetenant ignores this
+limit: run kubectl tenant uninstall before you change the servers.
+
+With --expires, a binding in a namespace is valid until that time
+(kubetenant.dev/expires), and remains visible in list-privileges afterwards.
+Without --expires, the binding does not expire. If it has expired before, it
+becomes valid again.
 
 With several clusters, the command reports the result for each. After a failure,
 run it again.`,
-		Example: `  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly --expires 8h
+		Example: `  kubectl tenant grant-privileges --user bob --readonly
+  kubectl tenant grant-privileges --group dev --tenant acme
+  kubectl tenant grant-privileges --user carol --cluster-wide --readonly
+  kubectl tenant grant-privileges --user bob --for-namespace acme--web --readonly --expires 8h
   kubectl tenant grant-privileges --serviceaccount acme--ci/robot --for-namespace acme--web --role deployer
   kubectl tenant grant-privileges --group dev --for-namespace acme--web --create-namespace --context prod,staging`,
 		Args: noArgs,
@@ -189,9 +246,13 @@ run it again.`,
 			if err != nil {
 				return err
 			}
-			return eachCluster(cmd, clusters, func(c *client.Cluster) error { return f.apply(cmd, c, owner) })
+			return eachCluster(cmd, clusters, func(c *client.Cluster) error {
+				return f.apply(cmd, c, owner, f.changes(cmd, c, len(clusters)))
+			})
 		},
 	}
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant in whose namespaces the role applies, or with "+
+		"--create-namespace the tenant of the new namespace (default: your own tenant)")
 	f.add(cmd)
 	f.format.AddFlags(cmd)
 	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "grant read access only: the role view")
@@ -201,93 +262,29 @@ run it again.`,
 	_ = cmd.RegisterFlagCompletionFunc("role", f.flags.CompleteRoles)
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
 	cmd.Flags().BoolVar(&f.createNamespace, "create-namespace", false, "create the namespace if it does not exist")
-	cmd.Flags().StringVar(&f.tenant, "tenant", "", "with --create-namespace: tenant of the new namespace (default: your "+
-		"own tenant)")
-	_ = cmd.RegisterFlagCompletionFunc("tenant", f.flags.CompleteTenants)
 	return cmd
-}
-
-func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, owner tenant.ID) error {
-	ctx, out := cmd.Context(), cmd.OutOrStdout()
-	g := f.grant()
-	if f.mode != dryRunClient {
-		if err := f.checkEnds(cmd, c); err != nil {
-			return err
-		}
-	}
-	if f.mode == dryRunClient {
-		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role})
-		if done, err := f.format.Objects(out, b); done {
-			return err
-		}
-		_, err := fmt.Fprintf(out, "%s: %s would get ClusterRole %s in namespace %s (RoleBinding %s)%s%s\n",
-			c.Name, named(g.Subject), g.Role, g.Namespace, b.Name, f.end(), f.note())
-		return err
-	}
-	k, err := c.Kube()
-	if err != nil {
-		return err
-	}
-	if f.createNamespace {
-		made, err := tenancy.CreateNamespace(ctx, k, g.Namespace, owner, g.DryRun)
-		if err != nil {
-			return err
-		}
-		if made {
-			if f.format.IsForPeople() {
-				_, _ = fmt.Fprintf(out, "%s: namespace %s created%s\n", c.Name, g.Namespace, f.note())
-			}
-			if f.mode != "" {
-				return nil // in which nothing can be tried
-			}
-		}
-	}
-	b, made, err := g.Apply(ctx, k)
-	if err != nil {
-		return err
-	}
-	if done, err := f.format.Objects(out, b); done {
-		return err
-	}
-	verb := "already has"
-	if made {
-		verb = "now has"
-	}
-	_, err = fmt.Fprintf(out, "%s: %s %s %s %s in namespace %s (RoleBinding %s)%s%s\n",
-		c.Name, named(g.Subject), verb, b.RoleRef.Kind, b.RoleRef.Name, g.Namespace, b.Name, f.end(), f.note())
-	return err
-}
-
-func (f *grantFlags) end() string {
-	if f.until.IsZero() {
-		return ""
-	}
-	return " until " + f.until.Format(time.RFC3339)
-}
-
-func (f *grantFlags) note() string {
-	if f.mode != "" {
-		return " (dry run)"
-	}
-	return ""
 }
 
 func newRevokePrivilegesCommand(flags *client.Flags) *cobra.Command {
 	f := &grantFlags{flags: flags}
 	cmd := &cobra.Command{
-		Use:   "revoke-privileges (--user U | --group G | --serviceaccount SA) --for-namespace NS [--readonly | --role R]",
+		Use: "revoke-privileges (--user U | --group G | --serviceaccount SA) [--for-namespace NS | --tenant T | " +
+			"--cluster-wide] [--readonly | --role R]",
 		Short: "Revoke what grant-privileges granted",
-		Long: `Revokes the bindings that grant-privileges created for an identity in a
-namespace. With --readonly or --role, it revokes only the binding of that role.
-Bindings that were created in another way remain, and are listed. You can run
-the command again without harm.`,
-		Example: `  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
-		Args:    noArgs,
+		Long: `Revokes what grant-privileges granted to an identity with the same flags: its
+entries in the TenantMembers of your tenant or of --tenant, its bindings in a
+namespace, or its ClusterRoleBindings. With --readonly or --role, the command
+revokes only that role. Bindings that were created in another way remain, and
+are listed. You can run the command again without harm.`,
+		Example: `  kubectl tenant revoke-privileges --user bob
+  kubectl tenant revoke-privileges --user bob --for-namespace acme--web`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.readonly {
 				f.role = readonlyRole
 			}
-			if _, err := f.check(cmd); err != nil {
+			owner, err := f.check(cmd)
+			if err != nil {
 				return err
 			}
 			if f.mode == dryRunClient { // which asks no cluster
@@ -297,46 +294,15 @@ the command again without harm.`,
 			if err != nil {
 				return err
 			}
-			return eachCluster(cmd, clusters, func(c *client.Cluster) error { return f.revoke(cmd, c) })
+			return eachCluster(cmd, clusters, func(c *client.Cluster) error {
+				return f.revoke(cmd, c, owner, f.changes(cmd, c, len(clusters)))
+			})
 		},
 	}
+	cmd.Flags().StringVar(&f.tenant, "tenant", "", "tenant whose TenantMembers to change (default: your own tenant)")
 	f.add(cmd)
 	cmd.Flags().BoolVar(&f.readonly, "readonly", false, "revoke only the role view")
 	cmd.Flags().StringVar(&f.role, "role", "", "revoke only this role")
 	cmd.MarkFlagsMutuallyExclusive("readonly", "role")
 	return cmd
-}
-
-func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster) error {
-	g := f.grant()
-	k, err := c.Kube()
-	if err != nil {
-		return err
-	}
-	if f.mode == dryRunClient {
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: would revoke the privileges of %s in namespace %s (dry run)\n",
-			c.Name, named(g.Subject), g.Namespace)
-		return err
-	}
-	removed, left, err := g.Revoke(cmd.Context(), k)
-	for _, name := range removed {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: RoleBinding %s in namespace %s revoked%s\n",
-			c.Name, name, g.Namespace, f.note())
-	}
-	if err != nil {
-		return err
-	}
-	if len(removed) == 0 {
-		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s: %s has no bindings from grant-privileges in namespace %s\n",
-			c.Name, named(g.Subject), g.Namespace)
-	}
-	for _, name := range left {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: RoleBinding %s/%s, which was not created by grant-privileges, still "+
-			"applies\n",
-			c.Name, g.Namespace, name)
-	}
-	if len(left) > 0 {
-		return errFailed
-	}
-	return nil
 }

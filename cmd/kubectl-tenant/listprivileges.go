@@ -47,6 +47,7 @@ that you may not read are listed on standard error. For your own privileges, the
 command then uses the server's answer.`,
 		Example: `  kubectl tenant list-privileges
   kubectl tenant list-privileges --user alice --tenant acme --context prod,staging
+  kubectl tenant list-privileges --user alice --tenant acme --cluster eu1,us1
   kubectl tenant list-privileges --serviceaccount acme--web/robot -o json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -77,6 +78,7 @@ command then uses the server's answer.`,
 	}
 	who.add(cmd, flags)
 	who.addTenant(cmd, flags)
+	flags.AddClusters(cmd)
 	addConfig(cmd, &config)
 	format.AddFlags(cmd)
 	return cmd

@@ -198,18 +198,35 @@ func TestEveryCommandRefusesAServerWithoutKubetenant(t *testing.T) {
 func TestCommandsOfSeveralClustersRefuseEach(t *testing.T) {
 	s := newServer(t, nil)
 	config := filepath.Join(t.TempDir(), "config")
-	text := `{apiVersion: v1, kind: Config, clusters: [{name: c, cluster: {server: "` + s.URL +
-		`"}}], contexts: [{name: a, context: {cluster: c}}, {name: b, context: {cluster: c}}]}`
+	text := `{apiVersion: v1, kind: Config, current-context: a, clusters: [{name: c, cluster: {server: "` + s.URL +
+		`"}}, {name: d, cluster: {server: "` + s.URL + `"}}], ` +
+		`contexts: [{name: a, context: {cluster: c}}, {name: b, context: {cluster: c}}]}`
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	root := newCommand()
-	var b bytes.Buffer
-	root.SetErr(&b)
-	root.SetArgs([]string{"list-privileges", "--kubeconfig", config, "--context", "a,b"})
-	if err := root.ExecuteContext(t.Context()); !errors.Is(err, errSome) ||
-		strings.Count(b.String(), "kubetenant is not installed on "+s.URL) != 2 {
-		t.Errorf("%v\n%s", err, &b)
+	for _, command := range [][]string{
+		{"list-privileges"},
+		{"who-can", "get", "pods"},
+		{"grant-privileges", "--user", "bob", "--for-namespace", "acme--web"},
+		{"revoke-privileges", "--user", "bob", "--for-namespace", "acme--web"},
+	} {
+		for _, where := range [][]string{{"--context", "a,b"}, {"--cluster", "c,d"}} {
+			root := newCommand()
+			var b bytes.Buffer
+			root.SetErr(&b)
+			root.SetArgs(slices.Concat(command, where, []string{"--kubeconfig", config}))
+			if err := root.ExecuteContext(t.Context()); !errors.Is(err, errSome) ||
+				strings.Count(b.String(), "kubetenant is not installed on "+s.URL) != 2 {
+				t.Errorf("%v %v: %v\n%s", command, where, err, &b)
+			}
+		}
+	}
+	several := []string{"list-privileges", "who-can", "grant-privileges", "revoke-privileges"}
+	for name, cmd := range leaves(newCommand()) {
+		if flag := cmd.LocalFlags().Lookup("cluster"); flag != nil && flag.Value.Type() == "stringSlice" &&
+			!slices.Contains(several, name) && name != "gen-kubeconfig" { // where it names the clusters of the new kubeconfig
+			t.Errorf("%s accepts several clusters: add it to the list", name)
+		}
 	}
 }
 
@@ -228,19 +245,23 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 			noNamespace: {"--serviceaccount", "nosuch/robot"},
 		},
 		"grant-privileges": {
-			noTenant:    {"--user", "bob", "--for-namespace", "acme--web", "--create-namespace", "--tenant", "nosuch"},
+			noTenant:       {"--user", "bob", "--for-namespace", "acme--web", "--create-namespace", "--tenant", "nosuch"},
+			noNamespace:    {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"},
+			noTenant + ":": {"--user", "bob", "--tenant", "nosuch"},
+		},
+		"list-privileges": {noTenant: {"--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
+		"explain":         {noTenant: {"get", "pods", "--as", "alice", "--tenant", "nosuch"}},
+		"resume":          {noTenant: {"nosuch"}},
+		"retired":         {`retiredtenants.kubetenant.dev "nosuch" not found`: {"nosuch"}},
+		"revoke-privileges": {
+			noTenant:    {"--user", "bob", "--tenant", "nosuch"},
 			noNamespace: {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"},
 		},
-		"list-privileges":   {noTenant: {"--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
-		"explain":           {noTenant: {"get", "pods", "--as", "alice", "--tenant", "nosuch"}},
-		"resume":            {noTenant: {"nosuch"}},
-		"retired":           {`retiredtenants.kubetenant.dev "nosuch" not found`: {"nosuch"}},
-		"revoke-privileges": {noNamespace: {"--serviceaccount", "nosuch/robot", "--for-namespace", "acme--web"}},
-		"shared-with-me":    {noTenant: {"--tenant", "nosuch"}},
-		"suspend":           {noTenant: {"nosuch"}},
-		"tenants":           {noTenant: {"nosuch"}},
-		"who-can-become":    {noNamespace: {"--serviceaccount", "nosuch/robot"}},
-		"whoami":            {noTenant: {"--as", "alice", "--as-group", "tenant:nosuch"}},
+		"shared-with-me": {noTenant: {"--tenant", "nosuch"}},
+		"suspend":        {noTenant: {"nosuch"}},
+		"tenants":        {noTenant: {"nosuch"}},
+		"who-can-become": {noNamespace: {"--serviceaccount", "nosuch/robot"}},
+		"whoami":         {noTenant: {"--as", "alice", "--as-group", "tenant:nosuch"}},
 	}
 	without := map[string]string{
 		"create-tenant": "makes the tenant",

@@ -7,10 +7,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
@@ -21,27 +19,34 @@ import (
 )
 
 func newWhoCanCommand(flags *client.Flags) *cobra.Command {
-	format, config, everywhere := newAnswersFlags(), "", false
+	format, config, asked := newAnswersFlags(), "", &requestFlags{eachNamespace: true}
 	cmd := &cobra.Command{
-		Use:   "who-can VERB (RESOURCE[/SUBRESOURCE] [NAME] | PATH) [-n NAMESPACE]",
+		Use:   "who-can VERB (TYPE [NAME] | TYPE/NAME | PATH) [--subresource SUBRESOURCE] [-n NAMESPACE | -A]",
 		Short: "Show which identities may do something",
 		Long: `Shows the users, groups and service accounts that may do something, with the
 binding or access grant that allows it, and their tenants. The name alice in two
 tenants is one subject of RBAC, but each alice can only access the namespaces of
-its tenant. Without -n, the command checks each namespace. With a NAME, it
-checks the namespace of the kubeconfig, as kubectl does.
+its tenant.
+
+TYPE, NAME, --subresource and -A have the same meaning as in kubectl auth can-i.
+With -A, the command checks a request across all namespaces, which a RoleBinding
+does not allow. Without -n, -A and NAME, it checks each namespace by itself.
+With a NAME, it checks the namespace of the kubeconfig.
 
 It evaluates RBAC and access grants of the cluster, the tenant boundary, and the
 policy file. The configuration is the file of --config, or the one that the
-server publishes, or else the default.`,
+server publishes, or else the default. With several clusters, the command lists
+the answers of each.`,
 		Example: `  kubectl tenant who-can delete pods -n acme--web
-  kubectl tenant who-can create pods/exec
+  kubectl tenant who-can get configmaps/prices -n acme--web
+  kubectl tenant who-can create pods --subresource exec
+  kubectl tenant who-can list pods -A
+  kubectl tenant who-can get pods -n acme--web --cluster eu1,us1
   kubectl tenant who-can get /metrics`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) > 3 {
-				return fmt.Errorf("two or three arguments required: VERB and RESOURCE, optionally NAME, or VERB and PATH (see %s "+
-					"--help)",
-					cmd.CommandPath())
+				return fmt.Errorf("two or three arguments required: VERB and TYPE or TYPE/NAME, optionally NAME, or VERB and PATH "+
+					"(see %s --help)", cmd.CommandPath())
 			}
 			return nil
 		},
@@ -49,34 +54,56 @@ server publishes, or else the default.`,
 			if err := format.Check(); err != nil {
 				return err
 			}
-			c, err := flags.Cluster()
+			clusters, err := flags.Clusters()
 			if err != nil {
 				return err
 			}
-			q, err := question(cmd, c, args, everywhere)
-			if err != nil {
-				return c.Explain(err)
+			var all []privileges.Answer
+			asks := 0
+			failed := eachCluster(cmd, clusters, func(c *client.Cluster) error {
+				answers, err := whoCan(cmd, c, config, asked, args)
+				if err == nil {
+					asks++
+				}
+				for i := range answers {
+					answers[i].Cluster = c.Name
+				}
+				all = append(all, answers...)
+				return err
+			})
+			if asks == 0 {
+				return failed
 			}
-			var wrong error
-			answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
-				func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
-					if wrong = checkAsked(p, q); wrong != nil {
-						return nil
-					}
-					return b.WhoCan(cmd.Context(), q)
-				})
-			if err = errors.Join(err, wrong); err != nil {
-				return c.Explain(err)
-			}
-			return format.print(cmd, answers, "no identity may do this: to see what is missing, run kubectl tenant explain")
+			format.severalClusters = len(clusters) > 1
+			return errors.Join(
+				format.print(cmd, all, "no identity may do this: to see what is missing, run kubectl tenant explain"), failed)
 		},
 	}
 	cmd.ValidArgsFunction = completeVerbs
-	cmd.Flags().BoolVarP(&everywhere, "all-namespaces", "A", false,
-		"check each namespace (default without -n and NAME)")
+	asked.add(cmd)
+	flags.AddClusters(cmd)
 	format.addFlags(cmd)
 	addConfig(cmd, &config)
 	return cmd
+}
+
+// whoCan returns the subjects of a cluster that may do what the arguments and flags describe.
+func whoCan(
+	cmd *cobra.Command, c *client.Cluster, config string, asked *requestFlags, args []string,
+) ([]privileges.Answer, error) {
+	q, err := asked.question(cmd, c, args)
+	if err != nil {
+		return nil, err
+	}
+	var wrong error
+	answers, err := ask(cmd, c, config, privileges.ForActions(q.Namespace, []privileges.Action{*q}),
+		func(p *simulator.Snapshot, b *privileges.Boundary) []privileges.Answer {
+			if wrong = checkAsked(p, q); wrong != nil {
+				return nil
+			}
+			return b.WhoCan(cmd.Context(), q)
+		})
+	return answers, errors.Join(err, wrong)
 }
 
 // checkAsked refuses a namespace that does not exist, and a verb that neither
@@ -207,49 +234,6 @@ func ask(cmd *cobra.Command, c *client.Cluster, config string, s privileges.Sele
 	return from(p, b), nil
 }
 
-// question returns what the arguments ask; of all namespaces where everywhere is set.
-func question(cmd *cobra.Command, c *client.Cluster, args []string, everywhere bool) (*privileges.Action, error) {
-	q := &privileges.Action{AttributesRecord: authorizer.AttributesRecord{Verb: args[0], APIVersion: "*"}}
-	if strings.HasPrefix(args[1], "/") {
-		q.Path = args[1]
-		return q, nil
-	}
-	q.ResourceRequest = true
-	if slices.Contains(verbs(), args[1]) && !slices.Contains(verbs(), args[0]) {
-		return nil, fmt.Errorf("the verb must come first: %s %s", args[1], args[0])
-	}
-	if len(args) == 3 {
-		q.Name = args[2]
-	}
-	r, namespaced, err := resourceOf(c, args[1])
-	if err != nil {
-		return nil, err
-	}
-	q.APIGroup, q.Resource, q.Subresource = r.Group, r.Resource, r.Subresource
-	if q.Resource == "signers" && q.APIGroup == "" {
-		q.APIGroup = "certificates.k8s.io"
-	}
-	given := client.Changed(cmd.Flags(), "namespace")
-	switch {
-	case everywhere && given:
-		return nil, errors.New("-A and -n cannot be used together")
-	case everywhere && namespaced:
-		q.Everywhere = true
-	case !namespaced && given:
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s are not namespaced: -n is ignored\n", r.Resource)
-	case given:
-		if err := client.CheckNamespace("-n", c.Namespace); err != nil {
-			return nil, err
-		}
-		q.Namespace = c.Namespace
-	case namespaced && q.Name != "": // as kubectl has it
-		q.Namespace = c.Namespace
-	case namespaced:
-		q.Everywhere = true
-	}
-	return q, nil
-}
-
 // requestVerbs are those of requests for resources.
 func requestVerbs() []string {
 	return []string{"get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"}
@@ -260,75 +244,12 @@ func verbs() []string {
 	return append(requestVerbs(), "bind", "escalate", "approve", "sign", "attest", "use", "post", "put", "head", "*")
 }
 
-// resource is a resource with its subresource.
-type resource struct {
-	schema.GroupResource
-	Subresource string
-}
-
-// askedOnly are resources that no server serves: authorizers are asked about them, for
-// impersonation and for the signers of certificates.
-func askedOnly() []string { return []string{"users", "groups", "uids", "userextras", "signers"} }
-
-// resourceOf returns the resource that text names, in any form that kubectl takes, and
-// whether it is in namespaces.
-func resourceOf(c *client.Cluster, text string) (resource, bool, error) {
-	name, subresource, _ := strings.Cut(text, "/")
-	mapper, err := c.Mapper()
-	if err != nil {
-		return resource{}, false, err
-	}
-	asked := schema.ParseGroupResource(name)
-	found, err := mapper.ResourceFor(asked.WithVersion(""))
-	if meta.IsNoMatchError(err) && slices.Contains(askedOnly(), asked.Resource) {
-		return resource{asked, subresource}, false, nil
-	}
-	if meta.IsNoMatchError(err) {
-		return resource{}, false, fmt.Errorf("the server has no resource %q: to list resources, run kubectl "+
-			"api-resources", name)
-	}
-	if err != nil {
-		return resource{}, false, err
-	}
-	kind, err := mapper.KindFor(found)
-	if err != nil {
-		return resource{}, false, err
-	}
-	mapping, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
-	if err != nil {
-		return resource{}, false, err
-	}
-	if subresource != "" {
-		if err := checkSubresource(c, found, subresource); err != nil {
-			return resource{}, false, err
-		}
-	}
-	return resource{found.GroupResource(), subresource}, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
-}
-
-// checkSubresource refuses one that the server does not have: kubectl reads
-// pods/web-1 as an object's name.
-func checkSubresource(c *client.Cluster, of schema.GroupVersionResource, name string) error {
-	k, err := c.Kube()
-	if err != nil {
-		return err
-	}
-	list, err := k.Discovery().ServerResourcesForGroupVersion(of.GroupVersion().String())
-	if err != nil {
-		return err
-	}
-	for _, r := range list.APIResources {
-		if r.Name == of.Resource+"/"+name {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s has no subresource %q: to name an object, use %s %s", of.Resource, name, of.Resource, name)
-}
-
 // answersFlags say how answers are printed.
 type answersFlags struct {
 	*output.Format
 	hideSystem bool
+	// severalClusters adds a column with the cluster of each answer.
+	severalClusters bool
 }
 
 func newAnswersFlags() *answersFlags { return &answersFlags{Format: output.NewListFormat()} }
@@ -351,6 +272,9 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 	if paths {
 		list.Columns = append(output.Columns("How", "Across tenants"), list.Columns...)
 	}
+	if f.severalClusters {
+		list.Columns = append(output.Columns("Cluster"), list.Columns...)
+	}
 	for i := range answers {
 		a := &answers[i]
 		if f.hideSystem && a.System {
@@ -364,6 +288,9 @@ func (f *answersFlags) print(cmd *cobra.Command, answers []privileges.Answer, no
 		cells := []string{a.Kind, a.Name, strings.Join(a.Tenants, ", "), scope, a.By, a.Role}
 		if paths {
 			cells = append([]string{a.Path, map[bool]string{true: "yes", false: "no"}[a.Across]}, cells...)
+		}
+		if f.severalClusters {
+			cells = append([]string{a.Cluster}, cells...)
 		}
 		list.Rows = append(list.Rows, output.Row{
 			Kind:  schema.GroupKind{Kind: a.Kind},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/deploy"
 )
 
@@ -22,8 +23,21 @@ func TestMetricsExist(t *testing.T) {
 	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` ").FindAllStringSubmatch(string(reference), -1) {
 		known = append(known, row[1])
 	}
+	codes := []string{""}
+	for _, r := range authz.Reasons() {
+		codes = append(codes, r.Code())
+	}
 	named := regexp.MustCompile(`kubetenant_[a-z_]+`)
+	// Each alternative of a regular expression must be a code.
+	reasons := regexp.MustCompile(`[{,]\s*reason\s*[=!]~?\s*\\?"([^"\\]*)`)
 	check := func(where, text string) {
+		for _, matcher := range reasons.FindAllStringSubmatch(text, -1) {
+			for code := range strings.SplitSeq(matcher[1], "|") {
+				if !slices.Contains(codes, code) {
+					t.Errorf("%s matches the reason %q, which is not a code", where, code)
+				}
+			}
+		}
 		for _, name := range named.FindAllString(text, -1) {
 			if base := strings.TrimSuffix(name, "_bucket"); !slices.Contains(known, base) {
 				t.Errorf("%s names %s, which is not one of %v", where, name, known)
@@ -36,8 +50,9 @@ func TestMetricsExist(t *testing.T) {
 	}
 	var dashboard struct {
 		Panels []struct {
-			Title   string
-			Targets []struct{ Expr string }
+			Title, Description string
+			FieldConfig        struct{ Defaults struct{ Unit string } }
+			Targets            []struct{ Expr string }
 		}
 	}
 	if err := json.Unmarshal(data, &dashboard); err != nil {
@@ -45,6 +60,9 @@ func TestMetricsExist(t *testing.T) {
 	}
 	queries := 0
 	for _, p := range dashboard.Panels {
+		if p.Description == "" || p.FieldConfig.Defaults.Unit == "" {
+			t.Errorf("dashboard, %s: no description or no unit", p.Title)
+		}
 		for _, q := range p.Targets {
 			queries++
 			if !named.MatchString(q.Expr) {
@@ -61,9 +79,20 @@ func TestMetricsExist(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("alerts", string(alerts))
-	page, err := os.ReadFile("../../docs/webhook.md")
-	if err != nil {
-		t.Fatal(err)
+	for _, name := range known {
+		switch name {
+		case "kubetenant_config_reloads_total", "kubetenant_config_last_reload_success_timestamp_seconds", "kubetenant_tenants":
+			continue // for questions that an alert or a panel raises
+		}
+		if !strings.Contains(string(data)+string(alerts), name) {
+			t.Errorf("%s is neither in the dashboard nor in an alert", name)
+		}
 	}
-	check("docs/webhook.md", string(page))
+	for _, page := range []string{"webhook.md", "runbook.md", "reasons.md", "upgrade.md", "threat-model.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("docs/"+page, string(text))
+	}
 }

@@ -53,9 +53,6 @@ func Default(s *Settings) {
 	defaultValue(&z.Grants.Enabled, true)
 	defaultList(&z.SelectableResources, GroupResource{"metrics.k8s.io", "pods"})
 	defaultList(&s.Admission.Restriction.Resources, GroupResource{"", "nodes"}, GroupResource{"apps", "daemonsets"})
-	defaultList(&s.Admission.Namespace.AllowedAnnotations, corev1.LastAppliedConfigAnnotation,
-		"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "argocd.argoproj.io/tracking-id",
-		"argocd.argoproj.io/sync-wave")
 	defaultText(&s.Admission.Namespace.NamespacePrefix, tenantv1alpha1.NamespacePrefixRequired)
 	defaultText(&s.Admission.Namespace.PodSecurity, "baseline")
 	defaultAdmission(&s.Admission)

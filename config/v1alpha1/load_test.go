@@ -45,6 +45,34 @@ func TestDecodeIsStrict(t *testing.T) {
 	}
 }
 
+// TestProblemsAreInOrder checks that a configuration is refused with the same text each time.
+func TestProblemsAreInOrder(t *testing.T) {
+	text := []byte(header + `
+authentication: { sources: [ { name: a, x509: {} } ] }
+admission:
+  attribution: { workloadUser: { systemUsers: [ "" ], externalUsers: [ "" ], externalGroups: [ "" ] } }
+  placement:
+    nodeName: { policy: Nothing }
+    nodeSelector: { policy: Nothing }
+    tolerations: { policy: Nothing }
+    schedulerName: { policy: Nothing }
+    defaults: { nodeSelector: { "a b": x, "b c": x, "c d": x, "d e": x } }
+  policy: { storageClasses: { policy: Nothing }, ingressClasses: { policy: Nothing } }
+  quota: { default: { a: -1, b: -1, c: -1, d: -1 } }
+gateway: { clusters: [], limits: { perTenantRequests: -1, perTenantStreams: -1, bodyBytes: -1 } }
+`)
+	_, first := v1alpha1.Decode(text)
+	var all utilerrors.Aggregate
+	if !errors.As(first, &all) || len(all.Errors()) < 15 {
+		t.Fatalf("Decode() = %v; want every problem", first)
+	}
+	for range 20 {
+		if _, err := v1alpha1.Decode(text); err == nil || err.Error() != first.Error() {
+			t.Fatalf("%v\nand\n%v", first, err)
+		}
+	}
+}
+
 func TestDecodeReportsEveryProblem(t *testing.T) {
 	_, err := v1alpha1.Decode([]byte(header + `
 authentication:

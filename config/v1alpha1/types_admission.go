@@ -81,18 +81,29 @@ type Namespace struct {
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	PodSecurity string `json:"podSecurity,omitempty"`
 	// allowedLabels specifies the label keys that tenants may set on their namespaces. "example.com/*"
-	// allows all keys of a domain. Keys without a domain and labels that common tools write are always
-	// allowed. The keys istio-injection and control-plane must be listed exactly. So must a key that
-	// selects namespaces for a webhook or a policy. Keys of kubetenant.dev and
+	// allows all keys of a domain. Keys without a domain and labels that common tools write are also
+	// allowed, unless a webhook or a policy selects namespaces by them. Such a key and the keys
+	// istio-injection and control-plane must be listed exactly. Keys of kubetenant.dev and
 	// pod-security.kubernetes.io are not allowed. Defaults to none.
 	// +optional
 	AllowedLabels []string `json:"allowedLabels"`
 	// allowedAnnotations specifies the annotation keys that tenants may set on their namespaces.
-	// "example.com/*" allows all keys of a domain. Keys without a domain are always allowed. Defaults
-	// to kubectl.kubernetes.io/last-applied-configuration, meta.helm.sh/release-name,
-	// meta.helm.sh/release-namespace, argocd.argoproj.io/tracking-id and argocd.argoproj.io/sync-wave.
+	// "example.com/*" allows all keys of a domain. Keys without a domain and annotations that common
+	// tools write are always allowed. Keys of kubetenant.dev and pod-security.kubernetes.io are not
+	// allowed. Defaults to none.
 	// +optional
 	AllowedAnnotations []string `json:"allowedAnnotations"`
+	// clusterLabels specifies labels that the policies and webhooks of the cluster set on namespaces,
+	// with their values. "{tenant}" in a value means the name of the tenant. Tenants may set a key to
+	// this value and to no other, even if allowedLabels lists the key. No value is added or required.
+	// Must not contain keys of kubetenant.dev, pod-security.kubernetes.io/enforce or
+	// kubernetes.io/metadata.name. Defaults to none.
+	// +optional
+	ClusterLabels map[string]string `json:"clusterLabels,omitempty"`
+	// clusterAnnotations specifies annotations that the policies and webhooks of the cluster set on
+	// namespaces, with their values. It has the rules of clusterLabels. Defaults to none.
+	// +optional
+	ClusterAnnotations map[string]string `json:"clusterAnnotations,omitempty"`
 }
 
 // WorkloadKind specifies a kind whose objects contain templates of pods.
@@ -187,8 +198,9 @@ type PlacementRules struct {
 	// kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName specifies the RuntimeClasses that pods may use. The fields that the class
-	// itself sets in pods must be allowed too. Defaults to Forbid.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. The webhook service cannot tell
+	// what the class itself sets in pods from what the client sent: list this in cluster. Defaults to
+	// Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always
@@ -209,6 +221,30 @@ type PlacementRules struct {
 	// nothing is added.
 	// +optional
 	Defaults *PlacementDefaults `json:"defaults,omitempty"`
+	// cluster specifies settings that the plugins, policies and webhooks of the cluster add to pods.
+	// They are always allowed, and no setting is added or required. If unset, nothing is allowed by it.
+	// +optional
+	Cluster *PlacementCluster `json:"cluster,omitempty"`
+}
+
+// PlacementCluster specifies settings that the cluster itself adds to pods. Tenants may use them too.
+type PlacementCluster struct {
+	// nodeSelector specifies labels of nodes, with their values. Keys must be qualified names, and
+	// values must be label values.
+	// +optional
+	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
+	// tolerations specifies tolerations. Each must have a key. The operator must be Exists or Equal.
+	// +optional
+	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
+	// schedulerName specifies the name of a scheduler.
+	// +optional
+	SchedulerName string `json:"schedulerName,omitempty"`
+	// runtimeClassName specifies the name of a RuntimeClass.
+	// +optional
+	RuntimeClassName string `json:"runtimeClassName,omitempty"`
+	// priorityClassName specifies the name of a PriorityClass.
+	// +optional
+	PriorityClassName string `json:"priorityClassName,omitempty"`
 }
 
 // PlacementDefaults specifies settings that are added to new pods.

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -30,6 +31,8 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, validateKeys(a.Namespace.AllowedLabels, ns.Child("allowedLabels"))...)
 	errs = append(errs, validateKeys(a.Namespace.AllowedAnnotations, ns.Child("allowedAnnotations"))...)
+	errs = append(errs, validateClusterLabels(a.Namespace.ClusterLabels, ns.Child("clusterLabels"))...)
+	errs = append(errs, validateClusterKeys(a.Namespace.ClusterAnnotations, ns.Child("clusterAnnotations"))...)
 	errs = append(errs, validateWorkloads(a.Workloads, path.Child("workloads"))...)
 	errs = append(errs, validatePlacement(&a.Placement, path.Child("placement"))...)
 	errs = append(errs, validatePolicy(&a.Policy, path.Child("policy"))...)
@@ -48,8 +51,8 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at.Child("group"), "kinds of the core group are not supported"))
 		}
 	}
-	for name, quantity := range a.Quota.Default {
-		if quantity.Sign() < 0 {
+	for _, name := range slices.Sorted(maps.Keys(a.Quota.Default)) {
+		if quantity := a.Quota.Default[name]; quantity.Sign() < 0 {
 			errs = append(errs,
 				field.Invalid(path.Child("quota", "default").Key(string(name)), quantity.String(), "must not be negative"))
 		}
@@ -226,7 +229,8 @@ func validateRules(
 	rules map[string]*FieldRule, path *field.Path, entry func(name, entry string) (problem string),
 ) field.ErrorList {
 	var errs field.ErrorList
-	for name, rule := range rules {
+	for _, name := range slices.Sorted(maps.Keys(rules)) {
+		rule := rules[name]
 		if rule == nil {
 			continue
 		}
@@ -258,28 +262,80 @@ func validatePlacementRules(r *PlacementRules, path *field.Path) field.ErrorList
 		return ""
 	})
 	if d := r.Defaults; d != nil {
-		at := path.Child("defaults")
-		for key, value := range d.NodeSelector {
-			for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
-				errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
+		errs = append(errs, validatePlaces(d.NodeSelector, d.Tolerations, path.Child("defaults"))...)
+	}
+	if c := r.Cluster; c != nil {
+		at := path.Child("cluster")
+		errs = append(errs, validatePlaces(c.NodeSelector, c.Tolerations, at)...)
+		for _, f := range []struct{ name, value string }{
+			{"schedulerName", c.SchedulerName},
+			{"runtimeClassName", c.RuntimeClassName},
+			{"priorityClassName", c.PriorityClassName},
+		} {
+			if f.value != "" && len(validation.IsDNS1123Subdomain(f.value)) > 0 {
+				errs = append(errs, field.Invalid(at.Child(f.name), f.value, "must be a name, without wildcards"))
 			}
 		}
-		for i, t := range d.Tolerations {
-			here := at.Child("tolerations").Index(i)
-			if t.Key == "" {
-				errs = append(errs, field.Required(here.Child("key"),
-					"must be set, because a toleration without a key tolerates every taint"))
-			}
-			operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
-			if !slices.Contains(operators, t.Operator) {
-				errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
-			}
-			effects := []corev1.TaintEffect{
-				"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
-			}
-			if !slices.Contains(effects, t.Effect) {
-				errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
-			}
+	}
+	return errs
+}
+
+// validatePlaces checks labels of nodes and tolerations that are put into pods.
+func validatePlaces(selector map[string]string, tolerations []corev1.Toleration, at *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(selector)) {
+		value := selector[key]
+		for _, msg := range append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...) {
+			errs = append(errs, field.Invalid(at.Child("nodeSelector").Key(key), value, msg))
+		}
+	}
+	for i, t := range tolerations {
+		here := at.Child("tolerations").Index(i)
+		if t.Key == "" {
+			errs = append(errs, field.Required(here.Child("key"),
+				"must be set, because a toleration without a key tolerates every taint"))
+		}
+		operators := []corev1.TolerationOperator{"", corev1.TolerationOpExists, corev1.TolerationOpEqual}
+		if !slices.Contains(operators, t.Operator) {
+			errs = append(errs, field.NotSupported(here.Child("operator"), t.Operator, operators))
+		}
+		effects := []corev1.TaintEffect{
+			"", corev1.TaintEffectNoSchedule, corev1.TaintEffectPreferNoSchedule, corev1.TaintEffectNoExecute,
+		}
+		if !slices.Contains(effects, t.Effect) {
+			errs = append(errs, field.NotSupported(here.Child("effect"), t.Effect, effects))
+		}
+	}
+	return errs
+}
+
+// validateClusterLabels checks labels of namespaces that the cluster sets.
+func validateClusterLabels(labels map[string]string, path *field.Path) field.ErrorList {
+	errs := validateClusterKeys(labels, path)
+	for _, key := range slices.Sorted(maps.Keys(labels)) {
+		plain := strings.ReplaceAll(labels[key], "{tenant}", "t") // a tenant is a label value
+		for _, msg := range validation.IsValidLabelValue(plain) {
+			errs = append(errs, field.Invalid(path.Key(key), labels[key], msg))
+		}
+		switch key {
+		case "pod-security.kubernetes.io/enforce":
+			errs = append(errs, field.Forbidden(path.Key(key), "admission.namespace.podSecurity sets this label"))
+		case corev1.LabelMetadataName:
+			errs = append(errs, field.Forbidden(path.Key(key), "the server sets this label"))
+		}
+	}
+	return errs
+}
+
+// validateClusterKeys checks the keys of labels or annotations that the cluster sets.
+func validateClusterKeys(values map[string]string, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		for _, msg := range validation.IsQualifiedName(key) {
+			errs = append(errs, field.Invalid(path.Key(key), key, msg))
+		}
+		if domain, _, _ := strings.Cut(key, "/"); domain == tenant.Domain {
+			errs = append(errs, field.Forbidden(path.Key(key), "keys of this domain are reserved"))
 		}
 	}
 	return errs
@@ -291,26 +347,34 @@ var reservedExamples = []string{
 	"system:serviceaccount:kube-system:default", "tenant:system",
 }
 
+// patternList is a field of [WorkloadUser] with patterns of names.
+type patternList struct {
+	name     string
+	patterns []string
+}
+
+func (w *WorkloadUser) patterns() []patternList {
+	return []patternList{
+		{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups},
+	}
+}
+
 func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if w.Foreign != ForeignRefuse && w.Foreign != ForeignRestamp {
 		errs = append(errs,
 			field.NotSupported(path.Child("foreign"), w.Foreign, []ForeignUser{ForeignRefuse, ForeignRestamp}))
 	}
-	for name, patterns := range map[string][]string{
-		"systemUsers":    w.SystemUsers,
-		"externalUsers":  w.ExternalUsers,
-		"externalGroups": w.ExternalGroups,
-	} {
-		for i, pattern := range patterns {
-			at := path.Child(name).Index(i)
+	for _, list := range w.patterns() {
+		for i, pattern := range list.patterns {
+			at := path.Child(list.name).Index(i)
 			compiled, err := regexp.Compile(`\A(?:` + pattern + `)\z`)
 			switch {
 			case pattern == "":
 				errs = append(errs, field.Required(at, "may not be empty, because an empty pattern matches no name"))
 			case err != nil:
 				errs = append(errs, field.Invalid(at, pattern, "must be a regular expression in RE2 syntax"))
-			case name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
+			case list.name != "systemUsers" && slices.ContainsFunc(reservedExamples, compiled.MatchString):
 				errs = append(errs, field.Invalid(at, pattern, "may not match reserved names"))
 			}
 		}
@@ -321,11 +385,7 @@ func validateWorkloadUser(w *WorkloadUser, path *field.Path) field.ErrorList {
 // Warnings are about what is valid and will not do what it looks like.
 func (s *Settings) Warnings() []string {
 	var warnings []string
-	w := s.Admission.Attribution.WorkloadUser
-	for _, list := range []struct {
-		name     string
-		patterns []string
-	}{{"systemUsers", w.SystemUsers}, {"externalUsers", w.ExternalUsers}, {"externalGroups", w.ExternalGroups}} {
+	for _, list := range s.Admission.Attribution.WorkloadUser.patterns() {
 		at := field.NewPath("admission", "attribution", "workloadUser", list.name)
 		for i, pattern := range list.patterns {
 			// A pattern of YuniKorn's, whose patterns are not anchored.

@@ -79,13 +79,16 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 		errs = append(errs, c.validate(p)...)
 	}
 	limits := path.Child("limits")
-	for name, n := range map[string]int64{
-		"perTenantRequests": int64(*g.Limits.PerTenantRequests),
-		"perTenantStreams":  int64(*g.Limits.PerTenantStreams),
-		"bodyBytes":         *g.Limits.BodyBytes,
+	for _, limit := range []struct {
+		name string
+		n    int64
+	}{
+		{"perTenantRequests", int64(*g.Limits.PerTenantRequests)},
+		{"perTenantStreams", int64(*g.Limits.PerTenantStreams)},
+		{"bodyBytes", *g.Limits.BodyBytes},
 	} {
-		if n < 1 {
-			errs = append(errs, field.Invalid(limits.Child(name), n, "must be 1 or more"))
+		if limit.n < 1 {
+			errs = append(errs, field.Invalid(limits.Child(limit.name), limit.n, "must be 1 or more"))
 		}
 	}
 	if g.Limits.Timeout.Duration <= 0 {

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	"maps"
 	"net"
 	"net/url"
 	"slices"
@@ -200,7 +201,8 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	if k.Domain != DomainByName && k.Domain != DomainByID {
 		errs = append(errs, field.NotSupported(path.Child("domain"), k.Domain, []DomainBy{DomainByName, DomainByID}))
 	}
-	for domain, name := range k.TenantMap {
+	for _, domain := range slices.Sorted(maps.Keys(k.TenantMap)) {
+		name := k.TenantMap[domain]
 		p := path.Child("tenantMap").Key(domain)
 		if name == "" {
 			errs = append(errs, field.Required(p, "must name a tenant"))

@@ -41,7 +41,7 @@ func commandLine(dir string) []step {
 			"acme's admin",
 			"acme",
 			[]string{"grant-privileges", "--user", "dave", "--for-namespace", "acme--web", "--readonly"},
-			"user dave now has ClusterRole view",
+			"/kubectl-tenant:view:dave:",
 		},
 		{
 			"acme's admin",
@@ -59,7 +59,7 @@ func commandLine(dir string) []step {
 			"acme's admin",
 			"acme",
 			[]string{"revoke-privileges", "--user", "dave", "--for-namespace", "acme--web"},
-			"in namespace acme--web revoked",
+			"deleted from acme--web namespace",
 		},
 		{
 			"the cluster's admin",

@@ -27,10 +27,7 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	if config == nil {
 		return &auditing{}, nil
 	}
-	text, err := fingerprintOf(config.PolicyFile) // before it is read: what is written meanwhile is seen later
-	if err != nil {
-		return nil, fmt.Errorf("audit: %w", err)
-	}
+	text := fingerprintOf(config.PolicyFile) // first, so that a later change of the file is noticed
 	rules, err := policy.LoadPolicyFromFile(config.PolicyFile)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)

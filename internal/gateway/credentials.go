@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 )
 
 // What a kubeconfig of the gateway may not be.
@@ -120,19 +120,20 @@ func (g *Gateway) followFiles(ctx context.Context) {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		now := g.current.Load()
 		found, changed := now.look()
-		settled := changed && maps.Equal(found, looked)
+		settled := len(changed) > 0 && maps.Equal(found, looked)
 		looked = found
 		if since++; !settled || maps.Equal(found, refused) && since < refusedLooks {
 			return
 		}
 		since, refused = 0, nil
-		switch renewed, err := g.renew(ctx, now); {
-		case err != nil:
+		renewed, err := g.renew(ctx, now)
+		if err != nil {
 			refused = found
-			klog.FromContext(ctx).Error(err,
-				"Rejected a new version of a kubeconfig or audit policy and kept the previous version")
-		case renewed:
-			klog.FromContext(ctx).Info("Loaded a new version of a kubeconfig or audit policy")
+		}
+		if err != nil || renewed {
+			for _, path := range changed {
+				g.stack.Reloaded(ctx, path, err)
+			}
 		}
 	}, filesEvery)
 }
@@ -148,16 +149,14 @@ func (g *Gateway) renew(ctx context.Context, of *generation) (renewed bool, err 
 	return err == nil, err
 }
 
-// look returns what stands in the files of a generation now, and whether that is another than
-// counts. Those that cannot be read are tried again.
-func (now *generation) look() (found map[string]fingerprint, changed bool) {
+// look returns the fingerprints of the files of a generation, and the files whose content is not the
+// one in force. A file that cannot be read has the zero fingerprint.
+func (now *generation) look() (found map[string]fingerprint, changed []string) {
 	found = map[string]fingerprint{}
-	note := func(path string, counts, is fingerprint, err error) {
-		if err != nil {
-			is = counts
+	note := func(path string, counts, is fingerprint) {
+		if found[path] = is; is != counts && !slices.Contains(changed, path) {
+			changed = append(changed, path)
 		}
-		found[path] = is
-		changed = changed || is != counts
 	}
 	for _, c := range now.routes {
 		for path, counts := range c.files {
@@ -165,18 +164,20 @@ func (now *generation) look() (found map[string]fingerprint, changed bool) {
 			if err != nil {
 				is = &credential{}
 			}
-			note(path, counts, is.whole, err)
+			note(path, counts, is.whole)
 		}
 	}
 	if a := now.auditing; a.policyFile != "" {
-		is, err := fingerprintOf(a.policyFile)
-		note(a.policyFile, a.policyText, is, err)
+		note(a.policyFile, a.policyText, fingerprintOf(a.policyFile))
 	}
 	return found, changed
 }
 
-// fingerprintOf returns that of a file.
-func fingerprintOf(path string) (fingerprint, error) {
+// fingerprintOf returns the fingerprint of a file, the zero one if the file cannot be read.
+func fingerprintOf(path string) fingerprint {
 	data, err := os.ReadFile(path) // #nosec G304 -- the operator names it
-	return sha256.Sum256(data), err
+	if err != nil {
+		return fingerprint{}
+	}
+	return sha256.Sum256(data)
 }

@@ -19,7 +19,6 @@ import (
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
-	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authz"
@@ -38,6 +37,7 @@ type Gateway struct {
 	metrics           *gatewayMetrics
 	requests, streams inFlight
 	writers           writers
+	path              string // of the configuration
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
 	stopping          *stopping
@@ -73,6 +73,7 @@ type Options struct {
 // cluster cannot be reached is nothing wrong.
 func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	g := &Gateway{
+		path:     path,
 		register: o.Register,
 		tracer:   o.Tracer,
 		stopping: newStopping(),
@@ -91,13 +92,7 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		}
 		config.ResolvePaths(filepath.Dir(path))
 		return g.follow(ctx, &config.Settings)
-	}, func(path string, err error) {
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Rejected a new version of a file and kept the previous version", "path", path)
-			return
-		}
-		klog.FromContext(ctx).Info("Loaded a new version of a file", "path", path)
-	})
+	}, func(path string, err error) { g.stack.Reloaded(ctx, path, err) })
 	if err != nil {
 		return nil, err
 	}
@@ -207,6 +202,8 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 		next.view = own.view(next)
 	}
 	g.commit(next, commits)
+	files, _ := next.look()
+	g.stack.Follows(g.path, slices.Collect(maps.Keys(files))...)
 	return next, nil
 }
 

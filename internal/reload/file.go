@@ -47,6 +47,7 @@ type File[T any] struct {
 	looks   int     // since then
 	next    version // one that was seen and does not count yet
 	since   time.Time
+	awaited version // one whose end is awaited
 
 	current atomic.Pointer[T]
 }
@@ -151,6 +152,11 @@ func (f *File[T]) check(ctx context.Context) (soon bool) {
 		return true
 	}
 	if !retry && !bytes.HasSuffix(data, []byte("\n")) { // an empty one too: that is how writing in place begins
+		if !found.same(f.awaited) {
+			f.awaited = found
+			klog.FromContext(ctx).Info("Waiting for the end of a new version of a file, which does not end with a newline",
+				"path", f.path)
+		}
 		if time.Since(f.since) < unended {
 			return false
 		}

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -221,7 +224,13 @@ func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "f")
 	write(t, path, "one")
-	f, r := follow(t, path, parse)
+	r := &reports{}
+	f, err := reload.Open(path, parse, r.add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	go f.Run(klog.NewContext(t.Context(), logger))
 	begun := time.Now()
 	writeInPlace(t, path, os.O_TRUNC, "two")
 	if err := r.wait(t, 1); err != nil || *f.Load() != "two" {
@@ -229,6 +238,10 @@ func TestALineWithoutAnEndCountsLate(t *testing.T) {
 	}
 	if took := time.Since(begun); took < 5*time.Second {
 		t.Errorf("it counted after %v", took)
+	}
+	log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+	if n := strings.Count(log, "Waiting for the end of a new version"); n != 1 {
+		t.Errorf("the log tells %d times that the file may be incomplete: %s", n, log)
 	}
 }
 

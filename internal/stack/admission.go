@@ -33,6 +33,8 @@ type Plugin struct {
 	// Setting is where a configuration says what the plugin refuses; empty where
 	// nothing does. Refusals name it.
 	Setting string
+	// First says that the plugin must run before all others, including those of the server.
+	First bool
 	// Last says that the plugin must validate after all others, the server's own included.
 	Last bool
 }
@@ -110,11 +112,12 @@ func (f *reloadablePlugin) in(ctx context.Context) *halves {
 // that admitted it. Nothing else of a generation is kept: a write may last for hours, as exec does.
 type pluginsKey struct{}
 
-// withPlugins keeps the plugins of the current generation for writes.
+// withPlugins keeps the plugins of the current generation for writes, and the object that each sends.
 func (s *Stack) withPlugins(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			r = r.WithContext(context.WithValue(r.Context(), pluginsKey{}, s.current.Load().halves))
+			ctx := context.WithValue(r.Context(), pluginsKey{}, s.current.Load().halves)
+			r = r.WithContext(plugins.WithRequested(ctx))
 		}
 		next.ServeHTTP(w, r)
 	})

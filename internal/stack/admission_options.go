@@ -87,6 +87,17 @@ func placementSpace(scheduler string, rules ...*configv1alpha1.PlacementRules) *
 		for name, rule := range r.Fields() {
 			space.Rules[name] = plugins.Rule{Policy: fieldPolicies[rule.Policy], Allowed: rule.Allowed}
 		}
+		if c := r.Cluster; c != nil {
+			space.Cluster = placement.Cluster{
+				Defaults: placement.Defaults{
+					NodeSelector:  c.NodeSelector,
+					Tolerations:   c.Tolerations,
+					SchedulerName: c.SchedulerName,
+				},
+				RuntimeClassName:  c.RuntimeClassName,
+				PriorityClassName: c.PriorityClassName,
+			}
+		}
 		if d := r.Defaults; d != nil {
 			space.Defaults = placement.Defaults{
 				NodeSelector:  d.NodeSelector,
@@ -153,6 +164,16 @@ func membersOf(obj runtime.Object) (*rolebinding.Spread, error) {
 		return nil, err
 	}
 	return provision.MembersSpreadOf(id, &m.Spec), nil
+}
+
+// membersSpecOf returns the tenant and the spec of TenantMembers.
+func membersSpecOf(obj runtime.Object) (tenant.ID, any, error) {
+	m, err := decode[v1alpha1.TenantMembers](obj)
+	if err != nil {
+		return tenant.ID{}, nil, err
+	}
+	id, err := idOf(m.Spec.ID)
+	return id, m.Spec, err
 }
 
 // templateOf reads what a NamespaceTemplate makes.

@@ -114,7 +114,7 @@ func newBoundary(
 		Reviews:          config.DelegatedReviews && !p.ReviewsElsewhere,
 		ObjectTenant:     p.cluster.tenantOf,
 		ObjectOf:         p.cluster.objectOf,
-		OwnWritable:      []schema.GroupResource{membersResource()},
+		OwnWritable:      OwnWritable(),
 		Access:           p.cluster.access(ctx, config.RequireTenant),
 	}
 	if p.revoked != nil {
@@ -297,7 +297,7 @@ func (p *policyFile) authorize(ctx context.Context, a authorizer.Attributes) (au
 	if err != nil || space.ID != id && !id.IsSystem() || !(*p.file.Load()).Allows(id, space, a) {
 		return authorizer.DecisionNoOpinion, "", nil // an owner that is not known is nobody's space
 	}
-	return authorizer.DecisionAllow, string(authz.ReasonABAC), nil
+	return authorizer.DecisionAllow, authz.ReasonABAC.String(), nil
 }
 
 // isPrivileged reports whether u may do everything anyway. The server's own client is, whose look
@@ -340,7 +340,7 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 			Subject:      g.boundary.Subjects.Of,
 			Authenticate: g.authenticator.AuthenticateRequest,
 			Authorize:    g.boundary.Authorize,
-			Denies:       func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+			Denies:       func(ctx context.Context, a authorizer.Attributes) string { return g.boundary.Denies(ctx, a).String() },
 		}
 		if tokens := s.shared.Authentication.Reviewed; tokens != nil {
 			d.Authenticate = tokens.AuthenticateRequest
@@ -355,5 +355,5 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 // Denies returns why the boundary denies something of which nothing was noted, "" where it
 // does not: whatever its mode.
 func (s *Stack) Denies(ctx context.Context, a authorizer.Attributes) string {
-	return string(s.current.Load().boundary.Denies(ctx, a))
+	return s.current.Load().boundary.Denies(ctx, a).String()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	authenticationcel "k8s.io/apiserver/pkg/authentication/cel"
@@ -44,6 +45,8 @@ type generation struct {
 	tenantMetrics int                       // how many tenants are counted by name
 	described     workload.Kinds            // that describe pods
 	governed      map[schema.GroupKind]bool // whose identity is recorded
+	files         *fileStates
+	acceptsAdmins bool // see the function
 	stop          context.CancelFunc
 }
 
@@ -58,6 +61,10 @@ type shared struct {
 	sessions  *authz.Sessions
 	// required is that of the generation in force. Generations come one after the other.
 	required configv1alpha1.RequireTenant
+	// acceptsAdmins is that of the generation in force, too.
+	acceptsAdmins bool
+	// service is the section of the configuration at the start.
+	service *configv1alpha1.Service
 	// grantors says what a grantor may do itself.
 	grantors authorizer.Authorizer
 	// isInForce reports whether a generation is the one that counts.
@@ -99,18 +106,6 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	return of, nil
 }
 
-// report logs and counts what became of a new version of a file.
-func (s *shared) report(ctx context.Context) reload.Report {
-	return func(path string, err error) {
-		s.reloads.count(path, err)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Rejected a new version of a file and kept the previous version", "path", path)
-			return
-		}
-		klog.FromContext(ctx).Info("Loaded a new version of a file", "path", path)
-	}
-}
-
 // observe counts an outcome, and tells whoever else wants to know.
 func (s *shared) observe(ctx context.Context, o authz.Outcome) {
 	s.decisions.observe(ctx, o)
@@ -130,6 +125,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	}()
 	g := &generation{
 		stop:          stop,
+		files:         newFileStates(),
 		config:        config,
 		olderPaths:    config.Authorization.OlderTenantPaths,
 		mode:          string(config.Authorization.Mode),
@@ -145,7 +141,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 			return nil, err
 		}
 	}
-	names, report := systemNames(config), of.report(ctx)
+	names, report := systemNames(config), of.report(ctx, g.files)
 	if g.revoked = of.Authentication.Revocations; g.revoked == nil && config.Authentication.Revocation != nil {
 		changed := func(revoked *authn.Revocations) {
 			if of.isInForce(g) { // else it is told of when it is
@@ -179,6 +175,12 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	if err = g.authenticate(ctx, of, names, report); err != nil {
 		return nil, err
 	}
+	if ca := of.Authentication.ClientCA; ca != nil {
+		g.acceptsAdmins = acceptsAdmins(ca.CurrentCABundleContent(), config.Authentication.Sources, g.clientCAs)
+	}
+	if of.acceptsAdmins && !g.acceptsAdmins { // a start that locks out is noticed, and may be intended
+		return nil, errLockedOut
+	}
 	admission := &admissionParts{
 		cluster:  &of.Cluster,
 		subject:  g.boundary.Subjects.Of,
@@ -186,7 +188,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		now:      of.Now,
 		grantors: of.grantors,
 		gates:    of.decisions.gates,
-		denies:   func(ctx context.Context, a authorizer.Attributes) string { return string(g.boundary.Denies(ctx, a)) },
+		denies:   func(ctx context.Context, a authorizer.Attributes) string { return g.boundary.Denies(ctx, a).String() },
 	}
 	if g.plugins, err = newPlugins(admission, config); err != nil {
 		return nil, err
@@ -198,7 +200,20 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
 	}
+	if service := servingSettings(config); of.service == nil {
+		of.service = service
+	} else if !equality.Semantic.DeepEqual(of.service, service) {
+		klog.FromContext(ctx).Info("The section service of the configuration is not the one at the start: " +
+			"restart kubetenant-webhook and kubetenant-gateway for the change to take effect")
+	}
 	return g, nil
+}
+
+// servingSettings returns the settings that a process uses only when it starts.
+func servingSettings(config *configv1alpha1.Settings) *configv1alpha1.Service {
+	service := config.Service
+	service.TenantMetrics = nil
+	return &service
 }
 
 // authenticate makes the authenticator of a generation whose boundary and revocations are there.

@@ -2,9 +2,6 @@ package stack
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,57 +9,8 @@ import (
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz"
-	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/tenant"
 )
-
-// reloadMetrics count the new versions of files, and say which configuration is in force.
-type reloadMetrics struct {
-	reloads *metrics.CounterVec
-	info    *metrics.GaugeVec
-}
-
-func newReloadMetrics() *reloadMetrics {
-	return &reloadMetrics{
-		reloads: counters("config", "reloads_total",
-			"Number of reloads of the configuration and the files that it names, by path and result (success or error). "+
-				"After an error, the previous version remains in effect.",
-			"path", "result"),
-		info: metrics.NewGaugeVec(&metrics.GaugeOpts{
-			Namespace:      "kubetenant",
-			Subsystem:      "config",
-			Name:           "info",
-			StabilityLevel: metrics.ALPHA,
-			Help: "Hash and mode of the effective configuration, with the value 1. " +
-				"All replicas must have the same hash and mode.",
-		}, []string{"hash", "mode"}),
-	}
-}
-
-func (m *reloadMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.reloads, m.info}
-}
-
-// inForce says which generation is in force.
-func (m *reloadMetrics) inForce(g *generation) {
-	m.info.Reset()
-	m.info.WithLabelValues(g.hash, g.mode).Set(1)
-}
-
-// hashOf tells configurations apart, whatever their files look like.
-func hashOf(config *configv1alpha1.Settings) (string, error) {
-	data, err := json.Marshal(config)
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:6]), err
-}
-
-func (m *reloadMetrics) count(path string, err error) {
-	result := "success"
-	if err != nil {
-		result = "error"
-	}
-	m.reloads.WithLabelValues(path, result).Inc()
-}
 
 // decisionMetrics count what the boundary decides. Safe for concurrent use.
 type decisionMetrics struct {
@@ -97,7 +45,7 @@ func newDecisionMetrics(exists func(tenant.ID) bool) *decisionMetrics {
 		exists: exists,
 		named:  map[tenant.ID]bool{},
 		decisions: counters("authorization", "decisions_total",
-			"Number of decisions of the tenant boundary, by decision and reason. The decision is deny, "+
+			"Number of decisions of the tenant boundary, by decision and reason code. The decision is deny, "+
 				"delegate if the next authorizer decides, allow if an exception applies, "+
 				"or shadow-deny if the request would be denied in Enforce mode.",
 			"decision", "reason"),
@@ -140,7 +88,7 @@ func (m *decisionMetrics) observe(_ context.Context, o authz.Outcome) {
 	key := outcome{o.Verdict, o.Reason}
 	counter, ok := m.byOutcome.Load(key)
 	if !ok {
-		counter, _ = m.byOutcome.LoadOrStore(key, m.decisions.WithLabelValues(string(o.Verdict), string(o.Reason)))
+		counter, _ = m.byOutcome.LoadOrStore(key, m.decisions.WithLabelValues(string(o.Verdict), o.Reason.Code()))
 	}
 	counter.(metrics.CounterMetric).Inc()
 	of := m.tenant(o.Caller)

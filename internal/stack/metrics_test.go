@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"sync"
 	"testing"
 
@@ -100,6 +102,36 @@ func TestTenantMetricsAreBounded(t *testing.T) {
 	}
 	if _, err := testutil.GetCounterMetricValue(m.requests.WithLabelValues(otherTenants)); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestDecisionsHaveCodes checks that the label reason has the code of a reason and never its text.
+func TestDecisionsHaveCodes(t *testing.T) {
+	m := newDecisionMetrics(nil)
+	registry := metrics.NewKubeRegistry()
+	registry.MustRegister(m.decisions)
+	for _, r := range append(authz.Reasons(), authz.ReasonNone) {
+		m.observe(t.Context(), authz.Outcome{Verdict: authz.Denied, Reason: r})
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var labels []string
+	for _, series := range families[0].GetMetric() {
+		for _, label := range series.GetLabel() {
+			if label.GetName() == "reason" {
+				labels = append(labels, label.GetValue())
+			}
+		}
+	}
+	if len(labels) != len(authz.Reasons())+1 || !slices.Contains(labels, "NamespaceNotOwned") || !slices.Contains(labels, "") {
+		t.Errorf("the labels are %q", labels)
+	}
+	for _, label := range labels {
+		if !regexp.MustCompile(`^[A-Za-z]*$`).MatchString(label) {
+			t.Errorf("the label %q is not a code", label)
+		}
 	}
 }
 

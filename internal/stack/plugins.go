@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/plugins/placement"
 	"github.com/kubetenant/kubetenant/plugins/policy"
 	"github.com/kubetenant/kubetenant/plugins/quota"
+	"github.com/kubetenant/kubetenant/plugins/request"
 	"github.com/kubetenant/kubetenant/plugins/restriction"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
 	"github.com/kubetenant/kubetenant/plugins/status"
@@ -81,6 +82,8 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}
 	o.metadata, o.objects = p.cluster.controllerObjects()
 	return []Plugin{
+		// It records what the client sent. The others change it, and so do those of the server.
+		{Name: request.Name, Interface: request.New(request.Options{Kinds: o.binding().Kinds}), First: true},
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(o.namespace())},
 		{Name: lifecycle.Name, Interface: lifecycle.New(o.lifecycle())},
 		{Name: restriction.Name, Setting: "admission.restriction", Interface: restriction.New(o.restriction())},
@@ -125,6 +128,8 @@ func (o *pluginOptions) namespace() namespace.Options {
 		PodSecurity:        c.Namespace.PodSecurity,
 		AllowedLabels:      c.Namespace.AllowedLabels,
 		AllowedAnnotations: c.Namespace.AllowedAnnotations,
+		ClusterLabels:      c.Namespace.ClusterLabels,
+		ClusterAnnotations: c.Namespace.ClusterAnnotations,
 		Recorded:           recordedAnnotations(c),
 		SystemNamespaces:   o.config.Authorization.SystemNamespaces,
 		Selected:           o.cluster.SelectedLabels,
@@ -135,13 +140,14 @@ func (o *pluginOptions) namespace() namespace.Options {
 
 func (o *pluginOptions) lifecycle() lifecycle.Options {
 	return lifecycle.Options{
-		Subject:    o.subject,
-		Read:       lifeOf,
-		Lineage:    o.cluster.knownLineage(),
-		Owned:      o.cluster.OwnedNamespaces,
-		References: o.cluster.References,
-		Authorizer: o.grantors,
-		Now:        o.now,
+		Subject:     o.subject,
+		Read:        lifeOf,
+		ReadMembers: membersSpecOf,
+		Lineage:     o.cluster.knownLineage(),
+		Owned:       o.cluster.OwnedNamespaces,
+		References:  o.cluster.References,
+		Authorizer:  o.grantors,
+		Now:         o.now,
 	}
 }
 

@@ -102,9 +102,9 @@ type Cluster struct {
 	// KindScope answers for kinds whose resource cannot be told by their name, as
 	// [cluster.CRDScopes.OfKind] does. Nil knows none.
 	KindScope func(schema.GroupKind) authz.Scope
-	// SelectedLabels reports whether webhooks or policies choose namespaces by a label, as
-	// [cluster.NamespaceSelectors.Has] does. Nil knows of none.
-	SelectedLabels func(key string) bool
+	// SelectedLabels returns why a label of Namespaces may affect a webhook or a policy, or "" if none
+	// selects namespaces by it, as [cluster.NamespaceSelectors.Reason] does. If nil, no label does.
+	SelectedLabels func(key string) string
 	// Stale reports that Owners and CustomScope are not to be relied on, see
 	// [authz.Options]. Nil: they always are.
 	Stale func() bool
@@ -188,10 +188,11 @@ func Open(ctx context.Context, path string, server Server) (*Stack, error) {
 			stack.swap(g)
 		}
 		return g, err
-	}, of.report(ctx))
+	}, of.report(ctx, nil))
 	if err != nil {
 		return nil, err
 	}
+	of.reloads.follows(path, nil)
 	stack.begin(of, *file.Load())
 	go file.Run(ctx)
 	return stack, nil
@@ -364,7 +365,7 @@ func (s *Stack) swap(g *generation) {
 			return !id.IsZero() && g.boundary.Access(id) == authz.AccessNone
 		})
 	}
-	s.shared.required = required
+	s.shared.required, s.shared.acceptsAdmins = required, g.acceptsAdmins
 	s.shared.reloads.inForce(g)
 	s.shared.decisions.limit(g.tenantMetrics)
 	if before != nil {

@@ -293,30 +293,32 @@ func TestNoSecretIsTold(t *testing.T) {
 	}
 }
 
+// authority returns the certificate of a new authority.
+func authority(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: name},
+		NotAfter:              time.Now().Add(time.Hour),
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
 // TestAClientCAMayNotBecomeTheProxys: with a front proxy of any name, a client CA file that is
 // rewritten to hold the proxy's authority is refused, and the one before stays.
 func TestAClientCAMayNotBecomeTheProxys(t *testing.T) {
-	authority := func(name string) string {
-		t.Helper()
-		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-		if err != nil {
-			t.Fatal(err)
-		}
-		template := &x509.Certificate{
-			SerialNumber:          big.NewInt(1),
-			Subject:               pkix.Name{CommonName: name},
-			NotAfter:              time.Now().Add(time.Hour),
-			IsCA:                  true,
-			BasicConstraintsValid: true,
-			KeyUsage:              x509.KeyUsageCertSign,
-		}
-		der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
-	}
-	clients, proxies := authority("clients"), authority("proxies")
+	clients, proxies := authority(t, "clients"), authority(t, "proxies")
 	content, err := dynamiccertificates.NewStaticCAContent("proxies", []byte(proxies))
 	if err != nil {
 		t.Fatal(err)

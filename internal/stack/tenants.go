@@ -263,6 +263,10 @@ func membersResource() schema.GroupResource {
 	return v1alpha1.Resource(v1alpha1.ResourceTenantMembers)
 }
 
+// OwnWritable returns the cluster-scoped resources of which a tenant's callers may write the object
+// of their own tenant.
+func OwnWritable() []schema.GroupResource { return []schema.GroupResource{membersResource()} }
+
 // isOfTenant reports whether there is one object of a resource for each Tenant, of its name.
 func isOfTenant(resource schema.GroupResource) bool {
 	return resource == v1alpha1.Resource(v1alpha1.ResourceTenants) || resource == membersResource()

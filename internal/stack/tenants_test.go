@@ -181,7 +181,7 @@ func TestRequireTenant(t *testing.T) {
 				Resource:        "namespaces",
 				ResourceRequest: true,
 			})
-			if got != string(c.want[id]) || err != nil {
+			if got != c.want[id].String() || err != nil {
 				t.Errorf("%s, Tenants known %t, tenant %s: %q, want %q, %v", c.required, c.tenants != nil, id, got, c.want[id], err)
 			}
 		}

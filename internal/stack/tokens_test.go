@@ -185,14 +185,14 @@ func TestLentRevocations(t *testing.T) {
 		})
 		return reason
 	}
-	if reason := decided(); reason == string(authz.ReasonRevoked) {
+	if reason := decided(); reason == authz.ReasonRevoked.String() {
 		t.Error("refused before anything was revoked")
 	}
 	replace(t, dir, map[string]string{"revoked.yaml": noRevocations + "users: [ { tenant: a, name: bob } ]\n"})
 	if !<-told {
 		t.Error("it is told of before it counts")
 	}
-	if reason := decided(); reason != string(authz.ReasonRevoked) {
+	if reason := decided(); reason != authz.ReasonRevoked.String() {
 		t.Errorf("%q", reason)
 	}
 }

@@ -525,6 +525,15 @@ func TestUpdatesKeepTheUser(t *testing.T) {
 			t.Errorf("%s: %q, told %q", name, got, told)
 		}
 	}
+	var told heard
+	by := update(deployment(""), deployment(bobs), alice)
+	by = admission.NewAttributesRecord(by.GetObject(), by.GetOldObject(), by.GetKind(), "a--web", "x", by.GetResource(),
+		"", admission.Update, &metav1.UpdateOptions{FieldManager: "kubectl-edit"}, false, alice)
+	if err := p.Admit(warning.WithWarningRecorder(t.Context(), &told), by, nil); err != nil || len(told) != 1 ||
+		!strings.HasSuffix(told[0], ": the annotation "+tenant.WorkloadUserAnnotation+
+			" is managed by the server and was not removed") {
+		t.Errorf("left out with kubectl: %v, %q", err, told)
+	}
 	pod := func(value string) *corev1.Pod {
 		return &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{tenant.WorkloadUserAnnotation: value}},

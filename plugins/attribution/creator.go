@@ -97,7 +97,7 @@ func (p *plugin) record(ctx context.Context, c *caller, a admission.Attributes, 
 			// kubectl rollout undo copies the annotations of what was made of the object onto it.
 			plugins.SetAnnotation(is, tenant.OnBehalfOfAnnotation, nil)
 		}
-		plugins.Keep(ctx, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
+		plugins.Keep(ctx, a, was, is, tenant.CreatorAnnotation, tenant.OnBehalfOfAnnotation)
 		return nil
 	}
 	creator, onBehalfOf, err := p.creator(ctx, c, a, is)

@@ -217,7 +217,7 @@ func (p *plugin) stamp(
 	for _, d := range now {
 		var want *string
 		if old, known := before[d.path]; known {
-			want = p.kept(ctx, c, d, old)
+			want = p.kept(ctx, c, a, d, old)
 		} else if want, err = p.stamped(ctx, c, a, is, d, o); err != nil {
 			return err
 		}
@@ -248,14 +248,16 @@ func (p *plugin) stamped(
 	return want, err
 }
 
-// kept returns what an update leaves in a Pod or template that was there before: what stood
-// there, put back where it is left out, for that is what updates of whole objects do; and in a
-// template another value of who may supply it, else with a warning what stood there. Another
-// value in a Pod is left to be refused.
-func (p *plugin) kept(ctx context.Context, c *caller, d described, old *string) *string {
+// kept returns the value that an update leaves in a Pod or template that existed before. That is
+// the old value, except for the value in a template that the caller may supply. It is also another
+// value in a Pod, which validation refuses. The caller is warned if its value is not stored.
+func (p *plugin) kept(ctx context.Context, c *caller, a admission.Attributes, d described, old *string) *string {
 	has := supplied(d.meta)
 	switch {
-	case same(has, old) || has == nil:
+	case same(has, old):
+		return old
+	case has == nil:
+		plugins.WarnRestored(ctx, a, d.path, "annotation", tenant.WorkloadUserAnnotation)
 		return old
 	case d.path == "" || p.maySupply(c, *has) == nil:
 		return has

@@ -98,7 +98,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	case err != nil:
 		return forbidden(a, err)
 	case records == nil:
-		plugins.Keep(ctx, was, is, keys...)
+		plugins.Keep(ctx, a, was, is, keys...)
 	default:
 		for key, value := range records {
 			plugins.SetAnnotation(is, key, value)
@@ -118,7 +118,7 @@ func forbidden(a admission.Attributes, err error) error {
 func (p *plugin) records(
 	ctx context.Context, a admission.Attributes, was, is metav1.Object, keys []string,
 ) (map[string]*string, error) {
-	asksFor := was == nil || changes(a) || takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())
+	asksFor := was == nil || changes(ctx, a) || takes(was, is) && p.Subject.IsSystem(ctx, a.GetUserInfo())
 	if !asksFor {
 		return nil, nil
 	}
@@ -185,13 +185,18 @@ func annotations(identity tenant.Identity, keys []string) (map[string]*string, e
 	return out, nil
 }
 
-// changes reports whether an update changes more than the status and what servers write.
-func changes(a admission.Attributes) bool {
+// changes reports whether an update changes more than the status and what servers write. If the
+// client's own object is known, changes of the cluster's webhooks are not the client's.
+func changes(ctx context.Context, a admission.Attributes) bool {
 	if a.GetSubresource() == "status" {
 		return false
 	}
+	object := a.GetObject()
+	if requested := plugins.Requested(ctx, a); requested != nil {
+		object = requested
+	}
 	was, errWas := substance(a.GetOldObject())
-	is, errIs := substance(a.GetObject())
+	is, errIs := substance(object)
 	return errWas != nil || errIs != nil || !equality.Semantic.DeepEqual(was, is)
 }
 
@@ -251,12 +256,15 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	if err == nil && records == nil {
 		err = plugins.Kept(was, is, keys...)
 	}
-	for key, want := range records {
+	var refused plugins.Refusals
+	refused.Add(err)
+	for _, key := range slices.Sorted(maps.Keys(records)) {
+		want := records[key]
 		if value, has := is.GetAnnotations()[key]; has != (want != nil) || has && value != *want {
-			err = fmt.Errorf("only the server may set the annotation %s", key)
+			refused.Add(fmt.Errorf("only the server may set the annotation %s", key))
 		}
 	}
-	return forbidden(a, err)
+	return forbidden(a, refused.Err())
 }
 
 // checkScale holds the subresource by which a governed object is changed too. A Scale has no

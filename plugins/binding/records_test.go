@@ -334,6 +334,14 @@ func TestWhatAnotherWebhookWrites(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	wrong := recorded{is: farm(identity(bobs), nil), kind: "Application"}
+	const all = "[only the server may set the annotation app.oam.dev/group, " +
+		"only the server may set the annotation app.oam.dev/username, " +
+		"only the server may set the annotation kubetenant.dev/identity]"
+	if err := recording().Validate(t.Context(), wrong.attributes(), nil); err == nil ||
+		!strings.Contains(err.Error(), all) {
+		t.Errorf("all three are wrong: %v", err)
+	}
 	for _, op := range []admission.Operation{admission.Create, admission.Update} {
 		a := admission.NewAttributesRecord(nil, nil, schema.GroupVersionKind{Group: "example.com", Kind: "Farm"}, "a--web",
 			"f", schema.GroupVersionResource{}, "", op, nil, false, &user.DefaultInfo{Name: "alice"})

@@ -8,6 +8,9 @@ package label
 import (
 	"context"
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -16,7 +19,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -90,20 +92,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 			return nil // a new value: validation refuses it
 		}
 	}
-	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want && isByKubectl(a) {
-		// A controller that sends its object without the label never knew of it, and would
-		// be told again and again.
-		warning.AddWarning(ctx, "", "the label "+tenant.Label+" is managed by the server and was not changed")
+	if was, err := oldLabels(a); err == nil && !has && want != "" && was[tenant.Label] == want {
+		plugins.WarnRestored(ctx, a, "", "label", tenant.Label)
 	}
 	set(is, want)
 	return nil
-}
-
-// isByKubectl reports whether somebody looks at warnings, by the field manager that kubectl names.
-// Who replaces an object by what a file says never spoke of the label.
-func isByKubectl(a admission.Attributes) bool {
-	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
-	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"
 }
 
 // set puts the label in a copy of the object's own map, which may be shared.
@@ -174,15 +167,16 @@ func (p *plugin) isUnchanged(a admission.Attributes, label string, has bool) boo
 // checkBinding refuses what pods/binding would copy onto the Pod without asking the Pod's admission
 // (k8s.io/kubernetes pkg/registry/core/pod/storage, assignPod, v1.37.1).
 func checkBinding(binding metav1.Object) error {
+	var refused plugins.Refusals
 	for _, keys := range []map[string]string{binding.GetLabels(), binding.GetAnnotations()} {
-		for key := range keys {
+		for _, key := range slices.Sorted(maps.Keys(keys)) {
 			domain, _, _ := strings.Cut(key, "/")
 			if strings.EqualFold(domain, tenant.Domain) || key == tenant.WorkloadUserAnnotation {
-				return errBinding
+				refused.Add(fmt.Errorf("%q: %w", key, errBinding))
 			}
 		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // checkTokenRequest holds what a service account's token in tenant space may be bound to.

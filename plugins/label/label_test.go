@@ -209,6 +209,30 @@ func TestTokenRequests(t *testing.T) {
 	}
 }
 
+// TestBindingKeys checks that a refused Binding is told every key that it may not have, in order.
+func TestBindingKeys(t *testing.T) {
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{
+		Labels:      map[string]string{"kubetenant.dev/z": "", "kubetenant.dev/a": "", "other": ""},
+		Annotations: map[string]string{"Kubetenant.Dev/b": "", tenant.WorkloadUserAnnotation: "", "other": ""},
+	}}
+	a := admission.NewAttributesRecord(binding, nil, corev1.SchemeGroupVersion.WithKind("Binding"), "a--web", "x",
+		corev1.SchemeGroupVersion.WithResource("pods"), "binding", admission.Create, nil, false, nil)
+	err := label.New(owner).Validate(t.Context(), a, nil)
+	if err == nil {
+		t.Fatal("admitted")
+	}
+	rest := err.Error()
+	for _, key := range []string{
+		"kubetenant.dev/a", "kubetenant.dev/z", "Kubetenant.Dev/b", tenant.WorkloadUserAnnotation,
+	} {
+		_, after, found := strings.Cut(rest, `"`+key+`": a Binding may not have`)
+		if !found {
+			t.Errorf("%s is not named, or not in order: %v", key, err)
+		}
+		rest = after
+	}
+}
+
 type said []string
 
 func (s *said) AddWarning(_, text string) { *s = append(*s, text) }

@@ -1,6 +1,6 @@
-// Package lifecycle guards the beginning and the end of Tenants: who is protected is not deleted,
-// who is deleted stays until the server has taken away all that was his, and the name of a deleted
-// tenant is given to another only once nothing is left that he could inherit.
+// Package lifecycle guards the creation and the deletion of Tenants. A protected Tenant cannot be
+// deleted. A deleted Tenant remains until the server has deleted the objects of its tenant. The name
+// of a deleted tenant can be reused only if no object of that tenant is left.
 package lifecycle
 
 import (
@@ -33,6 +33,7 @@ const rest = 10 * time.Minute
 
 var (
 	tenants = schema.GroupResource{Group: tenant.Domain, Resource: "tenants"}
+	members = schema.GroupResource{Group: tenant.Domain, Resource: "tenantmembers"}
 
 	errProtected = errors.New("spec.deletionPolicy is Protect: set it to Delete or Orphan first, " +
 		"or use kubectl tenant delete-tenant")
@@ -58,6 +59,9 @@ type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
 	Read func(runtime.Object) (*Life, error)
+	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not record
+	// for which Tenant TenantMembers are written.
+	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
 	// Lineage tells who had a name before; false where that is not known now, which
 	// refuses. Nil knows of nobody.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)
@@ -73,7 +77,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// New returns the plugin. It governs Tenants.
+// New returns the plugin. It governs Tenants and TenantMembers.
 func New(o Options) plugins.Interface {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -86,17 +90,21 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin looks at a resource.
-func Governs(r schema.GroupResource) bool { return r == tenants }
+// Governs reports whether the plugin checks a resource.
+func Governs(r schema.GroupResource) bool { return r == tenants || r == members }
 
-func governs(a admission.Attributes) bool {
-	return Governs(a.GetResource().GroupResource()) && a.GetSubresource() == ""
+// governs reports whether a request is for an object of a resource.
+func governs(a admission.Attributes, r schema.GroupResource) bool {
+	return a.GetResource().GroupResource() == r && a.GetSubresource() == ""
 }
 
-// Admit implements [admission.MutationInterface]: it puts the finalizer on what is not being
-// deleted, and back where an update left it out.
+// Admit implements [admission.MutationInterface]. It adds the finalizer to a Tenant that is not being
+// deleted, and restores it if an update omits it. It records the Tenant of TenantMembers.
 func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !governs(a) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
+	if governs(a, members) {
+		return p.admitMembers(ctx, a)
+	}
+	if !governs(a, tenants) || a.GetOperation() == admission.Delete || p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -118,7 +126,10 @@ func needsFinalizer(was, is metav1.Object) bool {
 
 // Validate implements [admission.ValidationInterface].
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if !governs(a) {
+	if governs(a, members) {
+		return p.validateMembers(a)
+	}
+	if !governs(a, tenants) {
 		return nil
 	}
 	check := p.checkCreate

@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,13 +45,15 @@ var (
 	errGiven    = errors.New("a NamespaceTemplate of the Tenant provides an object with this name")
 	errName     = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
 	errPrepared = errors.New("only the server may set the annotations " + strings.Join(annotations, ", "))
-	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation)
+	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation +
+		": its Tenant changed during the request, or a webhook removed the annotation")
 )
 
 // Options configure the plugin. Subject and Terminating are required.
 type Options struct {
 	Subject plugins.SubjectFunc
-	// Terminating reports whether a namespace is known to be going: then what is in it may go.
+	// Terminating reports whether a namespace is known to be deleted. The controllers that empty such
+	// a namespace may delete managed objects in it. Nobody else may: Pods may still run there.
 	Terminating func(namespace string) bool
 	// Holds reports whether Pods wait in a new namespace of a tenant until it has all that its Tenant
 	// says, and Held whether they do in a namespace. Held is required with Holds; nil Holds: nowhere.
@@ -131,7 +134,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		}
 		return nil
 	}
-	plugins.Keep(ctx, was, is, annotations...)
+	plugins.Keep(ctx, a, was, is, annotations...)
 	return nil
 }
 
@@ -152,7 +155,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	case resource == templates:
 		check = p.checkTemplate
 	}
-	if err := check(ctx, a); err != nil {
+	switch err := check(ctx, a); {
+	case errors.Is(err, errNotHeld): // the next attempt succeeds, unless a webhook is the cause
+		return apierrors.NewTooManyRequests(err.Error(), heldSeconds)
+	case err != nil:
 		return admission.NewForbidden(a, err)
 	}
 	return nil
@@ -176,7 +182,7 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	switch {
 	case is.GetAnnotations()[tenant.PreparedAnnotation] != "", is.GetAnnotations()[tenant.ReleasingAnnotation] != "":
 		return errPrepared
-	case !held && p.holds(ctx, is): // somebody has taken it off since
+	case !held && p.holds(ctx, is):
 		return errNotHeld
 	}
 	return nil
@@ -200,7 +206,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	}
 	switch a.GetOperation() {
 	case admission.Delete:
-		if a.GetNamespace() != "" && p.Terminating(a.GetNamespace()) {
+		if a.GetNamespace() != "" && p.Terminating(a.GetNamespace()) && plugins.EmptiesNamespaces(a.GetUserInfo()) &&
+			p.Subject.IsSystem(ctx, a.GetUserInfo()) {
 			return nil
 		}
 	case admission.Update:

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -76,8 +77,7 @@ func (w write) attributes() admission.Attributes {
 		false, w.by)
 }
 
-// TestManaged: what bears the label is the manager's, and what of it goes with its
-// namespace anybody's who may.
+// TestManaged: only the manager writes objects with the label.
 func TestManaged(t *testing.T) {
 	root, manager := &user.DefaultInfo{Name: "root"}, &user.DefaultInfo{Name: tenant.ManagerUser}
 	ours := map[string]string{tenant.ManagedLabel: "tenant"}
@@ -129,9 +129,8 @@ func TestManaged(t *testing.T) {
 		"an older one of its name, changed": {
 			write{by: root, was: binding("kubetenant:x", nil), is: binding("kubetenant:x", map[string]string{"a": "b"})}, "",
 		},
-		"deleted":                    {write{by: root, was: binding("kubetenant:admins", ours)}, "is managed by a Tenant"},
-		"deleted by the manager":     {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
-		"deleted with its namespace": {write{by: root, in: "going", was: binding("kubetenant:admins", ours)}, ""},
+		"deleted":                {write{by: root, was: binding("kubetenant:admins", ours)}, "is managed by a Tenant"},
+		"deleted by the manager": {write{by: manager, was: binding("kubetenant:admins", ours)}, ""},
 		"changed in a namespace that goes": {
 			write{
 				by:  root,
@@ -198,6 +197,45 @@ func TestManaged(t *testing.T) {
 		got := fmt.Sprint(holding().Validate(t.Context(), c.attributes(), nil))
 		if (got == "<nil>") != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %s, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestDeletedWithItsNamespace: in a namespace that is being deleted, Pods may still run. Only the
+// controllers that empty the namespace may delete the managed objects in it.
+func TestDeletedWithItsNamespace(t *testing.T) {
+	const namespaceController = "system:serviceaccount:kube-system:namespace-controller"
+	for _, resource := range []schema.GroupVersionResource{
+		bindings,
+		corev1.SchemeGroupVersion.WithResource("configmaps"),
+		corev1.SchemeGroupVersion.WithResource("limitranges"),
+		corev1.SchemeGroupVersion.WithResource("resourcequotas"),
+		networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+	} {
+		if !managed.MayBeManaged(resource.GroupResource()) {
+			t.Errorf("%s may not be managed", resource)
+		}
+		for _, c := range []struct {
+			by      user.Info
+			empties bool
+		}{
+			{&user.DefaultInfo{Name: namespaceController}, true},
+			{&user.DefaultInfo{Name: "system:serviceaccount:kube-system:generic-garbage-collector"}, true},
+			{&user.DefaultInfo{Name: user.KubeControllerManager}, true},
+			{&user.DefaultInfo{Name: "root"}, false},
+			{&user.DefaultInfo{Name: user.APIServerUser}, false},
+			{&user.DefaultInfo{Name: "system:serviceaccount:kube-system:job-controller"}, false},
+			{&user.DefaultInfo{Name: "alice", Groups: []string{"b"}}, false},
+			{&user.DefaultInfo{Name: namespaceController, Groups: []string{"b"}}, false},
+			{&user.DefaultInfo{Name: "stranger"}, false},
+		} {
+			for _, in := range []string{"going", "a--web", ""} {
+				w := write{by: c.by, resource: resource, in: in, was: binding("x", map[string]string{tenant.ManagedLabel: "template"})}
+				err := holding().Validate(t.Context(), w.attributes(), nil)
+				if may := c.empties && in == "going"; (err == nil) != may {
+					t.Errorf("%s %v deletes %s in %q: %v", c.by.GetName(), c.by.GetGroups(), resource.Resource, in, err)
+				}
+			}
 		}
 	}
 }

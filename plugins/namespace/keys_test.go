@@ -2,6 +2,10 @@ package namespace_test
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -9,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/warning"
 
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
@@ -23,8 +28,12 @@ func of(id tenant.ID, change func(*namespace.Options)) plugins.Interface {
 		AllowedLabels:      []string{"example.com/team", "example.org/*", "app.example.com/selected"},
 		AllowedAnnotations: []string{"example.com/note", "example.org/*"},
 		Recorded:           []string{"kubetenant.dev/creator"},
-		Selected: func(key string) bool {
-			return key == "selected" || key == "example.org/selected" || key == "app.example.com/selected"
+		Selected: func(key string) string {
+			switch key {
+			case "selected", "example.org/selected", "app.example.com/selected", "app.kubernetes.io/created-by":
+				return "a ValidatingWebhookConfiguration of the cluster selects namespaces by it"
+			}
+			return ""
 		},
 		Subject: func(context.Context, user.Info) (tenant.ID, error) { return id, nil },
 	}
@@ -108,6 +117,171 @@ func TestKeys(t *testing.T) {
 			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update, nil, false, &user.DefaultInfo{})
 		if err := p.Validate(t.Context(), kept, nil); err != nil {
 			t.Errorf("%s kept: %v", c.key, err)
+		}
+	}
+}
+
+// TestTools checks that tenants may write every key of every tool, also where a list is configured,
+// and no label of a tool by which a webhook selects namespaces.
+func TestTools(t *testing.T) {
+	lists := map[string]func(*namespace.Options){
+		"no lists": func(o *namespace.Options) { o.AllowedLabels, o.AllowedAnnotations, o.Selected = nil, nil, nil },
+		"lists":    func(o *namespace.Options) { o.Selected = nil },
+	}
+	for _, tool := range namespace.Tools() {
+		labels, annotations := map[string]string{}, map[string]string{}
+		for _, key := range tool.Labels {
+			labels[key] = "x"
+		}
+		for _, key := range tool.Annotations {
+			annotations[key] = "x"
+		}
+		for name, change := range lists {
+			p := of(tenanttest.ID(t, "a"), change)
+			is := named("a--x", maps.Clone(labels), maps.Clone(annotations))
+			if err := p.Admit(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Validate(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+				t.Errorf("%s, %s: %v", tool.Name, name, err)
+			}
+		}
+		p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
+			o.Selected = func(string) string { return "a webhook selects namespaces by it" }
+		})
+		is := named("a--x", maps.Clone(labels), nil)
+		if err := p.Admit(t.Context(), write(admission.Create, is, nil), nil); err != nil {
+			t.Fatal(err)
+		}
+		err := p.Validate(t.Context(), write(admission.Create, is, nil), nil)
+		if err == nil || strings.Count(err.Error(), "a webhook selects namespaces by it") != len(labels) {
+			t.Errorf("%s, selected: %v", tool.Name, err)
+		}
+	}
+}
+
+// TestRefusedKeys checks that a refusal names every key in order, with the setting that allows it.
+func TestRefusedKeys(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	labels := func(more ...string) map[string]string {
+		all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
+		for _, key := range more {
+			all[key] = "x"
+		}
+		return all
+	}
+	var many []string
+	for i := range 20 {
+		many = append(many, fmt.Sprintf("example.net/%02d", i))
+	}
+	const list = `"example.net/00", "example.net/01", "example.net/02", "example.net/03", "example.net/04", ` +
+		`"example.net/05", "example.net/06", "example.net/07", "example.net/08", "example.net/09", "example.net/10", ` +
+		`"example.net/11", "example.net/12", "example.net/13", "example.net/14", "example.net/15", and 4 more`
+	for name, c := range map[string]struct {
+		is   *corev1.Namespace
+		want string
+	}{
+		"four labels": {
+			named("a--x", labels("app.kubernetes.io/component", "openshift.io/x", "app.kubernetes.io/name",
+				"goldilocks.example.com/y"), nil),
+			`tenants may not set or remove the labels "app.kubernetes.io/component", "app.kubernetes.io/name", ` +
+				`"goldilocks.example.com/y", "openshift.io/x": admission.namespace.allowedLabels can allow them, ` +
+				`or admission.namespace.clusterLabels if the cluster sets them`,
+		},
+		"one label": {
+			named("a--x", labels("openshift.io/x"), nil),
+			`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it`,
+		},
+		"many labels": {
+			named("a--x", labels(many...), nil),
+			`tenants may not set or remove the labels ` + list + `: admission.namespace.allowedLabels can allow them, ` +
+				`or admission.namespace.clusterLabels if the cluster sets them`,
+		},
+		"reserved keys": {
+			named("a--x", labels("kubetenant.dev/y", "kubetenant.dev/x"), nil),
+			`[tenants may not set or remove the label "kubetenant.dev/x": keys of the domain kubetenant.dev are reserved, ` +
+				`tenants may not set or remove the label "kubetenant.dev/y": keys of the domain kubetenant.dev are reserved]`,
+		},
+		"a label that a webhook selects by": {
+			named("a--x", labels("selected"), nil),
+			`tenants may not set or remove the label "selected" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
+				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it`,
+		},
+		"a tool's label that a webhook selects by": {
+			named("a--x", labels("app.kubernetes.io/created-by"), nil),
+			`tenants may not set or remove the label "app.kubernetes.io/created-by" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
+				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it`,
+		},
+		"a label of a listed domain that a webhook selects by, and others": {
+			named("a--x", labels("example.org/selected", "istio-injection", "openshift.io/x"), nil),
+			`[tenants may not set or remove the label "example.org/selected" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: ` +
+				`a ValidatingWebhookConfiguration of the cluster selects namespaces by it, ` +
+				`tenants may not set or remove the label "istio-injection" ` +
+				`without an exact entry in admission.namespace.allowedLabels or clusterLabels: it enables or disables webhooks, ` +
+				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it]`,
+		},
+		"the name, a label and annotations": {
+			named("x", labels("openshift.io/x"), map[string]string{"example.com/b": "x", "example.com/a": "x"}),
+			`[the names of this tenant's namespaces must begin with a--, ` +
+				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
+				`or admission.namespace.clusterLabels if the cluster sets it, tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
+				`admission.namespace.allowedAnnotations can allow them, or ` +
+				`admission.namespace.clusterAnnotations if the cluster sets them]`,
+		},
+	} {
+		for range 20 {
+			err := p.Validate(t.Context(), write(admission.Create, c.is, nil), nil)
+			if err == nil || !strings.HasSuffix(err.Error(), c.want) {
+				t.Fatalf("%s: %v, want %s", name, err, c.want)
+			}
+		}
+	}
+}
+
+type warned []string
+
+func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
+
+// TestRestoredIsSaid checks that a user of kubectl is warned of every key that an update removed and
+// that the server restored.
+func TestRestoredIsSaid(t *testing.T) {
+	p := of(tenanttest.ID(t, "a"), nil)
+	was := named("a--web",
+		map[string]string{
+			tenant.Label:           "a",
+			namespace.EnforceLabel: "baseline",
+			"example.net/b":        "1",
+			"example.net/a":        "1",
+			"env":                  "1",
+			"example.com/team":     "1",
+		},
+		map[string]string{"example.net/note": "1", "kubetenant.dev/creator": "x", "example.com/note": "1"})
+	all := warned{
+		"the label example.net/a is managed by the server and was not removed",
+		"the label example.net/b is managed by the server and was not removed",
+		"the label pod-security.kubernetes.io/enforce is managed by the server and was not removed",
+		"the annotation example.net/note is managed by the server and was not removed",
+	}
+	for manager, want := range map[string]warned{
+		"kubectl-label":   all,
+		"kubectl-patch":   all,
+		"kubectl-edit":    all,
+		"kubectl-replace": nil,
+		"operator":        nil,
+	} {
+		got := &warned{}
+		is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
+		a := admission.NewAttributesRecord(is, was.DeepCopy(), corev1.SchemeGroupVersion.WithKind("Namespace"), "", "a--web",
+			corev1.SchemeGroupVersion.WithResource("namespaces"), "", admission.Update,
+			&metav1.UpdateOptions{FieldManager: manager}, false, &user.DefaultInfo{})
+		if err := p.Admit(warning.WithWarningRecorder(t.Context(), got), a, nil); err != nil ||
+			!slices.Equal(*got, want) || len(is.Labels) != 4 || len(is.Annotations) != 1 {
+			t.Errorf("%s: %v, %q, %v, %v", manager, err, *got, is.Labels, is.Annotations)
 		}
 	}
 }

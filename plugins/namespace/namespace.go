@@ -67,13 +67,18 @@ type Options struct {
 	PrefixRequired bool
 	// PodSecurity is the value of EnforceLabel on the namespaces that tenants create.
 	PodSecurity string
-	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may
-	// set. Keys without a domain, and labels that tools write, are allowed always, but for
-	// labels that are the system's.
+	// AllowedLabels and AllowedAnnotations are the keys, or "domain/*", that tenants may set. Tenants
+	// may also set keys without a domain and the keys of [Tools], except for labels by which a webhook
+	// or a policy selects namespaces.
 	AllowedLabels, AllowedAnnotations []string
-	// Selected reports whether webhooks or policies choose namespaces by a label, which is the
-	// system's then. Nil knows of none.
-	Selected func(key string) bool
+	// ClusterLabels and ClusterAnnotations are keys that the cluster itself sets on namespaces, with
+	// their values. "{tenant}" in a value means the name of the tenant. Tenants may set these values,
+	// and no others.
+	ClusterLabels, ClusterAnnotations map[string]string
+	// Selected returns why a label may affect a webhook or a policy, or "" if none selects namespaces
+	// by it. Tenants may set such a label only if AllowedLabels has its exact key. If nil, no label
+	// does.
+	Selected func(key string) string
 	// Spaces returns what the namespaces of a tenant are like. It MUST be quick.
 	// Nil says nothing of any.
 	Spaces func(tenant.ID) Spaces
@@ -159,13 +164,17 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		missing[EnforceLabel] = cmp.Or(missing[EnforceLabel], p.PodSecurity)
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
 		own := heldLabels(p.spaces(caller).Labels, was)
-		missing = without(was.GetLabels(), func(key string) bool {
-			return key == tenant.Label || key != EnforceLabel && p.mayLabel(key, own)
+		missing = removed(was.GetLabels(), is.GetLabels(), func(key string) bool {
+			return key == tenant.Label || key != EnforceLabel && p.labelReason(key, own) == ""
 		})
-		annotations := with(is.GetAnnotations(), without(was.GetAnnotations(), p.mayAnnotate))
-		if len(annotations) > len(is.GetAnnotations()) {
-			is.SetAnnotations(annotations)
+		annotations := removed(was.GetAnnotations(), is.GetAnnotations(), func(key string) bool {
+			return p.annotationReason(key) == ""
+		})
+		if len(annotations) > 0 {
+			is.SetAnnotations(with(is.GetAnnotations(), annotations))
 		}
+		plugins.WarnRestored(ctx, a, "", "label", slices.Collect(maps.Keys(missing))...)
+		plugins.WarnRestored(ctx, a, "", "annotation", slices.Collect(maps.Keys(annotations))...)
 	case a.GetOperation() == admission.Update && isTenant(was.GetLabels()[tenant.Label]): // it has a tenant already
 	default: // somebody makes one for a tenant, or gives it one
 		if id, err := tenant.Parse(is.GetLabels()[tenant.Label]); err == nil {
@@ -189,12 +198,12 @@ func (p *plugin) labelsOf(id tenant.ID) map[string]string {
 	return out
 }
 
-// without returns the keys that a tenant may not set: what it leaves out of an update, as a client
-// that replaces does that knows nothing of them, stays.
-func without(all map[string]string, allowed func(string) bool) map[string]string {
+// removed returns the keys that an update omits and that a tenant may not set. The server restores
+// them, because a client that replaces the object may not know them.
+func removed(was, is map[string]string, allowed func(string) bool) map[string]string {
 	out := map[string]string{}
-	for key, value := range all {
-		if !allowed(key) {
+	for key, value := range was {
+		if _, has := is[key]; !has && !allowed(key) {
 			out[key] = value
 		}
 	}
@@ -226,7 +235,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 		err = p.checkOver(was, is)
 	}
 	if err == nil && !caller.IsSystem() {
-		err = p.checkTenant(caller, a, was, is)
+		err = p.checkTenant(ctx, caller, a, was, is)
 	}
 	if err == nil {
 		err = p.checkSystem(was, is)
@@ -324,70 +333,76 @@ func (p *plugin) checkOver(was, is metav1.Object) error {
 	return nil
 }
 
-// checkTenant holds what a tenant's caller may write: the name, and the keys.
-func (p *plugin) checkTenant(caller tenant.ID, a admission.Attributes, was, is metav1.Object) error {
+// checkTenant checks the name and the keys that a tenant's caller writes. The error names all faults.
+func (p *plugin) checkTenant(
+	ctx context.Context, caller tenant.ID, a admission.Attributes, was, is metav1.Object,
+) error {
 	spaces := p.spaces(caller)
-	own := map[string]string{corev1.LabelMetadataName: is.GetName(), tenant.Label: caller.String()}
-	record := map[string]string{}
+	exact := valuesFor(caller, p.ClusterLabels)
+	exact[corev1.LabelMetadataName], exact[tenant.Label] = is.GetName(), caller.String()
+	var refused plugins.Refusals
+	annotated := valuesFor(caller, p.ClusterAnnotations)
+	held := heldLabels(spaces.Labels, was)
 	if a.GetOperation() == admission.Create {
 		if is.GetLabels()[tenant.Label] != caller.String() {
 			return errForeignLabel
 		}
-		if err := p.checkName(caller, is); err != nil {
-			return err
-		}
-		if err := p.checkGiven(caller, is); err != nil {
-			return err
-		}
-		record[tenant.GivenLabelsAnnotation] = is.GetAnnotations()[tenant.GivenLabelsAnnotation]
-		level := cmp.Or(spaces.PodSecurity, p.PodSecurity)
-		own[EnforceLabel] = level
-		if is.GetLabels()[EnforceLabel] != level {
-			return fmt.Errorf("the label %s must be %q", EnforceLabel, level)
-		}
-		maps.Copy(own, spaces.Labels)
-		for key, value := range spaces.Labels {
-			if is.GetLabels()[key] != value {
-				return fmt.Errorf("the label %s must be %q", key, value)
+		refused.Add(p.checkName(caller, is))
+		refused.Add(p.checkGiven(caller, is))
+		annotated[tenant.GivenLabelsAnnotation] = is.GetAnnotations()[tenant.GivenLabelsAnnotation]
+		wanted := p.labelsOf(caller)
+		wanted[EnforceLabel] = cmp.Or(wanted[EnforceLabel], p.PodSecurity)
+		for _, key := range slices.Sorted(maps.Keys(wanted)) {
+			if is.GetLabels()[key] != wanted[key] {
+				refused.Add(fmt.Errorf("the label %s must be %q", key, wanted[key]))
 			}
+			exact[key] = is.GetLabels()[key] // another value is refused above
 		}
 	}
-	held := heldLabels(spaces.Labels, was)
-	mayLabel := func(key string) bool { return p.mayLabel(key, held) }
-	if err := checkKeys("label", was.GetLabels(), is.GetLabels(), mayLabel, own); err != nil {
-		return err
+	sent, isKnown := requested(ctx, a)
+	labels := keys{
+		kind:     "label",
+		allowing: "admission.namespace.allowedLabels",
+		clusters: "admission.namespace.clusterLabels",
+		was:      was.GetLabels(),
+		is:       is.GetLabels(),
+		sent:     sent.GetLabels(),
+		isKnown:  isKnown,
+		reason:   func(key string) string { return p.labelReason(key, held) },
+		exact:    exact,
 	}
-	return checkKeys("annotation", was.GetAnnotations(), is.GetAnnotations(), p.mayAnnotate, record)
+	labels.check(&refused)
+	annotations := keys{
+		kind:     "annotation",
+		allowing: "admission.namespace.allowedAnnotations",
+		clusters: "admission.namespace.clusterAnnotations",
+		was:      was.GetAnnotations(),
+		is:       is.GetAnnotations(),
+		sent:     sent.GetAnnotations(),
+		isKnown:  isKnown,
+		reason:   p.annotationReason,
+		exact:    annotated,
+	}
+	annotations.check(&refused)
+	return refused.Err()
 }
 
-// mayAnnotate reports whether tenants may set an annotation, or others' record it.
-func (p *plugin) mayAnnotate(key string) bool {
-	return isAllowed(key, p.AllowedAnnotations) || slices.Contains(p.Recorded, key)
+// requested returns the metadata that the client sent, and whether it is known.
+func requested(ctx context.Context, a admission.Attributes) (metav1.Object, bool) {
+	sent, err := meta.Accessor(plugins.Requested(ctx, a))
+	if err != nil {
+		return &metav1.ObjectMeta{}, false
+	}
+	return sent, true
 }
 
-// injectionLabels switch webhooks on and off that are not there yet: Istio's, and those that leave
-// out the control plane (Gatekeeper, OPA).
-var injectionLabels = []string{"istio-injection", "control-plane"}
-
-// toolLabels are what tools write on whatever they apply, and what nobody selects
-// namespaces by as a rule; app.kubernetes.io/name and instance, by which NetworkPolicies
-// let others in, are not among them.
-var toolLabels = []string{
-	"app.kubernetes.io/managed-by", "app.kubernetes.io/part-of",
-	"app.kubernetes.io/version", "app.kubernetes.io/created-by",
-	"helm.sh/chart", "kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace",
-}
-
-// mayLabel reports whether tenants may set a label: none that each of their namespaces gets.
-func (p *plugin) mayLabel(key string, given map[string]string) bool {
-	if _, is := given[key]; is {
-		return false
+// valuesFor returns the values of the cluster's keys for a tenant.
+func valuesFor(id tenant.ID, keys map[string]string) map[string]string {
+	out := make(map[string]string, len(keys)+2)
+	for key, value := range keys {
+		out[key] = strings.ReplaceAll(value, "{tenant}", id.String())
 	}
-	if slices.Contains(p.AllowedLabels, key) {
-		return true
-	}
-	return (isAllowed(key, p.AllowedLabels) || slices.Contains(toolLabels, key)) &&
-		!slices.Contains(injectionLabels, key) && (p.Selected == nil || !p.Selected(key))
+	return out
 }
 
 func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
@@ -402,30 +417,6 @@ func (p *plugin) checkName(caller tenant.ID, is metav1.Object) error {
 		return fmt.Errorf("the names of this tenant's namespaces must begin with %s", prefix)
 	}
 	return nil
-}
-
-// checkKeys refuses to add, change or remove a key that is not allowed. own are keys that may
-// stand with just one value.
-func checkKeys(kind string, was, is map[string]string, allowed func(string) bool, own map[string]string) error {
-	for key, value := range is {
-		if old, had := was[key]; had && old == value || allowed(key) {
-			continue
-		}
-		if want, isOwn := own[key]; !isOwn || value != want {
-			return fmt.Errorf("tenants may not set or remove the %s %q", kind, key)
-		}
-	}
-	for key := range was {
-		if _, still := is[key]; !still && !allowed(key) {
-			return fmt.Errorf("tenants may not set or remove the %s %q", kind, key)
-		}
-	}
-	return nil
-}
-
-func isAllowed(key string, allowed []string) bool {
-	domain, _, hasDomain := strings.Cut(key, "/")
-	return !hasDomain || slices.Contains(allowed, key) || slices.Contains(allowed, domain+"/*")
 }
 
 func isTenant(label string) bool {

@@ -66,12 +66,11 @@ func checkTemplates(was, is *workload.Object, space *Space) error {
 			before[c.Key] = c.Meta
 		}
 	}
+	var refused plugins.Refusals
 	for _, c := range claims {
-		if err := space.checkNode(c.Path, before[c.Key], c.Meta); err != nil {
-			return err
-		}
+		refused.Add(space.checkNode(c.Path, before[c.Key], c.Meta))
 	}
-	return nil
+	return refused.Err()
 }
 
 // checkNominated holds the node that a Pod's status nominates: room on it is held for the Pod.

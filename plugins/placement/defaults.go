@@ -3,9 +3,12 @@ package placement
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 func (d *Defaults) empty() bool {
@@ -33,6 +36,32 @@ func (d *Defaults) apply(s *corev1.PodSpec) {
 	}
 }
 
+// Cluster is what the plugins, policies and webhooks of the cluster add to pods.
+type Cluster struct {
+	Defaults
+	RuntimeClassName, PriorityClassName string
+}
+
+// clusterFields are the fields that a Cluster can have.
+var clusterFields = []string{"nodeSelector", "tolerations", "schedulerName", "runtimeClassName", "priorityClassName"}
+
+// has reports whether the cluster adds exactly this item.
+func (c *Cluster) has(name string, i item) bool {
+	switch name {
+	case "tolerations":
+		is, _ := i.element.(corev1.Toleration)
+		return slices.ContainsFunc(c.Tolerations, func(t corev1.Toleration) bool {
+			one := Defaults{Tolerations: []corev1.Toleration{t}}
+			return one.has(name, i) && (t.Effect == "" || t.Effect == is.Effect)
+		})
+	case "runtimeClassName":
+		return c.RuntimeClassName != "" && i.key == c.RuntimeClassName
+	case "priorityClassName":
+		return c.PriorityClassName != "" && i.key == c.PriorityClassName
+	}
+	return c.Defaults.has(name, i)
+}
+
 // has reports whether the defaults say just that.
 func (d *Defaults) has(name string, i item) bool {
 	switch name {
@@ -55,10 +84,11 @@ var errPinned = errors.New("must have the tenant's default value, because its po
 
 // check refuses a new pod that is not pinned to the tenant's nodes.
 func (d *Defaults) check(s *corev1.PodSpec) error {
-	for key, value := range d.NodeSelector {
-		if s.NodeSelector[key] != value {
-			return fmt.Errorf("spec.nodeSelector[%s]: %w", key, errPinned)
+	var refused plugins.Refusals
+	for _, key := range slices.Sorted(maps.Keys(d.NodeSelector)) {
+		if s.NodeSelector[key] != d.NodeSelector[key] {
+			refused.Add(fmt.Errorf("spec.nodeSelector[%s]: %w", key, errPinned))
 		}
 	}
-	return nil
+	return refused.Err()
 }

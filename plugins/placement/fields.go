@@ -2,8 +2,11 @@ package placement
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -14,7 +17,21 @@ type item struct {
 	path  string
 	key   string
 	value *string // nil where the key alone is meant: any value, or none
+	// element is the part of the pod that the item stands for. An update keeps an equal element. An
+	// item without an element is new in every update that changes its field.
+	element any
 }
+
+// isKept reports whether old stands for the same element as i.
+func (i item) isKept(old item) bool {
+	return i.element != nil && equality.Semantic.DeepEqual(i.element, old.element)
+}
+
+func isAny(governed) bool { return true }
+
+func isNodeName(f governed) bool { return f.name == "nodeName" }
+
+func isOther(f governed) bool { return !isNodeName(f) }
 
 // governed is a field of a PodSpec.
 type governed struct {
@@ -94,7 +111,9 @@ func podTerms(s *corev1.PodSpec) map[string]corev1.PodAffinityTerm {
 
 func podNamespaces(s *corev1.PodSpec) []item {
 	var items []item
-	for path, t := range podTerms(s) {
+	terms := podTerms(s)
+	for _, path := range slices.Sorted(maps.Keys(terms)) {
+		t := terms[path]
 		if t.NamespaceSelector != nil {
 			items = append(items, selected(path+".namespaceSelector", t.NamespaceSelector))
 		}
@@ -108,11 +127,11 @@ func podNamespaces(s *corev1.PodSpec) []item {
 // selected is a selector of namespaces: by the one tenant whose label it demands, else on no list.
 func selected(path string, s *metav1.LabelSelector) item {
 	if id, has := s.MatchLabels[tenant.Label]; has {
-		return item{path, tenant.Label, &id}
+		return item{path: path, key: tenant.Label, value: &id}
 	}
 	for _, r := range s.MatchExpressions {
 		if r.Key == tenant.Label && r.Operator == metav1.LabelSelectorOpIn && len(r.Values) == 1 {
-			return item{path, tenant.Label, &r.Values[0]}
+			return item{path: path, key: tenant.Label, value: &r.Values[0]}
 		}
 	}
 	return item{path: path}
@@ -134,8 +153,9 @@ func named(path, value string) []item {
 
 func nodeSelector(s *corev1.PodSpec) []item {
 	items := make([]item, 0, len(s.NodeSelector))
-	for key, value := range s.NodeSelector {
-		items = append(items, item{fmt.Sprintf("nodeSelector[%s]", key), key, &value})
+	for _, key := range slices.Sorted(maps.Keys(s.NodeSelector)) {
+		value := s.NodeSelector[key]
+		items = append(items, item{fmt.Sprintf("nodeSelector[%s]", key), key, &value, key + "=" + value})
 	}
 	return items
 }
@@ -153,34 +173,34 @@ func nodeAffinity(s *corev1.PodSpec) []item {
 		return nil
 	}
 	var items []item
-	term := func(path string, t corev1.NodeSelectorTerm) {
-		items = append(items, requirements(path+".matchExpressions", t.MatchExpressions)...)
-		items = append(items, requirements(path+".matchFields", t.MatchFields)...)
+	term := func(path string, t corev1.NodeSelectorTerm, element any) {
+		items = append(items, requirements(path+".matchExpressions", t.MatchExpressions, element)...)
+		items = append(items, requirements(path+".matchFields", t.MatchFields, element)...)
 	}
 	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 		for i, t := range required.NodeSelectorTerms {
-			term(fmt.Sprintf("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[%d]", i), t)
+			term(fmt.Sprintf("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[%d]", i), t, t)
 		}
 	}
 	for i, t := range a.PreferredDuringSchedulingIgnoredDuringExecution {
 		term(fmt.Sprintf("affinity.nodeAffinity.preferredDuringSchedulingIgnoredDuringExecution[%d].preference", i),
-			t.Preference)
+			t.Preference, t)
 	}
 	return items
 }
 
 // requirements are keys with each of their values. Another operator than In chooses all nodes but
 // some: that takes the key.
-func requirements(path string, all []corev1.NodeSelectorRequirement) []item {
+func requirements(path string, all []corev1.NodeSelectorRequirement, element any) []item {
 	var items []item
 	for i, r := range all {
 		at := fmt.Sprintf("%s[%d]", path, i)
 		if r.Operator != corev1.NodeSelectorOpIn || len(r.Values) == 0 {
-			items = append(items, item{at, r.Key, nil})
+			items = append(items, item{at, r.Key, nil, element})
 			continue
 		}
 		for _, value := range r.Values {
-			items = append(items, item{at, r.Key, &value})
+			items = append(items, item{at, r.Key, &value, element})
 		}
 	}
 	return items
@@ -192,7 +212,7 @@ func tolerations(s *corev1.PodSpec) []item {
 		if isServers(t) {
 			continue
 		}
-		one := item{path: fmt.Sprintf("tolerations[%d]", i), key: t.Key} // without a key it is all taints: on no list
+		one := item{path: fmt.Sprintf("tolerations[%d]", i), key: t.Key, element: t} // no list has a toleration without a key
 		if t.Operator == corev1.TolerationOpEqual || t.Operator == "" {
 			one.value = &t.Value
 		}
@@ -212,7 +232,11 @@ func isServers(t corev1.Toleration) bool {
 func topologySpread(s *corev1.PodSpec) []item {
 	var items []item
 	for i, c := range s.TopologySpreadConstraints {
-		items = append(items, item{path: fmt.Sprintf("topologySpreadConstraints[%d].topologyKey", i), key: c.TopologyKey})
+		items = append(items, item{
+			path:    fmt.Sprintf("topologySpreadConstraints[%d].topologyKey", i),
+			key:     c.TopologyKey,
+			element: c,
+		})
 	}
 	return items
 }

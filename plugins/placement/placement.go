@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -33,6 +34,8 @@ type Space struct {
 	// Rules allow keys, "key=value", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
+	// Cluster is what the cluster itself adds to pods. It is allowed, whoever adds it.
+	Cluster Cluster
 }
 
 // place is where an object stands that is written: what holds there, and for whom.
@@ -177,32 +180,68 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 			was[t.Path] = t.Spec
 		}
 	}
-	var refused plugins.Refusals
-	for _, t := range is.Templates {
-		p.checkTemplate(ctx, t, was[t.Path], at, &refused)
-		if isNewPod(a) {
-			refused.Add(at.Defaults.check(t.Spec))
+	refused := &plugins.Refusals{}
+	p.checkFields(ctx, is, was, at, isAny, refused)
+	if refused.Err() != nil {
+		if requested := p.requested(ctx, a, o); requested != nil {
+			// What the cluster added is not held against the client. The name of a node is the exception.
+			refused = &plugins.Refusals{}
+			p.checkFields(ctx, is, was, at, isNodeName, refused)
+			p.checkFields(ctx, requested, was, at, isOther, refused)
 		}
+	}
+	if isNewPod(a) {
+		refused.Add(at.Defaults.check(is.Templates[0].Spec))
 	}
 	refused.Add(checkTemplates(old, is, at.Space))
 	return refused.Err()
 }
 
-func (p *plugin) checkTemplate(
-	ctx context.Context, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals,
+// requested returns what the client sent, or nil if it is not known. The webhook of a kind that is
+// not built in may fill in a template from fields that this plugin does not know. What the client
+// sent is not known of such a kind.
+func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) *workload.Object {
+	if !workload.IsBuiltIn(a.GetKind().GroupKind()) {
+		return nil
+	}
+	object, err := p.Kinds.Read(plugins.Requested(ctx, a), a.GetKind(), o)
+	if err != nil {
+		return nil
+	}
+	return object
+}
+
+// checkFields checks the fields of all templates for which included returns true.
+func (p *plugin) checkFields(
+	ctx context.Context, is *workload.Object, was map[string]*corev1.PodSpec, at *place, included func(governed) bool,
+	refused *plugins.Refusals,
 ) {
-	for _, f := range fields {
-		rule := at.Rules[f.name]
-		if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+	for _, t := range is.Templates {
+		for _, f := range fields {
+			if included(f) {
+				p.checkField(ctx, f, t, was[t.Path], at, refused)
+			}
+		}
+	}
+}
+
+func (p *plugin) checkField(
+	ctx context.Context, f governed, t *workload.Template, was *corev1.PodSpec, at *place, refused *plugins.Refusals,
+) {
+	rule := at.Rules[f.name]
+	if rule.Policy == plugins.Ignore || was != nil && equality.Semantic.DeepEqual(f.value(was), f.value(t.Spec)) {
+		return
+	}
+	var kept []item
+	if was != nil {
+		kept = f.items(was)
+	}
+	for _, i := range f.items(t.Spec) {
+		if p.isOpen(ctx, f.name, i, at) || slices.ContainsFunc(kept, i.isKept) {
 			continue
 		}
-		for _, i := range f.items(t.Spec) {
-			if p.isOpen(ctx, f.name, i, at) {
-				continue
-			}
-			i.path = t.Field("spec." + i.path)
-			refused.Add(check(rule, f.name, i))
-		}
+		i.path = t.Field("spec." + i.path)
+		refused.Add(check(rule, f.name, i))
 	}
 }
 
@@ -210,7 +249,7 @@ func (p *plugin) checkTemplate(
 // tenant's own namespaces.
 func (p *plugin) isOpen(ctx context.Context, field string, i item, at *place) bool {
 	switch {
-	case at.Defaults.has(field, i):
+	case at.Defaults.has(field, i), at.Cluster.has(field, i):
 		return true
 	case field == "priorityClassName":
 		return p.DefaultPriority != nil && p.DefaultPriority(i.key)
@@ -233,6 +272,10 @@ func check(r plugins.Rule, name string, i item) error {
 		return i.key != "" && (entry == i.key || i.value != nil && entry == i.key+"="+*i.value)
 	}) {
 		return nil
+	}
+	if slices.Contains(clusterFields, name) {
+		return fmt.Errorf("%s: tenants may not choose %s: admission.placement.cluster can allow what the cluster adds",
+			i.path, says[name])
 	}
 	return fmt.Errorf("%s: tenants may not choose %s", i.path, says[name])
 }

@@ -100,9 +100,45 @@ func TestDefaultsAreDemanded(t *testing.T) {
 	if err := p.Validate(t.Context(), a, nil); err != nil {
 		t.Error(err)
 	}
+	two := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"zone": "z", "pool": "a"}}})
+	if err := two.Validate(t.Context(), creating(on(""), "a--web", caller("a")), nil); err == nil ||
+		!strings.Contains(err.Error(), "[spec.nodeSelector[pool]: must have") ||
+		!strings.Contains(err.Error(), ", spec.nodeSelector[zone]: must have") {
+		t.Errorf("two pools: %v", err)
+	}
 	delete(pod.Spec.NodeSelector, "pool")
 	if err := p.Validate(t.Context(), a, nil); err == nil || !strings.Contains(err.Error(), "spec.nodeSelector[pool]") {
 		t.Error(err)
+	}
+}
+
+// TestAllFaultsAreNamed checks that a refusal names the same fields in the same order each time.
+func TestAllFaultsAreNamed(t *testing.T) {
+	term := []corev1.PodAffinityTerm{{Namespaces: []string{"b--web"}}}
+	affinity := &corev1.Affinity{
+		PodAffinity:     &corev1.PodAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term},
+		PodAntiAffinity: &corev1.PodAntiAffinity{RequiredDuringSchedulingIgnoredDuringExecution: term},
+	}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{Affinity: affinity, NodeSelector: map[string]string{}}}
+	for _, key := range []string{"d", "b", "e", "a", "c"} {
+		pod.Spec.NodeSelector[key] = "x"
+	}
+	p := plugin(&placement.Space{})
+	for range 20 {
+		err := p.Validate(t.Context(), creating(pod, "a--web", caller("a")), nil)
+		if err == nil {
+			t.Fatal("admitted")
+		}
+		rest := err.Error()
+		for _, path := range []string{
+			".podAffinity.", ".podAntiAffinity.", "Selector[a]", "Selector[b]", "Selector[c]", "Selector[d]", "Selector[e]",
+		} {
+			_, after, found := strings.Cut(rest, path)
+			if !found {
+				t.Fatalf("%s is not named, or not in order: %v", path, err)
+			}
+			rest = after
+		}
 	}
 }
 

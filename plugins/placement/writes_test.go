@@ -26,7 +26,10 @@ import (
 
 // knowing is the plugin where more is known: whose namespaces are, and the
 // class of pods that name none.
-func knowing(space *placement.Space) plugins.Interface {
+func knowing(space *placement.Space) plugins.Interface { return knowingKinds(space, nil) }
+
+// knowingKinds is the plugin that also knows other kinds by the paths of their templates.
+func knowingKinds(space *placement.Space, others map[schema.GroupKind][]string) plugins.Interface {
 	return placement.New(placement.Options{
 		Subject: func(_ context.Context, u user.Info) (tenant.ID, error) { return tenant.Of(u) },
 		Owner: func(_ context.Context, namespace string) (tenant.ID, error) {
@@ -35,7 +38,7 @@ func knowing(space *placement.Space) plugins.Interface {
 			}
 			return tenant.Parse("a")
 		},
-		Kinds: workload.New(nil),
+		Kinds: workload.New(others),
 		Space: func(tenant.ID) *placement.Space { return space },
 		Named: func(_ context.Context, by tenant.ID, namespace string) (tenant.ID, error) {
 			switch namespace {

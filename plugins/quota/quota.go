@@ -12,6 +12,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -240,16 +242,17 @@ func (p *plugin) checkLimits(a admission.Attributes, field ...string) error {
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
-	for name, limit := range hard {
-		if err := ParseLimit(limit); err != nil {
-			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: %w", strings.Join(field, "."), name, err))
-		}
+	var refused plugins.Refusals
+	for _, name := range slices.Sorted(maps.Keys(hard)) {
+		at := fmt.Sprintf("%s[%s]", strings.Join(field, "."), name)
 		of, known := Resource(corev1.ResourceName(name))
-		if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
-			return admission.NewForbidden(a, fmt.Errorf("%s[%s]: no object uses this resource", strings.Join(field, "."), name))
+		if err := ParseLimit(hard[name]); err != nil {
+			refused.Add(fmt.Errorf("%s: %w", at, err))
+		} else if !known || of != namespaces && p.ClusterScoped != nil && p.ClusterScoped(of) {
+			refused.Add(fmt.Errorf("%s: no object uses this resource", at))
 		}
 	}
-	return nil
+	return refuse(a, refused.Err())
 }
 
 // checkOwn holds the quotas: what nothing uses limits nothing, and one tenant has one.

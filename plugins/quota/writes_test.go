@@ -509,6 +509,11 @@ func TestQuotasThemselves(t *testing.T) {
 			false, nil,
 			"spec.hard[wood]: no object uses this resource",
 		},
+		"names of nothing and no quantity": {
+			asks{is: of(map[string]any{"hard": map[string]any{"wood": "1", "iron": "1", "pods": "x"}})},
+			false, nil,
+			"[spec.hard[iron]: no object uses this resource, spec.hard[pods]: ",
+		},
 		"a limit of a number":     {asks{is: of(limit(int64(10)))}, false, nil, ""},
 		"no quantity":             {asks{is: of(limit("1e1.5"))}, false, nil, "spec.hard[pods]"},
 		"changed to one":          {asks{is: of(hard("wood")), was: of(hard())}, false, nil, "no object uses this resource"},

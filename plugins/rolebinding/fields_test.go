@@ -135,6 +135,33 @@ func TestSubjects(t *testing.T) {
 	}
 }
 
+// TestAllFaultsAreNamed checks that a refusal names every subject and every field that is wrong.
+func TestAllFaultsAreNamed(t *testing.T) {
+	p := holding(func(o *rolebinding.Options) { o.ForbidVolumeNames = true })
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{OwnerReferences: []metav1.OwnerReference{
+			{
+				APIVersion:         "v1",
+				Kind:               "Node",
+				Name:               "n",
+				BlockOwnerDeletion: new(true),
+			},
+		}},
+		Subjects: []rbacv1.Subject{{Kind: "User", Name: "root"}, {Kind: "Group", Name: "tenant:b"}},
+	}
+	differs(t, "a RoleBinding", held{is: binding}.says(t, p, rbacv1.SchemeGroupVersion.WithKind("RoleBinding")),
+		"[metadata.ownerReferences[0].blockOwnerDeletion may not be set for a cluster-scoped owner, "+
+			"subjects[0] is a reserved name, subjects[1] names callers of another tenant]")
+	both := selecting("x")
+	both.VolumeName, both.DataSourceRef = "v", from("b--web").DataSourceRef
+	const path = "spec.volumeClaimTemplates[%d].spec."
+	set := held{is: stateful(template("t", both), template("u", selecting("x")))}
+	differs(t, "a StatefulSet", set.says(t, p, appsv1.SchemeGroupVersion.WithKind("StatefulSet")),
+		fmt.Sprintf("["+path+"volumeName may not be set by a tenant, "+path+"selector may not be set by a tenant, "+
+			path+"dataSourceRef.namespace names a namespace that the tenant does not own, "+
+			path+"selector may not be set by a tenant]", 0, 0, 0, 1))
+}
+
 // TestBindingsThatChange: a subject that was there passes while the role is the same; whose names
 // they are the namespace tells.
 func TestBindingsThatChange(t *testing.T) {

@@ -130,46 +130,44 @@ func (p *plugin) checkTemplates(ctx context.Context, a admission.Attributes, o a
 			before[c.Key] = c
 		}
 	}
+	var refused plugins.Refusals
 	for _, c := range claims {
 		was, had := before[c.Key]
 		if !had {
 			was = workload.Claim{Meta: &metav1.ObjectMeta{}, Spec: &corev1.PersistentVolumeClaimSpec{}}
 		}
-		if err := p.checkVolume(ctx, a, c.Path+".spec", was.Spec, c.Spec); err != nil {
-			return err
-		}
-		err := p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences, c.Meta.OwnerReferences)
-		if err != nil {
-			return err
-		}
+		refused.Add(p.checkVolume(ctx, a, c.Path+".spec", was.Spec, c.Spec))
+		refused.Add(p.checkReferences(ctx, a, c.Path+".metadata", was.Meta.OwnerReferences, c.Meta.OwnerReferences))
 	}
-	return nil
+	return refused.Err()
 }
 
 // checkVolume holds what of a claim chooses a volume, where it differs from what was there.
 func (p *plugin) checkVolume(
 	ctx context.Context, a admission.Attributes, path string, was, is *corev1.PersistentVolumeClaimSpec,
 ) error {
-	switch {
-	case !p.ForbidVolumeNames:
-	case is.VolumeName != "" && is.VolumeName != was.VolumeName:
-		return fmt.Errorf("%s.volumeName %w", path, errVolume)
-	case is.Selector != nil && !equality.Semantic.DeepEqual(is.Selector, was.Selector):
-		return fmt.Errorf("%s.selector %w", path, errVolume)
+	var refused plugins.Refusals
+	if p.ForbidVolumeNames {
+		if is.VolumeName != "" && is.VolumeName != was.VolumeName {
+			refused.Add(fmt.Errorf("%s.volumeName %w", path, errVolume))
+		}
+		if is.Selector != nil && !equality.Semantic.DeepEqual(is.Selector, was.Selector) {
+			refused.Add(fmt.Errorf("%s.selector %w", path, errVolume))
+		}
 	}
 	from := is.DataSourceRef
 	if from == nil || from.Namespace == nil || *from.Namespace == a.GetNamespace() ||
 		equality.Semantic.DeepEqual(from, was.DataSourceRef) {
-		return nil
+		return refused.Err()
 	}
 	owner, err := p.Owner(ctx, a.GetNamespace())
 	if err != nil {
 		return err
 	}
 	if err := p.subjects.checkNamespace(ctx, owner, *from.Namespace); err != nil {
-		return fmt.Errorf("%s.dataSourceRef.namespace %w", path, errSource)
+		refused.Add(fmt.Errorf("%s.dataSourceRef.namespace %w", path, errSource))
 	}
-	return nil
+	return refused.Err()
 }
 
 // isFromTemplate reports whether a controller creates a claim in tenant space,
@@ -207,21 +205,22 @@ func (p *plugin) checkOwners(ctx context.Context, a admission.Attributes) error 
 func (p *plugin) checkReferences(
 	ctx context.Context, a admission.Attributes, path string, was, is []metav1.OwnerReference,
 ) error {
+	var refused plugins.Refusals
 	for i, ref := range is {
 		kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 		if ref.BlockOwnerDeletion == nil || !*ref.BlockOwnerDeletion ||
 			slices.ContainsFunc(was, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
 			continue
 		}
-		isOwnNamespace := kind.GroupKind() == schema.GroupKind{Kind: "Namespace"} && ref.Name == a.GetNamespace()
+		isOwnNamespace := a.GetNamespace() != "" && ref.Name == a.GetNamespace() &&
+			kind.GroupKind() == schema.GroupKind{Kind: "Namespace"}
 		if !isOwnNamespace && (p.Namespaced == nil || !p.Namespaced(kind.GroupKind())) {
-			return fmt.Errorf("%s.ownerReferences[%d].blockOwnerDeletion %w", path, i, errBlocks)
-		}
-		if err := p.checkUID(ctx, a.GetNamespace(), kind, ref); err != nil {
-			return fmt.Errorf("%s.ownerReferences[%d] %w", path, i, err)
+			refused.Add(fmt.Errorf("%s.ownerReferences[%d].blockOwnerDeletion %w", path, i, errBlocks))
+		} else if err := p.checkUID(ctx, a.GetNamespace(), kind, ref); err != nil {
+			refused.Add(fmt.Errorf("%s.ownerReferences[%d] %w", path, i, err))
 		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // checkUID holds the UID that a reference names: the garbage collector finds the owner by it alone,

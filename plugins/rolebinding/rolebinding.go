@@ -71,30 +71,31 @@ type plugin struct {
 	subjects Subjects
 }
 
-// Validate implements [admission.ValidationInterface].
+// Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
+// rules of its kind, so that the rules of no kind replace that check.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() == tenants {
-		return p.checkTenant(ctx, a)
+	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
+	var refused plugins.Refusals
+	if held && refers(a) {
+		refused.Add(p.checkOwners(ctx, a))
 	}
-	if a.GetResource().GroupResource() == members {
+	check := p.checkOf(a)
+	switch resource := a.GetResource().GroupResource(); {
+	case refused.Err() != nil: // this refusal names the owner, whatever else is wrong
+	case resource == tenants:
+		return p.checkTenant(ctx, a)
+	case resource == members:
 		return p.checkMembers(ctx, a)
 	}
-	check, refers := p.checkOf(a), refers(a)
-	if check == nil && !refers {
-		return nil
-	}
-	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
-	var err error
-	if held && refers {
-		err = p.checkOwners(ctx, a)
-	}
-	if err == nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+	if check != nil && !held && a.GetKind().GroupKind() == claimKind.GroupKind() {
+		var err error
 		held, err = p.isFromTemplate(ctx, a)
+		refused.Add(err)
 	}
-	if err == nil && held && check != nil {
-		err = check(ctx, a, o)
+	if check != nil && held {
+		refused.Add(check(ctx, a, o))
 	}
-	if err != nil {
+	if err := refused.Err(); err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
@@ -148,13 +149,14 @@ func (p *plugin) checkRoleBinding(ctx context.Context, a admission.Attributes, o
 			before = was.Subjects
 		}
 	}
+	var refused plugins.Refusals
 	for i, s := range is.Subjects {
 		if slices.Contains(before, s) {
 			continue
 		}
 		if err := p.subjects.Check(ctx, owner, s); err != nil {
-			return fmt.Errorf("subjects[%d] %w", i, err)
+			refused.Add(fmt.Errorf("subjects[%d] %w", i, err))
 		}
 	}
-	return nil
+	return refused.Err()
 }

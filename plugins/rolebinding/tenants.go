@@ -7,13 +7,16 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -26,6 +29,7 @@ var (
 	errForeignMembers = errors.New("spec.id: " +
 		"only callers of this tenant and of the system tenant may change its members")
 	errOtherTenant = errors.New("spec.id is immutable")
+	errHolder      = errors.New("may only be added by callers of the system tenant")
 )
 
 // Spread is what a Tenant gives in each namespace of a tenant, or its TenantMembers.
@@ -50,7 +54,13 @@ type SpreadRole struct {
 // lets it give, and to subjects that it may give one. Who may write them RBAC says: the roles are
 // given with rights of the server's own.
 func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error {
-	if p.Members == nil || a.GetSubresource() != "" {
+	if p.Members == nil {
+		return nil
+	}
+	if err := p.checkHolders(ctx, a); err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	if a.GetSubresource() != "" {
 		return nil
 	}
 	is, err := p.Members(a.GetObject())
@@ -80,9 +90,38 @@ func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error
 	return nil
 }
 
+// checkHolders refuses finalizers and owners that a tenant's caller adds to TenantMembers. With a
+// finalizer, the members of a tenant would remain after its end.
+func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error {
+	if p.Subject.IsSystem(ctx, a.GetUserInfo()) {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return err
+	}
+	var finalizers []string
+	var owners []metav1.OwnerReference
+	if was != nil {
+		finalizers, owners = was.GetFinalizers(), was.GetOwnerReferences()
+	}
+	for i, f := range is.GetFinalizers() {
+		if !slices.Contains(finalizers, f) {
+			return fmt.Errorf("metadata.finalizers[%d]: %q %w", i, f, errHolder)
+		}
+	}
+	for i, ref := range is.GetOwnerReferences() {
+		if !slices.ContainsFunc(owners, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
+			return fmt.Errorf("metadata.ownerReferences[%d]: %s %q %w", i, ref.Kind, ref.Name, errHolder)
+		}
+	}
+	return nil
+}
+
 // checkMemberRoles holds what is added.
 func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 	allowed := p.MemberRoles(is.Tenant)
+	var refused plugins.Refusals
 	for i, role := range is.Roles {
 		before := was.subjects(&role)
 		for k, s := range role.Subjects {
@@ -90,15 +129,16 @@ func (p *plugin) checkMemberRoles(ctx context.Context, was, is *Spread) error {
 				continue
 			}
 			if !slices.Contains(allowed, role.ClusterRole) {
-				return fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
-					i, role.ClusterRole)
+				refused.Add(fmt.Errorf("spec.bindings[%d].clusterRole: %q is not listed in spec.memberRoles of the Tenant",
+					i, role.ClusterRole))
+				break
 			}
 			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
-				return fmt.Errorf("%s[%d] %w", role.Path, k, err)
+				refused.Add(fmt.Errorf("%s[%d] %w", role.Path, k, err))
 			}
 		}
 	}
-	return nil
+	return refused.Err()
 }
 
 // subjects returns to whom a role was given already.
@@ -152,6 +192,7 @@ func checkName(obj runtime.Object, id tenant.ID) error {
 }
 
 func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spread) error {
+	var refused plugins.Refusals
 	for _, role := range is.Roles {
 		before := was.subjects(&role)
 		added := false
@@ -161,32 +202,29 @@ func (p *plugin) checkSpread(ctx context.Context, writer user.Info, was, is *Spr
 			}
 			added = true
 			if err := p.subjects.Check(ctx, is.Tenant, s); err != nil {
-				return fmt.Errorf("%s[%d] %w", role.Path, i, err)
+				refused.Add(fmt.Errorf("%s[%d] %w", role.Path, i, err))
 			}
 		}
 		if !added {
 			continue
 		}
 		for _, name := range []string{role.ClusterRole, role.Tenantwide} {
-			if err := p.checkBind(ctx, writer, role.Path, name); err != nil {
-				return err
-			}
+			refused.Add(p.checkBind(ctx, writer, role.Path, name))
 		}
 	}
 	for _, role := range is.Members {
 		if slices.ContainsFunc(was.Members, func(r SpreadRole) bool { return r.ClusterRole == role.ClusterRole }) {
 			continue
 		}
-		if err := p.checkBind(ctx, writer, role.Path, role.ClusterRole); err != nil {
-			return err
-		}
+		refused.Add(p.checkBind(ctx, writer, role.Path, role.ClusterRole))
 	}
-	return p.checkUse(ctx, writer, was, is)
+	p.checkUse(ctx, writer, was, is, &refused)
+	return refused.Err()
 }
 
 // checkUse holds a writer to templates that it may use, those too that it takes away:
 // what they give goes then.
-func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread) error {
+func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread, refused *plugins.Refusals) {
 	for _, name := range slices.Concat(was.Templates, is.Templates) {
 		if slices.Contains(was.Templates, name) && slices.Contains(is.Templates, name) {
 			continue
@@ -201,14 +239,12 @@ func (p *plugin) checkUse(ctx context.Context, writer user.Info, was, is *Spread
 			Name:            name,
 		})
 		if err != nil {
-			return fmt.Errorf("spec.namespaces.templates: "+
-				"cannot check now whether the caller may use the NamespaceTemplate %s: %w", name, err)
-		}
-		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name)
+			refused.Add(fmt.Errorf("spec.namespaces.templates: "+
+				"cannot check now whether the caller may use the NamespaceTemplate %s: %w", name, err))
+		} else if may != authorizer.DecisionAllow {
+			refused.Add(fmt.Errorf("spec.namespaces.templates: the caller may not use the NamespaceTemplate %s", name))
 		}
 	}
-	return nil
 }
 
 // checkBind holds a writer to roles that it may bind everywhere. An empty name is none.

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -113,6 +114,8 @@ func TestTenants(t *testing.T) {
 			return authorizer.DecisionNoOpinion, "", nil
 		})
 	})
+	both := given(admins("peter"))
+	both.templates = []string{"other"}
 	for name, c := range map[string]struct {
 		by, sub string
 		was, is runtime.Object
@@ -126,6 +129,16 @@ func TestTenants(t *testing.T) {
 		"nobody knows":          {"system:unsure", "", nil, given(admins("peter")), "cannot check now"},
 		"a reserved name": {
 			"system:admin", "", nil, given(admins("peter", "system:x")), "spec.admins[1] is a reserved name",
+		},
+		"two reserved names, by a caller that may not bind": {
+			"system:x", "", nil, given(admins("system:x", "system:y")),
+			"[spec.admins[0] is a reserved name, spec.admins[1] is a reserved name, " +
+				"spec.admins: the caller may not bind the ClusterRole admin]",
+		},
+		"a role and a template that the caller may not give": {
+			"system:x", "", nil, both,
+			"[spec.admins: the caller may not bind the ClusterRole admin, " +
+				"spec.namespaces.templates: the caller may not use the NamespaceTemplate other]",
 		},
 		"one more":  {"system:x", "", given(admins("peter")), given(admins("peter", "mary")), "may not bind"},
 		"one less":  {"system:x", "", given(admins("peter", "mary")), given(admins("peter")), ""},
@@ -188,6 +201,64 @@ func TestTenants(t *testing.T) {
 	}
 }
 
+// heldBy is TenantMembers with a finalizer and an owner.
+func heldBy(finalizer, owner string) *spread {
+	s := given()
+	if finalizer != "" {
+		s.Finalizers = []string{finalizer}
+	}
+	if owner != "" {
+		s.OwnerReferences = []metav1.OwnerReference{{Kind: "ConfigMap", Name: owner, UID: "1"}}
+	}
+	return s
+}
+
+// TestHolders checks that only callers of the system tenant add finalizers and owners to
+// TenantMembers. Any writer may remove them.
+func TestHolders(t *testing.T) {
+	p := holding(func(o *rolebinding.Options) {
+		o.Members = func(runtime.Object) (*rolebinding.Spread, error) {
+			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a")}, nil
+		}
+		o.MemberRoles = func(tenant.ID) []string { return nil }
+	})
+	for name, c := range map[string]struct {
+		was, is *spread
+		want    string
+	}{
+		"neither":           {nil, given(), ""},
+		"a finalizer":       {nil, heldBy("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be"},
+		"one that deletes":  {nil, heldBy("foregroundDeletion", ""), "metadata.finalizers[0]"},
+		"an owner":          {nil, heldBy("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
+		"a finalizer added": {given(), heldBy("example.com/mine", ""), "metadata.finalizers[0]"},
+		"an owner added":    {given(), heldBy("", "x"), "metadata.ownerReferences[0]"},
+		"another finalizer": {heldBy("example.com/a", ""), heldBy("example.com/b", ""), "metadata.finalizers[0]"},
+		"another owner":     {heldBy("", "x"), heldBy("", "y"), "metadata.ownerReferences[0]"},
+		"both as before":    {heldBy("example.com/a", "x"), heldBy("example.com/a", "x"), ""},
+		"both removed":      {heldBy("example.com/a", "x"), given(), ""},
+	} {
+		for _, sub := range []string{"", "status"} {
+			for by, want := range map[string]string{"a": c.want, "system:x": ""} {
+				op, was := admission.Create, runtime.Object(nil)
+				if c.was != nil {
+					op, was = admission.Update, c.was
+				}
+				if sub != "" && op == admission.Create {
+					continue
+				}
+				got := fmt.Sprint(
+					p.Validate(t.Context(), admission.NewAttributesRecord(c.is, was, schema.GroupVersionKind{}, "", "a",
+						schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, sub, op,
+						nil, false, &user.DefaultInfo{Name: by}), nil),
+				)
+				if (got == "<nil>") != (want == "") || !strings.Contains(got, want) {
+					t.Errorf("%s by %s %s: %s, want %q", name, by, sub, got, want)
+				}
+			}
+		}
+	}
+}
+
 // TestMembers: who writes TenantMembers is the tenant's or the system's, and gives the roles that
 // the Tenant names to whom the tenant may give one.
 func TestMembers(t *testing.T) {
@@ -236,6 +307,13 @@ func TestMembers(t *testing.T) {
 		"another role, by the system": {"system:x", nil, given(role(path, "admin", "peter")), "spec.bindings[0].clusterRole"},
 		"a reserved name": {
 			"a", nil, given(role(path, "view", "peter", "system:masters")), "spec.bindings[0].subjects[1] is a reserved name",
+		},
+		"two roles and a reserved name": {
+			"a",
+			nil,
+			given(role(path, "admin", "peter", "mary"), role(path, "view", "system:masters")),
+			"[spec.bindings[0].clusterRole: \"admin\" is not listed in spec.memberRoles of the Tenant, " +
+				"spec.bindings[0].subjects[0] is a reserved name]",
 		},
 		"one more of what may not be": {
 			"a",

@@ -60,6 +60,12 @@ func New(others map[schema.GroupKind][]string) Kinds {
 // IsPod reports whether kind is the Pod.
 func IsPod(kind schema.GroupKind) bool { return kind == schema.GroupKind{Kind: "Pod"} }
 
+// IsBuiltIn reports whether kind is a kind of Kubernetes that describes pods.
+func IsBuiltIn(kind schema.GroupKind) bool {
+	_, is := builtIn[kind]
+	return is
+}
+
 func split(path string) []string {
 	if path == "" {
 		return nil

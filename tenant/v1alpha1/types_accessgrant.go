@@ -17,6 +17,7 @@ const ConditionAccepted = "Accepted"
 // +kubebuilder:subresource:status
 // +kubebuilder:selectablefield:JSONPath=`.spec.from.tenant`
 // +kubebuilder:selectablefield:JSONPath=`.spec.announce`
+// +kubebuilder:selectablefield:JSONPath=`.status.announcedTo`
 // +kubebuilder:printcolumn:name="From",type=string,JSONPath=`.spec.from.tenant`,description="The tenant of the callers."
 // +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
 // +kubebuilder:printcolumn:name="Expired",type=boolean,JSONPath=`.status.expired`
@@ -64,7 +65,8 @@ type AccessGrantSpec struct {
 	// +optional
 	Expires *metav1.Time `json:"expires,omitempty"`
 	// announce specifies whether all callers of the tenant in spec.from.tenant may list and watch this
-	// grant. They see the whole grant, including its grantor. Defaults to false.
+	// grant. They see the whole grant, including its grantor. It takes effect when the server sets
+	// status.announcedTo. Defaults to false.
 	// +optional
 	Announce bool `json:"announce,omitempty"`
 	// grantor records the writer of this spec. The server sets it and overwrites the value of a
@@ -193,6 +195,10 @@ type AccessGrantStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// announcedTo reports the ID of the tenant whose callers may list this grant. It is empty if the
+	// grant is not announced, or was written for an earlier tenant of the same name.
+	// +optional
+	AnnouncedTo string `json:"announcedTo,omitempty"`
 	// expired reports whether the grant has expired.
 	// +optional
 	Expired bool `json:"expired,omitempty"`

@@ -93,7 +93,7 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 			return err
 		}
 	}
-	config, err := NewConfig(ctx, completed, tenancyConfig)
+	config, beforeShutdown, err := NewConfig(ctx, completed, tenancyConfig)
 	if err != nil {
 		return err
 	}
@@ -109,6 +109,9 @@ func Run(ctx context.Context, s *options.ServerRunOptions, tenancyConfig string,
 	server, err := upstream.CreateServerChain(ready)
 	if err != nil {
 		return fmt.Errorf("create the server: %w", err)
+	}
+	if err := server.GenericAPIServer.AddPreShutdownHook("kubetenant-leader", beforeShutdown); err != nil {
+		return err
 	}
 	prepared, err := server.PrepareRun()
 	if err != nil {

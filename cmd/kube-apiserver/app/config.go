@@ -30,7 +30,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
@@ -49,7 +48,6 @@ import (
 	"github.com/kubetenant/kubetenant"
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cmd/kube-apiserver/issuer"
-	"github.com/kubetenant/kubetenant/internal/serving/leader"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -71,6 +69,9 @@ type GenericConfig struct {
 	Generic  *genericapiserver.Config
 	Informer informers.SharedInformerFactory
 	Storage  *serverstorage.DefaultStorageFactory
+	// BeforeShutdown ends what writes through the server, while the server still serves. Add it to
+	// the server as a hook. Nil without tenancy.
+	BeforeShutdown genericapiserver.PreShutdownHookFunc
 }
 
 // BuildGenericConfig builds the generic configuration as upstream's server does, and puts
@@ -92,8 +93,9 @@ func BuildGenericConfig(
 	if err != nil {
 		return nil, err
 	}
+	var before genericapiserver.PreShutdownHookFunc
 	if tenancyConfig != "" {
-		lent := &lentRBAC{}
+		lent, leads := &lentRBAC{}, &leadership{}
 		generic.Authorization.Authorizer = taken.others(generic.Authorization.Authorizer)
 		if taken != notTaken {
 			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it makes the roles that every cluster has
@@ -101,29 +103,39 @@ func BuildGenericConfig(
 				return nil, err
 			}
 		}
-		stack, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned, lent)
+		stack, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned, lent, leads)
 		if err != nil {
 			return nil, fmt.Errorf("tenancy: %w", err)
 		}
+		before = leads.end
 		if opts.ServiceAccountIssuer != nil {
 			opts.ServiceAccountIssuer = issuer.New(opts.ServiceAccountIssuer, stack.ServiceAccountTenant)
 		}
 	}
-	return &GenericConfig{opts, generic, versioned, storage}, nil
+	return &GenericConfig{
+		Options:        opts,
+		Generic:        generic,
+		Informer:       versioned,
+		Storage:        storage,
+		BeforeShutdown: before,
+	}, nil
 }
 
 // NewConfig is upstream's app.NewConfig (cmd/kube-apiserver/app/config.go, v1.37.1) from its
-// exported parts, with the tenancy of the configuration file; with none upstream's.
-func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig string) (*upstream.Config, error) {
+// exported parts, with the tenancy of the configuration file; with none upstream's. It also returns
+// the hook [GenericConfig.BeforeShutdown].
+func NewConfig(
+	ctx context.Context, opts options.CompletedOptions, tenancyConfig string,
+) (*upstream.Config, genericapiserver.PreShutdownHookFunc, error) {
 	built, err := BuildGenericConfig(ctx, opts, tenancyConfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	opts = built.Options
 	kube, resolver, initializers, err := upstream.CreateKubeAPIServerConfig(
 		opts, built.Generic, built.Informer, built.Storage)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	plane := kube.ControlPlane
 	extensions, err := controlplaneapiserver.CreateAPIExtensionsConfig(
@@ -131,19 +143,19 @@ func NewConfig(ctx context.Context, opts options.CompletedOptions, tenancyConfig
 		webhook.NewDefaultAuthenticationInfoResolverWrapper(plane.ProxyTransport, plane.Generic.EgressSelector,
 			plane.Generic.LoopbackClientConfig, plane.Generic.TracerProvider))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	aggregator, err := controlplaneapiserver.CreateAggregatorConfig(*plane.Generic, opts.CompletedOptions,
 		plane.VersionedInformers, resolver, plane.ProxyTransport, plane.PeerProxy, initializers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	return &upstream.Config{
 		Options:       opts,
 		Aggregator:    aggregator,
 		KubeAPIs:      kube,
 		ApiExtensions: extensions,
-	}, nil
+	}, built.BeforeShutdown, nil
 }
 
 // shareClientCA has all who ask get the one bundle that follows its file: each would get one of his
@@ -171,6 +183,7 @@ func addTenancy(
 	generic *genericapiserver.Config,
 	versioned informers.SharedInformerFactory,
 	lent *lentRBAC,
+	leads *leadership,
 ) (*kubetenant.Stack, error) {
 	if err := checkHandlerChain(); err != nil {
 		return nil, err
@@ -226,7 +239,7 @@ func addTenancy(
 	}
 	known.Tenants.OnLess(stack.TenantChanged)
 	replace(generic, stack)
-	if err := addClusterHooks(generic, known, stack, lent.synced); err != nil {
+	if err := addClusterHooks(generic, known, stack, lent.synced, leads); err != nil {
 		return nil, err
 	}
 	return stack, addAdmission(opts, stack)
@@ -250,7 +263,7 @@ func clusterOf(
 		References:         known.References,
 		ControllerMetadata: known.Controllers.Metadata,
 		ControllerObjects:  known.Controllers.Object,
-		SelectedLabels:     selectors.Has,
+		SelectedLabels:     selectors.Reason,
 		DefaultPriority:    cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 	}
 }
@@ -294,7 +307,11 @@ func register(m metrics.Registerable) error {
 // addClusterHooks starts with the server what follows its cluster and writes into it, and makes it
 // ready when that is known.
 func addClusterHooks(
-	generic *genericapiserver.Config, known *cluster.Cluster, stack *kubetenant.Stack, rbacSynced func() bool,
+	generic *genericapiserver.Config,
+	known *cluster.Cluster,
+	stack *kubetenant.Stack,
+	rbacSynced func() bool,
+	leads *leadership,
 ) error {
 	manager, err := cluster.NewManager(generic.LoopbackClientConfig, user.SystemPrivilegedGroup)
 	if err != nil {
@@ -319,7 +336,7 @@ func addClusterHooks(
 			return
 		}
 		go known.RunQuotas(ctx, stack.DefaultQuota)
-		go lead(ctx, generic.LoopbackClientConfig, known, manager, stack)
+		leads.begin(ctx, func(ctx context.Context) { lead(ctx, generic.LoopbackClientConfig, known, manager, stack) })
 		go cluster.PublishConfiguration(ctx, known.Typed, metav1.NamespaceSystem, hostname(), stack.Published)
 		known.Grants.Run(ctx, stack.Grantors, stack.GrantChanged)
 	}
@@ -371,37 +388,20 @@ func addAdmission(opts options.CompletedOptions, stack *kubetenant.Stack) error 
 		return fmt.Errorf("admission plugin %s not found: the plugins of kubetenant must run after it",
 			resourcequota.PluginName)
 	}
-	var names, last []string
+	var first, names, last []string
 	for _, p := range stack.Admission {
-		if p.Last {
+		switch {
+		case p.First:
+			first = append(first, p.Name)
+		case p.Last:
 			last = append(last, p.Name)
-		} else {
+		default:
 			names = append(names, p.Name)
 		}
 	}
 	order := admission.RecommendedPluginOrder
-	admission.RecommendedPluginOrder = slices.Concat(order[:at], names, order[at:end+1], last, order[end+1:])
+	admission.RecommendedPluginOrder = slices.Concat(first, order[:at], names, order[at:end+1], last, order[end+1:])
 	return nil
-}
-
-// lead does while this server leads what one at a time may: quotas are counted (of several, one
-// that is behind would take what another saw for gone), tenants' namespaces given what their
-// Tenants say, and tenants ended whose Tenants are deleted.
-func lead(
-	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack,
-) {
-	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.DerivesRights) }
-	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
-	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
-		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report)
-		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, "+
-				"prepares namespaces and deletes tenants",
-				"err", err)
-		}
-	}, time.Second)
 }
 
 // kindsInstalled says what became of our definitions.

@@ -52,7 +52,12 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	if err != nil {
 		return err
 	}
-	objects := rest.CopyConfig(config)
+	// A namespace's managed objects may be deleted by the namespace controller under its own name.
+	emptying, err := kubernetes.NewForConfig(as(config, "namespace-controller"))
+	if err != nil {
+		return err
+	}
+	objects := as(config, "namespace-controller")
 	objects.ContentType = "" // metadata of custom resources has no protobuf form
 	meta, err := metadata.NewForConfig(objects)
 	if err != nil {
@@ -62,7 +67,7 @@ func startControllers(ctx context.Context, config *rest.Config, pki string) erro
 	core := factory.Core().V1()
 	discover := client.Discovery().ServerPreferredNamespacedResources
 	namespaces := namespace.NewNamespaceController(
-		ctx, client, meta, discover, core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
+		ctx, emptying, meta, discover, core.Namespaces(), 5*time.Minute, corev1.FinalizerKubernetes)
 	accounts, err := serviceaccountcontroller.NewServiceAccountsController(
 		klog.FromContext(ctx), core.ServiceAccounts(), core.Namespaces(), client,
 		serviceaccountcontroller.ServiceAccountsControllerOptions{

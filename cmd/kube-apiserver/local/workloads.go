@@ -22,25 +22,27 @@ import (
 // collectEvery is how often the garbage collector looks for new kinds.
 const collectEvery = 30 * time.Second
 
-// startWorkloads starts the controllers that make pods, and the one that takes away what their
-// owners left, each by the name that it has in kube-controller-manager with
-// --use-service-account-credentials. Nothing runs the pods.
-func startWorkloads(ctx context.Context, config *rest.Config) error {
-	as := func(name string) *rest.Config {
-		c := rest.CopyConfig(config)
-		c.QPS, c.Burst = 200, 400
-		c.Impersonate = rest.ImpersonationConfig{
-			UserName: "system:serviceaccount:kube-system:" + name,
-			Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
-		}
-		return c
+// as returns config for a controller, by the name that it has in kube-controller-manager with
+// --use-service-account-credentials.
+func as(config *rest.Config, name string) *rest.Config {
+	c := rest.CopyConfig(config)
+	c.QPS, c.Burst = 200, 400
+	c.Impersonate = rest.ImpersonationConfig{
+		UserName: "system:serviceaccount:kube-system:" + name,
+		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"},
 	}
-	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(as(name)) }
+	return c
+}
+
+// startWorkloads starts the controllers that make pods, and the one that takes away what their
+// owners left. Nothing runs the pods.
+func startWorkloads(ctx context.Context, config *rest.Config) error {
+	client := func(name string) kubernetes.Interface { return kubernetes.NewForConfigOrDie(as(config, name)) }
 	shared, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	objects := as("generic-garbage-collector")
+	objects := as(config, "generic-garbage-collector")
 	objects.ContentType = "" // metadata of custom resources has no protobuf form
 	meta, err := metadata.NewForConfig(objects)
 	if err != nil {

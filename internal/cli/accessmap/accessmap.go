@@ -371,9 +371,9 @@ func attributesOf(
 
 func whyOf(u user.Info, reason string) string {
 	switch {
-	case reason == string(authz.ReasonGrant):
+	case reason == authz.ReasonGrant.String():
 		return Grant
-	case strings.Contains(reason, string(authz.ReasonABAC)):
+	case strings.Contains(reason, authz.ReasonABAC.String()):
 		return Policy
 	case u.GetExtra()[tenant.ExtraKey][0] == tenant.System().String():
 		return System

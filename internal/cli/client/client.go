@@ -24,6 +24,7 @@ import (
 type Flags struct {
 	*genericclioptions.ConfigFlags
 	contexts []string
+	clusters []string             // see AddClusters
 	required func(*Cluster) error // see Require
 	detected map[string]*detection
 }
@@ -112,19 +113,22 @@ func (f *Flags) Cluster() (*Cluster, error) {
 func (f *Flags) one() (*Cluster, error) {
 	switch len(f.contexts) {
 	case 0:
-		return f.cluster("")
+		return f.cluster(place{})
 	case 1:
-		return f.cluster(f.contexts[0])
+		return f.cluster(place{context: f.contexts[0]})
 	}
 	return nil, fmt.Errorf("--context names %d contexts, but this command accepts only one", len(f.contexts))
 }
 
-// Clusters returns all that --context lists. The error says which of the contexts cannot
-// be used; none of the clusters has been asked anything. The caller MUST call
+// Clusters returns all clusters that --context or --cluster lists. The error specifies which of them
+// cannot be used. No request has been sent to any cluster. The caller MUST call
 // [Cluster.Check] before it uses one.
 func (f *Flags) Clusters() ([]*Cluster, error) {
-	if len(f.contexts) == 0 {
-		c, err := f.cluster("")
+	switch {
+	case len(f.clusters) > 0:
+		return f.named()
+	case len(f.contexts) == 0:
+		c, err := f.cluster(place{})
 		return []*Cluster{c}, err
 	}
 	var all []*Cluster
@@ -132,7 +136,7 @@ func (f *Flags) Clusters() ([]*Cluster, error) {
 		if slices.Contains(f.contexts[:i], name) {
 			return nil, fmt.Errorf("--context names %q twice", name)
 		}
-		c, err := f.cluster(name)
+		c, err := f.cluster(place{context: name})
 		if err != nil {
 			return nil, err
 		}
@@ -141,8 +145,9 @@ func (f *Flags) Clusters() ([]*Cluster, error) {
 	return all, nil
 }
 
-func (f *Flags) cluster(name string) (*Cluster, error) {
-	defer f.at(name)()
+func (f *Flags) cluster(p place) (*Cluster, error) {
+	defer f.at(p)()
+	name := p.context
 	loader := f.ToRawKubeConfigLoader()
 	raw, err := loader.RawConfig()
 	if err != nil {
@@ -160,9 +165,8 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	asked := name
 	mapper := func() (meta.RESTMapper, error) {
-		defer f.at(asked)()
+		defer f.at(p)()
 		return f.ToRESTMapper()
 	}
 	if name == "" {
@@ -174,6 +178,9 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	server := name
 	if context := raw.Contexts[name]; context != nil && context.Cluster != "" {
 		server = context.Cluster
+	}
+	if p.entry != "" {
+		server = p.entry
 	}
 	if f.detected[config.Host] == nil {
 		f.detected[config.Host] = &detection{}
@@ -189,12 +196,17 @@ func (f *Flags) cluster(name string) (*Cluster, error) {
 	}, nil
 }
 
-// at makes the flags name a context, until the function that it returns is called.
-func (f *Flags) at(context string) (back func()) {
-	given := f.Context
-	f.Context = &context
-	return func() { f.Context = given }
+// at makes the flags name a place, until the function that it returns is called.
+func (f *Flags) at(p place) (back func()) {
+	context, entry := f.Context, f.ClusterName
+	f.Context = &p.context
+	if p.entry != "" {
+		f.ClusterName = &p.entry
+	}
+	return func() { f.Context, f.ClusterName = context, entry }
 }
+
+var errNoKubeconfig = errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
 
 // checkContext says what is wrong with a kubeconfig before anybody would try localhost instead.
 func checkContext(raw *clientcmdapi.Config, name, server string) error {
@@ -205,7 +217,7 @@ func checkContext(raw *clientcmdapi.Config, name, server string) error {
 		if _, err := rest.InClusterConfig(); err == nil && name == "" {
 			return nil
 		}
-		return errors.New("no kubeconfig found: set --kubeconfig or $" + clientcmd.RecommendedConfigPathEnvVar)
+		return errNoKubeconfig
 	}
 	known := make([]string, 0, len(raw.Contexts))
 	for n := range raw.Contexts {

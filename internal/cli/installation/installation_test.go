@@ -166,7 +166,7 @@ func TestDetect(t *testing.T) {
 		"gateway, at its views": {fake: fake{around: gateway(false)}, path: "/gateway", mode: installation.Gateway},
 		"webhook, as the admin": {fake: fake{review: denied}, mode: installation.Webhook},
 		"webhook, as a tenant's caller": {
-			fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: "+string(authz.ReasonReview), 1)},
+			fake: fake{review: strings.Replace(forbidden, "cluster scope", "cluster scope: "+authz.ReasonReview.String(), 1)},
 			mode: installation.Webhook,
 		},
 		"webhook, as a system reader's token": {

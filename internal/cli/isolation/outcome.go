@@ -81,7 +81,7 @@ func (a answer) deniedByBoundary() bool {
 	message := a.message()
 	form := authorizersForm.FindStringIndex(message)
 	return form != nil && slices.ContainsFunc(authz.Reasons(), func(r authz.Reason) bool {
-		part, _, _ := strings.Cut(string(r), ": ")
+		part, _, _ := strings.Cut(r.String(), ": ")
 		return strings.Contains(message[form[1]:], ": "+part+": ")
 	})
 }

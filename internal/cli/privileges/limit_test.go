@@ -29,12 +29,14 @@ func TestReadOfATenant(t *testing.T) {
 	want := map[string][]string{
 		"": {
 			"namespaces ", "clusterroles ", "roles ", "clusterrolebindings ", "rolebindings ", "tenants ",
-			"customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "accessgrants ",
+			"customresourcedefinitions ", "retiredtenants ", "tenantquotas ", "tenantmembers ",
+			"accessgrants ",
 		},
 		"acme": {
 			"namespaces " + own, "clusterroles ", "roles " + own, "clusterrolebindings ", "rolebindings " + own,
 			"tenants metadata.name=acme", "customresourcedefinitions ",
-			"retiredtenants ", "tenantquotas metadata.name=acme", "accessgrants " + own,
+			"retiredtenants ", "tenantquotas metadata.name=acme", "tenantmembers metadata.name=acme",
+			"accessgrants " + own,
 		},
 	}
 	for name, lists := range want {

@@ -88,6 +88,7 @@ func Read(
 			schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "")
 		custom("RetiredTenants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants), "")
 		custom("TenantQuotas", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas), "")
+		custom("TenantMembers", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers), "")
 	}
 	if s.Grants {
 		custom("AccessGrants", v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceAccessGrants), s.Namespace)
@@ -122,7 +123,7 @@ func Limit(id tenant.ID, kind string) metav1.ListOptions {
 	case id.IsZero():
 	case slices.Contains([]string{"Namespaces", "Roles", "RoleBindings", "AccessGrants"}, kind):
 		return metav1.ListOptions{LabelSelector: tenant.Label + "=" + id.String()}
-	case kind == "Tenants" || kind == "TenantQuotas":
+	case slices.Contains([]string{"Tenants", "TenantQuotas", "TenantMembers"}, kind):
 		return metav1.ListOptions{
 			FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, id.ObjectName()).String(),
 		}

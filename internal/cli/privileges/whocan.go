@@ -10,6 +10,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
@@ -32,8 +33,10 @@ type Action struct {
 
 // Answer is one subject that may.
 type Answer struct {
-	Kind string `json:"kind"`
-	Name string `json:"name"`
+	// Cluster is the name of the cluster, if the caller sets it.
+	Cluster string `json:"cluster,omitempty"`
+	Kind    string `json:"kind"`
+	Name    string `json:"name"`
 	// Tenants are those whose callers of that name may: a name alone is nobody's.
 	Tenants []string `json:"tenants"`
 	// Scope is where.
@@ -52,6 +55,9 @@ type Answer struct {
 }
 
 const wholeCluster = "the whole cluster"
+
+// anyTenant specifies the callers of every tenant, for a request outside namespaces.
+const anyTenant = "any"
 
 // AnyTenant stands for every tenant, each in its own namespaces.
 const AnyTenant = "any (in its own namespaces)"
@@ -215,11 +221,12 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 			a.Tenants = append(a.Tenants, id.String())
 		}
 	}
-	if q.Everywhere && binding.Namespace == "" && anybodys && !b.some.IsZero() && b.letsTenant(ctx, s, b.some, asked, q) {
-		a.Tenants = append(a.Tenants, b.heldIn(binding)...)
+	if q.Namespace == "" && binding.Namespace == "" && anybodys && !b.some.IsZero() &&
+		b.letsTenant(ctx, s, b.some, asked, q) {
+		a.Tenants = append(a.Tenants, b.heldIn(binding, q)...)
 	}
 	switch system := slices.Contains(a.Tenants, tenant.System().String()); {
-	case a.Scope == wholeCluster && !system:
+	case a.Scope == wholeCluster && !system && !b.isOutsideNamespaces(q):
 		a.Scope = "all namespaces of the tenant"
 	case binding.Limited && system:
 		a.Scope += ", limited to " + binding.Scope
@@ -240,9 +247,12 @@ func (b *Boundary) holds(binding *simulator.Binding, id tenant.ID, namespace str
 	return binding.Holds(id, space, time.Now())
 }
 
-// heldIn returns in whose own spaces a ClusterRoleBinding counts: any tenant's, or some tenants'.
-func (b *Boundary) heldIn(binding *simulator.Binding) []string {
-	if !binding.Limited || binding.Scope == rbac.Tenanted {
+// heldIn returns the tenants whose callers a ClusterRoleBinding applies to: any tenant, or some.
+func (b *Boundary) heldIn(binding *simulator.Binding, q *Action) []string {
+	switch unlimited := !binding.Limited || binding.Scope == rbac.Tenanted; {
+	case unlimited && b.isOutsideNamespaces(q):
+		return []string{anyTenant}
+	case unlimited:
 		return []string{AnyTenant}
 	}
 	var some []string
@@ -255,6 +265,12 @@ func (b *Boundary) heldIn(binding *simulator.Binding) []string {
 	return some
 }
 
+// isOutsideNamespaces reports whether a request is about a path or a cluster-scoped resource.
+func (b *Boundary) isOutsideNamespaces(q *Action) bool {
+	resource := schema.GroupResource{Group: q.APIGroup, Resource: q.Resource}
+	return !q.IsResourceRequest() || authz.Scopes{Custom: b.of.CustomScope}.Of(resource) == authz.ScopeCluster
+}
+
 // letsTenant asks the boundary as a caller of a tenant; over all namespaces, in one of its own.
 // Whom a grant lets in, a binding does not.
 func (b *Boundary) letsTenant(
@@ -264,7 +280,7 @@ func (b *Boundary) letsTenant(
 		asked.Namespace = b.homes[id.String()]
 	}
 	lets, reason := b.lets(ctx, s.Caller(id, asked.Namespace), asked)
-	return lets && reason != string(authz.ReasonGrant)
+	return lets && reason != authz.ReasonGrant.String()
 }
 
 // granted returns whom access grants let in: as the stack reads them.
@@ -302,7 +318,7 @@ func (b *Boundary) granted(ctx context.Context, q *Action) []Answer {
 				if asked.Name = q.Name; only != "" {
 					asked.Name = rule.ResourceNames[0]
 				}
-				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == string(authz.ReasonGrant) {
+				if lets, reason := b.lets(ctx, s.Caller(id, ""), asked); allows && lets && reason == authz.ReasonGrant.String() {
 					a.Only = only
 					answers = append(answers, a)
 				}

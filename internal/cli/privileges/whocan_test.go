@@ -137,6 +137,99 @@ func TestWhoCan(t *testing.T) {
 	}
 }
 
+// TestWhoCanAcrossNamespaces requires that a request across all namespaces, which the server limits to
+// the caller's tenant, needs a binding that applies in all namespaces.
+func TestWhoCanAcrossNamespaces(t *testing.T) {
+	klog.SetLogger(logr.Discard())
+	ctx := klog.NewContext(t.Context(), logr.Discard())
+	config, err := (&configv1alpha1.Settings{}).Complete()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := []rbacv1.PolicyRule{
+		{Verbs: []string{"list", "delete"}, APIGroups: []string{""}, Resources: []string{"pods"}},
+		{Verbs: []string{"list", "delete"}, APIGroups: []string{"storage.k8s.io"}, Resources: []string{"storageclasses"}},
+		{Verbs: []string{"get"}, NonResourceURLs: []string{"/version", "/metrics"}},
+	}
+	subject := func(kind, name string) []rbacv1.Subject { return []rbacv1.Subject{{Kind: kind, Name: name}} }
+	ref := rbacv1.RoleRef{Kind: "ClusterRole", Name: "all"}
+	cluster, err := shop(t).With(
+		&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "all"}, Rules: rules},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "acme--web", Name: "all"},
+			RoleRef:    ref,
+			Subjects:   subject(rbacv1.UserKind, "erin"),
+		},
+		&rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "all"},
+			RoleRef:    ref,
+			Subjects:   append(subject(rbacv1.UserKind, "bob"), subject(rbacv1.GroupKind, "tenant:acme")...),
+		})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := privileges.NewBoundary(ctx, cluster, config, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		request authorizer.AttributesRecord
+		want    []string
+	}{
+		"a list": {
+			authorizer.AttributesRecord{Verb: "list", Resource: "pods", ResourceRequest: true},
+			[]string{
+				"Group tenant:acme of acme in all namespaces of the tenant",
+				"User bob of system,any (in its own namespaces) in the whole cluster",
+			},
+		},
+		"one object, which has a namespace": {
+			authorizer.AttributesRecord{
+				Verb:            "delete",
+				Resource:        "pods",
+				Name:            "web-1",
+				ResourceRequest: true,
+			},
+			[]string{"User bob of system in the whole cluster"},
+		},
+		"a shared resource": {
+			authorizer.AttributesRecord{
+				Verb:            "list",
+				APIGroup:        "storage.k8s.io",
+				Resource:        "storageclasses",
+				ResourceRequest: true,
+			},
+			[]string{"Group tenant:acme of acme in the whole cluster", "User bob of system,any in the whole cluster"},
+		},
+		"a write of a shared resource": {
+			authorizer.AttributesRecord{
+				Verb:            "delete",
+				APIGroup:        "storage.k8s.io",
+				Resource:        "storageclasses",
+				ResourceRequest: true,
+			},
+			[]string{"User bob of system in the whole cluster"},
+		},
+		"a path": {
+			authorizer.AttributesRecord{Verb: "get", Path: "/version"},
+			[]string{"Group tenant:acme of acme in the whole cluster", "User bob of system,any in the whole cluster"},
+		},
+		"a path of the system tenant": {
+			authorizer.AttributesRecord{Verb: "get", Path: "/metrics"},
+			[]string{"User bob of system in the whole cluster"},
+		},
+	} {
+		c.request.APIVersion = "*"
+		var got []string
+		for _, a := range b.WhoCan(ctx, &privileges.Action{AttributesRecord: c.request}) {
+			got = append(got, a.Kind+" "+a.Name+" of "+strings.Join(a.Tenants, ",")+" in "+a.Scope)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s:\n%s\nwant\n%s", name, strings.Join(got, "\n"), strings.Join(c.want, "\n"))
+		}
+	}
+}
+
 // TestNobodysAccounts: a service account without a namespace, and those of a namespace that is
 // nobody's or unknown, are of no tenant, and not of any either.
 func TestNobodysAccounts(t *testing.T) {

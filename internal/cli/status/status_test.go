@@ -51,7 +51,7 @@ func (a answers) cluster(t *testing.T, compiledIn bool) *client.Cluster {
 				"status":     "Failure",
 				"reason":     "Forbidden",
 				"code":       403,
-				"message":    "no: " + string(authz.ReasonReview),
+				"message":    "no: " + authz.ReasonReview.String(),
 			}
 		case r.Method == http.MethodPost:
 			code = http.StatusCreated
@@ -251,7 +251,7 @@ func TestCollectWebhook(t *testing.T) {
 	a["/apis/authorization.k8s.io/v1/subjectaccessreviews"] = object{
 		"kind":       "SubjectAccessReview",
 		"apiVersion": "authorization.k8s.io/v1",
-		"status":     object{"denied": true, "reason": string(authz.ReasonBadTenant)},
+		"status":     object{"denied": true, "reason": authz.ReasonBadTenant.String()},
 	}
 	a["/api/v1/namespaces/kubetenant-system/configmaps/kubetenant-configuration"] = configuration("a=aaa",
 		"b=bbb", "old=ccc")

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -111,12 +112,12 @@ func hash(parts ...string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Apply makes the binding, unless it is there. The error wraps [ErrRefused],
-// [ErrNoNamespace] or [ErrNoRole].
-func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.RoleBinding, made bool, err error) {
+// Apply creates the binding, or corrects the existing one. It returns the verb for [output.Changes].
+// The error wraps [ErrRefused], [ErrNoNamespace] or [ErrNoRole].
+func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.RoleBinding, verb string, err error) {
 	ref, err := g.role(ctx, k)
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	want := g.Binding(ref)
 	bindings := k.RbacV1().RoleBindings(g.Namespace)
@@ -124,31 +125,31 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 	switch {
 	case err == nil:
 		got.TypeMeta = want.TypeMeta
-		return got, true, nil
+		return got, output.Created, nil
 	case apierrors.IsNotFound(err) && g.isAboutRole(err):
-		return nil, false, fmt.Errorf("role %s: %w", g.Role, ErrNoRole)
+		return nil, "", fmt.Errorf("role %s: %w", g.Role, ErrNoRole)
 	case apierrors.IsNotFound(err):
-		return nil, false, fmt.Errorf("namespace %s: %w", g.Namespace, ErrNoNamespace)
+		return nil, "", fmt.Errorf("namespace %s: %w", g.Namespace, ErrNoNamespace)
 	case !apierrors.IsAlreadyExists(err):
-		return nil, false, refusal(err)
+		return nil, "", refusal(err)
 	}
 	got, err = bindings.Get(ctx, want.Name, metav1.GetOptions{})
 	if err != nil {
-		return nil, false, err
+		return nil, "", err
 	}
 	got.TypeMeta = want.TypeMeta
 	until, ends := want.Annotations[tenant.ExpiresAnnotation]
 	has, hasEnd := got.Annotations[tenant.ExpiresAnnotation]
 	if got.RoleRef == want.RoleRef && len(got.Subjects) == 1 && got.Subjects[0] == want.Subjects[0] &&
 		got.Labels[subjectLabel] == want.Labels[subjectLabel] && ends == hasEnd && until == has {
-		return got, false, nil
+		return got, output.Unchanged, nil
 	}
 	if got.RoleRef != want.RoleRef { // which never changes: somebody else made it, with this name
-		return nil, false, fmt.Errorf("%w: RoleBinding %s/%s already exists and binds %s %s: delete it first",
+		return nil, "", fmt.Errorf("%w: RoleBinding %s/%s already exists and binds %s %s: delete it first",
 			ErrRefused, g.Namespace, want.Name, got.RoleRef.Kind, got.RoleRef.Name)
 	}
 	if has := got.Labels[subjectLabel]; has != "" && has != want.Labels[subjectLabel] {
-		return nil, false,
+		return nil, "",
 			fmt.Errorf("%w: RoleBinding %s/%s already exists for another identity: delete it "+
 				"first", ErrRefused, g.Namespace, want.Name)
 	}
@@ -163,7 +164,7 @@ func (g *Grant) Apply(ctx context.Context, k kubernetes.Interface) (b *rbacv1.Ro
 		metav1.SetMetaDataAnnotation(&got.ObjectMeta, tenant.ExpiresAnnotation, until)
 	}
 	got, err = bindings.Update(ctx, got, metav1.UpdateOptions{DryRun: g.DryRun})
-	return got, err == nil, refusal(err)
+	return got, output.Configured, refusal(err)
 }
 
 // isAboutRole reports whether it is the role that was not found: a lister, which the server asks,
@@ -201,13 +202,22 @@ func (g *Grant) role(ctx context.Context, k kubernetes.Interface) (rbacv1.RoleRe
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role}, nil
 }
 
-// Revoke takes away the bindings that [Grant.Apply] made for the subject in the namespace; with a
-// role, only that one. What others bound stays, and is returned as left.
-func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, left []string, err error) {
+// Revoked are the names of the RoleBindings of a subject in a namespace.
+type Revoked struct {
+	// Deleted are the bindings that Revoke deleted, Changed are those that keep other subjects.
+	Deleted, Changed []string
+	// Left are bindings of the subject that [Grant.Apply] did not create.
+	Left []string
+}
+
+// Revoke removes the bindings that [Grant.Apply] created for the subject in the namespace. With a
+// role, it removes only the binding of that role. If Revoke fails, the result contains what it did
+// before.
+func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (r Revoked, err error) {
 	bindings := k.RbacV1().RoleBindings(g.Namespace)
 	list, err := bindings.List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, nil, refusal(err)
+		return r, refusal(err)
 	}
 	for i := range list.Items {
 		b := &list.Items[i]
@@ -217,26 +227,26 @@ func (g *Grant) Revoke(ctx context.Context, k kubernetes.Interface) (removed, le
 		case ours && len(b.Subjects) > 1 && slices.Contains(b.Subjects, g.Subject): // somebody added others
 			b.Subjects = slices.DeleteFunc(b.Subjects, func(s rbacv1.Subject) bool { return s == g.Subject })
 			if _, err := bindings.Update(ctx, b, metav1.UpdateOptions{DryRun: g.DryRun}); err != nil {
-				return removed, left, refusal(err)
+				return r, refusal(err)
 			}
-			removed = append(removed, b.Name)
+			r.Changed = append(r.Changed, b.Name)
 		case ours && len(b.Subjects) == 1 && b.Subjects[0] == g.Subject:
 			err := bindings.Delete(ctx, b.Name,
 				metav1.DeleteOptions{DryRun: g.DryRun, Preconditions: metav1.NewUIDPreconditions(string(b.UID))})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return removed, left, refusal(err)
+				return r, refusal(err)
 			}
-			removed = append(removed, b.Name)
+			r.Deleted = append(r.Deleted, b.Name)
 		case slices.Contains(b.Subjects, g.Subject):
-			left = append(left, b.Name)
+			r.Left = append(r.Left, b.Name)
 		}
 	}
 	if len(list.Items) == 0 { // which is also the answer about a namespace that does not exist
 		if _, err := k.CoreV1().Namespaces().Get(ctx, g.Namespace, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-			return nil, nil, fmt.Errorf("namespace %s: %w", g.Namespace, ErrMissing)
+			return r, fmt.Errorf("namespace %s: %w", g.Namespace, ErrMissing)
 		}
 	}
-	return removed, left, nil
+	return r, nil
 }
 
 // refusal returns what the server says against a request, in one line that names what is lacking.

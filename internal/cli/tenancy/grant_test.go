@@ -2,6 +2,7 @@ package tenancy_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -38,23 +40,25 @@ func TestApplyAndRevoke(t *testing.T) {
 	}
 	k := fake.NewClientset(others, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "edit"}})
 	bindings := k.RbacV1().RoleBindings("acme--web")
-	b, made, err := aliceMayEdit().Apply(t.Context(), k)
-	if err != nil || !made || b.RoleRef.Kind != "ClusterRole" {
-		t.Fatalf("first: %+v, %t, %v", b, made, err)
+	b, verb, err := aliceMayEdit().Apply(t.Context(), k)
+	if err != nil || verb != output.Created || b.RoleRef.Kind != "ClusterRole" {
+		t.Fatalf("first: %+v, %s, %v", b, verb, err)
 	}
-	if _, made, err = aliceMayEdit().Apply(t.Context(), k); made || err != nil {
-		t.Fatalf("again: %t, %v", made, err)
+	if _, verb, err = aliceMayEdit().Apply(t.Context(), k); verb != output.Unchanged || err != nil {
+		t.Fatalf("again: %s, %v", verb, err)
 	}
 	b.Subjects = append(b.Subjects, bob)
 	if _, err := bindings.Update(t.Context(), b, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if b, made, err = aliceMayEdit().Apply(t.Context(), k); !made || err != nil || len(b.Subjects) != 1 {
-		t.Fatalf("changed: %+v, %t, %v", b, made, err)
+	if b, verb, err = aliceMayEdit().Apply(t.Context(), k); verb != output.Configured || err != nil ||
+		len(b.Subjects) != 1 {
+		t.Fatalf("changed: %+v, %s, %v", b, verb, err)
 	}
-	removed, left, err := aliceMayEdit().Revoke(t.Context(), k)
-	if err != nil || len(removed) != 1 || removed[0] != b.Name || len(left) != 1 || left[0] != "others" {
-		t.Errorf("removed %v, left %v, %v", removed, left, err)
+	revoked, err := aliceMayEdit().Revoke(t.Context(), k)
+	if err != nil || !slices.Equal(revoked.Deleted, []string{b.Name}) || !slices.Equal(revoked.Left, []string{"others"}) ||
+		len(revoked.Changed) > 0 {
+		t.Errorf("%+v, %v", revoked, err)
 	}
 	if _, err := bindings.Get(t.Context(), "others", metav1.GetOptions{}); err != nil {
 		t.Error(err)
@@ -68,20 +72,20 @@ func TestApplyUntil(t *testing.T) {
 	for _, step := range []struct {
 		until time.Time
 		want  string
-		made  bool
+		verb  string
 	}{
-		{day, "2030-01-31T18:00:00Z", true},
-		{day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", false},
-		{day.Add(time.Hour), "2030-01-31T19:00:00Z", true},
-		{time.Time{}, "", true},
-		{time.Time{}, "", false},
-		{day, "2030-01-31T18:00:00Z", true},
+		{day, "2030-01-31T18:00:00Z", output.Created},
+		{day.In(time.FixedZone("east", 3600)), "2030-01-31T18:00:00Z", output.Unchanged},
+		{day.Add(time.Hour), "2030-01-31T19:00:00Z", output.Configured},
+		{time.Time{}, "", output.Configured},
+		{time.Time{}, "", output.Unchanged},
+		{day, "2030-01-31T18:00:00Z", output.Configured},
 	} {
 		g := aliceMayEdit()
 		g.Expires = step.until
-		b, made, err := g.Apply(t.Context(), k)
-		if err != nil || made != step.made {
-			t.Fatalf("until %v: %t, %v", step.until, made, err)
+		b, verb, err := g.Apply(t.Context(), k)
+		if err != nil || verb != step.verb {
+			t.Fatalf("until %v: %s, %v", step.until, verb, err)
 		}
 		stored, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), b.Name, metav1.GetOptions{})
 		if err != nil || stored.Annotations[tenant.ExpiresAnnotation] != step.want {
@@ -96,8 +100,8 @@ func TestRevokeKeepsWhoWasAdded(t *testing.T) {
 	made := aliceMayEdit().Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"})
 	made.Subjects = append(made.Subjects, bob)
 	k := fake.NewClientset(made)
-	if removed, _, err := aliceMayEdit().Revoke(t.Context(), k); err != nil || len(removed) != 1 {
-		t.Fatalf("%v, %v", removed, err)
+	if r, err := aliceMayEdit().Revoke(t.Context(), k); err != nil || len(r.Changed) != 1 || len(r.Deleted) > 0 {
+		t.Fatalf("%+v, %v", r, err)
 	}
 	got, err := k.RbacV1().RoleBindings("acme--web").Get(t.Context(), made.Name, metav1.GetOptions{})
 	if err != nil || len(got.Subjects) != 1 || got.Subjects[0] != bob {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -35,7 +36,7 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	_, scoped := b.Annotations[tenant.ScopeAnnotation]
 	_, ends := b.Annotations[tenant.ExpiresAnnotation]
 	switch {
-	case b.Labels[tenant.ManagedLabel] != "", b.Labels[tenant.OfTenantLabel] != "":
+	case b.Labels[tenant.ManagedLabel] != "", b.Labels[tenant.OfTenantLabel] != "", scoped && isGranted(b):
 		return &wide{ClusterRoleBinding: b, why: "created by kubetenant", ours: true}
 	case strings.HasPrefix(b.Name, adminsPrefix):
 		return &wide{ClusterRoleBinding: b, why: "named like the bindings that an earlier release created"}
@@ -50,6 +51,9 @@ func (o *owners) wideOf(b *rbacv1.ClusterRoleBinding) *wide {
 	}
 	return &wide{ClusterRoleBinding: b, why: "bound to callers of a tenant", without: stay}
 }
+
+// isGranted reports whether kubectl tenant grant-privileges created a binding.
+func isGranted(b *rbacv1.ClusterRoleBinding) bool { return b.Labels[privileges.MadeByLabel] != "" }
 
 // isUpstream reports whether a binding is one of kube-apiserver's own, without which
 // the cluster does not work.

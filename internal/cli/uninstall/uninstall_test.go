@@ -392,6 +392,10 @@ func TestClusterRoleBindings(t *testing.T) {
 			"name: 'system:serviceaccount:acme--web:x'}, {kind: Group, name: 'system:serviceaccounts:acme--web'}", ""},
 		"the system's service account": {"", "{kind: ServiceAccount, name: default, namespace: kube-system}", "default"},
 		"a scope":                      {", annotations: {kubetenant.dev/scope: ''}", "{kind: User, name: ops}", ""},
+		"a scope, by grant-privileges": {
+			", labels: {kubetenant.dev/made-by: kubectl-tenant}, annotations: {kubetenant.dev/scope: system}",
+			"{kind: User, name: ops}", "",
+		},
 		"an end": {
 			", annotations: {kubetenant.dev/expires: '2099-01-01T00:00:00Z'}",
 			"{kind: User, name: ops}", "",
@@ -408,6 +412,9 @@ func TestClusterRoleBindings(t *testing.T) {
 		o, out := options(t, s)
 		if err := uninstall.Run(t.Context(), o); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		if strings.Contains(c.metadata, "made-by") && out.has("annotation kubetenant.dev/scope: tried") {
+			t.Errorf("%s: it is not kubetenant's own", name)
 		}
 		left := ""
 		if u := s.objects["rbac.authorization.k8s.io/v1/clusterrolebindings /tried"]; u != nil {

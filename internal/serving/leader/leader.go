@@ -1,6 +1,6 @@
-// Package leader does what one process at a time must do: counting quotas, labelling
-// objects that were there before the webhooks, giving what Tenants say, keeping
-// certificates. A Lease says who does it.
+// Package leader does what only one process at a time may do: it counts quotas, labels objects that
+// are older than the webhooks, creates what Tenants specify, and renews certificates. A Lease names
+// that process.
 package leader
 
 import (
@@ -10,15 +10,19 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/klog/v2"
 )
 
-// The times of the Lease, those of kube-controller-manager (k8s.io/component-base
+// The durations of the Lease, which are those of kube-controller-manager (k8s.io/component-base
 // config/v1alpha1, v0.37.1).
 const (
 	leaseDuration = 15 * time.Second
@@ -26,76 +30,135 @@ const (
 	retryPeriod   = 2 * time.Second
 )
 
-// errLost ends the process: what it was about to write may be another's to write now.
-var errLost = errors.New("another replica is the leader now")
+// How long [Run] waits for its tasks and for the release of the Lease after the end began.
+const (
+	tasksEndWithin = 5 * time.Second
+	releaseWithin  = 3 * time.Second
+)
 
-// Lease says who of several leads.
+// EndsWithin is how long [Run] takes at most after its context ended.
+const EndsWithin = tasksEndWithin + releaseWithin
+
+var (
+	// errLost ends the process: another process may now write what this one was about to write.
+	errLost  = errors.New("another replica is the leader now")
+	errStuck = errors.New("a task of the leader did not end in time, so the Lease is not released and must expire")
+)
+
+// Lease identifies the Lease that several processes compete for.
 type Lease struct {
 	Namespace, Name string
-	// Leading is told when this process begins and ceases to lead; nil for nobody.
+	// Leading is called when this process begins and ceases to lead; nil for nobody.
 	Leading func(bool)
 }
 
-// Task is done by the leader until ctx ends.
+// Task is done by the leader until ctx ends. It must not write anything after it has returned.
 type Task func(ctx context.Context) error
 
-// Run does the tasks while this process leads, until ctx ends, a task fails or the lead is lost.
+// Run does the tasks while this process leads, until ctx ends, a task fails or the lead is lost. It
+// releases the Lease only after all tasks have returned, so that two processes never write at once.
+// If a task does not return in time, the Lease expires instead.
 func Run(ctx context.Context, config *rest.Config, lease Lease, tasks ...Task) error {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return err
 	}
-	leading := lease.Leading
-	if leading == nil {
-		leading = func(bool) {}
-	}
 	host, err := os.Hostname()
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error, len(tasks)+1)
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace},
+		Client:     client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
+	}
+	leads, lost := make(chan struct{}), make(chan struct{})
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Name: lease.Name, Namespace: lease.Namespace},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: host + "_" + string(uuid.NewUUID())},
-		},
-		LeaseDuration:   leaseDuration,
-		RenewDeadline:   renewDeadline,
-		RetryPeriod:     retryPeriod,
-		ReleaseOnCancel: true,
-		Name:            lease.Name,
+		Lock:          lock,
+		LeaseDuration: leaseDuration,
+		RenewDeadline: renewDeadline,
+		RetryPeriod:   retryPeriod,
+		Name:          lease.Name,
+		// ReleaseOnCancel is not set: it would release the Lease while tasks still run.
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				leading(true)
-				for _, task := range tasks {
-					go func() {
-						if err := task(ctx); err != nil && ctx.Err() == nil {
-							ended <- err
-						}
-					}()
-				}
-			},
-			OnStoppedLeading: func() {
-				leading(false)
-				ended <- errLost
-			},
+			OnStartedLeading: func(context.Context) { close(leads) },
+			OnStoppedLeading: func() { close(lost) },
 		},
 	})
 	if err != nil {
 		return fmt.Errorf("elect a leader: %w", err)
 	}
-	go elector.Run(ctx)
+	electing, resign := context.WithCancel(context.WithoutCancel(ctx))
+	defer resign()
+	go elector.Run(electing)
 	select {
+	case <-leads:
+		err = lead(ctx, lease, lost, tasks)
 	case <-ctx.Done():
-		// The Lease is released by then.
-		if err := <-ended; !errors.Is(err, errLost) {
-			return err
+	}
+	resign()
+	<-lost
+	if !errors.Is(err, errStuck) {
+		release(ctx, lock)
+	}
+	return err
+}
+
+// lead runs the tasks until ctx ends, one of them fails or the lead is lost. It returns after all
+// tasks have returned, or errStuck.
+func lead(ctx context.Context, lease Lease, lost <-chan struct{}, tasks []Task) error {
+	if lease.Leading != nil {
+		lease.Leading(true)
+		defer lease.Leading(false)
+	}
+	running, ctx := errgroup.WithContext(ctx)
+	running.Go(func() error {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return errLost
 		}
-		return nil
+	})
+	for _, task := range tasks {
+		running.Go(func() error {
+			if err := task(ctx); err != nil && ctx.Err() == nil {
+				return err
+			}
+			return nil
+		})
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- running.Wait() }()
+	<-ctx.Done()
+	select {
 	case err := <-ended:
 		return err
+	case <-time.After(tasksEndWithin):
+		return errStuck
+	}
+}
+
+// release lets another process lead at once, as [leaderelection.LeaderElector] does with
+// ReleaseOnCancel (k8s.io/client-go v0.37.1).
+func release(ctx context.Context, lock *resourcelock.LeaseLock) {
+	logger := klog.FromContext(ctx)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWithin)
+	defer cancel()
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		record, _, err := lock.Get(ctx)
+		if err != nil || record.HolderIdentity != lock.Identity() {
+			return err
+		}
+		now := metav1.Now()
+		return lock.Update(ctx, resourcelock.LeaderElectionRecord{
+			LeaseDurationSeconds: 1,
+			AcquireTime:          now,
+			RenewTime:            now,
+			LeaderTransitions:    record.LeaderTransitions,
+		})
+	})
+	if err != nil && !apierrors.IsNotFound(err) {
+		logger.Info("Failed to release the Lease, which must expire", "lease", lock.Describe(), "err", err)
 	}
 }

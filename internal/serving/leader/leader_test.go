@@ -190,3 +190,74 @@ func TestNobodyLeadsWithoutLeave(t *testing.T) {
 		t.Errorf("Run() = %v", err)
 	}
 }
+
+// TestTasksEndBeforeTheLease: a task may write until it returns, so nobody else may lead until then.
+func TestTasksEndBeforeTheLease(t *testing.T) {
+	t.Parallel()
+	l, config := start(t)
+	leads, writing, finish := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- leader.Run(ctx, config, lease, func(ctx context.Context) error {
+			close(leads)
+			<-ctx.Done()
+			close(writing)
+			<-finish
+			return nil
+		})
+	}()
+	until(t, leads)
+	stop()
+	until(t, writing)
+	select {
+	case err := <-ended:
+		t.Fatalf("Run() = %v while a task writes", err)
+	case <-time.After(time.Second):
+	}
+	if l.holder() == "" {
+		t.Error("the Lease is released while a task writes")
+	}
+	close(finish)
+	if err := <-ended; err != nil || l.holder() != "" {
+		t.Errorf("Run() = %v, the Lease is held by %q", err, l.holder())
+	}
+}
+
+// TestAFailedTaskWaitsForTheOthers: the same, if a task fails.
+func TestAFailedTaskWaitsForTheOthers(t *testing.T) {
+	t.Parallel()
+	l, config := start(t)
+	failure, held := errors.New("disk full"), make(chan bool, 1)
+	err := leader.Run(t.Context(), config, lease, func(context.Context) error { return failure },
+		func(ctx context.Context) error {
+			<-ctx.Done()
+			held <- l.holder() != ""
+			return nil
+		})
+	if !errors.Is(err, failure) || !<-held || l.holder() != "" {
+		t.Errorf("Run() = %v, the Lease is held by %q", err, l.holder())
+	}
+}
+
+// TestAStuckTaskKeepsTheLease: a task that does not end may still write, so the Lease must expire.
+func TestAStuckTaskKeepsTheLease(t *testing.T) {
+	t.Parallel()
+	l, config := start(t)
+	leads, never := make(chan struct{}), make(chan struct{})
+	t.Cleanup(func() { close(never) })
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- leader.Run(ctx, config, lease, func(context.Context) error {
+			close(leads)
+			<-never
+			return nil
+		})
+	}()
+	until(t, leads)
+	stop()
+	if err := <-ended; err == nil || !strings.Contains(err.Error(), "did not end in time") || l.holder() == "" {
+		t.Errorf("Run() = %v, the Lease is held by %q", err, l.holder())
+	}
+}

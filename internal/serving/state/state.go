@@ -193,7 +193,7 @@ func NewForWebhooks(
 	s.synced["namespace-selectors"] = selectors.HasSynced
 	of := &s.Server.Cluster
 	of.ControllerMetadata, of.ControllerObjects = s.known.Controllers.Metadata, s.known.Controllers.Object
-	of.SelectedLabels, of.DefaultPriority = selectors.Has, cluster.DefaultPriority(classes.Lister())
+	of.SelectedLabels, of.DefaultPriority = selectors.Reason, cluster.DefaultPriority(classes.Lister())
 	followed := append(s.known.Tenants.Metrics(), s.known.Definitions.Metrics()...)
 	if *settings.Admission.Quota.Enabled {
 		of.Quotas = s.known.Quotas

@@ -173,11 +173,11 @@ func Explain(ctx context.Context, q *Query) (*Explanation, error) {
 func boundarySaid(a *answer) string {
 	switch a.outcome.Verdict {
 	case authz.Denied:
-		return "denies: " + string(a.outcome.Reason)
+		return "denies: " + a.outcome.Reason.String()
 	case authz.ShadowDenied:
-		return "would deny, but does not (mode: Shadow): " + string(a.outcome.Reason)
+		return "would deny, but does not (mode: Shadow): " + a.outcome.Reason.String()
 	case authz.Excepted:
-		return "an exception allows it: " + string(a.outcome.Reason)
+		return "an exception allows it: " + a.outcome.Reason.String()
 	}
 	return "delegates, by rule " + string(a.outcome.Rule)
 }
@@ -277,7 +277,7 @@ func (q *Query) policySaid(policy *abac.Policy, a *answer) string {
 	}
 	record := q.Request
 	record.User = q.User
-	allowed := a.decision == authorizer.DecisionAllow && strings.Contains(a.reason, string(authz.ReasonABAC))
+	allowed := a.decision == authorizer.DecisionAllow && strings.Contains(a.reason, authz.ReasonABAC.String())
 	spaces := []authz.Space{{ID: a.outcome.Owner}, {ID: tenant.System()}, {ID: a.outcome.Caller}, {All: true}}
 	for _, space := range spaces {
 		if line := policy.Line(a.outcome.Caller, space, &record); line > 0 && allowed {

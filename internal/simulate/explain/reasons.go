@@ -5,21 +5,22 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// Advice returns what a caller can do about a denial of which only the reason is known. It returns
-// nil for a text that is not a reason of the boundary.
-func Advice(reason string, caller tenant.ID) *Remedy {
-	text := adviceFor(authz.Reason(reason), caller)
-	switch authz.Reason(reason) {
+// Advice returns what a caller can do about a denial of which only the text of the reason is known.
+// It returns nil for a text that is not a reason of the boundary.
+func Advice(text string, caller tenant.ID) *Remedy {
+	reason, _ := authz.ReasonOf(text)
+	said := adviceFor(reason, caller)
+	switch reason {
 	case authz.ReasonCluster:
-		text = "The cluster's admin can let every tenant read a cluster-scoped resource " +
+		said = "The cluster's admin can let every tenant read a cluster-scoped resource " +
 			"(authorization.sharedClusterResources).\n" + policyFile
 	case authz.ReasonNamespaceVerb, authz.ReasonPath:
-		text = policyFile
+		said = policyFile
 	}
-	if text == "" {
+	if said == "" {
 		return nil
 	}
-	return &Remedy{Text: text}
+	return &Remedy{Text: said}
 }
 
 // policyFile is the advice for a reason that a line of the policy file may overrule. Whether it
@@ -74,7 +75,7 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 		return "The cluster's admin has closed the tenant. To end a suspension, run kubectl tenant resume."
 	case authz.ReasonCluster, authz.ReasonNamespaceVerb, authz.ReasonPath:
 		return noSetting
-	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC:
+	case authz.ReasonGrant, authz.ReasonAnnounced, authz.ReasonABAC, authz.ReasonException:
 		return "" // these reasons allow the request
 	}
 	return ""

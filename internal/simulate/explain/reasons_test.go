@@ -427,7 +427,8 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 		},
 		authz.ReasonGrant:     nil,
 		authz.ReasonAnnounced: nil,
-		authz.ReasonABAC:      nil, // they allow
+		authz.ReasonABAC:      nil,
+		authz.ReasonException: nil, // these allow the request
 	}
 }
 
@@ -440,8 +441,9 @@ func TestReasons(t *testing.T) {
 		if !known {
 			t.Errorf("no case for %q", reason)
 		}
-		allows := reason == authz.ReasonGrant || reason == authz.ReasonAnnounced || reason == authz.ReasonABAC
-		if advice := explain.Advice(string(reason), tenanttest.ID(t, "acme")); (advice == nil) != allows ||
+		allows := reason == authz.ReasonGrant || reason == authz.ReasonAnnounced || reason == authz.ReasonABAC ||
+			reason == authz.ReasonException
+		if advice := explain.Advice(reason.String(), tenanttest.ID(t, "acme")); (advice == nil) != allows ||
 			!allows && advice.Text == "" {
 			t.Errorf("the advice for %q is %+v", reason, advice)
 		}
@@ -459,7 +461,7 @@ func TestReasons(t *testing.T) {
 				}
 			})
 			at := slices.IndexFunc(e.Steps, func(s explain.Step) bool { return s.Name == "boundary" })
-			if e.Allowed() || e.Remedy == nil || !strings.HasSuffix(e.Steps[at].Said, string(reason)) {
+			if e.Allowed() || e.Remedy == nil || !strings.HasSuffix(e.Steps[at].Said, reason.String()) {
 				t.Errorf("%s: %+v; want %q", c.name, e, reason)
 				continue
 			}
@@ -491,7 +493,7 @@ func TestAdviceNamesTheSetting(t *testing.T) {
 		authz.ReasonNamespaceVerb: "authorization.abac.path",
 		authz.ReasonPath:          "authorization.abac.path",
 	} {
-		if advice := explain.Advice(string(reason), tenanttest.ID(t, "acme")); !strings.Contains(advice.Text, setting) {
+		if advice := explain.Advice(reason.String(), tenanttest.ID(t, "acme")); !strings.Contains(advice.Text, setting) {
 			t.Errorf("the advice for %q is %q, without %s", reason, advice.Text, setting)
 		}
 	}

@@ -200,7 +200,7 @@ func TestSteps(t *testing.T) {
 			"deny",
 			map[string]string{
 				"owner":    "tenant globex",
-				"boundary": "denies: " + string(authz.ReasonNotOwned),
+				"boundary": "denies: " + authz.ReasonNotOwned.String(),
 				"grants":   "no AccessGrant allows it",
 				"rbac":     "not reached; result would be: no role",
 			},
@@ -218,7 +218,7 @@ func TestSteps(t *testing.T) {
 			with(t, grant(t)),
 			"allow",
 			map[string]string{
-				"boundary": "an exception allows it: " + string(authz.ReasonGrant),
+				"boundary": "an exception allows it: " + authz.ReasonGrant.String(),
 				"grants":   "an AccessGrant in the namespace allows it",
 				"rbac":     "not reached; result would be: ",
 			},
@@ -230,7 +230,7 @@ func TestSteps(t *testing.T) {
 			policy(t, line),
 			"allow",
 			map[string]string{
-				"boundary":    "an exception allows it: " + string(authz.ReasonABAC),
+				"boundary":    "an exception allows it: " + authz.ReasonABAC.String(),
 				"policy file": "line 1 allows it",
 				"grants":      "no AccessGrant allows it",
 			},
@@ -250,7 +250,7 @@ func TestSteps(t *testing.T) {
 			shadow,
 			"allow",
 			map[string]string{
-				"boundary": "would deny, but does not (mode: Shadow): " + string(authz.ReasonNotOwned),
+				"boundary": "would deny, but does not (mode: Shadow): " + authz.ReasonNotOwned.String(),
 				"rbac":     "allowed by",
 			},
 		},
@@ -260,7 +260,7 @@ func TestSteps(t *testing.T) {
 			ask("get", "nodes", ""),
 			nil,
 			"deny",
-			map[string]string{"owner": "not in a namespace", "boundary": "denies: " + string(authz.ReasonCluster)},
+			map[string]string{"owner": "not in a namespace", "boundary": "denies: " + authz.ReasonCluster.String()},
 		},
 		"a path": {
 			alice,
@@ -278,14 +278,14 @@ func TestSteps(t *testing.T) {
 			own,
 			nil,
 			"deny",
-			map[string]string{"tenant": "none: no source set one", "boundary": "denies: " + string(authz.ReasonNoTenant)},
+			map[string]string{"tenant": "none: no source set one", "boundary": "denies: " + authz.ReasonNoTenant.String()},
 		},
 		"two tenants": {
 			&user.DefaultInfo{Name: "eve", Extra: map[string][]string{tenant.ExtraKey: {"acme", "globex"}}},
 			own,
 			nil,
 			"deny",
-			map[string]string{"tenant": "none: ", "boundary": "denies: " + string(authz.ReasonBadTenant)},
+			map[string]string{"tenant": "none: ", "boundary": "denies: " + authz.ReasonBadTenant.String()},
 		},
 		"the system's": {
 			somebody("root", "system", "system:masters"),
@@ -303,7 +303,7 @@ func TestSteps(t *testing.T) {
 			own,
 			nil,
 			"deny",
-			map[string]string{"boundary": "denies: " + string(authz.ReasonSystemGroup)},
+			map[string]string{"boundary": "denies: " + authz.ReasonSystemGroup.String()},
 		},
 	} {
 		e := explained(t, c.who, c.r, c.change)

@@ -84,8 +84,9 @@ func (s *Snapshot) AccessGrants() dynamic.Interface {
 	}, all...)
 }
 
-// SelectedLabels reports whether webhooks or policies choose namespaces by a label.
-func (s *Snapshot) SelectedLabels(key string) bool { return s.selected[key] }
+// SelectedLabels returns why a label may affect a webhook or a policy, or "" if none selects
+// namespaces by it.
+func (s *Snapshot) SelectedLabels(key string) string { return s.selected[key] }
 
 // CustomScope returns the scope of a custom resource.
 func (s *Snapshot) CustomScope(r schema.GroupResource) authz.Scope { return s.Scopes[r] }

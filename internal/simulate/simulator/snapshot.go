@@ -46,6 +46,8 @@ type Snapshot struct {
 	Grants   []*unstructured.Unstructured
 	// Quotas says whom TenantQuotas are about, by their names. None limits anything here.
 	Quotas map[string]tenant.ID
+	// left are the objects that a later tenant with the same ID would inherit, by kind and name.
+	left map[tenant.ID][]string
 	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
@@ -55,8 +57,8 @@ type Snapshot struct {
 	Templates map[string]*template.Template
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
-	// selected are the labels by which webhooks and policies choose namespaces.
-	selected map[string]bool
+	// selected are the labels by which webhooks and policies select namespaces, with the reasons.
+	selected map[string]string
 	// dropped are bindings that nobody is asked by, see DropRBAC.
 	dropped []*Binding
 	// RightsElsewhere means that the server derives no rights from Tenants in any configuration, since
@@ -238,12 +240,13 @@ func NewSnapshot() *Snapshot {
 		Namespaces: map[string]*corev1.Namespace{},
 		Roles:      map[Key]*Role{},
 		Quotas:     map[string]tenant.ID{},
+		left:       map[tenant.ID][]string{},
 		Tenants:    map[tenant.ID]TenantObject{},
 		Retired:    map[tenant.ID][]tenant.Retired{},
 		TakenBack:  map[tenant.ID]TakenBack{},
 		Templates:  map[string]*template.Template{},
 		Scopes:     map[schema.GroupResource]authz.Scope{},
-		selected:   map[string]bool{},
+		selected:   map[string]string{},
 	}
 }
 
@@ -309,10 +312,14 @@ func (s *Snapshot) DropRBAC() {
 	s.Roles, s.dropped, s.Bindings = map[Key]*Role{}, slices.Concat(s.dropped, s.Bindings), nil
 }
 
-// addSelector adds the labels by which a webhook or a policy chooses namespaces.
+// addSelector adds the labels by which a webhook or a policy selects namespaces. If several objects
+// select by a label, the reason is that of the object that sorts first.
 func (s *Snapshot) addSelector(obj runtime.Object) {
+	reason := cluster.SelectionReason(obj)
 	for _, key := range cluster.SelectedKeys(obj) {
-		s.selected[key] = true
+		if is, has := s.selected[key]; !has || reason < is {
+			s.selected[key] = reason
+		}
 	}
 }
 
@@ -329,6 +336,15 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 			id = tenant.ID{} // nobody's
 		}
 		s.Quotas[u.GetName()] = id
+		if u.GetDeletionTimestamp() != nil {
+			s.left[id] = append(slices.Clip(s.left[id]), gvk.Kind+" "+u.GetName())
+		}
+		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantMembers}:
+		text, _, _ := unstructured.NestedString(u.Object, "spec", "id")
+		if id, err := tenant.Parse(text); err == nil && id.ObjectName() == u.GetName() {
+			s.left[id] = append(slices.Clip(s.left[id]), gvk.Kind+" "+u.GetName())
+		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}:
 		if id, is := tenantObjectOf(u); !id.IsZero() {
@@ -420,7 +436,7 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed.Quotas, changed.Scopes = maps.Clone(s.Quotas), maps.Clone(s.Scopes)
 	changed.Tenants, changed.Retired = maps.Clone(s.Tenants), maps.Clone(s.Retired)
 	changed.TakenBack = maps.Clone(s.TakenBack)
-	changed.selected = maps.Clone(s.selected)
+	changed.selected, changed.left = maps.Clone(s.selected), maps.Clone(s.left)
 	changed.Templates = maps.Clone(s.Templates)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {

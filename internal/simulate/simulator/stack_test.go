@@ -65,13 +65,13 @@ func TestServersOwn(t *testing.T) {
 			"system:masters may do everything",
 		},
 		"masters of a tenant": {
-			yes, "acme", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionDeny, string(authz.ReasonSystemGroup),
+			yes, "acme", "web", []string{user.SystemPrivilegedGroup}, authorizer.DecisionDeny, authz.ReasonSystemGroup.String(),
 		},
 		"nobody is asked":          {nil, "acme", "web", nil, authorizer.DecisionNoOpinion, ""},
 		"the delegate":             {yes, "acme", "web", nil, authorizer.DecisionAllow, "the delegate"},
-		"not beyond the boundary":  {yes, "globex", "web", nil, authorizer.DecisionDeny, string(authz.ReasonNotOwned)},
-		"what every cluster holds": {yes, "acme", "kube-system", nil, authorizer.DecisionDeny, string(authz.ReasonNotOwned)},
-		"default is the system's":  {yes, "acme", "default", nil, authorizer.DecisionDeny, string(authz.ReasonNotOwned)},
+		"not beyond the boundary":  {yes, "globex", "web", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
+		"what every cluster holds": {yes, "acme", "kube-system", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
+		"default is the system's":  {yes, "acme", "default", nil, authorizer.DecisionDeny, authz.ReasonNotOwned.String()},
 	} {
 		var seen []authz.Verdict
 		stack, err := simulator.New(ctx, config, snapshot, c.delegate, func(_ context.Context, o authz.Outcome) {

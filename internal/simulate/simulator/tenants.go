@@ -175,9 +175,10 @@ func (s *Snapshot) OwnedNamespaces(id tenant.ID) (names []string, err error) {
 	return names, nil
 }
 
-// References returns which bindings name a tenant in the system tenant's space, as
-// [tenants.References] does.
+// References returns the objects that would apply to a later tenant with the same ID, as
+// [tenants.Left] and [tenants.References] do.
 func (s *Snapshot) References(_ context.Context, id tenant.ID, namespaces []string) (found []string, err error) {
+	found = slices.Clone(s.left[id])
 	names := tenants.Named(id, namespaces)
 	for _, b := range slices.Concat(s.Bindings, s.dropped) {
 		owner := s.Owner(b.Namespace)

@@ -46,8 +46,8 @@ func hooks() []hook {
 		{one, importOfApp, ours},
 		{
 			one,
-			"app.NewConfig(completedOptions)",
-			`kubetenant.NewConfig(tCtx, completedOptions, os.Getenv("` + tenancyConfig + `"))`,
+			"config, err := app.NewConfig(completedOptions)",
+			`config, _, err := kubetenant.NewConfig(tCtx, completedOptions, os.Getenv("` + tenancyConfig + `"))`,
 		},
 		{other, importOfApp, ours},
 		{other, `	genericConfig, versionedInformers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(

@@ -150,6 +150,31 @@ func severalAtOnce(t *testing.T, s *localserver.Server) {
 		!strings.Contains(out, "acme--web") {
 		t.Errorf("privileges: %s", out)
 	}
+	for _, command := range []string{"grant-privileges", "grant-privileges", "revoke-privileges", "revoke-privileges"} {
+		out := tenantCommand(t, s, "acme", command, "--user", "carol", "--for-namespace", "acme--shared", "--cluster",
+			"local,local-2")
+		for _, context := range []string{"acme", "acme@local-2"} {
+			bindings, err := client(t, contextOf(t, s, context)).RbacV1().RoleBindings("acme--shared").List(t.Context(),
+				metav1.ListOptions{})
+			if found := fmt.Sprint(bindings); err != nil || strings.Contains(found, "carol") != (command == "grant-privileges") {
+				t.Errorf("%s in %s: %v, %v\n%s", command, context, err, found, out)
+			}
+		}
+	}
+	out = tenantCommand(t, s, "acme", "list-privileges", "--cluster", "local,local-2")
+	if !strings.Contains(out, "cluster local ") || !strings.Contains(out, "cluster local-2 ") {
+		t.Errorf("privileges: %s", out)
+	}
+	out = tenantCommand(t, s, "admin", "who-can", "list", "pods", "-n", "acme--shared", "--cluster", "local,local-2")
+	for _, want := range []string{`CLUSTER +KIND `, `local +Group +tenant:acme `, `local-2 +Group +tenant:acme `} {
+		if !regexp.MustCompile(`(?m)^` + want).MatchString(out) {
+			t.Errorf("who-can: no %s in %s", want, out)
+		}
+	}
+	if out = tenantCommand(t, s, "acme", "list-privileges", "--cluster", "nosuch"); !strings.Contains(out,
+		"gen-kubeconfig --gateway URL --cluster nosuch") {
+		t.Errorf("of an unknown cluster: %s", out)
+	}
 }
 
 // tokensAreOfOneCluster: both have one name for their issuer, and other keys.

@@ -359,12 +359,12 @@ func (s *gatewaySession) Authorize(
 		if err := json.Unmarshal(a.body, &review); err != nil {
 			return final{err}
 		}
-		if review.Status.Reason == string(authz.ReasonNotLabelled) {
+		if review.Status.Reason == authz.ReasonNotLabelled.String() {
 			return errors.New(review.Status.Reason)
 		}
 		return nil
 	})
-	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
+	if err != nil && review.Status.Reason != authz.ReasonNotLabelled.String() {
 		return scenario.Decision{}, err
 	}
 	if refused != "" {

@@ -340,6 +340,13 @@ func testAnnounced(
 			t.Fatal(name, err)
 		}
 	}
+	waittest.Until(t, func() error { // the server writes status.announcedTo a moment later
+		list, err := c.Resource(accessGrants).List(t.Context(), metav1.ListOptions{FieldSelector: toAcme})
+		if err == nil && len(list.Items) < 2 {
+			err = fmt.Errorf("%d grants are announced", len(list.Items))
+		}
+		return err
+	})
 	list, err := c.Resource(accessGrants).List(t.Context(), metav1.ListOptions{FieldSelector: toAcme, Limit: 1})
 	if err != nil || list.GetContinue() != "" || list.GetRemainingItemCount() != nil {
 		t.Fatalf("%v, continue %q", err, list.GetContinue())

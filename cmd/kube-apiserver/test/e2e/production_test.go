@@ -30,7 +30,7 @@ func TestProductionServer(t *testing.T) {
 		t.Errorf("extra %s = %q, want [acme]", tenant.ExtraKey, got)
 	}
 	_, err = client(t, acme).CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{})
-	if err == nil || !strings.Contains(err.Error(), string(authz.ReasonNotOwned)) {
+	if err == nil || !strings.Contains(err.Error(), authz.ReasonNotOwned.String()) {
 		t.Errorf("list secrets in kube-system: error %v, want %q", err, authz.ReasonNotOwned)
 	}
 }

@@ -185,7 +185,7 @@ func aNamespaceByFile(t *testing.T, s *localserver.Server) {
 		t.Errorf("apply of a new namespace = %q, %v", out, err)
 	}
 	if out, err := kubectl(t, s, "acme", "get", "ns", "byfile"); err == nil ||
-		!strings.Contains(out, string(authz.ReasonNotOwned)) {
+		!strings.Contains(out, authz.ReasonNotOwned.String()) {
 		t.Errorf("a missing name of nobody's = %q, %v", out, err)
 	}
 	write("env: two")
@@ -230,7 +230,7 @@ func reviews(t *testing.T, s *localserver.Server, token string) {
 	acme := client(t, config(t, s, "acme"))
 	_, err := acme.AuthenticationV1().TokenReviews().Create(t.Context(),
 		&authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
-	if err == nil || !strings.Contains(err.Error(), string(authz.ReasonReview)) {
+	if err == nil || !strings.Contains(err.Error(), authz.ReasonReview.String()) {
 		t.Errorf("a tenant's TokenReview = %v", err)
 	}
 }
@@ -286,7 +286,8 @@ func auditTells(t *testing.T, s *localserver.Server, path string) {
 	wanted := []map[string]string{
 		{
 			z + "decision":      "deny",
-			z + "reason":        string(authz.ReasonNotOwned),
+			z + "reason":        authz.ReasonNotOwned.String(),
+			z + "reason-code":   "NamespaceNotOwned",
 			z + "caller-tenant": "acme",
 			z + "owner-tenant":  "globex",
 		},
@@ -426,9 +427,11 @@ func TestRestart(t *testing.T) {
 	}
 	url := s.URL
 	for _, stop := range []func() error{s.Stop, nil} {
-		if stop == nil {
+		isKilled := stop == nil
+		if isKilled {
 			stop = s.Kill
 		}
+		before := transitions(t, s)
 		if err := stop(); err != nil {
 			t.Fatalf("stop: %v", err)
 		}
@@ -447,7 +450,30 @@ func TestRestart(t *testing.T) {
 			strings.TrimSpace(out) != "namespace/acme--web" {
 			t.Errorf("after a restart: get ns = %q, %v", out, err)
 		}
+		// A server that was stopped has released the Lease. The Lease of a killed one must expire.
+		begun := time.Now()
+		waittest.Until(t, func() error {
+			if now := transitions(t, s); now == before {
+				return fmt.Errorf("no new leader after %s transitions", now)
+			}
+			return nil
+		})
+		if took := time.Since(begun); !isKilled && took > 10*time.Second {
+			t.Errorf("the server leads %s after its start, so the Lease was not released", took)
+		}
 	}
+}
+
+// transitions returns how often the Lease of the leader has changed hands.
+func transitions(t *testing.T, s *localserver.Server) string {
+	t.Helper()
+	var out string
+	waittest.Until(t, func() (err error) {
+		out, err = kubectl(t, s, "admin", "get", "lease", "-n", "kube-system", "kubetenant-controller", "-o",
+			"jsonpath={.spec.leaseTransitions}")
+		return err
+	})
+	return out
 }
 
 // TestRefusedStarts: what would make tenancy unsafe ends the start with one line.

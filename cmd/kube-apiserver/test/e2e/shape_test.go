@@ -520,12 +520,12 @@ func (s *session) Authorize(
 			review, &review); err != nil {
 			return final{err}
 		}
-		if review.Status.Reason == string(authz.ReasonNotLabelled) {
+		if review.Status.Reason == authz.ReasonNotLabelled.String() {
 			return errors.New(review.Status.Reason)
 		}
 		return nil
 	})
-	if err != nil && review.Status.Reason != string(authz.ReasonNotLabelled) {
+	if err != nil && review.Status.Reason != authz.ReasonNotLabelled.String() {
 		return scenario.Decision{}, err
 	}
 	return decisionOf(&review.Status), nil

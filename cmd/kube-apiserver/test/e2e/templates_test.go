@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -53,7 +54,7 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		t.Helper()
 		apply(t, s,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: stark }, `+
-				`spec: { id: stark, namespaces: { templates: [ `+templates+` ] } } }`)
+				`spec: { id: stark, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: steward } ] } ], namespaces: { templates: [ `+templates+` ] } } }`)
 	}
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--old, labels: { kubetenant.dev/tenant: stark } } }`)
@@ -155,11 +156,57 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		append([]string{"create", "configmap", "about", "-n", "stark--held"}, asOps...)...); err == nil {
 		t.Errorf("somebody makes what a template gives: %s", out)
 	}
+	templatesStayInAnEndingNamespace(t, s)
 	apply(t, s, pod("stark--old"))
 	named("")
-	for _, namespace := range []string{"stark--old", "stark--new", "stark--held"} {
+	for _, namespace := range []string{"stark--old", "stark--held"} {
 		waittest.Until(t, func() error { return given(namespace) })
 	}
+}
+
+// templatesStayInAnEndingNamespace: a Pod may run for a long time in a namespace that is being deleted.
+// Until the Pod is gone, nobody may delete the objects of the template.
+func templatesStayInAnEndingNamespace(t *testing.T, s *localserver.Server) {
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := kubectl(t, s, "admin", args...)
+		if err != nil {
+			t.Fatal(out)
+		}
+		return out
+	}
+	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":["example.com/runs"]}}`)
+	run("delete", "ns", "stark--new", "--wait=false")
+	waittest.Until(t, func() error { // ordered deletion begins with the Pods
+		if run("get", "pod", "x", "-n", "stark--new", "-o", "jsonpath={.metadata.deletionTimestamp}") == "" {
+			return errors.New("the namespace controller has not deleted the Pod")
+		}
+		return nil
+	})
+	for _, resource := range []string{"networkpolicies", "limitranges", "resourcequotas", "configmaps", "rolebindings"} {
+		given := strings.Fields(run("get", resource, "-n", "stark--new", "-l", "kubetenant.dev/managed", "-o", "name"))
+		if len(given) == 0 {
+			t.Errorf("no managed %s in the namespace", resource)
+		}
+		for _, more := range [][]string{nil, asOps} {
+			for _, args := range [][]string{
+				append([]string{"delete"}, given...), {"delete", resource, "-l", "kubetenant.dev/managed"},
+			} {
+				out, err := kubectl(t, s, "admin", append(append(args, "-n", "stark--new"), more...)...)
+				if err == nil || !strings.Contains(out, "kubetenant.dev/managed") {
+					t.Errorf("%v %v: %s", args, more, out)
+				}
+			}
+		}
+	}
+	run("patch", "pod", "x", "-n", "stark--new", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "ns", "stark--new", "--ignore-not-found", "-o", "jsonpath={.status}")
+		if err != nil || out != "" {
+			return errors.New("the namespace remains: " + out)
+		}
+		return nil
+	})
 }
 
 // templatesAreHeld: nobody changes what is given, and nobody gives what he may not make himself.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -63,8 +64,17 @@ func alertCases() []alertCase {
 		{
 			"KubetenantWebhookErrors",
 			"30m",
+			map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="503"}`: "0+1x10000"},
+			map[string]string{
+				`kubetenant_webhook_requests_total{path="/authorize",code="200"}`: "0+1x10000",
+				`kubetenant_webhook_requests_total{path="/authorize",code="429"}`: "0+1x10000",
+			},
+		},
+		{
+			"KubetenantWebhookThrottled",
+			"1h",
 			map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="429"}`: "0+1x10000"},
-			map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="200"}`: "0+1x10000"},
+			map[string]string{`kubetenant_webhook_requests_total{path="/authorize",code="503"}`: "0+1x10000"},
 		},
 		{
 			"KubetenantWebhookCertificateExpires",
@@ -80,9 +90,9 @@ func alertCases() []alertCase {
 		},
 		{
 			"KubetenantConfigurationRefused",
-			"10m",
-			map[string]string{`kubetenant_config_reloads_total{path="p",result="error"}`: "_ _ _ 1x10000"},
-			map[string]string{`kubetenant_config_reloads_total{path="p",result="success"}`: "0 0 0 1x10000"},
+			"24h",
+			map[string]string{`kubetenant_config_last_reload_successful{path="p"}`: "1 1 1 0x10000"},
+			map[string]string{`kubetenant_config_last_reload_successful{path="p"}`: "0 0 0 1x10000"},
 		},
 		{
 			"KubetenantControllerDown",
@@ -155,8 +165,14 @@ func TestWebhookAlerts(t *testing.T) {
 	}
 	run(t, "promtool", "check", "rules", "--lint=all", "--lint-fatal", write("rules.yaml", rule.Spec))
 	var names []string
+	runbook, err := os.ReadFile("../../../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, r := range rule.Spec.Groups[0].Rules {
-		names = append(names, r["alert"].(string))
+		name := r["alert"].(string)
+		names = append(names, name)
+		checkAlert(t, name, r, string(runbook))
 	}
 	var tests []map[string]any
 	for _, c := range alertCases() {
@@ -195,4 +211,33 @@ func TestWebhookAlerts(t *testing.T) {
 	}
 	run(t, "promtool", "test", "rules", write("tests.yaml",
 		map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
+}
+
+// checkAlert checks that an alert says what happened, where, and which section of the runbook helps.
+func checkAlert(t *testing.T, name string, rule map[string]any, runbook string) {
+	t.Helper()
+	labels, _ := rule["labels"].(map[string]any)
+	annotations, _ := rule["annotations"].(map[string]any)
+	expr, _ := rule["expr"].(string)
+	for _, key := range []string{"severity", "component"} {
+		if labels[key] == nil {
+			t.Errorf("%s has no label %s", name, key)
+		}
+	}
+	aggregates := regexp.MustCompile(`\b(absent|sum|max|min|count)\b( by \(namespace)?`).FindAllStringSubmatch(expr, -1)
+	for _, aggregate := range aggregates {
+		if labels["namespace"] == nil && aggregate[2] == "" {
+			t.Errorf("%s does not tell the namespace: %s", name, expr)
+		}
+	}
+	if summary, _ := annotations["summary"].(string); summary == "" {
+		t.Errorf("%s has no summary", name)
+	}
+	if text, _ := annotations["description"].(string); !strings.Contains(text, "{{ $labels.namespace }}") {
+		t.Errorf("%s: the description does not tell the namespace: %s", name, text)
+	}
+	url, _ := annotations["runbook_url"].(string)
+	if !strings.HasSuffix(url, "docs/runbook.md#"+strings.ToLower(name)) || !strings.Contains(runbook, "\n### "+name+"\n") {
+		t.Errorf("%s: %s is no section of the runbook", name, url)
+	}
 }

@@ -1,0 +1,184 @@
+package retirement
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// deleteOthers deletes the cluster-scoped objects of the tenant. It returns zero when none of them is
+// left, and otherwise the time until the next check. finalizers are those of other programs on the
+// Tenant.
+func (e *end) deleteOthers(ctx context.Context, finalizers []string) (time.Duration, error) {
+	if !meta.IsStatusConditionTrue(e.t.Status.Conditions, v1alpha1.ConditionDeleting) {
+		if err := e.say(ctx, retiring(nil, finalizers)); err != nil {
+			return 0, err
+		}
+	}
+	bindings, bindingsErr := e.deleteBindings(ctx)
+	quotas, quotasErr := e.deleteQuotas(ctx)
+	members, membersErr := e.deleteMembers(ctx)
+	if err := errors.Join(bindingsErr, quotasErr, membersErr); err != nil {
+		return 0, err
+	}
+	left := slices.Concat(bindings, quotas, members)
+	now := retiring(left, finalizers)
+	was := meta.FindStatusCondition(e.t.Status.Conditions, v1alpha1.ConditionDeleting)
+	isSame := was != nil && was.Reason == now.Reason && was.Message == tenants.ConditionMessage(now.Message)
+	if err := e.say(ctx, now); err != nil {
+		return 0, err
+	}
+	switch {
+	case len(left) == 0:
+		return 0, nil
+	case isSame: // no other program makes progress
+		return lookAtStuck, nil
+	}
+	return lookEvery, nil
+}
+
+// retiring returns the condition of a tenant whose cluster-scoped objects are deleted, except those
+// that are left. finalizers are those of other programs on the Tenant.
+func retiring(left, finalizers []string) metav1.Condition {
+	var waits []string
+	if len(left) > 0 {
+		waits = append(waits, fmt.Sprintf("objects that are not deleted yet: %d (%s)", len(left),
+			strings.Join(left[:min(named, len(left))], "; ")))
+	}
+	if len(finalizers) > 0 {
+		waits = append(waits, "waiting for other finalizers of the Tenant: "+strings.Join(finalizers, ", "))
+	}
+	if len(waits) == 0 {
+		return doing(v1alpha1.ReasonRetiring,
+			"deleting bindings and quotas: the name is retired when every server has observed the deletion")
+	}
+	return doing(v1alpha1.ReasonStuck, strings.Join(waits, "; "))
+}
+
+// leftOf describes an object whose deletion is not complete.
+func leftOf(kind string, object metav1.Object) string {
+	text := kind + " " + object.GetName()
+	if finalizers := object.GetFinalizers(); len(finalizers) > 0 {
+		text += ", finalizers: " + strings.Join(finalizers, ", ")
+	}
+	return text
+}
+
+// remove deletes the objects that are not being deleted yet.
+func (e *end) remove(ctx context.Context, all []metav1.Object, remove func(metav1.Object) error) error {
+	for _, object := range all {
+		if object.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if err := e.writes.Wait(ctx); err != nil {
+			return err
+		}
+		if err := gone(remove(object)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// remain describes those of some objects that still exist. An object that was created since then
+// has another UID and does not count.
+func remain(kind string, deleted, now []metav1.Object) (left []string) {
+	for _, object := range now {
+		if slices.ContainsFunc(deleted, func(d metav1.Object) bool { return d.GetUID() == object.GetUID() }) ||
+			object.GetDeletionTimestamp() != nil {
+			left = append(left, leftOf(kind, object))
+		}
+	}
+	return left
+}
+
+// deleteBindings deletes the ClusterRoleBindings that were created for the tenant. It returns those
+// that still exist.
+func (e *end) deleteBindings(ctx context.Context) ([]string, error) {
+	list := func() (all []metav1.Object, err error) {
+		bindings, err := e.Client.RbacV1().ClusterRoleBindings().List(ctx,
+			metav1.ListOptions{LabelSelector: tenant.OfTenantLabel + "=" + e.id.String()})
+		if err != nil {
+			return nil, err
+		}
+		for i := range bindings.Items {
+			all = append(all, &bindings.Items[i])
+		}
+		return all, nil
+	}
+	return e.deleteAll(ctx, "ClusterRoleBinding", list, func(b metav1.Object) error {
+		options := metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.GetUID()))}
+		return e.Client.RbacV1().ClusterRoleBindings().Delete(ctx, b.GetName(), options)
+	})
+}
+
+// deleteAll deletes the objects of a kind that list returns. It returns those that still exist.
+func (e *end) deleteAll(
+	ctx context.Context, kind string, list func() ([]metav1.Object, error), remove func(metav1.Object) error,
+) ([]string, error) {
+	all, err := list()
+	if err != nil || len(all) == 0 {
+		return nil, err
+	}
+	if err := e.remove(ctx, all, remove); err != nil {
+		return nil, err
+	}
+	now, err := list()
+	return remain(kind, all, now), err
+}
+
+// deleteMembers deletes the TenantMembers, so that a later tenant with the same ID has none. It
+// returns them if they still exist.
+func (e *end) deleteMembers(ctx context.Context) ([]string, error) {
+	list := func() ([]metav1.Object, error) {
+		m, err := e.members.Get(ctx, cache.ObjectName{Name: e.id.ObjectName()})
+		if invalid := (*typed.Invalid)(nil); errors.As(err, &invalid) {
+			return []metav1.Object{invalid}, nil
+		}
+		if err != nil {
+			return nil, gone(err)
+		}
+		return []metav1.Object{m}, nil
+	}
+	return e.deleteAll(ctx, v1alpha1.KindTenantMembers, list, func(m metav1.Object) error {
+		return e.members.Delete(ctx, m)
+	})
+}
+
+// deleteQuotas deletes the TenantQuotas of the tenant, also those that do not decode. It returns
+// those that still exist. It fails if the tenant of one is unknown.
+func (e *end) deleteQuotas(ctx context.Context) ([]string, error) {
+	var unknown error
+	list := func() (all []metav1.Object, err error) {
+		unknown = nil
+		err = e.quotas.Each(ctx, metav1.ListOptions{FieldSelector: tenants.QuotasOf(e.id)}, func(q *v1alpha1.TenantQuota) {
+			if q.Spec.Tenant == e.id.String() {
+				all = append(all, q)
+			}
+		}, func(i *typed.Invalid) {
+			switch i.Tenant {
+			case e.id.String():
+				all = append(all, i)
+			case "":
+				unknown = i
+			}
+		})
+		return all, gone(err) // the server may not define the kind
+	}
+	left, err := e.deleteAll(ctx, v1alpha1.KindTenantQuota, list, func(q metav1.Object) error {
+		return e.quotas.Delete(ctx, q)
+	})
+	return left, errors.Join(err, unknown)
+}

@@ -1,0 +1,117 @@
+package retirement_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// heldFinalizer is a finalizer of another program.
+const heldFinalizer = "example.com/mine"
+
+// holdable lets the deletion of an object wait for its finalizers, as a server does.
+func holdable(tracker clienttesting.ObjectTracker) clienttesting.ReactionFunc {
+	return func(a clienttesting.Action) (bool, runtime.Object, error) {
+		resource, name := a.GetResource(), a.(clienttesting.DeleteAction).GetName()
+		obj, err := tracker.Get(resource, "", name)
+		if err != nil {
+			return true, nil, err
+		}
+		m := obj.DeepCopyObject().(interface {
+			metav1.Object
+			runtime.Object
+		})
+		if len(m.GetFinalizers()) == 0 {
+			return false, nil, nil
+		}
+		at := metav1.Now()
+		m.SetDeletionTimestamp(&at)
+		return true, nil, tracker.Update(resource, m, "")
+	}
+}
+
+// hold sets the finalizers of a cluster-scoped object of acme. Without finalizers, an object that is
+// being deleted goes.
+func (w *world) hold(resource schema.GroupVersionResource, name string, finalizers ...string) {
+	w.t.Helper()
+	tracker := w.dynamic.Tracker()
+	if resource == bindings {
+		tracker = w.kube.Tracker()
+	}
+	obj, err := tracker.Get(resource, "", name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	m := obj.DeepCopyObject().(interface {
+		metav1.Object
+		runtime.Object
+	})
+	m.SetFinalizers(finalizers)
+	if err := tracker.Update(resource, m, ""); err != nil {
+		w.t.Fatal(err)
+	}
+	if len(finalizers) == 0 && m.GetDeletionTimestamp() != nil {
+		if err := tracker.Delete(resource, "", name); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+var bindings = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
+
+// TestHeldObjects checks that a tenant does not end while an object that it deletes still exists.
+func TestHeldObjects(t *testing.T) {
+	held := map[string]struct {
+		resource schema.GroupVersionResource
+		name     string
+	}{
+		"TenantMembers acme":             {memberObjects, "acme"},
+		"TenantQuota acme":               {quotas, "acme"},
+		"ClusterRoleBinding member:acme": {bindings, "member:acme"},
+	}
+	for _, policy := range []v1alpha1.TenantDeletionPolicy{v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan} {
+		for name, c := range held {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, object("acme", policy, true))
+				w.filled()
+				w.hold(c.resource, c.name, heldFinalizer, "example.com/too")
+				w.dynamic.PrependReactor("delete", "tenantmembers", holdable(w.dynamic.Tracker()))
+				w.dynamic.PrependReactor("delete", "tenantquotas", holdable(w.dynamic.Tracker()))
+				w.kube.PrependReactor("delete", "clusterrolebindings", holdable(w.kube.Tracker()))
+				w.start()
+				time.Sleep(10 * time.Minute)
+				want := "Stuck: objects that are not deleted yet: 1 (" + name + ", finalizers: " + heldFinalizer +
+					", example.com/too)"
+				if got := w.condition("acme", v1alpha1.ConditionDeleting); got != want {
+					t.Errorf("%s, %s: %q, want %q", name, policy, got, want)
+				}
+				if got := w.has(); !strings.Contains(got, "retired acme acme-uid-acme ended=false") {
+					t.Errorf("%s, %s: %s", name, policy, got)
+				}
+				writes := w.writes.Load()
+				time.Sleep(10 * time.Minute)
+				if more := w.writes.Load() - writes; more > 0 {
+					t.Errorf("%s, %s: %d writes while nothing changes", name, policy, more)
+				}
+				w.hold(c.resource, c.name)
+				time.Sleep(2 * time.Minute)
+				got := strings.Split(w.has(), "; ")
+				if !slices.ContainsFunc(got, func(s string) bool {
+					return strings.HasPrefix(s, "retired acme acme-uid-acme ended=true")
+				}) || slices.Contains(got, "tenant acme") {
+					t.Errorf("%s, %s, released: %s", name, policy, got)
+				}
+			})
+		}
+	}
+}

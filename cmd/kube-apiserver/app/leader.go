@@ -1,0 +1,78 @@
+package app
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant"
+	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/serving/leader"
+)
+
+// leadership is the work that this server does while it leads. The work writes through the server
+// itself, so it must end before the server stops serving.
+type leadership struct {
+	mu     sync.Mutex
+	isOver bool
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// begin starts the work, which ends with ctx or before the server shuts down.
+func (l *leadership) begin(ctx context.Context, work func(context.Context)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isOver {
+		return
+	}
+	ctx, l.cancel = context.WithCancel(ctx)
+	l.done = make(chan struct{})
+	go func() {
+		defer close(l.done)
+		work(ctx)
+	}()
+}
+
+// end is a hook that runs before the server shuts down. It ends the work, which releases the Lease, so
+// that another server or the next process leads at once. It never returns an error, because the server
+// would then not wait for its open requests.
+func (l *leadership) end() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isOver = true
+	if l.cancel == nil {
+		return nil
+	}
+	l.cancel()
+	select {
+	case <-l.done:
+	case <-time.After(leader.EndsWithin + time.Second):
+	}
+	return nil
+}
+
+// lead does the work of the leader until ctx ends: it counts quotas, prepares namespaces as their
+// Tenants specify, and ends tenants whose Tenants are deleted. Only one server may count at a time: a
+// server whose cache is behind would treat objects that another server counted as deleted.
+func lead(
+	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack,
+) {
+	provision := func(ctx context.Context) error { return known.Provision(ctx, manager, stack.DerivesRights) }
+	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
+	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
+		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report)
+		if err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, "+
+				"prepares namespaces and deletes tenants",
+				"err", err)
+		}
+	}, time.Second)
+}

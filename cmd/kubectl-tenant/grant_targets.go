@@ -1,0 +1,293 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// The kinds that grant-privileges and revoke-privileges write.
+var (
+	roleBindings        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
+	clusterRoleBindings = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
+	tenantMembers       = schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantMembers}
+	namespaceKind       = schema.GroupKind{Kind: "Namespace"}
+)
+
+// changes returns what prints the changes in a cluster, which it names if there are several.
+func (f *grantFlags) changes(cmd *cobra.Command, c *client.Cluster, clusters int) *output.Changes {
+	name := ""
+	if clusters > 1 {
+		name = c.Name
+	}
+	return output.NewChanges(cmd.OutOrStdout(), f.mode, name)
+}
+
+// apply grants the privileges in a cluster.
+func (f *grantFlags) apply(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
+	switch {
+	case f.namespace != "":
+		return f.applyInNamespace(cmd, c, id, done)
+	case f.clusterWide:
+		return f.applyClusterWide(cmd, c, done)
+	}
+	return f.applyMembers(cmd, c, id, done)
+}
+
+func (f *grantFlags) applyInNamespace(
+	cmd *cobra.Command, c *client.Cluster, owner tenant.ID, done *output.Changes,
+) error {
+	ctx, g := cmd.Context(), f.grant()
+	if f.mode == dryRunClient {
+		b := g.Binding(rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: g.Role})
+		if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
+			return err
+		}
+		done.Did(roleBindings, b.Name, output.Created)
+		return nil
+	}
+	if err := f.checkEnds(cmd, c); err != nil {
+		return err
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	if f.createNamespace {
+		made, err := tenancy.CreateNamespace(ctx, k, g.Namespace, owner, g.DryRun)
+		if err != nil {
+			return err
+		}
+		if made && f.format.IsForPeople() {
+			done.Did(namespaceKind, g.Namespace, output.Created)
+		}
+		if made && f.mode != "" {
+			return nil // the server cannot validate a binding in a namespace that does not exist
+		}
+	}
+	b, verb, err := g.Apply(ctx, k)
+	if err != nil {
+		return err
+	}
+	if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
+		return err
+	}
+	done.Did(roleBindings, b.Name, verb)
+	return nil
+}
+
+var errNotSystem = errors.New("--cluster-wide is only for callers of the system tenant")
+
+// applyClusterWide grants the privileges with a ClusterRoleBinding that is limited to objects of the
+// system tenant.
+func (f *grantFlags) applyClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
+	g := &tenancy.WideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
+	b, verb := g.Binding(), output.Created
+	if f.mode != dryRunClient {
+		if err := f.checkWide(cmd, c, g); err != nil {
+			return err
+		}
+		k, err := c.Kube()
+		if err != nil {
+			return err
+		}
+		if b, verb, err = g.Apply(cmd.Context(), k); err != nil {
+			return err
+		}
+	}
+	if printed, err := f.format.Objects(cmd.OutOrStdout(), b); printed {
+		return err
+	}
+	done.Did(clusterRoleBindings, b.Name, verb)
+	_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: a server without kubetenant ignores %s: on such a server, the "+
+		"binding applies to every caller with this name\n", tenant.ScopeAnnotation)
+	return nil
+}
+
+// checkWide refuses a caller or a subject that is not of the system tenant, and a server that would
+// ignore the limit of the binding.
+func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy.WideGrant) error {
+	self, err := c.WhoAmI(cmd.Context())
+	if err != nil {
+		return err
+	}
+	if id, err := tenant.Parse(self.Tenant); err != nil || !id.IsSystem() {
+		return fmt.Errorf("%w: %w", tenancy.ErrRefused, errNotSystem)
+	}
+	if s := g.Subject; s.Kind == rbacv1.ServiceAccountKind {
+		account, err := accountIdentity(cmd.Context(), c, s.Namespace, s.Name)
+		if err != nil {
+			return err
+		}
+		if !account.ID().IsSystem() {
+			return fmt.Errorf("%w: --cluster-wide: service account %s/%s does not belong to the system tenant",
+				tenancy.ErrRefused, s.Namespace, s.Name)
+		}
+	}
+	p, err := published(cmd.Context(), c)
+	if err != nil {
+		return fmt.Errorf("cannot determine whether the server limits the binding to the system tenant: %w", err)
+	}
+	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
+		return fmt.Errorf("%w: the server ignores %s, because it uses its own RBAC evaluator (authorization.rbac.evaluator: "+
+			"%s): tenants' callers of the same name would also get the role", tenancy.ErrRefused, tenant.ScopeAnnotation,
+			rbac.Evaluator)
+	}
+	return nil
+}
+
+// applyMembers grants the privileges in all namespaces of a tenant.
+func (f *grantFlags) applyMembers(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
+	g, d, err := f.members(cmd, c, id)
+	if err != nil {
+		return err
+	}
+	u, verb := g.Object(), output.Configured
+	if f.mode != dryRunClient {
+		if u, verb, err = g.Apply(cmd.Context(), d); err != nil {
+			return err
+		}
+	}
+	if printed, err := f.format.Objects(cmd.OutOrStdout(), u); printed {
+		return err
+	}
+	done.Did(tenantMembers, u.GetName(), verb)
+	return nil
+}
+
+// members returns the grant in all namespaces of a tenant: the one with the ID, or the caller's own.
+func (f *grantFlags) members(
+	cmd *cobra.Command, c *client.Cluster, id tenant.ID,
+) (*tenancy.MemberGrant, dynamic.Interface, error) {
+	if f.mode != dryRunClient {
+		self, err := c.WhoAmI(cmd.Context())
+		if err != nil {
+			return nil, nil, err
+		}
+		own, err := tenant.Parse(self.Tenant)
+		switch {
+		case err != nil:
+			return nil, nil, fmt.Errorf("cannot determine your tenant: %s", self.Because)
+		case own.IsSystem() && id.IsZero():
+			return nil, nil, errors.New("name a tenant with --tenant, or set --cluster-wide or --for-namespace")
+		case id.IsZero():
+			id = own
+		case !own.IsSystem() && own != id:
+			return nil, nil, fmt.Errorf("%w: --tenant: you belong to tenant %s", tenancy.ErrRefused, own)
+		}
+	}
+	d, err := dynamic.NewForConfig(c.Config)
+	return &tenancy.MemberGrant{
+		Tenant:      id,
+		Subject:     f.grant().Subject,
+		ClusterRole: f.role,
+		DryRun:      dryRunOption(f.mode),
+	}, d, err
+}
+
+// revoke revokes the privileges in a cluster.
+func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
+	if f.mode == dryRunClient {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "--dry-run=client does not ask the server which bindings exist: to list "+
+			"them, use --dry-run=server")
+		return nil
+	}
+	switch {
+	case f.namespace != "":
+		return f.revokeInNamespace(cmd, c, done)
+	case f.clusterWide:
+		return f.revokeClusterWide(cmd, c, done)
+	}
+	return f.revokeMembers(cmd, c, id, done)
+}
+
+func (f *grantFlags) revokeInNamespace(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	g := f.grant()
+	revoked, err := g.Revoke(cmd.Context(), k)
+	for _, name := range revoked.Deleted {
+		done.Deleted(roleBindings, g.Namespace, name)
+	}
+	for _, name := range revoked.Changed {
+		done.Did(roleBindings, name, output.Configured)
+	}
+	if err != nil {
+		return err
+	}
+	if len(revoked.Deleted)+len(revoked.Changed) == 0 {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "No resources found in %s namespace.\n", g.Namespace)
+	}
+	return f.remaining(cmd, c, "RoleBinding "+g.Namespace+"/", revoked.Left)
+}
+
+func (f *grantFlags) revokeClusterWide(cmd *cobra.Command, c *client.Cluster, done *output.Changes) error {
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	g := &tenancy.WideGrant{Subject: f.grant().Subject, ClusterRole: f.role, DryRun: dryRunOption(f.mode)}
+	deleted, left, err := g.Revoke(cmd.Context(), k)
+	for _, name := range deleted {
+		done.Deleted(clusterRoleBindings, "", name)
+	}
+	if err != nil {
+		return err
+	}
+	if len(deleted) == 0 {
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")
+	}
+	return f.remaining(cmd, c, "ClusterRoleBinding ", left)
+}
+
+func (f *grantFlags) revokeMembers(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
+	g, d, err := f.members(cmd, c, id)
+	if err != nil {
+		return err
+	}
+	deleted, changed, err := g.Revoke(cmd.Context(), d)
+	switch {
+	case err != nil:
+		return err
+	case deleted:
+		done.Deleted(tenantMembers, "", g.Tenant.ObjectName())
+	case changed:
+		done.Did(tenantMembers, g.Tenant.ObjectName(), output.Configured)
+	default:
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "No resources found")
+	}
+	k, err := c.Kube()
+	if err != nil {
+		return err
+	}
+	left, err := g.Others(cmd.Context(), k)
+	if err != nil {
+		return fmt.Errorf("cannot determine whether other bindings still apply: %w", err)
+	}
+	return f.remaining(cmd, c, "RoleBinding ", left)
+}
+
+// remaining reports bindings that revoke-privileges does not change.
+func (f *grantFlags) remaining(cmd *cobra.Command, c *client.Cluster, kind string, names []string) error {
+	for _, name := range names {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%s: %s%s still applies: this command did not create it\n",
+			c.Name, kind, output.Safe(name))
+	}
+	if len(names) > 0 {
+		return errFailed
+	}
+	return nil
+}

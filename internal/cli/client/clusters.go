@@ -1,0 +1,209 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+// place specifies where a cluster is in the kubeconfig: a context, and optionally a cluster entry
+// that replaces the one of the context. An empty context is the current one.
+type place struct{ context, entry string }
+
+// AddClusters adds --cluster to a command that accepts several clusters.
+func (f *Flags) AddClusters(cmd *cobra.Command) {
+	cmd.Flags().StringSliceVar(&f.clusters, "cluster", nil,
+		"clusters to use, separated by commas: cluster entries of the kubeconfig, or names of clusters behind the gateway")
+	_ = cmd.RegisterFlagCompletionFunc("cluster", f.completeClusters)
+}
+
+// named returns the clusters of --cluster.
+func (f *Flags) named() ([]*Cluster, error) {
+	switch {
+	case *f.APIServer != "":
+		return nil, errors.New("--cluster and --server cannot be used together")
+	case len(f.contexts) > 0:
+		return nil, errors.New("--cluster and --context cannot be used together")
+	}
+	raw, err := f.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, err
+	}
+	if len(raw.Clusters) == 0 {
+		return nil, errNoKubeconfig
+	}
+	places, err := findClusters(&raw, f.clusters)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]*Cluster, 0, len(places))
+	for i, p := range places {
+		c, err := f.cluster(p)
+		if err != nil {
+			return nil, err
+		}
+		c.Name = f.clusters[i]
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// findClusters returns where the clusters of --cluster are in a kubeconfig. It uses only servers and
+// credentials that the kubeconfig combines, or that kubectl --cluster would combine: the
+// credential of one cluster must not be sent to another.
+func findClusters(config *clientcmdapi.Config, names []string) ([]place, error) {
+	var all []place
+	for i, name := range names {
+		p, err := findCluster(config, name)
+		if err != nil {
+			return nil, err
+		}
+		if j := slices.Index(all, p); j >= 0 {
+			return nil, fmt.Errorf("--cluster %s and %s use the same context %q", names[j], names[i], p.context)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func findCluster(config *clientcmdapi.Config, name string) (place, error) {
+	current := config.Contexts[config.CurrentContext]
+	if current == nil {
+		current = &clientcmdapi.Context{}
+	}
+	var found []string
+	if config.Clusters[name] != nil {
+		if current.Cluster == name {
+			return place{context: config.CurrentContext}, nil
+		}
+		found = contextsWhere(config, func(c *clientcmdapi.Context) bool {
+			return c.Cluster == name && isSameUser(c.AuthInfo, current.AuthInfo)
+		})
+		if len(found) == 0 { // as kubectl does: the entry, with the current user
+			return place{context: config.CurrentContext, entry: name}, nil
+		}
+	} else {
+		found = behindGateway(config, current, name)
+	}
+	switch len(found) {
+	case 0:
+		return place{}, fmt.Errorf("--cluster %q: the kubeconfig has neither a cluster %[1]q nor a context of your user for "+
+			"a cluster %[1]q behind a gateway: create one with kubectl tenant gen-kubeconfig --gateway URL --cluster %[1]s",
+			name)
+	case 1:
+		return place{context: found[0]}, nil
+	}
+	return place{}, fmt.Errorf("--cluster %q matches the contexts %s: select one with --context",
+		name, strings.Join(found, ", "))
+}
+
+// behindGateway returns the contexts of a gateway's cluster. If the current context connects to the
+// same gateway, they are those of the current user, on the same tenant path if there are several.
+func behindGateway(config *clientcmdapi.Config, current *clientcmdapi.Context, name string) []string {
+	var own gatewayPath
+	if entry := config.Clusters[current.Cluster]; entry != nil {
+		own = gatewayPathOf(entry.Server)
+	}
+	path := func(c *clientcmdapi.Context) gatewayPath {
+		if entry := config.Clusters[c.Cluster]; entry != nil {
+			return gatewayPathOf(entry.Server)
+		}
+		return gatewayPath{}
+	}
+	all := contextsWhere(config, func(c *clientcmdapi.Context) bool { return path(c).cluster == name })
+	isHere := func(c *clientcmdapi.Context) bool { return path(c).cluster != "" && path(c).gateway == own.gateway }
+	if own.cluster == "" && len(contextsWhere(config, isHere)) == 0 {
+		return all // the current context does not connect to a gateway
+	}
+	keep := func(is func(*clientcmdapi.Context) bool) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(n string) bool { return !is(config.Contexts[n]) })
+	}
+	all = keep(func(c *clientcmdapi.Context) bool {
+		return isHere(c) && isSameUser(c.AuthInfo, current.AuthInfo)
+	})
+	for _, is := range []func(*clientcmdapi.Context) bool{
+		func(c *clientcmdapi.Context) bool { return c.AuthInfo == current.AuthInfo },
+		func(c *clientcmdapi.Context) bool { return path(c).rest == own.rest },
+	} {
+		if fewer := keep(is); len(all) > 1 && len(fewer) > 0 {
+			all = fewer
+		}
+	}
+	return all
+}
+
+// gatewayPath is the address of a server, split at /clusters/NAME. The address of a server that is
+// not below that path is the gateway.
+type gatewayPath struct{ gateway, cluster, rest string }
+
+func gatewayPathOf(server string) gatewayPath {
+	u, err := url.Parse(server)
+	if err != nil || u.Host == "" {
+		return gatewayPath{}
+	}
+	before, after, found := strings.Cut(strings.TrimSuffix(u.Path, "/"), "/clusters/")
+	p := gatewayPath{gateway: u.Scheme + "://" + strings.ToLower(u.Host)}
+	if !found {
+		base, rest, isTenants := strings.Cut(before, "/tenants/")
+		p.gateway += base
+		if isTenants {
+			p.rest = "tenants/" + rest
+		}
+		return p
+	}
+	p.gateway += before
+	p.cluster, p.rest, _ = strings.Cut(after, "/")
+	return p
+}
+
+// isSameUser reports whether two users of a kubeconfig are the same user, possibly with different
+// credentials: alice/acme@eu1 and alice/acme@us1, or admin and admin@us1.
+func isSameUser(a, b string) bool {
+	nameA, nameB := withoutCluster(a), withoutCluster(b)
+	switch {
+	case a == "" || b == "":
+		return a == b
+	case strings.Contains(nameA, "/"):
+		return nameA == nameB
+	}
+	return a == b || nameA == b || a == nameB
+}
+
+func withoutCluster(user string) string {
+	if i := strings.LastIndex(user, "@"); i > 0 {
+		return user[:i]
+	}
+	return user
+}
+
+// contextsWhere returns the names of some contexts, sorted.
+func contextsWhere(config *clientcmdapi.Config, is func(*clientcmdapi.Context) bool) (names []string) {
+	for name, context := range config.Contexts {
+		if context != nil && is(context) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (f *Flags) completeClusters(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	raw, err := f.ToRawKubeConfigLoader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for name, entry := range raw.Clusters {
+		names = append(names, name)
+		if behind := gatewayPathOf(entry.Server).cluster; behind != "" {
+			names = append(names, behind)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,59 @@
+package output
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// The verbs of [Changes].
+const (
+	Created    = "created"
+	Configured = "configured"
+	Unchanged  = "unchanged"
+)
+
+// Changes prints what a command did to each object, in the form that kubectl uses:
+// tenant.kubetenant.dev/acme created.
+type Changes struct {
+	w            io.Writer
+	prefix, note string
+}
+
+// NewChanges returns Changes that print to w. dryRun is the value of --dry-run. cluster is the name
+// of the cluster if the command changes several, otherwise "".
+func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
+	c := &Changes{w: w}
+	switch dryRun {
+	case "client":
+		c.note = " (dry run)"
+	case "server":
+		c.note = " (server dry run)"
+	}
+	if cluster != "" {
+		c.prefix = Safe(cluster) + ": "
+	}
+	return c
+}
+
+// Did prints what was done to an object.
+func (c *Changes) Did(kind schema.GroupKind, name, verb string) {
+	_, _ = fmt.Fprintf(c.w, "%s%s/%s %s%s\n", c.prefix, typeOf(kind), Safe(name), verb, c.note)
+}
+
+// Deleted prints that an object was deleted. namespace is "" if the object is not in a namespace.
+func (c *Changes) Deleted(kind schema.GroupKind, namespace, name string) {
+	if namespace != "" {
+		namespace = " from " + Safe(namespace) + " namespace"
+	}
+	_, _ = fmt.Fprintf(c.w, "%s%s \"%s\" deleted%s%s\n", c.prefix, typeOf(kind), Safe(name), namespace, c.note)
+}
+
+func typeOf(kind schema.GroupKind) string {
+	if kind.Group == "" {
+		return strings.ToLower(kind.Kind)
+	}
+	return strings.ToLower(kind.Kind) + "." + kind.Group
+}

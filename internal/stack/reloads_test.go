@@ -1,0 +1,199 @@
+package stack_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+)
+
+// lastReload returns the metric of a file in dir; false without a series.
+func lastReload(t *testing.T, registry metrics.KubeRegistry, name, path string) (float64, bool) {
+	t.Helper()
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "kubetenant_config_last_reload_"+name && m.GetLabel()[0].GetValue() == path {
+				return m.GetGauge().GetValue(), true
+			}
+		}
+	}
+	return 0, false
+}
+
+// TestLastReload: a metric shows whether the file on disk is in effect, for as long as it is not.
+func TestLastReload(t *testing.T) {
+	dir := t.TempDir()
+	path, tokens := filepath.Join(dir, "tenancy.yaml"), filepath.Join(dir, "tokens.csv")
+	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "tok,alice,1,,a\n", "passwords.csv": ""})
+	registry := metrics.NewKubeRegistry()
+	s, err := stack.Open(t.Context(), path,
+		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
+	if err != nil {
+		t.Fatal(err)
+	}
+	shows := func(path string, want float64) func() bool {
+		return func() bool {
+			got, is := lastReload(t, registry, "successful", path)
+			return is && got == want
+		}
+	}
+	since := func(path string) float64 {
+		at, _ := lastReload(t, registry, "success_timestamp_seconds", path)
+		return at
+	}
+	isMissing := func(path string) func() bool {
+		return func() bool {
+			_, is := lastReload(t, registry, "successful", path)
+			return !is
+		}
+	}
+	begun := since(path)
+	if !shows(path, 1)() || begun == 0 || !isMissing(tokens)() {
+		t.Errorf("at the start: loaded at %v", begun)
+	}
+	replace(t, dir, map[string]string{"tenancy.yaml": config + "nonsense: true\n"})
+	eventually(t, "a rejected configuration is shown", shows(path, 0))
+	if since(path) != begun {
+		t.Error("a rejected version counts as loaded")
+	}
+	replace(t, dir, map[string]string{"tokens.csv": "tok,alice\n"})
+	eventually(t, "a rejected token file is shown", shows(tokens, 0))
+	if at := since(tokens); at == 0 || at > float64(time.Now().Unix()) {
+		t.Errorf("the token file was loaded at %v", at)
+	}
+	replace(t, dir, map[string]string{"others.csv": "tok,alice,1,,a\n"})
+	replace(t, dir, map[string]string{"tenancy.yaml": strings.Replace(config, "tokens.csv", "others.csv", 1)})
+	eventually(t, "the new configuration is shown", shows(path, 1))
+	if since(path) <= begun {
+		t.Error("a new version does not count as loaded")
+	}
+	eventually(t, "a file that nobody follows is not shown", isMissing(tokens))
+	if err := os.Remove(filepath.Join(dir, "others.csv")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a missing file is shown", shows(filepath.Join(dir, "others.csv"), 0))
+	replace(t, dir, map[string]string{"others.csv": "tok,alice,1,,a\n"})
+	eventually(t, "a file that is back is shown", shows(filepath.Join(dir, "others.csv"), 1))
+
+	s.Follows(path, "kubeconfig")
+	s.Reloaded(t.Context(), "kubeconfig", os.ErrNotExist)
+	if !shows("kubeconfig", 0)() {
+		t.Error("a further file that was rejected is not shown")
+	}
+	s.Follows(path, "another")
+	if !isMissing("kubeconfig")() || !shows("another", 1)() || !shows(path, 1)() {
+		t.Error("the further files are not the last ones")
+	}
+}
+
+// TestAReloadThatLocksOut: a new version of the configuration is rejected if nobody could use the
+// certificates of the cluster's admins afterwards.
+func TestAReloadThatLocksOut(t *testing.T) {
+	own, other := authority(t, "own"), authority(t, "other")
+	content, err := dynamiccertificates.NewStaticCAContent("own", []byte(own))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = `tenants: ["*", system], x509: { clientCAFile: `
+	sources := func(list string) string {
+		return "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+			"authentication: { sources: [ " + list + " ] }\n"
+	}
+	for what, c := range map[string]struct {
+		list   string
+		passes bool
+	}{
+		"no source":                     {"", true},
+		"a source of another authority": {"{ name: certs, tenants: [acme], x509: { clientCAFile: other.crt } }", true},
+		"all tenants":                   {"{ name: certs, " + all + "own.crt } }", true},
+		"one tenant":                    {"{ name: certs, tenants: [acme], x509: { clientCAFile: own.crt } }", false},
+		"one tenant, a larger bundle":   {"{ name: certs, tenants: [acme], x509: { clientCAFile: both.crt } }", false},
+		"one tenant first": {
+			"{ name: one, tenants: [acme], x509: { clientCAFile: own.crt } }, { name: all, " + all + "own.crt } }", false,
+		},
+		"one tenant last": {
+			"{ name: all, " + all + "own.crt } }, { name: one, tenants: [acme], x509: { clientCAFile: own.crt } }", true,
+		},
+		"no organization of the admins": {"{ name: certs, " + all + "own.crt, systemOrganizations: [ops] } }", false},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			replace(t, dir, map[string]string{
+				"own.crt": own, "other.crt": other, "both.crt": other + own, "tenancy.yaml": sources(""),
+			})
+			open := func() (*stack.Stack, error) {
+				return stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{
+					Cluster:        stack.Cluster{Owners: owners(t)},
+					Authentication: stack.Authentication{ClientCA: content},
+				})
+			}
+			opened, err := open()
+			if err != nil {
+				t.Fatal(err)
+			}
+			config, err := configv1alpha1.Decode([]byte(sources(c.list)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			config.ResolvePaths(dir)
+			commit, _, err := opened.Prepare(t.Context(), &config.Settings)
+			if c.passes != (err == nil) || err != nil && !strings.Contains(err.Error(), "system:masters") {
+				t.Fatalf("Prepare() = %v", err)
+			}
+			if err == nil {
+				commit()
+			}
+			replace(t, dir, map[string]string{"tenancy.yaml": sources(c.list)})
+			if _, err := open(); err != nil {
+				t.Errorf("a start by it = %v", err)
+			}
+		})
+	}
+}
+
+// TestTheSectionServiceIsReadAtTheStart: the log tells that a new version of the section has no effect
+// yet, and says nothing about a setting that does take effect.
+func TestTheSectionServiceIsReadAtTheStart(t *testing.T) {
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	ctx := klog.NewContext(t.Context(), logger)
+	settings := func(service string) *configv1alpha1.Settings {
+		config, err := configv1alpha1.Decode([]byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n" +
+			"authentication: { sources: [] }\nservice: { " + service + " }\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &config.Settings
+	}
+	s, err := stack.New(ctx, settings("drain: 5s"), stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		service string
+		told    int
+	}{{"drain: 5s", 0}, {"drain: 5s, tenantMetrics: 7", 0}, {"drain: 6s", 1}, {"drain: 6s", 2}, {"drain: 5s", 2}} {
+		commit, _, err := s.Prepare(ctx, settings(c.service))
+		if err != nil {
+			t.Fatal(err)
+		}
+		commit()
+		log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+		if told := strings.Count(log, "The section service of the configuration is not the one"); told != c.told {
+			t.Errorf("after %q, the log tells it %d times, want %d", c.service, told, c.told)
+		}
+	}
+}

@@ -1,0 +1,24 @@
+package plugins_test
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+// TestKept checks that a refusal names every annotation that is not as it was.
+func TestKept(t *testing.T) {
+	was := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
+	is := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
+	err := plugins.Kept(was, is, "added", "changed", "removed", "same", "never")
+	const want = "[the annotation added is immutable, the annotation changed is immutable, " +
+		"the annotation removed is immutable]"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if err := plugins.Kept(was, was, "changed", "never"); err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,82 @@
+package lifecycle
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var (
+	errTenantUID = errors.New("the annotation " + tenant.TenantUIDAnnotation + " is immutable")
+	errMembers   = errors.New("spec.id: cannot check yet which Tenant has this ID: try again")
+)
+
+// admitMembers records the UID of the Tenant for which the spec of TenantMembers is written. A later
+// tenant of the same name does not inherit TenantMembers with another UID.
+func (p *plugin) admitMembers(ctx context.Context, a admission.Attributes) error {
+	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return admission.NewForbidden(a, plugins.ErrObject)
+	}
+	uid, writes, err := p.membersUID(a)
+	switch {
+	case err != nil:
+		return admission.NewForbidden(a, err)
+	case !writes:
+		plugins.Keep(ctx, a, was, is, tenant.TenantUIDAnnotation)
+	case uid == "":
+		plugins.SetAnnotation(is, tenant.TenantUIDAnnotation, nil)
+	default:
+		plugins.SetAnnotation(is, tenant.TenantUIDAnnotation, &uid)
+	}
+	return nil
+}
+
+// validateMembers refuses TenantMembers with the UID of another Tenant. A missing UID is valid: for a
+// name that was used before, such TenantMembers have no effect.
+func (p *plugin) validateMembers(a admission.Attributes) error {
+	if p.ReadMembers == nil || p.Lineage == nil || a.GetOperation() == admission.Delete {
+		return nil
+	}
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return admission.NewForbidden(a, plugins.ErrObject)
+	}
+	uid, writes, err := p.membersUID(a)
+	if err == nil && !writes {
+		err = plugins.Kept(was, is, tenant.TenantUIDAnnotation)
+	} else if now := is.GetAnnotations()[tenant.TenantUIDAnnotation]; err == nil && now != "" && now != uid {
+		err = errTenantUID
+	}
+	if err != nil {
+		return admission.NewForbidden(a, err)
+	}
+	return nil
+}
+
+// membersUID returns the UID of the Tenant of TenantMembers, or "" if the tenant has none. writes
+// reports whether the request creates or changes their spec.
+func (p *plugin) membersUID(a admission.Attributes) (uid string, writes bool, err error) {
+	id, spec, err := p.ReadMembers(a.GetObject())
+	if err != nil {
+		return "", false, err
+	}
+	if a.GetOperation() == admission.Update {
+		if _, before, err := p.ReadMembers(a.GetOldObject()); err == nil && equality.Semantic.DeepEqual(before, spec) {
+			return "", false, nil
+		}
+	}
+	lineage, known := p.Lineage(id)
+	if !known {
+		return "", false, errMembers
+	}
+	return lineage.UID, true, nil
+}

@@ -1,0 +1,146 @@
+package lifecycle_test
+
+import (
+	"errors"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+func membersWith(uid string, bindings ...any) *unstructured.Unstructured {
+	u := object(map[string]any{"bindings": bindings})
+	if uid != "" {
+		u.SetAnnotations(map[string]string{tenant.TenantUIDAnnotation: uid})
+	}
+	return u
+}
+
+func membersWrite(by string, op admission.Operation, is, was runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(is, was,
+		schema.GroupVersionKind{Group: tenant.Domain, Version: "v1alpha1", Kind: "TenantMembers"}, "", "acme",
+		schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil,
+		false, &user.DefaultInfo{Name: by})
+}
+
+// TestMembersOfATenant checks that TenantMembers have the UID of the Tenant for which their spec was
+// written, and no other value.
+func TestMembersOfATenant(t *testing.T) {
+	const live = "uid-of-acme"
+	for name, c := range map[string]struct {
+		was, is *unstructured.Unstructured
+		none    bool // the tenant has no Tenant
+		want    string
+		refused bool // without the mutation
+	}{
+		"created":                  {is: membersWith("", "a"), want: live},
+		"created with another UID": {is: membersWith("forged", "a"), want: live, refused: true},
+		"created without a Tenant": {is: membersWith("forged", "a"), none: true, refused: true},
+		"the spec changes": {
+			was:     membersWith("old", "a"),
+			is:      membersWith("old", "b"),
+			want:    live,
+			refused: true,
+		},
+		"the spec changes, forged": {
+			was:     membersWith(live, "a"),
+			is:      membersWith("forged", "b"),
+			want:    live,
+			refused: true,
+		},
+		"the spec stays": {was: membersWith("old", "a"), is: membersWith("old", "a"), want: "old"},
+		"the spec stays, forged": {
+			was:     membersWith("old", "a"),
+			is:      membersWith(live, "a"),
+			want:    "old",
+			refused: true,
+		},
+		"the spec stays, omitted": {
+			was:     membersWith("old", "a"),
+			is:      membersWith("", "a"),
+			want:    "old",
+			refused: true,
+		},
+		"the spec stays, added": {was: membersWith("", "a"), is: membersWith(live, "a"), refused: true},
+		"the old one cannot be read": {
+			was:     &unstructured.Unstructured{},
+			is:      membersWith("old", "a"),
+			want:    live,
+			refused: true,
+		},
+		"without a Tenant, it changes": {
+			was:     membersWith("old", "a"),
+			is:      membersWith("old", "b"),
+			none:    true,
+			refused: true,
+		},
+	} {
+		for _, by := range []string{"mallory", "root", tenant.ManagerUser} {
+			w := &world{lineage: tenant.Lineage{UID: live}}
+			if c.none {
+				w.lineage.UID = ""
+			}
+			o := w.options(t)
+			o.ReadMembers = readMembers(t)
+			op, was := admission.Create, runtime.Object(nil)
+			if c.was != nil {
+				op, was = admission.Update, c.was
+			}
+			p, is := lifecycle.New(o), c.is.DeepCopy()
+			if err := p.Validate(t.Context(), membersWrite(by, op, is, was), nil); (err != nil) != c.refused {
+				t.Errorf("%s by %s, not mutated: %v", name, by, err)
+			}
+			if err := p.Admit(t.Context(), membersWrite(by, op, is, was), nil); err != nil {
+				t.Errorf("%s by %s: %v", name, by, err)
+			}
+			if got := is.GetAnnotations()[tenant.TenantUIDAnnotation]; got != c.want {
+				t.Errorf("%s by %s: %q, want %q", name, by, got, c.want)
+			}
+			if err := p.Validate(t.Context(), membersWrite(by, op, is, was), nil); err != nil {
+				t.Errorf("%s by %s, mutated: %v", name, by, err)
+			}
+		}
+	}
+}
+
+// TestMembersWhenUnknown checks that TenantMembers are refused while their Tenant is not known, and
+// that their deletion is not.
+func TestMembersWhenUnknown(t *testing.T) {
+	o := (&world{early: true}).options(t)
+	o.ReadMembers = readMembers(t)
+	p := lifecycle.New(o)
+	for name, a := range map[string]admission.Attributes{
+		"created":        membersWrite("root", admission.Create, membersWith("", "a"), nil),
+		"changed":        membersWrite("root", admission.Update, membersWith("", "a"), membersWith("", "b")),
+		"not to be read": membersWrite("root", admission.Create, &unstructured.Unstructured{}, nil),
+		"no object":      membersWrite("root", admission.Create, nil, nil),
+	} {
+		if err := p.Admit(t.Context(), a, nil); err == nil {
+			t.Errorf("%s: admitted", name)
+		}
+		if err := p.Validate(t.Context(), a, nil); err == nil {
+			t.Errorf("%s: valid", name)
+		}
+	}
+	deletes := membersWrite("root", admission.Delete, nil, membersWith("", "a"))
+	if err := errors.Join(p.Admit(t.Context(), deletes, nil), p.Validate(t.Context(), deletes, nil)); err != nil {
+		t.Error(err)
+	}
+}
+
+func readMembers(t *testing.T) func(runtime.Object) (tenant.ID, any, error) {
+	return func(obj runtime.Object) (tenant.ID, any, error) {
+		u, is := obj.(*unstructured.Unstructured)
+		if !is || u.GetName() == "" {
+			return tenant.ID{}, nil, errors.New("not read")
+		}
+		return tenanttest.ID(t, u.GetName()), u.Object["spec"], nil
+	}
+}

@@ -1,0 +1,161 @@
+package namespace
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// injectionLabels enable or disable webhooks that may be installed later: Istio's injection, and
+// webhooks that exclude the control plane (Gatekeeper, OPA).
+var injectionLabels = []string{"istio-injection", "control-plane"}
+
+// maxKeys limits the keys that one refusal names.
+const maxKeys = 16
+
+// The reasons why tenants may not write a key, as they continue a sentence.
+const (
+	// unlisted is the reason for a key that an administrator can add to a list.
+	unlisted = ": the key is not listed"
+	reserved = ": keys of the domain " + tenant.Domain + " are reserved"
+	given    = ": the Tenant sets this label"
+	pinned   = ": the cluster sets its value"
+	inexact  = " without an exact entry in admission.namespace.allowedLabels or clusterLabels: "
+)
+
+// labelReason returns why tenants may not write a label, or "" if they may. No tenant may write the
+// labels that each of its namespaces is given.
+func (p *plugin) labelReason(key string, labels map[string]string) string {
+	if _, is := labels[key]; is {
+		return given
+	}
+	if _, is := p.ClusterLabels[key]; is {
+		return pinned
+	}
+	switch {
+	case slices.Contains(p.AllowedLabels, key):
+		return ""
+	case isReserved(key):
+		return reserved
+	case slices.Contains(injectionLabels, key):
+		return inexact + "it enables or disables webhooks"
+	}
+	if p.Selected != nil {
+		if reason := p.Selected(key); reason != "" {
+			return inexact + reason
+		}
+	}
+	if !isAllowed(key, p.AllowedLabels) && !isToolLabel(key) {
+		return unlisted
+	}
+	return ""
+}
+
+// annotationReason returns why tenants may not write an annotation, or "" if they may. Annotations
+// that another plugin writes and protects are left to that plugin.
+func (p *plugin) annotationReason(key string) string {
+	if _, is := p.ClusterAnnotations[key]; is {
+		return pinned
+	}
+	switch {
+	case isAllowed(key, p.AllowedAnnotations) || isToolAnnotation(key) || slices.Contains(p.Recorded, key):
+		return ""
+	case isReserved(key):
+		return reserved
+	}
+	return unlisted
+}
+
+func isReserved(key string) bool {
+	domain, _, hasDomain := strings.Cut(key, "/")
+	return hasDomain && domain == tenant.Domain
+}
+
+func isAllowed(key string, allowed []string) bool {
+	domain, _, hasDomain := strings.Cut(key, "/")
+	return !hasDomain || slices.Contains(allowed, key) || slices.Contains(allowed, domain+"/*")
+}
+
+// keys are the labels or annotations of a write, and the rules that apply to them.
+type keys struct {
+	kind string
+	// allowing and clusters are the settings that can allow a key.
+	allowing, clusters string
+	was, is            map[string]string
+	// sent are the keys that the client sent. If isKnown is false, is are taken for them.
+	sent    map[string]string
+	isKnown bool
+	// reason returns why tenants may not write a key, or "" if they may.
+	reason func(key string) string
+	// exact are the values that a key may have even if tenants may not choose it.
+	exact map[string]string
+}
+
+// check refuses to add, change or remove keys that tenants may not write. The refusal names all of
+// them in order.
+func (k *keys) check(refused *plugins.Refusals) {
+	all := maps.Clone(k.was)
+	if all == nil {
+		all = map[string]string{}
+	}
+	maps.Copy(all, k.is)
+	var list []string
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		old, had := k.was[key]
+		value, has := k.is[key]
+		want, isExact := k.exact[key]
+		if had == has && old == value || has && isExact && value == want {
+			continue
+		}
+		reason := k.reason(key)
+		if k.isClusters(key, reason) {
+			continue
+		}
+		switch reason {
+		case "":
+		case unlisted:
+			list = append(list, fmt.Sprintf("%q", key))
+		case pinned:
+			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q: %s specifies the value %q",
+				k.kind, key, k.clusters, want))
+		default:
+			refused.Add(fmt.Errorf("tenants may not set or remove the %s %q%s", k.kind, key, reason))
+		}
+	}
+	refused.Add(k.refusal(list))
+}
+
+// isClusters reports whether the cluster's own admission changed a key that the client left as it was.
+// What kubetenant writes and protects is checked in any case, and so is the level of pod security.
+func (k *keys) isClusters(key, reason string) bool {
+	if !k.isKnown || reason == reserved || reason == given || key == EnforceLabel || key == corev1.LabelMetadataName {
+		return false
+	}
+	value, sent := k.sent[key]
+	if _, stored := k.is[key]; !stored {
+		return sent // the cluster removed it
+	}
+	old, had := k.was[key]
+	return !sent || had && value == old
+}
+
+// refusal returns an error for keys that no list has, nil for no key.
+func (k *keys) refusal(quoted []string) error {
+	switch {
+	case len(quoted) == 0:
+		return nil
+	case len(quoted) == 1:
+		return fmt.Errorf("tenants may not set or remove the %s %s: %s can allow it, or %s if the cluster sets it",
+			k.kind, quoted[0], k.allowing, k.clusters)
+	case len(quoted) > maxKeys:
+		quoted = append(quoted[:maxKeys:maxKeys], fmt.Sprintf("and %d more", len(quoted)-maxKeys))
+	}
+	return fmt.Errorf("tenants may not set or remove the %ss %s: %s can allow them, or %s if the cluster sets them",
+		k.kind, strings.Join(quoted, ", "), k.allowing, k.clusters)
+}

@@ -1,0 +1,122 @@
+package plugins
+
+import (
+	"context"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+)
+
+// requestedKey is the context key of the record of a request.
+type requestedKey struct{}
+
+// requested records the object of a request before the cluster's own admission changes it.
+type requested struct {
+	mu     sync.Mutex
+	write  write
+	object runtime.Object
+	// unnamed counts the creations whose name the server generates.
+	unnamed int
+}
+
+// write identifies a write of a request.
+type write struct {
+	operation              admission.Operation
+	kind                   schema.GroupVersionKind
+	resource               schema.GroupVersionResource
+	subresource, namespace string
+	// name is empty if the server generates the name from the prefix generate.
+	name, generate string
+	// uid and version are those of the old object.
+	uid     types.UID
+	version string
+}
+
+// writeOf identifies a write, or returns false if the write has no objects.
+func writeOf(a admission.Attributes) (write, bool) {
+	is, err := meta.Accessor(a.GetObject())
+	if err != nil {
+		return write{}, false
+	}
+	w := write{
+		operation:   a.GetOperation(),
+		kind:        a.GetKind(),
+		resource:    a.GetResource(),
+		subresource: a.GetSubresource(),
+		namespace:   a.GetNamespace(),
+		name:        a.GetName(),
+		generate:    is.GetGenerateName(),
+	}
+	if w.name != "" {
+		w.generate = ""
+	}
+	if w.operation == admission.Update {
+		was, err := meta.Accessor(a.GetOldObject())
+		if err != nil {
+			return write{}, false
+		}
+		w.uid, w.version = was.GetUID(), was.GetResourceVersion()
+	}
+	return w, w.name != "" || w.generate != ""
+}
+
+// WithRequested returns a context in which [RecordRequested] can record the object of one request.
+// A server MUST call it once for each request.
+func WithRequested(ctx context.Context) context.Context {
+	return context.WithValue(ctx, requestedKey{}, &requested{})
+}
+
+// RecordRequested records the object of a write. It MUST be called before any plugin, policy or
+// webhook of the cluster changes the object. The server reads a patched object again after a
+// conflict: a later write replaces the record.
+func RecordRequested(ctx context.Context, a admission.Attributes) {
+	r, ok := ctx.Value(requestedKey{}).(*requested)
+	if !ok {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.write, r.object = write{}, nil
+	w, ok := writeOf(a)
+	if !ok {
+		return
+	}
+	if w.name == "" {
+		// A server admits such a creation once. Two of them cannot be told apart.
+		if r.unnamed++; r.unnamed > 1 {
+			return
+		}
+	}
+	r.write, r.object = w, a.GetObject().DeepCopyObject()
+}
+
+// Requested returns the object of a write as the client sent it, or nil if it is not known. With
+// nil, a plugin MUST take the whole object of a for the client's. The result MUST NOT be changed.
+func Requested(ctx context.Context, a admission.Attributes) runtime.Object {
+	r, ok := ctx.Value(requestedKey{}).(*requested)
+	if !ok {
+		return nil
+	}
+	w, ok := writeOf(a)
+	if !ok {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.object != nil && r.write.name == "" && w.operation == admission.Create {
+		// The server has generated the name since.
+		is, err := meta.Accessor(a.GetObject())
+		if err != nil {
+			return nil
+		}
+		w.name, w.generate = "", is.GetGenerateName()
+	}
+	if r.object == nil || r.write != w {
+		return nil
+	}
+	return r.object
+}

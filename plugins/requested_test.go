@@ -1,0 +1,142 @@
+package plugins_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+// sent is a write of a Pod. Its value distinguishes the objects of writes.
+type sent struct {
+	operation                   admission.Operation
+	kind, resource, subresource string
+	namespace, name, generate   string
+	value, uid, version         string
+}
+
+func (s sent) attributes() admission.Attributes {
+	is := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Name:         s.name,
+		GenerateName: s.generate,
+		Annotations:  map[string]string{"value": s.value},
+	}}
+	var was runtime.Object
+	if s.operation == admission.Update {
+		was = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: types.UID(s.uid), ResourceVersion: s.version}}
+	}
+	gv := corev1.SchemeGroupVersion
+	return admission.NewAttributesRecord(is, was, gv.WithKind(s.kind), s.namespace, s.name, gv.WithResource(s.resource),
+		s.subresource, s.operation, nil, false, nil)
+}
+
+// TestRequested checks that a plugin gets the object of its own write, and of no other one.
+func TestRequested(t *testing.T) {
+	create := sent{
+		operation: admission.Create,
+		kind:      "Pod",
+		resource:  "pods",
+		namespace: "a--web",
+		name:      "x",
+		value:     "sent",
+	}
+	update := create
+	update.operation, update.uid, update.version = admission.Update, "1", "7"
+	unnamed := create
+	unnamed.name, unnamed.generate = "", "x-"
+	named := unnamed // what the server validates
+	named.name, named.value = "x-abcde", "stored"
+	with := func(s sent, change func(*sent)) sent {
+		change(&s)
+		return s
+	}
+	for name, c := range map[string]struct {
+		recorded  []sent
+		validated sent
+		want      string
+	}{
+		"nothing recorded": {nil, create, ""},
+		"a creation":       {[]sent{create}, with(create, func(s *sent) { s.value = "stored" }), "sent"},
+		"an update":        {[]sent{update}, with(update, func(s *sent) { s.value = "stored" }), "sent"},
+		"a retried patch": {
+			[]sent{with(update, func(s *sent) { s.value = "first" }), with(update, func(s *sent) { s.version = "8" })},
+			with(update, func(s *sent) { s.version = "8" }), "sent",
+		},
+		"the attempt before":         {[]sent{update}, with(update, func(s *sent) { s.version = "8" }), ""},
+		"an object made again":       {[]sent{update}, with(update, func(s *sent) { s.uid = "2" }), ""},
+		"a patch that creates":       {[]sent{create}, update, ""},
+		"a patch that then updates":  {[]sent{create, update}, update, "sent"},
+		"a patch that then creates":  {[]sent{update, create}, create, "sent"},
+		"another name":               {[]sent{create}, with(create, func(s *sent) { s.name = "y" }), ""},
+		"another namespace":          {[]sent{create}, with(create, func(s *sent) { s.namespace = "b--web" }), ""},
+		"another kind":               {[]sent{create}, with(create, func(s *sent) { s.kind = "Binding" }), ""},
+		"another resource":           {[]sent{create}, with(create, func(s *sent) { s.resource = "podtemplates" }), ""},
+		"another subresource":        {[]sent{update}, with(update, func(s *sent) { s.subresource = "status" }), ""},
+		"a second object":            {[]sent{create, with(create, func(s *sent) { s.name = "y" })}, create, ""},
+		"a generated name":           {[]sent{unnamed}, named, "sent"},
+		"another prefix":             {[]sent{unnamed}, with(named, func(s *sent) { s.generate = "y-" }), ""},
+		"no prefix":                  {[]sent{unnamed}, with(named, func(s *sent) { s.generate = "" }), ""},
+		"neither name nor prefix":    {[]sent{with(create, func(s *sent) { s.name = "" })}, create, ""},
+		"two generated names":        {[]sent{unnamed, unnamed}, named, ""},
+		"two of different prefixes":  {[]sent{with(unnamed, func(s *sent) { s.generate = "y-" }), unnamed}, named, ""},
+		"a generated name, a name":   {[]sent{create, unnamed}, named, "sent"},
+		"an update of a generated":   {[]sent{unnamed}, with(update, func(s *sent) { s.name, s.generate = "x-abcde", "x-" }), ""},
+		"a given name with a prefix": {[]sent{with(create, func(s *sent) { s.generate = "x-" })}, create, "sent"},
+	} {
+		ctx := plugins.WithRequested(t.Context())
+		for _, s := range c.recorded {
+			plugins.RecordRequested(ctx, s.attributes())
+		}
+		if got := valueOf(ctx, c.validated.attributes()); got != c.want {
+			t.Errorf("%s: the object %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func valueOf(ctx context.Context, a admission.Attributes) string {
+	object := plugins.Requested(ctx, a)
+	if object == nil {
+		return ""
+	}
+	return object.(*corev1.Pod).Annotations["value"]
+}
+
+// TestRequestedIsACopy checks that later changes of the object do not reach the record.
+func TestRequestedIsACopy(t *testing.T) {
+	ctx := plugins.WithRequested(t.Context())
+	s := sent{operation: admission.Create, kind: "Pod", resource: "pods", namespace: "a--web", name: "x", value: "sent"}
+	a := s.attributes()
+	plugins.RecordRequested(ctx, a)
+	a.GetObject().(*corev1.Pod).Annotations["value"] = "changed"
+	if got := valueOf(ctx, a); got != "sent" {
+		t.Errorf("the object %q", got)
+	}
+}
+
+// TestRequestedIsOfOneRequest checks that no object is known outside the request that sent it.
+func TestRequestedIsOfOneRequest(t *testing.T) {
+	s := sent{operation: admission.Create, kind: "Pod", resource: "pods", namespace: "a--web", name: "x", value: "sent"}
+	plugins.RecordRequested(t.Context(), s.attributes()) // without a request
+	if got := plugins.Requested(t.Context(), s.attributes()); got != nil {
+		t.Error("an object without a request:", got)
+	}
+	plugins.RecordRequested(plugins.WithRequested(t.Context()), s.attributes())
+	if got := plugins.Requested(plugins.WithRequested(t.Context()), s.attributes()); got != nil {
+		t.Error("the object of another request:", got)
+	}
+	ctx := plugins.WithRequested(t.Context())
+	a := admission.NewAttributesRecord(nil, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "a--web", "x",
+		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, nil, false, nil)
+	plugins.RecordRequested(ctx, s.attributes())
+	plugins.RecordRequested(ctx, a)
+	if got := fmt.Sprint(plugins.Requested(ctx, a), plugins.Requested(ctx, s.attributes())); got != "<nil> <nil>" {
+		t.Error("the object of a write without an object:", got)
+	}
+}

@@ -1,0 +1,36 @@
+package plugins
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+)
+
+// WarnRestored warns that an update removed keys and that the server restored them: one warning a
+// key, in order. kind is "label" or "annotation". A path is the field of a template, empty for the
+// object itself.
+//
+// Only users of kubectl are warned. A controller that sends whole objects never had the keys and
+// would be warned again and again. The same applies to a file that kubectl replace sends.
+func WarnRestored(ctx context.Context, a admission.Attributes, path, kind string, keys ...string) {
+	if !isByKubectl(a) {
+		return
+	}
+	if path != "" {
+		path += ": "
+	}
+	for _, key := range slices.Sorted(slices.Values(keys)) {
+		warning.AddWarning(ctx, "", path+"the "+kind+" "+key+" is managed by the server and was not removed")
+	}
+}
+
+// isByKubectl reports whether a user of kubectl sent an update, by the default field managers of
+// kubectl's commands.
+func isByKubectl(a admission.Attributes) bool {
+	options, is := a.GetOperationOptions().(*metav1.UpdateOptions)
+	return is && strings.HasPrefix(options.FieldManager, "kubectl") && options.FieldManager != "kubectl-replace"
+}

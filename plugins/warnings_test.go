@@ -1,0 +1,77 @@
+package plugins_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubetenant/kubetenant/plugins"
+)
+
+type warned []string
+
+func (w *warned) AddWarning(_, text string) { *w = append(*w, text) }
+
+func recorder(ctx context.Context) (context.Context, *warned) {
+	w := &warned{}
+	return warning.WithWarningRecorder(ctx, w), w
+}
+
+func updateBy(options runtime.Object) admission.Attributes {
+	return admission.NewAttributesRecord(&corev1.ConfigMap{}, &corev1.ConfigMap{},
+		corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "x",
+		corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Update, options, false, nil)
+}
+
+// TestWarnRestored checks that users of kubectl are warned of each key, and controllers are not.
+func TestWarnRestored(t *testing.T) {
+	const label, template = "the label a is managed by the server and was not removed",
+		"spec.template: the label a is managed by the server and was not removed"
+	for manager, is := range map[string]bool{
+		"kubectl":                   true,
+		"kubectl-label":             true,
+		"kubectl-edit":              true,
+		"kubectl-patch":             true,
+		"kubectl-client-side-apply": true,
+		"kubectl-replace":           false,
+		"operator":                  false,
+		"":                          false,
+	} {
+		ctx, got := recorder(t.Context())
+		a := updateBy(&metav1.UpdateOptions{FieldManager: manager})
+		plugins.WarnRestored(ctx, a, "", "label", "b", "a")
+		plugins.WarnRestored(ctx, a, "spec.template", "label", "a")
+		want := warned{label, "the label b is managed by the server and was not removed", template}
+		if !is {
+			want = nil
+		}
+		if !slices.Equal(*got, want) {
+			t.Errorf("%q: %q", manager, *got)
+		}
+	}
+	ctx, got := recorder(t.Context())
+	plugins.WarnRestored(ctx, updateBy(nil), "", "label", "a")
+	if len(*got) > 0 {
+		t.Errorf("without options: %q", *got)
+	}
+}
+
+// TestKeepWarns checks that a caller is warned of every annotation that an update does not store.
+func TestKeepWarns(t *testing.T) {
+	for manager, more := range map[string]int{"kubectl-annotate": 1, "operator": 0} {
+		was := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "1", "removed": "1", "same": "1"}}
+		is := &metav1.ObjectMeta{Annotations: map[string]string{"changed": "2", "added": "1", "same": "1"}}
+		ctx, got := recorder(t.Context())
+		plugins.Keep(ctx, updateBy(&metav1.UpdateOptions{FieldManager: manager}), was, is,
+			"added", "changed", "removed", "same")
+		if err := plugins.Kept(was, is, "added", "changed", "removed", "same"); err != nil || len(*got) != 2+more {
+			t.Errorf("%s: %v, %q", manager, err, *got)
+		}
+	}
+}
