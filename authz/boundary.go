@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -30,15 +31,18 @@ type Options struct {
 	UnboundObjects []ObjectVerb
 	// Shared are the cluster-scoped resources that every tenant may read.
 	Shared []schema.GroupResource
-	// ObjectTenant returns the tenant that a cluster-scoped object of the project's own kinds is
-	// about, the zero ID where that is not known: its tenant may get it. Nil knows of none.
-	ObjectTenant func(resource schema.GroupResource, name string) tenant.ID
-	// ObjectOf returns the name of the sole such object about a tenant, empty where there is none: a
-	// list of them is limited to it. It returns false where there are several, and for other
-	// resources. Nil knows of none.
-	ObjectOf func(resource schema.GroupResource, id tenant.ID) (name string, sole bool)
-	// OwnWritable are resources of which a tenant may write, and delete by its name, the object that
-	// is about it. Of a creation, which does not say the name, admission MUST hold it to that tenant.
+	// IsAbout reports whether a cluster-scoped object of the project's own kinds is about a tenant.
+	// The callers of this tenant may get the object. It also reports true if no object has the name and
+	// the name is reserved for the tenant, so that these callers get a 404. It MUST report false if
+	// that is unknown, and for other resources. If nil, no object is about a tenant.
+	IsAbout func(resource schema.GroupResource, name string, id tenant.ID) bool
+	// ObjectField returns a field, and the value that only the objects about a tenant have in it. Lists
+	// and watches of these objects are limited by it. A name MUST be returned only if no object of that
+	// name can be about another tenant, ever. The field is empty if it is unknown, and for other
+	// resources. If nil, there are no such objects.
+	ObjectField func(resource schema.GroupResource, id tenant.ID) (field, value string)
+	// OwnWritable are resources of which a tenant may create, update, patch and delete the object that
+	// is about it. A creation may not have the name yet: admission MUST check the object's tenant.
 	OwnWritable []schema.GroupResource
 	// AccountsInGroup says that the server puts service accounts into the groups of their tenants when
 	// it authenticates them, so that whoever reviews or impersonates one finds it there.
@@ -196,6 +200,7 @@ type verdict struct {
 type limits struct {
 	selector labels.Requirements // that the request must go on with
 	name     string              // of the one object that a list must be limited to
+	fields   fields.Selector     // that a list of objects about a tenant must be limited to
 	until    time.Time           // when the exception that allows it ends; zero for never
 }
 
@@ -273,19 +278,20 @@ func (b *Boundary) check(
 		user:       c.user,
 		selector:   within.selector,
 		name:       within.name,
+		fields:     within.fields,
 	}, authorizer.DecisionNoOpinion, ReasonNone
 }
 
 // note tells the innermost filter how the request goes on.
 func (b *Boundary) note(state *requestState, c *caller, v *verdict) {
 	within := v.within()
-	state.bound, state.selector, state.name = c.user, within.selector, within.name
+	state.bound, state.selector, state.name, state.fields = c.user, within.selector, within.name, within.fields
 	state.session = session{Caller: Caller{Tenant: c.tenant, User: c.user, Source: state.source}}
 	if c.user != nil && !state.isReal(c.user) {
 		state.session.Real = state.real
 	}
 	if b.Shadow {
-		state.selector, state.name = nil, ""
+		state.selector, state.name, state.fields = nil, "", nil
 	} else if !c.tenant.IsSystem() {
 		state.session.owner, state.session.excepted, state.session.until = v.owner, v.excepted, within.until
 		if v.rule == RuleMissing {
@@ -323,13 +329,14 @@ func (b *Boundary) name(v *verdict) Verdict {
 	return Denied
 }
 
-// attributes are a request's with another user, or limited to a tenant by a selector or
-// by the name of one object.
+// attributes are the attributes of a request with another user, or limited to a tenant by a label
+// selector or by a field selector.
 type attributes struct {
 	authorizer.Attributes
 	user     user.Info
 	selector labels.Requirements
 	name     string
+	fields   fields.Selector
 }
 
 func (a *attributes) GetUser() user.Info { return a.user }
@@ -339,6 +346,13 @@ func (a *attributes) GetName() string {
 		return a.name
 	}
 	return a.Attributes.GetName()
+}
+
+func (a *attributes) GetFieldSelector() (fields.Requirements, error) {
+	if a.fields != nil {
+		return a.fields.Requirements(), nil
+	}
+	return a.Attributes.GetFieldSelector()
 }
 
 func (a *attributes) GetLabelSelector() (labels.Requirements, error) {

@@ -267,8 +267,9 @@ func (b *Boundary) decideCluster(
 	case attrs.subresource == "" && scope != ScopeNamespaced && slices.Contains(b.OwnWritable, resource) &&
 		b.writesOwn(verb, attrs, id):
 		return verdict{delegate: true, rule: RuleOwnObject, owner: id}
-	case verb == "list" && attrs.subresource == "" && b.ObjectOf != nil && scope == ScopeCluster:
-		return b.limitObject(ctx, state, id, attrs)
+	case (verb == "list" || verb == "watch") && attrs.subresource == "" && scope != ScopeNamespaced &&
+		b.ObjectField != nil && !slices.Contains(b.Selectable, resource):
+		return b.limitObject(ctx, state, id, verb, attrs)
 	case scope == ScopeNamespaced:
 		return b.decideAcross(ctx, state, id, verb, attrs)
 	case scope == ScopeUnknown && slices.Contains(b.Selectable, resource):
@@ -277,21 +278,21 @@ func (b *Boundary) decideCluster(
 	return verdict{reason: ReasonCluster}
 }
 
-// writesOwn reports whether a write is one of the object that is about tenant id, or of one
-// whose name is not known yet.
+// writesOwn reports whether a request writes the object that is about tenant id, or creates an object
+// whose name is not known yet. A creation by PATCH or PUT has the name.
 func (b *Boundary) writesOwn(verb string, attrs *requestAttributes, id tenant.ID) bool {
 	switch verb {
 	case "create":
-		return attrs.name == ""
+		return attrs.name == "" || b.isAbout(attrs.resource, attrs.name, id)
 	case "update", "patch", "delete":
 		return attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id)
 	}
 	return false
 }
 
-// isAbout reports whether an object is about tenant id.
+// isAbout calls [Options.IsAbout].
 func (b *Boundary) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
-	return b.ObjectTenant != nil && b.ObjectTenant(resource, name) == id
+	return b.IsAbout != nil && b.IsAbout(resource, name, id)
 }
 
 // decideAcross is about the objects of all namespaces: those of the own ones, which carry the

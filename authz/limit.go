@@ -125,60 +125,101 @@ func isForSelfReview(ctx context.Context) bool {
 		info.Resource == "selfsubjectaccessreviews" && info.Verb == "create"
 }
 
-// limitObject decides about a list of objects that are each about one tenant: limited to the one
-// that is about tenant id, which the list may name itself. Another selector of fields would be
-// another's word about that.
+// limitObject decides about a list or a watch of objects that are each about one tenant. It limits
+// the request to the objects about tenant id. It denies a request that names another object, and a
+// request with another field selector.
 func (b *Boundary) limitObject(
-	ctx context.Context, state *requestState, id tenant.ID, attrs *requestAttributes,
+	ctx context.Context, state *requestState, id tenant.ID, verb string, attrs *requestAttributes,
 ) verdict {
-	name, sole := b.ObjectOf(attrs.resource, id)
+	field, value := b.ObjectField(attrs.resource, id)
+	byName := field == metav1.ObjectNameField
 	switch {
-	case attrs.name != "" && b.isAbout(attrs.resource, attrs.name, id):
-		name = attrs.name
-	case attrs.name != "" || !sole:
+	case field == "", attrs.name != "" && !b.isAbout(attrs.resource, attrs.name, id),
+		attrs.name != "" && byName && attrs.name != value:
 		return verdict{reason: ReasonCluster}
-	case state == nil && !isForSelfReview(ctx), state != nil && hasFieldSelector(state.query):
-		return verdict{reason: ReasonNotLimited}
-	case name == "":
-		name = noObject
-	case !b.isAbout(attrs.resource, name, id):
-		return verdict{reason: ReasonNotLimited}
+	}
+	within := limits{name: attrs.name, fields: fields.OneTermEqualSelector(field, value)}
+	if byName {
+		within.name = value
+	} else if attrs.name != "" {
+		within.fields = fields.AndSelectors(fields.OneTermEqualSelector(metav1.ObjectNameField, attrs.name), within.fields)
+	}
+	var err error
+	limited := true
+	switch {
+	case state != nil:
+		limited, err = selectsOnly(state.query, within.fields.Requirements())
+	case isForSelfReview(ctx):
+	case attrs.name != "" && (byName || verb == "list"):
+		// The server reads only the object of that name.
+	default:
+		limited, err = requires(attrs, fields.OneTermEqualSelector(field, value).Requirements())
+	}
+	if !limited || err != nil {
+		return verdict{reason: ReasonNotNamed, err: err}
 	}
 	return verdict{
 		delegate: true,
 		rule:     RuleOwnObject,
 		owner:    id,
-		limits:   &limits{name: name},
+		limits:   &within,
 	}
 }
-
-// noObject is a name that no object can have (RFC 1123 labels begin and end
-// with a letter or digit).
-const noObject = "-"
 
 const fieldSelector = "fieldSelector"
 
-// hasFieldSelector reports whether a query holds one, or cannot be read.
-func hasFieldSelector(query string) bool {
+var errFieldsTwice = errors.New("fieldSelector is set twice or in the wrong case")
+
+// selectsOnly reports whether the field selector of a query requires nothing but the terms. It reads
+// the query itself, because RequestInfo contains only the first of several selectors.
+func selectsOnly(query string, terms fields.Requirements) (bool, error) {
 	values, err := url.ParseQuery(query)
-	for key := range values {
-		if strings.EqualFold(key, fieldSelector) {
-			return true
+	if err != nil {
+		return false, err
+	}
+	for key, given := range values {
+		if !strings.EqualFold(key, fieldSelector) {
+			continue
+		}
+		if key != fieldSelector || len(given) > 1 {
+			return false, errFieldsTwice
+		}
+		selector, err := fields.ParseSelector(given[0])
+		if err != nil {
+			return false, err
+		}
+		for _, r := range selector.Requirements() {
+			if !slices.Contains(terms, r) {
+				return false, nil
+			}
 		}
 	}
-	return err != nil
+	return true, nil
 }
 
-// limitedToObject returns the list limited to the one object of a name, and in nothing else.
-// Its errors are the answers.
-func limitedToObject(ctx context.Context, r *http.Request, name string) (context.Context, *http.Request, error) {
+// requires reports whether the field selector of a request contains the terms.
+func requires(attrs *requestAttributes, terms fields.Requirements) (bool, error) {
+	given, err := attrs.GetFieldSelector()
+	for _, term := range terms {
+		if !slices.Contains(given, term) {
+			return false, err
+		}
+	}
+	return true, err
+}
+
+// limitedToObjects returns the request limited by a field selector, and by nothing else. The name is
+// empty if the selector does not require one. Its errors are the answers.
+func limitedToObjects(
+	ctx context.Context, r *http.Request, selector fields.Selector, name string,
+) (context.Context, *http.Request, error) {
 	values, err := unpaged(r)
 	if err != nil {
 		return nil, nil, err
 	}
-	selector := fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()
-	values.Set(fieldSelector, selector)
-	ctx, r = rewritten(ctx, r, values, func(info *request.RequestInfo) { info.Name, info.FieldSelector = name, selector })
+	text := selector.String()
+	values.Set(fieldSelector, text)
+	ctx, r = rewritten(ctx, r, values, func(info *request.RequestInfo) { info.Name, info.FieldSelector = name, text })
 	return ctx, r, nil
 }
 

@@ -226,10 +226,11 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 		UnboundPaths: keys(w.paths),
 		Shared:       resourcesOf(w.shared),
 		Selectable:   resourcesOf(w.selectable),
-		ObjectTenant: func(r schema.GroupResource, name string) tenant.ID {
-			return idOrZero(w.objects[r.Group+"/"+r.Resource+"/"+name])
+		IsAbout: func(r schema.GroupResource, name string, id tenant.ID) bool {
+			of, exists := w.objects[r.Group+"/"+r.Resource+"/"+name]
+			return exists && of == id.String() || !exists && name == ownName(r.Group+"/"+r.Resource, id.String())
 		},
-		ObjectOf:         w.objectOf,
+		ObjectField:      w.objectField,
 		OwnWritable:      resourcesOf(w.writable),
 		AccountsInGroup:  w.accountsInGroup,
 		QualifiedNames:   w.qualified,
@@ -270,17 +271,19 @@ func (w *modelWorld) boundary(tb testing.TB) (*authz.Boundary, *recorder) {
 	return authz.New(o, delegate, nil), delegate
 }
 
-func (w *modelWorld) objectOf(r schema.GroupResource, id tenant.ID) (name string, sole bool) {
+func (w *modelWorld) objectField(r schema.GroupResource, id tenant.ID) (field, value string) {
 	kind := r.Group + "/" + r.Resource
-	if !w.isOwnKind(kind) || w.several[kind] {
-		return "", false
+	mine := ownName(kind, id.String())
+	of, exists := w.objects[kind+"/"+mine]
+	switch {
+	case mine == "":
+		return "", ""
+	case w.free[kind]:
+		return "spec.tenant", id.String()
+	case exists && of != id.String():
+		return "", ""
 	}
-	for key, about := range w.objects {
-		if found, has := strings.CutPrefix(key, kind+"/"); has && about == id.String() {
-			return found, true
-		}
-	}
-	return "", true
+	return "metadata.name", mine
 }
 
 func (w *modelWorld) grantsOf(tb testing.TB) *grant.Grants {
@@ -356,8 +359,8 @@ var errSelector = errors.New("selector")
 func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirements, query string, err error) {
 	tb.Helper()
 	values := url.Values{"limit": {"3"}}
-	if q.fields {
-		values.Set("fieldSelector", q.fieldSelector())
+	if q.fields != "" {
+		values.Set("fieldSelector", q.fields)
 	}
 	if q.badSelector {
 		values.Set("labelSelector", "a in (")
@@ -375,21 +378,13 @@ func (q *modelRequest) selectors(tb testing.TB) (requirements labels.Requirement
 	return requirements, values.Encode(), nil
 }
 
-func (q *modelRequest) fieldSelector() string {
-	if q.announced == "" {
-		return "metadata.name=y"
-	}
-	return grant.FieldTenant + "=" + q.announced + "," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo +
-		"=" + q.announced
-}
-
 func (q *modelRequest) attributes(u user.Info, requirements labels.Requirements, err error) authorizer.Attributes {
 	if !q.isResource {
 		return authorizer.AttributesRecord{User: u, Verb: q.verb, Path: q.url}
 	}
 	var selected fields.Requirements
-	if q.fields {
-		selected = fields.ParseSelectorOrDie(q.fieldSelector()).Requirements()
+	if q.fields != "" {
+		selected = fields.ParseSelectorOrDie(q.fields).Requirements()
 	}
 	return &authorizer.AttributesRecord{
 		User:                      u,
@@ -540,6 +535,12 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 		if name := got.reached.GetName(); want.object != "" && name != want.object {
 			return fmt.Sprintf("list of %q goes on; want %q", name, want.object)
 		}
+		passed, _ := got.reached.GetFieldSelector()
+		for term := range strings.SplitSeq(want.fields, ",") {
+			if term != "" && !slices.Contains(passed, fields.ParseSelectorOrDie(term).Requirements()[0]) {
+				return fmt.Sprintf("fields %v go on; want %s", passed, want.fields)
+			}
+		}
 		selector, _ := got.reached.GetLabelSelector()
 		if want.limitedTo != "" && !holds(selector, want.limitedTo) {
 			return fmt.Sprintf("selector %v goes on; want it limited to %s", selector, want.limitedTo)
@@ -563,11 +564,12 @@ func (w *modelWorld) comparePassed(tb testing.TB, q *modelRequest, want *modelAn
 			}
 		}
 	}
-	if want.by == "announced" && (query.Has("limit") || query.Get("fieldSelector") != q.fieldSelector()) {
+	if want.by == "announced" && (query.Has("limit") || query.Get("fieldSelector") != q.fields) {
 		return fmt.Sprintf("query %v is served; want it whole", query)
 	}
-	if want.object != "" && (query.Get("fieldSelector") != "metadata.name="+want.object || query.Has("limit")) {
-		return fmt.Sprintf("query %v is served; want it limited to %s", query, want.object)
+	if want.fields != "" && (query.Get("fieldSelector") != want.fields || query.Has("limit") ||
+		len(query["fieldSelector"]) != 1) {
+		return fmt.Sprintf("query %v is served; want it limited to %s", query, want.fields)
 	}
 	return ""
 }

@@ -20,8 +20,8 @@ type modelWorld struct {
 	revoked                                                  map[string]bool    // user names
 	// whom an own object is about, by group/resource/name
 	objects map[string]string
-	// group/resource of which a tenant may have several
-	several map[string]bool
+	// group/resource whose names are free, so that lists are limited by spec.tenant
+	free map[string]bool
 	// group/resource of which a tenant may write its own
 	writable map[string]bool
 	// of a tenant: "unknown", "none", "closed", "reads", or open
@@ -75,7 +75,7 @@ type modelRequest struct {
 	selector    []modelRequirement
 	badSelector bool   // it does not parse
 	twice       bool   // or is given again, which tells nobody which one counts
-	fields      bool   // there is a field selector
+	fields      string // the field selector
 	announced   string // whose announced grants that one selects, "" for another one
 }
 
@@ -92,6 +92,7 @@ type modelAnswer struct {
 	tenant             string // whom an impersonated user is bound to afterwards
 	group              string // that the user is in afterwards, and was not
 	limitedTo, object  string // a list that is limited
+	fields             string // the field selector of a list of objects about the tenant
 	namespace          string // that the delegate is asked about
 	closed             bool   // denied in the shadow too
 }
@@ -535,13 +536,12 @@ func (w *modelWorld) tenants(q modelRequest, id string) modelAnswer {
 	case q.subresource == "" && (q.verb == "get" || q.verb == "list" || q.verb == "watch") && w.shared[q.kind()] &&
 		scope != "namespaced":
 		return pass
-	case q.subresource == "" && q.verb == "get" && q.name != "" && w.objects[q.kind()+"/"+q.name] == id:
+	case q.subresource == "" && q.verb == "get" && w.isAbout(q.kind(), q.name, id):
 		return pass
 	case q.subresource == "" && scope != "namespaced" && w.writable[q.kind()] && (q.verb == "create" && q.name == "" ||
-		(q.verb == "update" || q.verb == "patch" || q.verb == "delete") && q.name != "" &&
-			w.objects[q.kind()+"/"+q.name] == id):
+		slices.Contains([]string{"create", "update", "patch", "delete"}, q.verb) && w.isAbout(q.kind(), q.name, id)):
 		return pass
-	case q.subresource == "" && q.verb == "list" && scope == "cluster" && w.isOwnKind(q.kind()):
+	case q.subresource == "" && (q.verb == "list" || q.verb == "watch") && scope != "namespaced" && w.isOwnKind(q.kind()):
 		return w.own(q, id)
 	case scope == "namespaced" || scope == "" && w.selectable[q.kind()]:
 		if !across || q.subresource != "" {
@@ -613,24 +613,56 @@ func (w *modelWorld) limited(q modelRequest, id string) modelAnswer {
 
 func (w *modelWorld) isOwnKind(kind string) bool { return strings.HasPrefix(kind, "kubetenant.dev/") }
 
-// own is a list of objects of which one is about the tenant.
-func (w *modelWorld) own(q modelRequest, id string) modelAnswer {
-	if q.name != "" {
-		if w.objects[q.kind()+"/"+q.name] != id {
-			return modelAnswer{}
-		}
-		return modelAnswer{delegated: true, object: q.name}
+// ownName is the name that is reserved for the object of a kind about a tenant.
+func ownName(kind, id string) string {
+	switch kind {
+	case "kubetenant.dev/tenantquotas":
+		return "quota-" + id
+	case "kubetenant.dev/reports":
+		return "own-" + id
 	}
-	if w.several[q.kind()] || q.onTheWay && q.fields || !q.onTheWay && !q.selfReview {
+	return ""
+}
+
+// isAbout reports whether an object is about a tenant, or is missing and has the tenant's own name.
+func (w *modelWorld) isAbout(kind, name, id string) bool {
+	if of, exists := w.objects[kind+"/"+name]; exists {
+		return of == id
+	}
+	return name != "" && name == ownName(kind, id)
+}
+
+// own is a list or a watch of objects that are about the tenant.
+func (w *modelWorld) own(q modelRequest, id string) modelAnswer {
+	mine := ownName(q.kind(), id)
+	named := q.name != ""
+	if mine == "" || named && !w.isAbout(q.kind(), q.name, id) {
 		return modelAnswer{}
 	}
-	found := "-"
-	for key, about := range w.objects {
-		if name, has := strings.CutPrefix(key, q.kind()+"/"); has && about == id {
-			found = name
+	terms := []string{"spec.tenant=" + id}
+	object := q.name
+	if !w.free[q.kind()] {
+		if !w.isAbout(q.kind(), mine, id) || named && q.name != mine {
+			return modelAnswer{}
 		}
+		terms, object = []string{"metadata.name=" + mine}, mine
 	}
-	return modelAnswer{delegated: true, object: found}
+	required := terms[0]
+	if w.free[q.kind()] && named {
+		terms = append([]string{"metadata.name=" + q.name}, terms...)
+	}
+	var given []string
+	if q.fields != "" {
+		given = strings.Split(q.fields, ",")
+	}
+	ok := q.selfReview || slices.Contains(given, required) || named && (q.verb == "list" || !w.free[q.kind()])
+	if q.onTheWay {
+		ok = !slices.ContainsFunc(given, func(term string) bool { return !slices.Contains(terms, term) })
+	}
+	if !ok {
+		return modelAnswer{}
+	}
+	return modelAnswer{delegated: true, object: object, fields: strings.Join(terms, ",")}
 }
 
 // mayBecome: nobody of another tenant, nobody of the system's.

@@ -220,7 +220,7 @@ func makeWorld(d draws) *modelWorld {
 			"kubetenant.dev/reports/own-acme":     "acme",
 			"kubetenant.dev/reports/x":            "a",
 		},
-		several: setOf("kubetenant.dev/reports"),
+		free: setOf("kubetenant.dev/reports"),
 		writable: setOf(someOf(d, 3, []string{
 			"kubetenant.dev/reports", "kubetenant.dev/tenantquotas", "example.com/gadgets", "example.com/widgets",
 			"aggregated.example.com/things",
@@ -241,6 +241,12 @@ func makeWorld(d draws) *modelWorld {
 	if oneIn(d, 4) {
 		// neither of which is cluster-scoped for sure
 		w.shared["example.com/widgets"], w.shared["aggregated.example.com/things"] = true, true
+	}
+	if oneIn(d, 3) { // an object of tenant a has the own name of another tenant
+		w.objects["kubetenant.dev/"+oneOf(d, "tenantquotas/quota-", "reports/own-")+oneOf(d, "b", "acme")] = "a"
+	}
+	if oneIn(d, 3) {
+		delete(w.objects, "kubetenant.dev/"+oneOf(d, "tenantquotas/quota-a", "reports/own-a"))
 	}
 	for _, name := range modelNamespaces {
 		w.namespaces[name] = makeNamespace(d, name)
@@ -483,6 +489,8 @@ func makeRequest(d draws, w *modelWorld) modelRequest {
 		}
 	case len(w.lines) > 0 && oneIn(d, 8):
 		useLine(d, &q, oneOf(d, w.lines...))
+	case oneIn(d, 12):
+		useOwn(d, &q)
 	}
 	makeSelectors(d, &q)
 	return q
@@ -538,6 +546,7 @@ func useLine(d draws, q *modelRequest, l modelLine) {
 }
 
 func makeSelectors(d draws, q *modelRequest) {
+	var terms []string
 	if !q.isResource || !oneIn(d, 2) && q.verb != "list" && q.verb != "watch" {
 		return
 	}
@@ -567,5 +576,27 @@ func makeSelectors(d draws, q *modelRequest) {
 	if q.kind() == "kubetenant.dev/accessgrants" && q.announced == "" && oneIn(d, 2) {
 		q.announced = aTenant(d)
 	}
-	q.fields = q.announced != "" || q.onTheWay && oneIn(d, 6)
+	switch {
+	case q.announced != "":
+		q.fields = "spec.from.tenant=" + q.announced + ",spec.announce=true,status.announcedTo=" + q.announced
+	case oneIn(d, 3):
+		for range d.of(3) {
+			terms = append(terms, oneOf(d, "metadata.name=y", "metadata.name!=y", "spec.tenant="+aTenant(d),
+				"metadata.name="+oneOf(d, "quota-", "own-")+aTenant(d)))
+		}
+		if q.name != "" && (q.verb == "list" || q.verb == "watch") && !oneIn(d, 4) {
+			terms = append(terms, "metadata.name="+q.name) // as RequestInfo reads the name
+		}
+		q.fields = strings.Join(terms, ",")
+	}
+}
+
+// useOwn makes a request about an object that is about a tenant.
+func useOwn(d draws, q *modelRequest) {
+	id := oneOf(d, "a", "b", "acme")
+	q.user, q.real, q.path, q.isResource, q.url = callerNamed(aUser(d), id), nil, "", true, ""
+	q.group, q.resource, _ = strings.Cut(oneOf(d, "kubetenant.dev/tenantquotas", "kubetenant.dev/reports"), "/")
+	q.namespace, q.subresource = "", ""
+	q.verb = oneOf(d, "get", "list", "watch", "create", "update", "patch", "delete", "deletecollection")
+	q.name = oneOf(d, "", "", ownName(q.kind(), id), "x", "quota-"+aTenant(d), "own-"+aTenant(d))
 }

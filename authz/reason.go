@@ -22,6 +22,7 @@ const (
 	ReasonImpersonation
 	ReasonNotOwned
 	ReasonNotLimited
+	ReasonNotNamed
 	ReasonNotLabelled
 	ReasonCluster
 	ReasonNamespaceVerb
@@ -79,7 +80,11 @@ func (r Reason) describe() (code, text string) {
 	case ReasonNotOwned:
 		return "NamespaceNotOwned", "tenant boundary: the namespace is not owned by the caller's tenant"
 	case ReasonNotLimited:
-		return "NotLimitedToTenant", "tenant boundary: the request is not limited to the caller's tenant"
+		return "NotLimitedToTenant", "tenant boundary: the request is not limited to the caller's tenant: " +
+			"add the label selector kubetenant.dev/tenant=TENANT or a namespace"
+	case ReasonNotNamed:
+		return "NotLimitedToOwnObject", "tenant boundary: the request is not limited to the caller's own object: " +
+			"add the field selector metadata.name=TENANT, or spec.tenant=TENANT for tenantquotas"
 	case ReasonNotLabelled:
 		return "ObjectsNotLabeled", "tenant boundary: older objects of this resource do not have the tenant label yet"
 	case ReasonCluster:

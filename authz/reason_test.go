@@ -38,6 +38,7 @@ func TestReasonCodesStay(t *testing.T) {
 		authz.ReasonImpersonation:  "ImpersonationOutsideTenant",
 		authz.ReasonNotOwned:       "NamespaceNotOwned",
 		authz.ReasonNotLimited:     "NotLimitedToTenant",
+		authz.ReasonNotNamed:       "NotLimitedToOwnObject",
 		authz.ReasonNotLabelled:    "ObjectsNotLabeled",
 		authz.ReasonCluster:        "ClusterScopedResource",
 		authz.ReasonNamespaceVerb:  "NamespaceRequest",
@@ -102,7 +103,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 		}
 	}
 	code := regexp.MustCompile(`^[A-Z][A-Za-z]*$`)
-	text := regexp.MustCompile(`^tenant [a-z]+: [^A-Z]+$`)
+	text := regexp.MustCompile(`^tenant [a-z]+: (?:[^A-Z]|TENANT)+$`)
 	var seen []string
 	for _, r := range authz.Reasons() {
 		if !strings.Contains(string(page), "\n| `"+r.String()+"` | `"+r.Code()+"` | ") {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -35,6 +36,7 @@ type requestState struct {
 	bound    user.Info           // the user to go on with: an impersonated one with its tenant
 	selector labels.Requirements // the selector that the answer must be limited to, to go on with
 	name     string              // the one object that a list must be limited to
+	fields   fields.Selector     // the field selector that a list must be limited to
 
 	session session
 	began   time.Time // before the request was authorized
@@ -148,9 +150,9 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 				return
 			}
 		}
-		if state.name != "" {
+		if state.fields != nil {
 			var err error
-			if ctx, r, err = limitedToObject(ctx, r, state.name); err != nil {
+			if ctx, r, err = limitedToObjects(ctx, r, state.fields, state.name); err != nil {
 				answerStatus(w, err)
 				return
 			}

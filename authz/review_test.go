@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -345,77 +343,5 @@ func TestTenantsGroup(t *testing.T) {
 		"/api/v1/namespaces/a--web/pods/p")
 	if status != http.StatusOK || !slices.Equal(got.user.GetGroups(), []string{"dev", "tenant:a"}) {
 		t.Errorf("impersonated: %d, %+v", status, got)
-	}
-}
-
-// TestObjectsAboutATenant: of the objects that are each about one tenant, its
-// callers are given their own.
-func TestObjectsAboutATenant(t *testing.T) {
-	quotas := schema.GroupResource{Group: "kubetenant.dev", Resource: "tenantquotas"}
-	names := map[string]string{"a": "of-a", "none": "", "lied": "of-b"} // b has several, and lied's is another's
-	o := options(cluster)
-	o.Scopes.Custom = func(schema.GroupResource) authz.Scope { return authz.ScopeCluster }
-	o.ObjectTenant = func(r schema.GroupResource, name string) tenant.ID {
-		if r == quotas && name == "of-a" {
-			return tenanttest.ID(t, "a")
-		}
-		return tenant.ID{}
-	}
-	o.ObjectOf = func(r schema.GroupResource, id tenant.ID) (string, bool) {
-		name, sole := names[id.String()]
-		return name, sole && r == quotas
-	}
-	for _, c := range []struct {
-		id, path, want string // empty: denied
-	}{
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas", "metadata.name=of-a"},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?limit=500", "metadata.name=of-a"},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3Dof-a", "metadata.name=of-a"},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3Dof-b", ""},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name!%3Dof-a", ""},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?FIELDSELECTOR=x", ""},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?watch=true", ""},
-		{"a", "/apis/kubetenant.dev/v1alpha1/others", ""},
-		{"a", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3Dof-a&limit=1", "metadata.name=of-a"},
-		{"none", "/apis/kubetenant.dev/v1alpha1/tenantquotas", "metadata.name=-"},
-		{"none", "/apis/kubetenant.dev/v1alpha1/tenantquotas?fieldSelector=metadata.name%3D-", ""},
-		{"lied", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
-		{"b", "/apis/kubetenant.dev/v1alpha1/tenantquotas", ""},
-	} {
-		got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf(c.id), nil,
-			http.MethodGet, c.path)
-		if c.want == "" {
-			if status != http.StatusForbidden {
-				t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
-			}
-			continue
-		}
-		if status != http.StatusOK || got.fields != c.want || "metadata.name="+got.info.Name != c.want ||
-			strings.Contains(got.query, "limit") {
-			t.Errorf("%s of %s: %d, %+v", c.path, c.id, status, got)
-		}
-	}
-	// tokens are not signed, and say where to begin
-	for _, selector := range []string{"", "&fieldSelector=metadata.name%3Dof-a"} {
-		if got, status := sendThrough(t, authz.New(o, &recorder{decision: authorizer.DecisionAllow}, nil), callerOf("a"), nil,
-			http.MethodGet,
-			"/apis/kubetenant.dev/v1alpha1/tenantquotas?continue=x"+selector); status != http.StatusGone {
-			t.Errorf("a page: %d, %+v", status, got)
-		}
-	}
-	a := authorizer.AttributesRecord{
-		User:            callerOf("a"),
-		Verb:            "list",
-		APIGroup:        quotas.Group,
-		Resource:        quotas.Resource,
-		ResourceRequest: true,
-	}
-	r := &recorder{decision: authorizer.DecisionNoOpinion}
-	if d, _, _ := authz.New(o, r, nil).Authorize(t.Context(), a); d != authorizer.DecisionDeny {
-		t.Error("a list that nobody limits")
-	}
-	if d, reason, _ := authz.New(o, r, nil).Authorize(reviewing(t.Context()), a); d == authorizer.DecisionDeny ||
-		r.reached.GetName() != "of-a" {
-		t.Errorf("a self review: %q", reason)
 	}
 }

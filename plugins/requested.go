@@ -19,7 +19,7 @@ type requested struct {
 	mu     sync.Mutex
 	write  write
 	object runtime.Object
-	// unnamed counts the creations whose name the server generates.
+	// unnamed is the number of creations whose name the server generates.
 	unnamed int
 }
 
@@ -70,10 +70,13 @@ func WithRequested(ctx context.Context) context.Context {
 	return context.WithValue(ctx, requestedKey{}, &requested{})
 }
 
-// RecordRequested records the object of a write. It MUST be called before any plugin, policy or
-// webhook of the cluster changes the object. The server reads a patched object again after a
+// RecordRequested records a copy of the object of a write. It MUST be called before any plugin, policy
+// or webhook of the cluster changes the object. The server reads a patched object again after a
 // conflict: a later write replaces the record.
-func RecordRequested(ctx context.Context, a admission.Attributes) {
+//
+// The result of copyOf may share memory with the object. A plugin that changes shared memory changes
+// the record too, and its changes are held against the client.
+func RecordRequested(ctx context.Context, a admission.Attributes, copyOf func(runtime.Object) runtime.Object) {
 	r, ok := ctx.Value(requestedKey{}).(*requested)
 	if !ok {
 		return
@@ -86,12 +89,12 @@ func RecordRequested(ctx context.Context, a admission.Attributes) {
 		return
 	}
 	if w.name == "" {
-		// A server admits such a creation once. Two of them cannot be told apart.
+		// A server admits such a creation once per request. Two of them look the same.
 		if r.unnamed++; r.unnamed > 1 {
 			return
 		}
 	}
-	r.write, r.object = w, a.GetObject().DeepCopyObject()
+	r.write, r.object = w, copyOf(a.GetObject())
 }
 
 // Requested returns the object of a write as the client sent it, or nil if it is not known. With

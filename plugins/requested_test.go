@@ -37,6 +37,10 @@ func (s sent) attributes() admission.Attributes {
 		s.subresource, s.operation, nil, false, nil)
 }
 
+func record(ctx context.Context, a admission.Attributes) {
+	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
+}
+
 // TestRequested checks that a plugin gets the object of its own write, and of no other one.
 func TestRequested(t *testing.T) {
 	create := sent{
@@ -51,7 +55,7 @@ func TestRequested(t *testing.T) {
 	update.operation, update.uid, update.version = admission.Update, "1", "7"
 	unnamed := create
 	unnamed.name, unnamed.generate = "", "x-"
-	named := unnamed // what the server validates
+	named := unnamed // the object that the server validates
 	named.name, named.value = "x-abcde", "stored"
 	with := func(s sent, change func(*sent)) sent {
 		change(&s)
@@ -92,7 +96,7 @@ func TestRequested(t *testing.T) {
 	} {
 		ctx := plugins.WithRequested(t.Context())
 		for _, s := range c.recorded {
-			plugins.RecordRequested(ctx, s.attributes())
+			record(ctx, s.attributes())
 		}
 		if got := valueOf(ctx, c.validated.attributes()); got != c.want {
 			t.Errorf("%s: the object %q, want %q", name, got, c.want)
@@ -113,7 +117,7 @@ func TestRequestedIsACopy(t *testing.T) {
 	ctx := plugins.WithRequested(t.Context())
 	s := sent{operation: admission.Create, kind: "Pod", resource: "pods", namespace: "a--web", name: "x", value: "sent"}
 	a := s.attributes()
-	plugins.RecordRequested(ctx, a)
+	record(ctx, a)
 	a.GetObject().(*corev1.Pod).Annotations["value"] = "changed"
 	if got := valueOf(ctx, a); got != "sent" {
 		t.Errorf("the object %q", got)
@@ -123,19 +127,19 @@ func TestRequestedIsACopy(t *testing.T) {
 // TestRequestedIsOfOneRequest checks that no object is known outside the request that sent it.
 func TestRequestedIsOfOneRequest(t *testing.T) {
 	s := sent{operation: admission.Create, kind: "Pod", resource: "pods", namespace: "a--web", name: "x", value: "sent"}
-	plugins.RecordRequested(t.Context(), s.attributes()) // without a request
+	record(t.Context(), s.attributes()) // without a request
 	if got := plugins.Requested(t.Context(), s.attributes()); got != nil {
 		t.Error("an object without a request:", got)
 	}
-	plugins.RecordRequested(plugins.WithRequested(t.Context()), s.attributes())
+	record(plugins.WithRequested(t.Context()), s.attributes())
 	if got := plugins.Requested(plugins.WithRequested(t.Context()), s.attributes()); got != nil {
 		t.Error("the object of another request:", got)
 	}
 	ctx := plugins.WithRequested(t.Context())
 	a := admission.NewAttributesRecord(nil, nil, corev1.SchemeGroupVersion.WithKind("Pod"), "a--web", "x",
 		corev1.SchemeGroupVersion.WithResource("pods"), "", admission.Create, nil, false, nil)
-	plugins.RecordRequested(ctx, s.attributes())
-	plugins.RecordRequested(ctx, a)
+	record(ctx, s.attributes())
+	record(ctx, a)
 	if got := fmt.Sprint(plugins.Requested(ctx, a), plugins.Requested(ctx, s.attributes())); got != "<nil> <nil>" {
 		t.Error("the object of a write without an object:", got)
 	}

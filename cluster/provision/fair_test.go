@@ -184,11 +184,13 @@ func TestQueueUnderLoad(t *testing.T) {
 		mu.Lock()
 		clear(ran)
 		mu.Unlock()
-		for i := range names { // in the end, each is processed once more
+		for i := range names { // in the end, each is processed again
 			q.Add(fmt.Sprintf("a-%d", i))
 		}
 		time.Sleep(time.Second)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if len(ran) != names || most != all-sparedWorkers {
 			t.Errorf("%d of %d names ran, and a tenant had %d workers", len(ran), names, most)
 		}
@@ -254,6 +256,7 @@ func TestTurns(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { turns.run(ctx) })
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		want := "a-revoke0 c-revoke0 a-revoke1 a-add0 a-revoke2 b-add0 a-add1 a-add2"
 		if text := strings.Join(got, " "); text != want {
 			t.Errorf("the order is %s, want %s", text, want)

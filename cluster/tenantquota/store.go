@@ -93,31 +93,19 @@ func (s *Store) Run(ctx context.Context) { s.informer.RunWithContext(ctx) }
 // HasSynced reports whether the store has the quotas that existed when Run began.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// TenantOf returns the tenant of a quota, or the zero ID if the quota does not exist or its tenant
-// is invalid.
-func (s *Store) TenantOf(name string) tenant.ID {
-	obj, _, err := s.informer.GetStore().GetByKey(name)
-	if err != nil {
-		return tenant.ID{}
+// IsOf reports whether the quota with a name belongs to a tenant, or whether there is no quota of that
+// name and the name is the one of the tenant's objects. It returns false if the tenant of the quota is
+// invalid, and if the quotas are not known yet.
+func (s *Store) IsOf(name string, id tenant.ID) bool {
+	obj, exists, err := s.informer.GetStore().GetByKey(name)
+	switch {
+	case err != nil || id.IsZero():
+		return false
+	case !exists:
+		return name == id.ObjectName() && s.HasSynced()
 	}
-	id, err := tenant.Parse(tenantOf(obj))
-	if err != nil {
-		return tenant.ID{}
-	}
-	return id
-}
-
-// NameOf returns the name of the only quota of a tenant, or "" if the tenant has none. It returns
-// false if the tenant has several, or if the quotas are not known yet.
-func (s *Store) NameOf(id tenant.ID) (string, bool) {
-	objects, err := s.of(id.String())
-	if err != nil || len(objects) > 1 {
-		return "", false
-	}
-	if len(objects) == 0 {
-		return "", true
-	}
-	return objects[0].GetName(), true
+	of, err := tenant.Parse(tenantOf(obj))
+	return err == nil && of == id
 }
 
 // newest returns the newer of an object of the informer and the one that this process has written.

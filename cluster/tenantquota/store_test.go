@@ -77,8 +77,8 @@ func store(t *testing.T, objects ...runtime.Object) (*tenantquota.Store, *fake.F
 	if _, err := quotas.Taken(t.Context(), tenanttest.ID(t, "a")); !errors.Is(err, quota.ErrUnknown) {
 		t.Errorf("before they are known, whether one is taken: %v", err)
 	}
-	if _, sole := quotas.NameOf(tenanttest.ID(t, "a")); sole {
-		t.Error("before they are known one is the sole")
+	if quotas.IsOf("a", tenanttest.ID(t, "a")) {
+		t.Error("before the quotas are known, a missing one belongs to a tenant")
 	}
 	running(t, quotas.Run)
 	time.Sleep(time.Second) // of the bubble
@@ -116,23 +116,20 @@ func TestWhichQuotasCount(t *testing.T) {
 			}
 		}
 		for name, want := range map[string]string{
-			"own":  "a",
-			"a":    "a",
-			"b":    "b",
-			"bad":  "",
-			"none": "",
+			"own": "a",
+			"a":   "a",
+			"b":   "b",
+			"c-1": "c",
+			"c-2": "c",
+			"bad": "",
+			"e":   "e",
+			"f-1": "",
 		} {
-			if got := quotas.TenantOf(name); got.String() != want {
-				t.Errorf("%s is about %q, want %q", name, got, want)
+			for _, id := range []string{"a", "b", "c", "e", "own", "bad"} {
+				if got := quotas.IsOf(name, tenanttest.ID(t, id)); got != (id == want) {
+					t.Errorf("quota %s belongs to %s: %t, want %t", name, id, got, id == want)
+				}
 			}
-		}
-		for id, want := range map[string]string{"a": "own", "b": "b", "d": ""} {
-			if got, sole := quotas.NameOf(tenanttest.ID(t, id)); got != want || !sole {
-				t.Errorf("the one about %s: %q, %t", id, got, sole)
-			}
-		}
-		if _, sole := quotas.NameOf(tenanttest.ID(t, "c")); sole {
-			t.Error("one of two is the sole")
 		}
 		for id, want := range map[string]bool{
 			"a": true,

@@ -66,9 +66,13 @@ func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
 // RetiredName returns the name of the RetiredTenant of a Tenant.
 func RetiredName(tenantName, uid string) string { return tenantName + "-" + uid }
 
+// QuotaTenantField is the field that has the tenant of a TenantQuota. Its definition lets clients
+// select by it.
+const QuotaTenantField = "spec.tenant"
+
 // QuotasOf returns the field selector of the TenantQuotas of a tenant.
 func QuotasOf(id tenant.ID) string {
-	return fields.OneTermEqualSelector("spec.tenant", id.String()).String()
+	return fields.OneTermEqualSelector(QuotaTenantField, id.String()).String()
 }
 
 // Labels converts the labels of a Tenant's namespaces. They are nil if the Tenant has none.

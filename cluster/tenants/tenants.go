@@ -312,6 +312,19 @@ func (s *Store) TenantOf(name string) tenant.ID {
 	return s.named[name]
 }
 
+// IsOf reports whether the Tenant with a name belongs to a tenant, or whether there is no Tenant of
+// that name and the name is the tenant's. It returns false if that is not known.
+func (s *Store) IsOf(name string, id tenant.ID) bool {
+	if of := s.TenantOf(name); !of.IsZero() {
+		return of == id
+	}
+	if id.IsZero() || name != id.ObjectName() || !s.HasSynced() {
+		return false
+	}
+	_, exists, err := s.informer.GetStore().GetByKey(name)
+	return err == nil && !exists
+}
+
 // Lineage returns what is known of a tenant beside its name.
 func (s *Store) Lineage(id tenant.ID) tenant.Lineage {
 	retired := s.retired.of(id)

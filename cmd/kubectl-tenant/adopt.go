@@ -63,7 +63,8 @@ exist.`,
 				Config: known,
 				DryRun: mode != "",
 				Server: mode == dryRunServer,
-				Say:    sayTo(cmd, mode),
+				Done:   output.NewChanges(cmd.OutOrStdout(), mode, ""),
+				Say:    warnTo(cmd),
 				Warn:   warnTo(cmd),
 			}
 			if a.Kube, err = c.Kube(); err != nil {
@@ -139,7 +140,7 @@ func adopt(cmd *cobra.Command, a *tenancy.Adoption, names []string, o adoptOptio
 		refused += n
 	}
 	if refused > 0 {
-		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "%d objects that the tenant could not have created\n", refused)
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "objects that the tenant could not have created: %d\n", refused)
 		if a.DryRun {
 			return errFailed
 		}

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
@@ -52,11 +52,7 @@ file for version control.`,
 			if err := errors.Join(checkNewTenant(t, args[0]), checkDryRun(mode), format.Check()); err != nil {
 				return err
 			}
-			say := sayTo(cmd, mode)
-			if !format.IsForPeople() {
-				say = func(string, ...any) {}
-			}
-			if err := createTenant(cmd, flags, t, mode, say); err != nil {
+			if err := createTenant(cmd, flags, t, mode, writing(cmd, mode, format)); err != nil {
 				return err
 			}
 			return printObjects(cmd, format, t.Objects()...)
@@ -86,12 +82,16 @@ const bindMembers = "bind-members"
 
 // createTenant creates a tenant, and waits until its admins have their role.
 func createTenant(
-	cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, say func(string, ...any),
+	cmd *cobra.Command, flags *client.Flags, t *tenancy.New, mode string, w tenancy.Writing,
 ) error {
 	if mode == dryRunClient { // asks no cluster
-		admins := append(slices.Clone(t.Admins), map[bool][]string{true: {"all callers of the tenant"}}[t.MembersAdmin]...)
-		say("tenant %s would be created with namespaces %s and admins "+
-			"%s", t.ID, strings.Join(t.Namespaces, ", "), strings.Join(admins, ", "))
+		for _, o := range t.Objects() {
+			is, err := meta.Accessor(o)
+			if err != nil {
+				return err
+			}
+			w.Done.Did(o.GetObjectKind().GroupVersionKind().GroupKind(), is.GetName(), output.Created)
+		}
 		return nil
 	}
 	c, k, d, err := flags.Clients()
@@ -105,7 +105,7 @@ func createTenant(
 		}
 		t.BindMembers = !derives
 	}
-	if err := tenancy.Create(cmd.Context(), k, d, t, tenancy.Writing{DryRun: dryRunOption(mode), Say: say}); err != nil {
+	if err := tenancy.Create(cmd.Context(), k, d, t, w); err != nil {
 		return c.Explain(err)
 	}
 	if mode == "" {
@@ -170,13 +170,13 @@ func checkNewTenant(t *tenancy.New, text string) error {
 	return errors.Join(problems...)
 }
 
-// sayTo prints what was done, or would be.
-func sayTo(cmd *cobra.Command, mode string) func(string, ...any) {
-	note := ""
-	if mode != "" {
-		note = " (dry run)"
+// writing returns how a command writes objects: changes are printed to the standard output, and
+// explanations to the standard error. If the command prints the objects themselves, it prints
+// neither.
+func writing(cmd *cobra.Command, mode string, format *output.Format) tenancy.Writing {
+	w := tenancy.Writing{DryRun: dryRunOption(mode), Say: func(string, ...any) {}}
+	if format.IsForPeople() {
+		w.Done, w.Say = output.NewChanges(cmd.OutOrStdout(), mode, ""), warnTo(cmd)
 	}
-	return func(format string, args ...any) {
-		_, _ = fmt.Fprintln(cmd.OutOrStdout(), output.Safe(fmt.Sprintf(format, args...))+note)
-	}
+	return w
 }

@@ -65,7 +65,7 @@ the name can be reused at once. It never deletes system namespaces.`,
 				Everything: everything,
 				System:     system,
 				Nothing:    mode == dryRunClient,
-				Writing:    tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)},
+				Writing:    writing(cmd, mode, output.NewFormat()),
 				Left:       func(what string) { progress.Say("%s", output.Safe(what)) },
 			}
 			if wait {
@@ -93,8 +93,8 @@ the name can be reused at once. It never deletes system namespaces.`,
 
 // confirmDeletion has the name of a tenant typed.
 func confirmDeletion(cmd *cobra.Command, id tenant.ID, namespaces []string) error {
-	what := fmt.Sprintf("This deletes tenant %s with %d namespaces (%s).",
-		id, len(namespaces), strings.Join(namespaces, ", "))
+	what := fmt.Sprintf("This deletes tenant %s with its namespaces (%s).",
+		id, strings.Join(namespaces, ", "))
 	return confirm(cmd, confirmation{
 		does: what,
 		kind: "the tenant's name",

@@ -17,10 +17,11 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// The kinds that grant-privileges and revoke-privileges write.
+// The kinds that commands write.
 var (
 	roleBindings        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
 	clusterRoleBindings = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
+	tenantObjects       = schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenant}
 	tenantMembers       = schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindTenantMembers}
 	namespaceKind       = schema.GroupKind{Kind: "Namespace"}
 )

@@ -14,6 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -61,7 +62,7 @@ reserves the namespace.`,
 				return err
 			}
 			r := &tenancy.Release{
-				Writing: tenancy.Writing{DryRun: dryRunOption(mode), Say: sayTo(cmd, mode)},
+				Writing: writing(cmd, mode, output.NewFormat()),
 				Kube:    k,
 				Objects: d,
 				Force:   force,

@@ -71,24 +71,28 @@ func suspend(
 	if err := errors.Join(err, checkDryRun(mode)); err != nil {
 		return err
 	}
-	access := suspension
+	verb, wanted := output.Suspended, suspension
+	if suspension == "" {
+		verb, wanted = output.Resumed, v1alpha1.TenantAccessOpen
+	}
+	access := wanted
 	if mode != dryRunClient { // which asks no cluster
 		c, _, d, err := flags.Clients()
 		if err != nil {
 			return err
 		}
-		if access, err = tenancy.Suspend(cmd.Context(), d, id, suspension, dryRunOption(mode)); err != nil {
+		is, changed, err := tenancy.Suspend(cmd.Context(), d, id, suspension, dryRunOption(mode))
+		if err != nil {
 			return c.Explain(err)
 		}
+		if access = is; !changed {
+			verb = output.Unchanged
+		}
 	}
-	done, note := "suspended", ""
-	if suspension == "" {
-		done = "resumed"
+	output.NewChanges(cmd.OutOrStdout(), mode, "").Did(tenantObjects, id.ObjectName(), verb)
+	if access != wanted {
+		_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "warning: spec.access: %s still applies\n", access)
 	}
-	if access != "" {
-		note = fmt.Sprintf(" (access: %s)", access)
-	}
-	sayTo(cmd, mode)("tenant %s %s%s", id, done, note)
 	return nil
 }
 
@@ -126,21 +130,17 @@ file for version control.`,
 			if adoption.System, err = systemNamespaces(cmd, c, config); err != nil {
 				return err
 			}
-			say := sayTo(cmd, mode)
-			if !format.IsForPeople() {
-				say = func(string, ...any) {}
-			}
+			w := writing(cmd, mode, format)
 			adoption.Nothing = mode == dryRunClient
-			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption,
-				tenancy.Writing{DryRun: dryRunOption(mode), Say: say})
+			made, err := tenancy.AdoptTenants(cmd.Context(), k, d, adoption, w)
 			if err != nil {
 				return c.Explain(err)
 			}
 			switch {
 			case len(made) == 0 && len(adoption.Only) > 0:
-				say("none of the named tenants owns a namespace and lacks a Tenant object")
+				w.Say("none of the named tenants owns a namespace and lacks a Tenant object")
 			case len(made) == 0:
-				say("every tenant that owns a namespace has a Tenant object")
+				w.Say("every tenant that owns a namespace has a Tenant object")
 			}
 			return printObjects(cmd, format, made...)
 		},

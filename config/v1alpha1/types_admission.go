@@ -198,9 +198,8 @@ type PlacementRules struct {
 	// kubernetes.io/hostname.
 	// +optional
 	TopologySpread *FieldRule `json:"topologySpread,omitempty"`
-	// runtimeClassName specifies the RuntimeClasses that pods may use. The webhook service cannot tell
-	// what the class itself sets in pods from what the client sent: list this in cluster. Defaults to
-	// Forbid.
+	// runtimeClassName specifies the RuntimeClasses that pods may use. Behind the webhook service, list
+	// the fields that the class itself sets in pods in cluster. Defaults to Forbid.
 	// +optional
 	RuntimeClassName *FieldRule `json:"runtimeClassName,omitempty"`
 	// priorityClassName specifies the PriorityClasses that pods may use. The global default is always

@@ -270,11 +270,9 @@ func workloadUser(c *configv1alpha1.WorkloadUser, names *tenant.SystemNames) (*a
 // QuotaStore holds the quotas of a cluster, as [tenantquota.Store] does.
 type QuotaStore interface {
 	quota.Store
-	// TenantOf returns the tenant that a quota is about, the zero ID for one that is not known.
-	TenantOf(name string) tenant.ID
-	// NameOf returns the name of the one quota about a tenant, empty where there is none; false where
-	// there are several or it is not known.
-	NameOf(id tenant.ID) (name string, sole bool)
+	// IsOf reports whether a quota belongs to a tenant, or whether there is no quota of that name and the
+	// name is the one of the tenant's objects. It returns false if that is unknown.
+	IsOf(name string, id tenant.ID) bool
 }
 
 // mandatory is the store of a configuration that limits tenants without a quota too.

@@ -1,7 +1,10 @@
 package stack
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -189,7 +192,52 @@ func templateOf(obj runtime.Object) ([]schema.GroupVersionResource, error) {
 	return t.Resources(), t.Validate()
 }
 
-// lifeOf reads what a Tenant says of its end.
+// droppedOf returns the resources of the objects that an update removes from a NamespaceTemplate. If
+// the earlier template cannot be read, it returns all resources that a template may have.
+func droppedOf(was, is runtime.Object) []schema.GroupVersionResource {
+	before, err := objectsOf(was)
+	if err != nil {
+		return slices.SortedFunc(maps.Values(template.Kinds()), compareResources)
+	}
+	now, err := objectsOf(is)
+	if err != nil {
+		now = nil
+	}
+	var dropped []schema.GroupVersionResource
+	for object, r := range before {
+		if _, remains := now[object]; !remains && !slices.Contains(dropped, r) {
+			dropped = append(dropped, r)
+		}
+	}
+	slices.SortFunc(dropped, compareResources)
+	return dropped
+}
+
+func compareResources(a, b schema.GroupVersionResource) int {
+	return cmp.Compare(a.String(), b.String())
+}
+
+// objectsOf returns the resources of the objects of a NamespaceTemplate, by kind and name.
+func objectsOf(obj runtime.Object) (map[string]schema.GroupVersionResource, error) {
+	stored, err := decode[v1alpha1.NamespaceTemplate](obj)
+	if err != nil {
+		return nil, err
+	}
+	t, err := template.Parse(stored)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]schema.GroupVersionResource{}
+	for _, content := range t.Objects {
+		u := unstructured.Unstructured{Object: content}
+		if r, known := template.Kinds()[u.GroupVersionKind()]; known {
+			all[u.GetKind()+" "+u.GetName()] = r
+		}
+	}
+	return all, nil
+}
+
+// lifeOf reads the fields of a Tenant that its creation and deletion depend on.
 func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
 	t, id, err := tenantOf(obj)
 	if err != nil {
@@ -199,7 +247,6 @@ func lifeOf(obj runtime.Object) (*lifecycle.Life, error) {
 	return &lifecycle.Life{
 		ID:        id,
 		Replaces:  t.Spec.Replaces,
-		Deletes:   policy == v1alpha1.TenantDeletionDelete,
 		Protected: policy != v1alpha1.TenantDeletionDelete && policy != v1alpha1.TenantDeletionOrphan,
 	}, nil
 }

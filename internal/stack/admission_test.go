@@ -172,10 +172,10 @@ func TestAWriteMeetsOneGeneration(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	plugin, is := stack.Admission[0].Interface.(admission.MutationInterface)
-	validation, both := stack.Admission[0].Interface.(admission.ValidationInterface)
+	plugin, is := stack.Admission[1].Interface.(admission.MutationInterface)
+	validation, both := stack.Admission[1].Interface.(admission.ValidationInterface)
 	if !is || !both {
-		t.Fatalf("%s is no plugin of both kinds", stack.Admission[0].Name)
+		t.Fatalf("%s is no plugin of both kinds", stack.Admission[1].Name)
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--new"}}
 	alice := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"a"}}}

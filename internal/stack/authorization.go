@@ -112,8 +112,8 @@ func newBoundary(
 		AccountsInGroup:  p.accountsInGroup,
 		ReviewsElsewhere: p.ReviewsElsewhere,
 		Reviews:          config.DelegatedReviews && !p.ReviewsElsewhere,
-		ObjectTenant:     p.cluster.tenantOf,
-		ObjectOf:         p.cluster.objectOf,
+		IsAbout:          p.cluster.isAbout,
+		ObjectField:      p.cluster.objectField,
 		OwnWritable:      OwnWritable(),
 		Access:           p.cluster.access(ctx, config.RequireTenant),
 	}

@@ -82,7 +82,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 	}
 	o.metadata, o.objects = p.cluster.controllerObjects()
 	return []Plugin{
-		// It records what the client sent. The others change it, and so do those of the server.
+		// This plugin records the object before other plugins change it.
 		{Name: request.Name, Interface: request.New(request.Options{Kinds: o.binding().Kinds}), First: true},
 		{Name: namespace.Name, Setting: "admission.namespace", Interface: namespace.New(o.namespace())},
 		{Name: lifecycle.Name, Interface: lifecycle.New(o.lifecycle())},
@@ -143,6 +143,7 @@ func (o *pluginOptions) lifecycle() lifecycle.Options {
 		Subject:     o.subject,
 		Read:        lifeOf,
 		ReadMembers: membersSpecOf,
+		Rights:      writerRights,
 		Lineage:     o.cluster.knownLineage(),
 		Owned:       o.cluster.OwnedNamespaces,
 		References:  o.cluster.References,
@@ -189,6 +190,7 @@ func (o *pluginOptions) managed() managed.Options {
 		Held:        o.cluster.Owners.Held,
 		Gives:       o.cluster.gives,
 		Template:    templateOf,
+		Dropped:     droppedOf,
 		Authorizer:  o.grantors,
 	}
 }

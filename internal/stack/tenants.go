@@ -8,6 +8,7 @@ import (
 	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
@@ -30,8 +31,9 @@ type Tenants interface {
 	Of(id tenant.ID) authz.Access
 	// WithoutTenant returns how far callers of a tenant may go that has no Tenant and needs none.
 	WithoutTenant(id tenant.ID) authz.Access
-	// TenantOf returns the tenant that a Tenant is of, the zero ID for one that is not known.
-	TenantOf(name string) tenant.ID
+	// IsOf reports whether a Tenant belongs to a tenant, or whether there is no Tenant of that name and
+	// the name is the tenant's. It returns false if that is unknown.
+	IsOf(name string, id tenant.ID) bool
 	// Lineage returns what is known of a tenant beside its name.
 	Lineage(id tenant.ID) tenant.Lineage
 	// Accepts reports whether a credential that was issued at a time can be a tenant's own, see
@@ -228,34 +230,28 @@ func (c *Cluster) checkRequired(required configv1alpha1.RequireTenant) error {
 		found, ids[:min(named, len(ids))])
 }
 
-// objectOf returns the name of the sole object about a tenant of a resource that has such, empty
-// where there is none; false for several, and for other resources.
-func (c *Cluster) objectOf(resource schema.GroupResource, id tenant.ID) (string, bool) {
+// objectField implements [authz.Options.ObjectField]. The name of a Tenant and of TenantMembers
+// depends on the ID of the tenant alone. The name of a TenantQuota can belong to any tenant.
+func (c *Cluster) objectField(resource schema.GroupResource, id tenant.ID) (field, value string) {
 	switch {
 	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
-		return c.Quotas.NameOf(id)
-	case c.Tenants == nil || !isOfTenant(resource):
-		return "", false
+		return tenants.QuotaTenantField, id.String()
+	case c.Tenants == nil || !isOfTenant(resource) || c.Tenants.Of(id) == authz.AccessUnknown ||
+		!c.Tenants.IsOf(id.ObjectName(), id):
+		return "", ""
 	}
-	switch c.Tenants.Of(id) {
-	case authz.AccessUnknown:
-		return "", false
-	case authz.AccessNone, authz.AccessRetired:
-		return "", true
-	}
-	return id.ObjectName(), true
+	return metav1.ObjectNameField, id.ObjectName()
 }
 
-// tenantOf returns the tenant that an object is about, of a resource that has such; of
-// anything else the zero ID.
-func (c *Cluster) tenantOf(resource schema.GroupResource, name string) tenant.ID {
+// isAbout implements [authz.Options.IsAbout].
+func (c *Cluster) isAbout(resource schema.GroupResource, name string, id tenant.ID) bool {
 	switch {
 	case c.Quotas != nil && resource == v1alpha1.Resource(v1alpha1.ResourceTenantQuotas):
-		return c.Quotas.TenantOf(name)
+		return c.Quotas.IsOf(name, id)
 	case c.Tenants != nil && isOfTenant(resource):
-		return c.Tenants.TenantOf(name)
+		return c.Tenants.IsOf(name, id)
 	}
-	return tenant.ID{}
+	return false
 }
 
 // membersResource is of what tenants write themselves.

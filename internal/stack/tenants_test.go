@@ -70,13 +70,7 @@ func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 // Admins implements [stack.Tenants].
 func (o tenantsOf) Admins(tenant.ID) []rbacv1.Subject { return nil }
 
-func (o tenantsOf) TenantOf(name string) tenant.ID {
-	id, err := tenant.Parse(name)
-	if _, known := o[name]; err != nil || !known {
-		return tenant.ID{}
-	}
-	return id
-}
+func (o tenantsOf) IsOf(name string, id tenant.ID) bool { return name == id.ObjectName() }
 
 // requiring returns the stack of a cluster with Tenants where they are required so.
 func requiring(

@@ -11,13 +11,11 @@ import (
 	"strings"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/plugins"
@@ -44,17 +42,16 @@ var (
 	errUnfinished = errors.New("spec.id: the deletion of the tenant that had this ID is not complete")
 )
 
-// Life is what the plugin is told of a Tenant.
+// Life describes the creation and the deletion of a Tenant.
 type Life struct {
 	ID tenant.ID
-	// Replaces is the UID of the one before.
+	// Replaces is the UID of the deleted Tenant that had the ID before.
 	Replaces string
-	// Protected says that it must not be deleted, and Deletes that all that is
-	// its tenant's goes with it.
-	Protected, Deletes bool
+	// Protected reports whether the Tenant must not be deleted.
+	Protected bool
 }
 
-// Options configure the plugin. Subject, Read and Authorizer are required.
+// Options configure the plugin. Subject, Read, Rights and Authorizer are required.
 type Options struct {
 	Subject plugins.SubjectFunc
 	// Read reads a Tenant. Its error names the field.
@@ -70,8 +67,10 @@ type Options struct {
 	// would have the name again.
 	Owned      func(tenant.ID) ([]string, error)
 	References func(ctx context.Context, id tenant.ID, namespaces []string) ([]string, error)
-	// Authorizer is the server's: whoever says that namespaces go with a Tenant must
-	// be allowed to delete them.
+	// Rights returns the rights that the writer of a Tenant needs for its change. was is nil if the
+	// Tenant is created.
+	Rights func(was, is runtime.Object) ([]Right, error)
+	// Authorizer is the server's. It decides about the rights of writers.
 	Authorizer authorizer.Authorizer
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
@@ -154,42 +153,10 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 		!p.Subject.IsManager(ctx, a) {
 		return errFinalizer
 	}
-	before, err := p.Read(a.GetOldObject())
-	if err != nil {
-		before = &Life{} // of an older release, which was less strict
-	}
-	life, err := p.Read(a.GetObject())
-	if err != nil || before.Deletes {
+	if _, err := p.Read(a.GetObject()); err != nil {
 		return err
 	}
-	return p.checkDeletes(ctx, a.GetUserInfo(), life)
-}
-
-// checkDeletes holds whoever says that a tenant's namespaces and bindings go: the server deletes
-// them with rights of its own.
-func (p *plugin) checkDeletes(ctx context.Context, u user.Info, life *Life) error {
-	if !life.Deletes {
-		return nil
-	}
-	for _, of := range []schema.GroupResource{
-		{Resource: "namespaces"}, {Group: rbacv1.GroupName, Resource: "clusterrolebindings"},
-	} {
-		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-			User:            u,
-			Verb:            "delete",
-			ResourceRequest: true,
-			APIGroup:        of.Group,
-			APIVersion:      "*",
-			Resource:        of.Resource,
-		})
-		if err != nil {
-			return fmt.Errorf("spec.deletionPolicy: cannot check now whether the caller may delete %s: %w", of, err)
-		}
-		if may != authorizer.DecisionAllow {
-			return fmt.Errorf("spec.deletionPolicy: may not be Delete because the caller may not delete %s", of)
-		}
-	}
-	return nil
+	return p.checkRights(ctx, a)
 }
 
 // checkDelete holds whoever asks, the cluster's admins too. What goes since its
@@ -217,7 +184,7 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	life, err := p.Read(a.GetObject())
 	if err == nil {
-		err = p.checkDeletes(ctx, a.GetUserInfo(), life)
+		err = p.checkRights(ctx, a)
 	}
 	if err != nil || p.Lineage == nil {
 		return err

@@ -50,14 +50,19 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 				ID:        tenanttest.ID(t, u.GetName()),
 				Replaces:  replaces,
 				Protected: policy == "",
-				Deletes:   policy == "Delete",
 			}, nil
 		},
+		Rights: func(was, is runtime.Object) ([]lifecycle.Right, error) { return rightsOf(was, is) },
 		Authorizer: authorizer.AuthorizerFunc(func(
 			_ context.Context, a authorizer.Attributes,
 		) (authorizer.Decision, string, error) {
-			if a.GetVerb() == "delete" &&
-				(a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && a.GetResource() == "namespaces") {
+			right := a.GetVerb() + " " + a.GetAPIGroup() + "/" + a.GetResource()
+			switch {
+			case !a.IsResourceRequest() || a.GetNamespace() != "" || a.GetName() != "" || a.GetSubresource() != "":
+				return authorizer.DecisionDeny, "", errors.New("another request")
+			case a.GetUser().GetName() == "unsure":
+				return authorizer.DecisionNoOpinion, "", errors.New("away")
+			case a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && right == "delete /namespaces":
 				return authorizer.DecisionAllow, "", nil
 			}
 			return authorizer.DecisionNoOpinion, "", nil
@@ -189,36 +194,55 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestDeletes: who says that namespaces and bindings go with a tenant must be
-// allowed to delete them, once.
-func TestDeletes(t *testing.T) {
+// rightsOf returns two rights if the deletion policy changes to Delete.
+func rightsOf(was, is runtime.Object) ([]lifecycle.Right, error) {
+	policy := func(obj runtime.Object) string {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return ""
+		}
+		policy, _, _ := unstructured.NestedString(u.Object, "spec", "deletionPolicy")
+		return policy
+	}
+	switch {
+	case policy(is) == "unknown":
+		return nil, errors.New("cannot tell")
+	case policy(is) != "Delete" || policy(was) == "Delete":
+		return nil, nil
+	}
+	const field = "spec.deletionPolicy"
+	return []lifecycle.Right{
+		{Field: field, Verb: "delete", GroupResource: schema.GroupResource{Resource: "namespaces"}},
+		{Field: field, Verb: "delete", GroupResource: schema.GroupResource{Group: "a.example", Resource: "others"}},
+	}, nil
+}
+
+// TestRights checks that the writer of a Tenant has every right that the change needs.
+func TestRights(t *testing.T) {
 	deletes, orphans := map[string]any{"deletionPolicy": "Delete"}, map[string]any{"deletionPolicy": "Orphan"}
 	for name, c := range map[string]struct {
 		by      string
 		was, is map[string]any
-		want    bool
+		want    string
 	}{
-		"by whom may":                 {"root", orphans, deletes, true},
-		"by whom may not":             {"ops", orphans, deletes, false},
-		"by whom may half of it":      {"half", orphans, deletes, false},
-		"what it said before":         {"ops", deletes, deletes, true},
-		"an orphan":                   {"ops", nil, orphans, true},
-		"protected":                   {"ops", deletes, nil, true},
-		"made so by whom may":         {"root", nil, deletes, true},
-		"protected by whom may not":   {"ops", orphans, nil, true},
-		"another policy by whom may ": {"root", deletes, orphans, true},
+		"with all rights":      {"root", orphans, deletes, ""},
+		"without rights":       {"ops", orphans, deletes, "spec.deletionPolicy: the caller may not delete namespaces in the"},
+		"with some rights":     {"half", orphans, deletes, "spec.deletionPolicy: the caller may not delete others.a.example"},
+		"when it is not known": {"unsure", orphans, deletes, "spec.deletionPolicy: cannot check now whether the caller may"},
+		"if nothing changes":   {"ops", deletes, deletes, ""},
+		"if no right is used":  {"ops", deletes, orphans, ""},
+		"if it cannot be told": {"root", deletes, map[string]any{"deletionPolicy": "unknown"}, "cannot tell"},
+		"at its creation":      {"root", nil, deletes, ""},
+		"without, created":     {"ops", nil, deletes, "spec.deletionPolicy: the caller may not delete namespaces"},
 	} {
 		p := lifecycle.New((&world{}).options(t))
-		err := p.Validate(t.Context(),
-			attributes(c.by, "", admission.Update, object(c.is, tenant.Finalizer), object(c.was, tenant.Finalizer)), nil)
-		if (err == nil) != c.want {
-			t.Errorf("%s: %v", name, err)
+		op, was := admission.Create, runtime.Object(nil)
+		if c.was != nil {
+			op, was = admission.Update, object(c.was, tenant.Finalizer)
 		}
-		if c.was == nil {
-			if err := p.Validate(t.Context(), attributes(c.by, "", admission.Create, object(c.is), nil),
-				nil); (err == nil) != c.want {
-				t.Errorf("%s, created: %v", name, err)
-			}
+		err := p.Validate(t.Context(), attributes(c.by, "", op, object(c.is, tenant.Finalizer), was), nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v; want %q", name, err, c.want)
 		}
 	}
 }

@@ -65,8 +65,11 @@ type Options struct {
 	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with
 	// them. Nil: none is held.
 	Template func(runtime.Object) ([]schema.GroupVersionResource, error)
-	// Authorizer is the server's: what whoever writes a NamespaceTemplate may make
-	// itself. Required with Template.
+	// Dropped returns the resources of the objects that an update removes from a NamespaceTemplate.
+	// Required with Template.
+	Dropped func(was, is runtime.Object) []schema.GroupVersionResource
+	// Authorizer is the server's. It decides about the rights of the writer of a NamespaceTemplate.
+	// Required with Template.
 	Authorizer authorizer.Authorizer
 }
 

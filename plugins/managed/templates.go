@@ -11,7 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
 	"github.com/kubetenant/kubetenant/tenant"
@@ -64,12 +66,12 @@ func (p *plugin) checkName(ctx context.Context, a admission.Attributes) error {
 	return nil
 }
 
-// checkTemplate holds whoever writes a NamespaceTemplate, the system tenant's callers too, to
-// objects that can be made, and to kinds that the writer may create and update everywhere: the
-// server makes them with rights of its own.
+// checkTemplate refuses a NamespaceTemplate if its objects are invalid, or if its writer lacks a right
+// that the server uses for them: to create and update the objects of the template everywhere, and
+// to delete the objects that it no longer has. It applies to every caller.
 func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) error {
-	if p.Template == nil || a.GetSubresource() != "" ||
-		a.GetOperation() == admission.Update && sameSpec(a.GetOldObject(), a.GetObject()) {
+	isUpdate := a.GetOperation() == admission.Update
+	if p.Template == nil || a.GetSubresource() != "" || isUpdate && sameSpec(a.GetOldObject(), a.GetObject()) {
 		return nil
 	}
 	resources, err := p.Template(a.GetObject())
@@ -78,22 +80,37 @@ func (p *plugin) checkTemplate(ctx context.Context, a admission.Attributes) erro
 	}
 	for _, r := range resources {
 		for _, verb := range []string{"create", "update"} {
-			may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
-				User:            a.GetUserInfo(),
-				Verb:            verb,
-				ResourceRequest: true,
-				APIGroup:        r.Group,
-				APIVersion:      r.Version,
-				Resource:        r.Resource,
-			})
-			if err != nil {
-				return fmt.Errorf("spec.objects: cannot check now whether the caller may %s %s: %w",
-					verb, r.GroupResource(), err)
-			}
-			if may != authorizer.DecisionAllow {
-				return fmt.Errorf("spec.objects: the caller may not %s %s in all namespaces", verb, r.GroupResource())
+			if err := p.checkRight(ctx, a.GetUserInfo(), verb, r); err != nil {
+				return err
 			}
 		}
+	}
+	if !isUpdate {
+		return nil
+	}
+	for _, r := range p.Dropped(a.GetOldObject(), a.GetObject()) {
+		if err := p.checkRight(ctx, a.GetUserInfo(), "delete", r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// checkRight returns an error if a caller may not make a request for a resource in all namespaces.
+func (p *plugin) checkRight(ctx context.Context, u user.Info, verb string, r schema.GroupVersionResource) error {
+	may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+		User:            u,
+		Verb:            verb,
+		ResourceRequest: true,
+		APIGroup:        r.Group,
+		APIVersion:      r.Version,
+		Resource:        r.Resource,
+	})
+	if err != nil {
+		return fmt.Errorf("spec.objects: cannot check now whether the caller may %s %s: %w", verb, r.GroupResource(), err)
+	}
+	if may != authorizer.DecisionAllow {
+		return fmt.Errorf("spec.objects: the caller may not %s %s in all namespaces", verb, r.GroupResource())
 	}
 	return nil
 }

@@ -54,6 +54,12 @@ func templated() plugins.Interface {
 			}
 			return []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}, nil
 		},
+		Dropped: func(was, is runtime.Object) []schema.GroupVersionResource {
+			if specOf(was) == "drops" {
+				return []schema.GroupVersionResource{corev1.SchemeGroupVersion.WithResource("configmaps")}
+			}
+			return nil
+		},
 		Authorizer: authorizer.AuthorizerFunc(func(
 			_ context.Context, a authorizer.Attributes,
 		) (authorizer.Decision, string, error) {
@@ -62,7 +68,7 @@ func templated() plugins.Interface {
 				return authorizer.DecisionDeny, "", nil
 			}
 			switch a.GetUser().GetName() + " " + a.GetVerb() {
-			case "root create", "root update", "maker create":
+			case "root create", "root update", "root delete", "maker create", "keeper create", "keeper update":
 				return authorizer.DecisionAllow, "", nil
 			case "lost create":
 				return authorizer.DecisionNoOpinion, "", errors.New("away")
@@ -70,6 +76,12 @@ func templated() plugins.Interface {
 			return authorizer.DecisionNoOpinion, "", nil
 		}),
 	})
+}
+
+func specOf(obj runtime.Object) string {
+	u, _ := obj.(*unstructured.Unstructured)
+	text, _, _ := unstructured.NestedString(u.Object, "spec", "x")
+	return text
 }
 
 func template(name, spec string) *unstructured.Unstructured {
@@ -97,7 +109,12 @@ func TestTemplates(t *testing.T) {
 		"made by a manager": {
 			tenant.ManagerUser, nil, template("x", "a"), "may not create configmaps in all namespaces",
 		},
-		"changed":                {"root", template("x", "a"), template("x", "b"), ""},
+		"changed":           {"root", template("x", "a"), template("x", "b"), ""},
+		"an object dropped": {"root", template("x", "drops"), template("x", "b"), ""},
+		"an object dropped by who may not": {
+			"keeper", template("x", "drops"), template("x", "b"), "spec.objects: the caller may not delete configmaps",
+		},
+		"by who may not delete":  {"keeper", template("x", "a"), template("x", "b"), ""},
 		"by who may create only": {"maker", nil, template("x", "a"), "may not update configmaps"},
 		"by who may not":         {"nobody", nil, template("x", "a"), "may not create configmaps"},
 		"changed by who may not": {"nobody", template("x", "a"), template("x", "b"), "may not create configmaps"},

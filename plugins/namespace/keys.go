@@ -132,7 +132,7 @@ func (k *keys) check(refused *plugins.Refusals) {
 }
 
 // isClusters reports whether the cluster's own admission changed a key that the client left as it was.
-// What kubetenant writes and protects is checked in any case, and so is the level of pod security.
+// It returns false for keys that kubetenant protects, and for the level of pod security.
 func (k *keys) isClusters(key, reason string) bool {
 	if !k.isKnown || reason == reserved || reason == given || key == EnforceLabel || key == corev1.LabelMetadataName {
 		return false

@@ -36,7 +36,7 @@ func judged(
 	t.Helper()
 	ctx := plugins.WithRequested(t.Context())
 	a := writeOf(op, sent.DeepCopy(), was, subresource)
-	plugins.RecordRequested(ctx, a)
+	plugins.RecordRequested(ctx, a, runtime.Object.DeepCopyObject)
 	if err := p.Admit(ctx, a, nil); err != nil {
 		return err.Error()
 	}
@@ -47,7 +47,7 @@ func judged(
 	return ""
 }
 
-// TestRequested checks a key that is not open to tenants, for labels and annotations, by each
+// TestRequested checks a key that tenants may not set, for labels and annotations, by each
 // operation and subresource: only what the client did with it is refused.
 func TestRequested(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
@@ -109,7 +109,7 @@ func TestRequested(t *testing.T) {
 	}
 }
 
-// TestRequestedIsNotEnough checks the keys whose final value is checked, whoever set it.
+// TestRequestedIsNotEnough checks the keys whose final value is checked.
 func TestRequestedIsNotEnough(t *testing.T) {
 	p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) {
 		o.Spaces = func(tenant.ID) namespace.Spaces { return namespace.Spaces{Labels: map[string]string{"team": "x"}} }
@@ -147,7 +147,7 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	}
 }
 
-// TestClusterKeys checks keys that the cluster sets: the value is open, whoever sets it, and no other.
+// TestClusterKeys checks keys that the cluster sets: tenants may set the value, and no other.
 func TestClusterKeys(t *testing.T) {
 	const key = "billing.example.com/cost-centre"
 	configured := map[string]string{key: "42", "team": "t-{tenant}", "app.example.com/selected": "in", "example.com/team": "x"}

@@ -34,7 +34,7 @@ type Space struct {
 	// Rules allow keys, "key=value", or names of nodes and classes.
 	Rules    plugins.Rules
 	Defaults Defaults
-	// Cluster is what the cluster itself adds to pods. It is allowed, whoever adds it.
+	// Cluster is what the cluster itself adds to pods. Tenants may set it too.
 	Cluster Cluster
 }
 
@@ -184,7 +184,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 	p.checkFields(ctx, is, was, at, isAny, refused)
 	if refused.Err() != nil {
 		if requested := p.requested(ctx, a, o); requested != nil {
-			// What the cluster added is not held against the client. The name of a node is the exception.
+			// The cluster's additions are not held against the client. The name of a node is the exception.
 			refused = &plugins.Refusals{}
 			p.checkFields(ctx, is, was, at, isNodeName, refused)
 			p.checkFields(ctx, requested, was, at, isOther, refused)
@@ -197,9 +197,8 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes, o admission.
 	return refused.Err()
 }
 
-// requested returns what the client sent, or nil if it is not known. The webhook of a kind that is
-// not built in may fill in a template from fields that this plugin does not know. What the client
-// sent is not known of such a kind.
+// requested returns what the client sent, or nil if it is not known. It returns nil for a kind that
+// is not built in. A webhook of such a kind may fill in a template from other fields of the client.
 func (p *plugin) requested(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) *workload.Object {
 	if !workload.IsBuiltIn(a.GetKind().GroupKind()) {
 		return nil

@@ -71,10 +71,10 @@ func (s sent) refusal(t *testing.T) string {
 	ctx := plugins.WithRequested(t.Context())
 	final := write{kind: s.kind, is: s.final, was: s.was}.attributes()
 	if s.records > 0 {
-		plugins.RecordRequested(ctx, write{kind: s.kind, is: s.is, was: s.was}.attributes())
+		plugins.RecordRequested(ctx, write{kind: s.kind, is: s.is, was: s.was}.attributes(), runtime.Object.DeepCopyObject)
 	}
 	if s.records > 1 {
-		plugins.RecordRequested(ctx, final)
+		plugins.RecordRequested(ctx, final, runtime.Object.DeepCopyObject)
 	}
 	if err := p.Validate(ctx, final, nil); err != nil {
 		return err.Error()
@@ -242,27 +242,27 @@ func TestRequestedIsNotEnough(t *testing.T) {
 			admission.Create, nil, false, caller("a"))
 	}
 	ctx := plugins.WithRequested(t.Context())
-	plugins.RecordRequested(ctx, of(other(nil)))
+	plugins.RecordRequested(ctx, of(other(nil)), runtime.Object.DeepCopyObject)
 	p := knowingKinds(&placement.Space{}, map[schema.GroupKind][]string{kind.GroupKind(): {"spec.template"}})
 	if got := fmt.Sprint(p.Validate(ctx, of(other(map[string]any{"pool": "b"})), nil)); !strings.Contains(got, "nodeSelector") {
 		t.Errorf("a template that a webhook made of the client's other fields: %s", got)
 	}
 }
 
-// TestRequestedIsPinned checks that a pod that the cluster takes off the tenant's nodes is refused.
+// TestRequestedIsPinned checks that the cluster cannot move a pod to nodes of other tenants.
 func TestRequestedIsPinned(t *testing.T) {
 	p := knowing(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"pool": "a"}}})
 	ctx := plugins.WithRequested(t.Context())
 	pinned := podOf(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": "a"} })
-	plugins.RecordRequested(ctx, write{kind: "Pod", is: pinned}.attributes())
+	plugins.RecordRequested(ctx, write{kind: "Pod", is: pinned}.attributes(), runtime.Object.DeepCopyObject)
 	moved := podOf(choices["nodeSelector"])
 	if got := fmt.Sprint(p.Validate(ctx, write{kind: "Pod", is: moved}.attributes(), nil)); !strings.Contains(got, "nodeSelector[pool]") {
 		t.Errorf("a pod of another pool: %s", got)
 	}
 }
 
-// TestCluster checks what the cluster adds: exactly that is allowed, whoever sets it. Nothing of it is
-// added or required.
+// TestCluster checks what the cluster adds: exactly that is allowed, and nothing of it is added or
+// required.
 func TestCluster(t *testing.T) {
 	gpu := corev1.Toleration{Key: "gpu", Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	p := knowing(&placement.Space{Cluster: placement.Cluster{

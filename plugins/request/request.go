@@ -1,11 +1,16 @@
-// Package request records the object that a client sent. Other plugins then tell it from what the
-// plugins, policies and webhooks of the cluster changed.
+// Package request records the object that a client sent. Other plugins use the record to ignore the
+// changes of the plugins, policies and webhooks of the cluster.
 package request
 
 import (
 	"context"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -25,12 +30,15 @@ type Options struct {
 // New returns the plugin. It changes nothing and refuses nothing. It MUST run before every other
 // plugin that changes objects.
 func New(o Options) admission.MutationInterface {
-	return &plugin{admission.NewHandler(admission.Create, admission.Update), o}
+	return &plugin{Handler: admission.NewHandler(admission.Create, admission.Update), Options: o, builtIn: workload.New(nil)}
 }
 
 type plugin struct {
 	*admission.Handler
 	Options
+	builtIn workload.Kinds
+	// indexes has the result of indexesOf by type.
+	indexes sync.Map
 }
 
 // Admit implements [admission.MutationInterface]. A server calls it again after a webhook changed
@@ -40,12 +48,73 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return nil
 	}
 	if p.governs(a) {
-		plugins.RecordRequested(ctx, a)
+		plugins.RecordRequested(ctx, a, p.copyOf(a.GetKind().GroupKind()))
 	}
 	return nil
 }
 
-// governs reports whether a plugin may ask for the object of a write.
+// placed are the fields of a PodSpec that say where a pod runs and that refer to other values. The
+// server's plugin RuntimeClass changes such a value in place.
+var placed = []string{"NodeSelector", "Affinity", "Tolerations", "TopologySpreadConstraints", "RuntimeClassName"}
+
+// copyOf returns the function that copies objects of a kind. A whole copy of a pod takes longer than
+// most plugins, and few clients say where their pods run. Without the fields of placed, the function
+// copies only the object's own fields.
+func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Object {
+	paths, describes := p.builtIn[kind]
+	return func(object runtime.Object) runtime.Object {
+		value := reflect.ValueOf(object)
+		_, isUntyped := object.(runtime.Unstructured)
+		if !describes || isUntyped || value.Kind() != reflect.Pointer || p.isPlaced(value.Elem(), paths[0]) {
+			return object.DeepCopyObject()
+		}
+		out := reflect.New(value.Elem().Type())
+		out.Elem().Set(value.Elem())
+		return out.Interface().(runtime.Object)
+	}
+}
+
+// isPlaced reports whether an object has a field of placed. It also reports true if the object does not
+// have the template itself, but refers to it.
+func (p *plugin) isPlaced(object reflect.Value, path []string) bool {
+	found, known := p.indexes.Load(object.Type())
+	if !known {
+		found = indexesOf(object.Type(), path)
+		p.indexes.Store(object.Type(), found)
+	}
+	for _, index := range found.([][]int) {
+		if !object.FieldByIndex(index).IsZero() {
+			return true
+		}
+	}
+	return len(found.([][]int)) == 0
+}
+
+// indexesOf returns where the fields of placed are in a type, or nothing if one is not there.
+func indexesOf(object reflect.Type, path []string) [][]int {
+	var prefix []int
+	for _, name := range append(slices.Clone(path), "spec") {
+		if object.Kind() != reflect.Struct {
+			return nil
+		}
+		f, has := object.FieldByName(strings.ToUpper(name[:1]) + name[1:])
+		if !has {
+			return nil
+		}
+		prefix, object = append(prefix, f.Index...), f.Type
+	}
+	var out [][]int
+	for _, name := range placed {
+		f, has := object.FieldByName(name)
+		if !has {
+			return nil
+		}
+		out = append(out, append(slices.Clone(prefix), f.Index...))
+	}
+	return out
+}
+
+// governs reports whether a plugin may need the object of a write.
 func (p *plugin) governs(a admission.Attributes) bool {
 	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
 		return true // every subresource stores labels and annotations
@@ -55,5 +124,6 @@ func (p *plugin) governs(a admission.Attributes) bool {
 	}
 	kind := a.GetKind().GroupKind()
 	_, recorded := p.Kinds[kind]
-	return recorded || workload.IsBuiltIn(kind)
+	_, describes := p.builtIn[kind]
+	return recorded || describes
 }

@@ -3,8 +3,13 @@ package request_test
 import (
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 
@@ -92,10 +97,111 @@ func TestReinvocation(t *testing.T) {
 	}
 	a := pod("sent")
 	admit(a)
-	a.GetObject().(*corev1.Pod).Annotations["value"] = "changed"
+	a.GetObject().(*corev1.Pod).Annotations = map[string]string{"value": "changed"}
 	a.GetReinvocationContext().SetIsReinvoke()
 	admit(a)
 	expect("called again", "sent")
 	admit(pod("tried again"))
 	expect("another attempt", "tried again")
+}
+
+// TestCopies checks for each kind that describes pods, typed and untyped, that what other plugins set
+// afterwards is not in the record, and neither is what they change in place.
+func TestCopies(t *testing.T) {
+	for name, spec := range map[string]corev1.PodSpec{
+		"nothing":     {},
+		"a label":     {NodeSelector: map[string]string{"sent": "x"}},
+		"a taint":     {Tolerations: append(make([]corev1.Toleration, 0, 9), corev1.Toleration{Key: "sent"})},
+		"an affinity": {Affinity: &corev1.Affinity{}},
+		"a topology":  {TopologySpreadConstraints: append(make([]corev1.TopologySpreadConstraint, 0, 9), corev1.TopologySpreadConstraint{TopologyKey: "sent"})},
+		"a class":     {RuntimeClassName: new("sent")},
+	} {
+		for kind := range workload.New(nil) {
+			typed := objectOf(kind.Kind, corev1.PodTemplateSpec{Spec: spec})
+			content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(typed)
+			if err != nil {
+				t.Fatal(kind, err)
+			}
+			for _, object := range []runtime.Object{typed.DeepCopyObject(), &unstructured.Unstructured{Object: content}} {
+				if got := recordedSpec(t, kind, object); !equality.Semantic.DeepEqual(got, &spec) {
+					t.Errorf("%s with %s as %T: the record has %+v", kind.Kind, name, object, got)
+				}
+			}
+		}
+	}
+}
+
+// objectOf is an object of a kind with a template of pods.
+func objectOf(kind string, template corev1.PodTemplateSpec) runtime.Object {
+	meta := metav1.ObjectMeta{Name: "x"}
+	switch kind {
+	case "Pod":
+		return &corev1.Pod{ObjectMeta: meta, Spec: template.Spec}
+	case "PodTemplate":
+		return &corev1.PodTemplate{ObjectMeta: meta, Template: template}
+	case "ReplicationController":
+		return &corev1.ReplicationController{
+			ObjectMeta: meta,
+			Spec:       corev1.ReplicationControllerSpec{Template: &template},
+		}
+	case "DaemonSet":
+		return &appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Template: template}}
+	case "Deployment":
+		return &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Template: template}}
+	case "ReplicaSet":
+		return &appsv1.ReplicaSet{ObjectMeta: meta, Spec: appsv1.ReplicaSetSpec{Template: template}}
+	case "StatefulSet":
+		return &appsv1.StatefulSet{ObjectMeta: meta, Spec: appsv1.StatefulSetSpec{Template: template}}
+	case "Job":
+		return &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: template}}
+	case "CronJob":
+		return &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
+			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}},
+		}}
+	}
+	return nil
+}
+
+// recordedSpec returns what is recorded of an object, after another plugin changed the object.
+func recordedSpec(t *testing.T, kind schema.GroupKind, object runtime.Object) *corev1.PodSpec {
+	t.Helper()
+	kinds, gvk := workload.New(nil), kind.WithVersion("v1")
+	a := admission.NewAttributesRecord(object, nil, gvk, "a--web", "x", schema.GroupVersionResource{}, "",
+		admission.Create, nil, false, nil)
+	ctx := plugins.WithRequested(t.Context())
+	if err := request.New(request.Options{}).Admit(ctx, a, nil); err != nil {
+		t.Fatal(err)
+	}
+	is, err := kinds.Read(object, gvk, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := is.Templates[0].Spec
+	if spec.NodeSelector == nil {
+		spec.NodeSelector = map[string]string{}
+	}
+	spec.NodeSelector["added"] = "x"
+	added := append(spec.Tolerations, corev1.Toleration{Key: "added"})
+	added[0], added[len(added)-1] = added[len(added)-1], added[0]
+	spec.Tolerations = added
+	if spec.RuntimeClassName == nil {
+		spec.RuntimeClassName = new("")
+	}
+	*spec.RuntimeClassName = "added"
+	if spec.Affinity == nil {
+		spec.Affinity = &corev1.Affinity{}
+	}
+	spec.Affinity.NodeAffinity = &corev1.NodeAffinity{}
+	for i := range spec.TopologySpreadConstraints {
+		spec.TopologySpreadConstraints[i].TopologyKey = "added"
+	}
+	spec.SchedulerName, spec.PriorityClassName = "added", "added"
+	if err := is.Write(); err != nil {
+		t.Fatal(err)
+	}
+	sent, err := kinds.Read(plugins.Requested(ctx, a), gvk, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sent.Templates[0].Spec
 }

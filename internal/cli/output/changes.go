@@ -13,10 +13,14 @@ const (
 	Created    = "created"
 	Configured = "configured"
 	Unchanged  = "unchanged"
+	Adopted    = "adopted"
+	Released   = "released"
+	Suspended  = "suspended"
+	Resumed    = "resumed"
 )
 
 // Changes prints what a command did to each object, in the form that kubectl uses:
-// tenant.kubetenant.dev/acme created.
+// tenant.kubetenant.dev/acme created. If nil, it prints nothing.
 type Changes struct {
 	w            io.Writer
 	prefix, note string
@@ -40,11 +44,17 @@ func NewChanges(w io.Writer, dryRun, cluster string) *Changes {
 
 // Did prints what was done to an object.
 func (c *Changes) Did(kind schema.GroupKind, name, verb string) {
+	if c == nil {
+		return
+	}
 	_, _ = fmt.Fprintf(c.w, "%s%s/%s %s%s\n", c.prefix, typeOf(kind), Safe(name), verb, c.note)
 }
 
 // Deleted prints that an object was deleted. namespace is "" if the object is not in a namespace.
 func (c *Changes) Deleted(kind schema.GroupKind, namespace, name string) {
+	if c == nil {
+		return
+	}
 	if namespace != "" {
 		namespace = " from " + Safe(namespace) + " namespace"
 	}

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -40,7 +41,9 @@ type Adoption struct {
 	Config *configv1alpha1.Settings
 	// DryRun labels nothing. With Server the server checks whether it would label the namespaces.
 	DryRun, Server bool
-	// Say is told of what was done, Warn of what will be refused.
+	// Done is notified of each adopted namespace. If nil, changes are not reported.
+	Done *output.Changes
+	// Say prints explanations, Warn prints what the server will refuse.
 	Say, Warn func(format string, args ...any)
 }
 
@@ -120,7 +123,7 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 			}
 			labeled++
 			if a.DryRun {
-				a.Say("%s/%s in namespace %s labeled", r.GroupResource(), obj.GetName(), ns.Name)
+				a.Say("%s/%s in namespace %s would be labeled", r.GroupResource(), obj.GetName(), ns.Name)
 				continue
 			}
 			if err := a.label(ctx, r, obj, patch); err != nil {
@@ -129,10 +132,11 @@ func (a *Adoption) Adopt(ctx context.Context, ns *corev1.Namespace) (refused int
 		}
 	}
 	if labeled == 0 && ns.Labels[tenant.Label] != "" {
-		a.Say("namespace %s unchanged: it and its %d objects already belong to tenant %s", ns.Name, objects, a.Tenant)
+		a.Done.Did(namespaceKind, ns.Name, output.Unchanged)
 		return refused, nil
 	}
-	a.Say("namespace %s and its %d objects now belong to tenant %s", ns.Name, objects, a.Tenant)
+	a.Done.Did(namespaceKind, ns.Name, output.Adopted)
+	a.Say("objects in namespace %s: %d, newly labeled: %d", ns.Name, objects, labeled)
 	return refused, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -68,7 +69,7 @@ func AdoptTenants(
 				continue
 			}
 		}
-		w.Say("Tenant %s created for tenant %s (namespaces: %d)", u.GetName(), id, len(of.namespaces))
+		w.Done.Did(tenantKind, u.GetName(), output.Created)
 		made = append(made, u)
 		if a.Nothing {
 			for i := range of.bindings {
@@ -201,8 +202,7 @@ func (of *owned) takeOver(
 }
 
 func sayTakenOver(b *rbacv1.RoleBinding, w Writing) {
-	w.Say("RoleBinding %s in namespace %s deleted: %s is now an admin of its "+
-		"tenant", b.Name, b.Namespace, subjectName(b.Subjects[0], b.Namespace))
+	w.Done.Deleted(roleBindingKind, b.Namespace, b.Name)
 }
 
 func byName(a, b tenant.ID) int { return cmp.Compare(a.String(), b.String()) }

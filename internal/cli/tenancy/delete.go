@@ -142,11 +142,14 @@ func partsOf(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, i
 // deleteObject has the server end a tenant.
 func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Deletion) error {
 	name, uid := is.object.GetName(), is.object.GetUID()
-	how.Say("deleting tenant %s: its namespaces (%d), bindings and quotas will be deleted, and its name will stay "+
-		"reserved",
-		name, len(is.spaces))
+	how.Say("the server deletes the namespaces of tenant %s (namespaces: %d), its bindings and its quotas, and reserves "+
+		"its name", name, len(is.spaces))
 	if how.Nothing || len(how.DryRun) > 0 {
-		return dryDelete(ctx, d, is, how)
+		if err := dryDelete(ctx, d, is, how); err != nil {
+			return err
+		}
+		how.Done.Deleted(tenantKind, "", name)
+		return nil
 	}
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": uid},
@@ -164,14 +167,11 @@ func deleteObject(ctx context.Context, d dynamic.Interface, is *parts, how *Dele
 	if err != nil && !apierrors.IsNotFound(err) {
 		return refusal(err)
 	}
+	how.Done.Deleted(tenantKind, "", name) // as kubectl does, before it waits
 	if how.Wait == 0 {
 		return nil
 	}
-	if err := awaitEnd(ctx, d, name, uid, how); err != nil {
-		return err
-	}
-	how.Say("Tenant %s deleted", name)
-	return nil
+	return awaitEnd(ctx, d, name, uid, how)
 }
 
 // dryDelete asks for the first of the two writes that a deletion is: without it, which is not
@@ -230,13 +230,13 @@ func waitsFor(u *unstructured.Unstructured) string {
 
 // deleteParts deletes a tenant that has no Tenant.
 func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, is *parts, how *Deletion) error {
-	remove := func(what, name string, of func() error) error {
+	remove := func(what schema.GroupKind, name string, of func() error) error {
 		if !how.Nothing {
 			if err := of(); err != nil && !apierrors.IsNotFound(err) {
 				return refusal(err)
 			}
 		}
-		how.Say("%s %s deleted", what, name)
+		how.Done.Deleted(what, "", name)
 		return nil
 	}
 	options := func(uid types.UID) metav1.DeleteOptions {
@@ -244,7 +244,7 @@ func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	}
 	for i := range is.spaces {
 		ns := &is.spaces[i]
-		err := remove("namespace", ns.Name, func() error {
+		err := remove(namespaceKind, ns.Name, func() error {
 			return k.CoreV1().Namespaces().Delete(ctx, ns.Name, options(ns.UID))
 		})
 		if err != nil {
@@ -253,7 +253,7 @@ func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 	}
 	for i := range is.bindings {
 		b := &is.bindings[i]
-		err := remove("ClusterRoleBinding", b.Name, func() error {
+		err := remove(clusterRoleBindingKind, b.Name, func() error {
 			return k.RbacV1().ClusterRoleBindings().Delete(ctx, b.Name, options(b.UID))
 		})
 		if err != nil {
@@ -261,7 +261,7 @@ func deleteParts(ctx context.Context, k kubernetes.Interface, d dynamic.Interfac
 		}
 	}
 	for _, name := range is.quotas {
-		err := remove("TenantQuota", name, func() error {
+		err := remove(quotaKind, name, func() error {
 			return d.Resource(quotas).Delete(ctx, name, metav1.DeleteOptions{DryRun: how.DryRun})
 		})
 		if err != nil {
@@ -325,7 +325,7 @@ func contents(
 				}
 			}
 			if count > 0 {
-				found = append(found, fmt.Sprintf("%d %s in %s", count, r.GroupResource(), ns.Name))
+				found = append(found, fmt.Sprintf("%s in %s: %d", r.GroupResource(), ns.Name, count))
 			}
 		}
 	}

@@ -136,9 +136,13 @@ func deleted(actions ...clienttesting.Action) (all []string) {
 // dry run by requests that say so, or by none. One that has a Tenant is ended by the server.
 func TestDelete(t *testing.T) {
 	want := []string{"namespaces acme--web 1", "clusterrolebindings members ", "tenantquotas acme"}
-	said := []string{"namespace acme--web deleted", "ClusterRoleBinding members deleted", "TenantQuota acme deleted"}
+	said := []string{
+		`namespace "acme--web" deleted`, `clusterrolebinding.rbac.authorization.k8s.io "members" deleted`,
+		`tenantquota.kubetenant.dev "acme" deleted`,
+	}
 	ends := []string{
-		"deleting tenant acme: its namespaces (1), bindings and quotas will be deleted, and its name will stay reserved",
+		"the server deletes the namespaces of tenant acme (namespaces: 1), its bindings and its quotas, and reserves its name",
+		`tenant.kubetenant.dev "acme" deleted`,
 	}
 	dry := tenancy.Writing{DryRun: []string{"All"}}
 	for name, c := range map[string]struct {
@@ -168,7 +172,7 @@ func TestDelete(t *testing.T) {
 			true,
 			[]string{"tenants acme uid-acme"},
 			[]string{`{"metadata":{"uid":"uid-acme"},"spec":{"deletionPolicy":"Delete"}}`},
-			append(ends, "Tenant acme deleted"),
+			ends,
 		},
 	} {
 		own := object("networking.k8s.io/v1", "NetworkPolicy", "acme--web", "kubetenant-own-tenant", "kubectl-tenant")
@@ -177,7 +181,7 @@ func TestDelete(t *testing.T) {
 			addTenant(t, d)
 		}
 		var told []string
-		c.how.Say = say(&told)
+		c.how.Done, c.how.Say = reporting(&told).Done, say(&told)
 		if err := tenancy.Delete(t.Context(), contains{k}, d, tenanttest.ID(t, "acme"), c.how); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -309,11 +313,11 @@ func TestDeleteWaits(t *testing.T) {
 // everything shall be; what every namespace has does not count, but under another name it does.
 func TestDeleteNotEmpty(t *testing.T) {
 	for want, obj := range map[string]runtime.Object{
-		"1 configmaps in acme--web":      object("v1", "ConfigMap", "acme--web", "settings", ""),
-		"1 serviceaccounts in acme--web": object("v1", "ServiceAccount", "acme--web", "robot", ""),
-		"1 rolebindings.rbac.authorization.k8s.io in acme--web": object("rbac.authorization.k8s.io/v1", "RoleBinding",
+		"configmaps in acme--web: 1":      object("v1", "ConfigMap", "acme--web", "settings", ""),
+		"serviceaccounts in acme--web: 1": object("v1", "ServiceAccount", "acme--web", "robot", ""),
+		"rolebindings.rbac.authorization.k8s.io in acme--web: 1": object("rbac.authorization.k8s.io/v1", "RoleBinding",
 			"acme--web", "theirs", ""),
-		"1 networkpolicies.networking.k8s.io in acme--web": object("networking.k8s.io/v1", "NetworkPolicy", "acme--web",
+		"networkpolicies.networking.k8s.io in acme--web: 1": object("networking.k8s.io/v1", "NetworkPolicy", "acme--web",
 			"kubetenant-own-tenant", ""),
 	} {
 		k, d := ofAcme(), objects(append(everywhere(), obj)...)

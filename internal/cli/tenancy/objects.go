@@ -179,28 +179,39 @@ func AwaitPrepared(
 	return nil
 }
 
-// Suspend sets the suspension of a tenant; an empty one ends it. It returns the access that counts
-// then. The error wraps [ErrNoObject] or [ErrRefused].
+// Suspend sets the suspension of a tenant. An empty suspension ends it. Suspend returns the access
+// that applies afterwards, and reports whether the Tenant changed. The error wraps [ErrNoObject] or
+// [ErrRefused].
 func Suspend(
 	ctx context.Context, d dynamic.Interface, id tenant.ID, suspension v1alpha1.TenantAccess, dryRun []string,
-) (v1alpha1.TenantAccess, error) {
+) (access v1alpha1.TenantAccess, changed bool, err error) {
+	was, err := d.Resource(tenantObjects).Get(ctx, id.ObjectName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return "", false, fmt.Errorf("tenant %s: %w", id, ErrNoObject)
+	case err != nil:
+		return "", false, refusal(err)
+	}
+	if is, _, err := unstructured.NestedString(was.Object, "spec", "suspension"); err == nil && is == string(suspension) {
+		return accessOf(was), false, nil
+	}
 	var value any
 	if suspension != "" {
 		value = suspension
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{"suspension": value}})
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	u, err := d.Resource(tenantObjects).Patch(ctx, id.ObjectName(), types.MergePatchType, patch,
 		metav1.PatchOptions{DryRun: dryRun, FieldManager: suspensionManager})
 	switch {
 	case apierrors.IsNotFound(err):
-		return "", fmt.Errorf("tenant %s: %w", id, ErrNoObject)
+		return "", false, fmt.Errorf("tenant %s: %w", id, ErrNoObject)
 	case err != nil:
-		return "", refusal(err)
+		return "", false, refusal(err)
 	}
-	return accessOf(u), nil
+	return accessOf(u), true, nil
 }
 
 // tenantOf returns the tenant of a Tenant, or "" if the server ignores the Tenant.

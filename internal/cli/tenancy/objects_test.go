@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -40,9 +41,11 @@ func TestSuspend(t *testing.T) {
 		}
 		d := objects(u)
 		for i, suspension := range []v1alpha1.TenantAccess{v1alpha1.TenantAccessReadOnly, v1alpha1.TenantAccessClosed, ""} {
-			got, err := tenancy.Suspend(t.Context(), d, acme, suspension, nil)
-			if err != nil || got != want[i] {
-				t.Errorf("access %q suspended %q: %q, %v", access, suspension, got, err)
+			for _, wantChanged := range []bool{true, false} {
+				got, changed, err := tenancy.Suspend(t.Context(), d, acme, suspension, nil)
+				if err != nil || got != want[i] || changed != wantChanged {
+					t.Errorf("access %q suspended %q: %q, %t, %v", access, suspension, got, changed, err)
+				}
 			}
 			stored, err := d.Resource(tenantsResource).Get(t.Context(), "acme", metav1.GetOptions{})
 			if err != nil {
@@ -57,13 +60,13 @@ func TestSuspend(t *testing.T) {
 			}
 		}
 	}
-	if _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err,
+	if _, _, err := tenancy.Suspend(t.Context(), objects(), acme, v1alpha1.TenantAccessClosed, nil); !errors.Is(err,
 		tenancy.ErrNoObject) {
 		t.Errorf("without a Tenant: %v", err)
 	}
 	d := objects(tenancy.Object(acme))
 	refuse(&d.Fake, "patch", "tenants", apierrors.NewForbidden(schema.GroupResource{}, "", nil))
-	if _, err := tenancy.Suspend(t.Context(), d, acme, "", nil); !errors.Is(err, tenancy.ErrRefused) {
+	if _, _, err := tenancy.Suspend(t.Context(), d, acme, "Closed", nil); !errors.Is(err, tenancy.ErrRefused) {
 		t.Errorf("refused: %v", err)
 	}
 }
@@ -93,7 +96,7 @@ func TestAdoptTenants(t *testing.T) {
 		var said []string
 		made, err := tenancy.AdoptTenants(t.Context(), spaces(), d,
 			&tenancy.ObjectAdoption{Only: c.only, Nothing: c.nothing, System: []string{"monitoring"}},
-			tenancy.Writing{Say: say(&said)})
+			reporting(&said))
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -102,7 +105,7 @@ func TestAdoptTenants(t *testing.T) {
 			got = append(got, obj.(*unstructured.Unstructured).GetName())
 		}
 		same(t, name, c.want, got)
-		if len(said) != len(c.want) || !strings.Contains(strings.Join(said, "\n"), "acme (namespaces: 2)") {
+		if len(said) != len(c.want) || !slices.Contains(said, "tenant.kubetenant.dev/acme created") {
 			t.Errorf("%s: said %q", name, said)
 		}
 		list, err := d.Resource(tenantsResource).List(t.Context(), metav1.ListOptions{})
@@ -181,7 +184,7 @@ func TestAdoptAdmins(t *testing.T) {
 		k, d := fake.NewClientset(all...), objects()
 		var said []string
 		made, err := tenancy.AdoptTenants(t.Context(), k, d, &c.of,
-			tenancy.Writing{Say: say(&said), DryRun: []string{metav1.DryRunAll}})
+			tenancy.Writing{DryRun: []string{metav1.DryRunAll}, Done: output.NewChanges(lines{&said}, "server", "")})
 		if err != nil {
 			t.Errorf("%+v: %v", c.of, err)
 		}
@@ -206,7 +209,7 @@ func TestAdoptAdmins(t *testing.T) {
 		if text := strings.Join(got, " "); text != c.want || deleted != c.deleted {
 			t.Errorf("%+v: %s, %d deleted; want %s, %d", c.of, text, deleted, c.want, c.deleted)
 		}
-		if taken := strings.Count(strings.Join(said, "\n"), " is now an admin of its tenant"); c.of.Admins && taken < 2 {
+		if taken := strings.Count(strings.Join(said, "\n"), " namespace (server dry run)"); c.of.Admins && taken < 2 {
 			t.Errorf("%+v: said %q", c.of, said)
 		}
 	}

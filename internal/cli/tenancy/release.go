@@ -20,6 +20,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/cluster"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -76,7 +77,7 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	former, begun := ns.Annotations[tenant.ReleasingAnnotation]
 	switch {
 	case !labelled && !begun:
-		r.Say("namespace %s unchanged: it has no tenant", name)
+		r.Done.Did(namespaceKind, name, output.Unchanged)
 		return nil
 	case ns.DeletionTimestamp != nil:
 		return fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
@@ -114,7 +115,7 @@ func (r *Release) Run(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	r.Say("namespace %s released from tenant %s", name, former)
+	r.Done.Did(namespaceKind, name, output.Released)
 	return nil
 }
 
@@ -151,9 +152,9 @@ func (r *Release) previewContents(ctx context.Context, name string) error {
 		return err
 	}
 	for i := range found {
-		r.Say("%s deleted", found[i])
+		r.deleted(&found[i])
 	}
-	r.Say("serviceaccounts/default recreated")
+	r.Say("serviceaccounts/default in namespace %s would be recreated", name)
 	return nil
 }
 
@@ -165,7 +166,7 @@ func (r *Release) preview(ctx context.Context, ns *corev1.Namespace, former stri
 			return err
 		}
 	}
-	r.Say("namespace %s released from tenant %s", ns.Name, former)
+	r.Done.Did(namespaceKind, ns.Name, output.Released)
 	return nil
 }
 
@@ -366,7 +367,7 @@ func summary(found []held) string {
 	}
 	for i, kind := range kinds {
 		all := names[kind]
-		kinds[i] = fmt.Sprintf("%d %s (%s)", len(all), kind, strings.Join(all[:min(named, len(all))], ", "))
+		kinds[i] = fmt.Sprintf("%s: %d (%s)", kind, len(all), strings.Join(all[:min(named, len(all))], ", "))
 		if len(all) > named {
 			kinds[i] = strings.TrimSuffix(kinds[i], ")") + ", ...)"
 		}

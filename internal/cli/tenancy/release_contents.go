@@ -67,6 +67,24 @@ type held struct {
 	uid       types.UID
 	// finalizers are those that block the object's deletion.
 	finalizers []string
+	// kind is the kind of the object.
+	kind string
+}
+
+// deleted reports that an object was deleted.
+func (r *Release) deleted(h *held) {
+	r.Done.Deleted(schema.GroupKind{Group: h.resource.Group, Kind: h.kind}, h.namespace, h.name)
+}
+
+func holding(resource schema.GroupVersionResource, o *unstructured.Unstructured) held {
+	return held{
+		resource:   resource,
+		namespace:  o.GetNamespace(),
+		name:       o.GetName(),
+		uid:        o.GetUID(),
+		finalizers: o.GetFinalizers(),
+		kind:       o.GetKind(),
+	}
 }
 
 // String implements [fmt.Stringer].
@@ -89,7 +107,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 			if managed && resource.Resource == "rolebindings" || isDefaultAccount(resource, o.GetName()) {
 				continue
 			}
-			found = append(found, held{resource, name, o.GetName(), o.GetUID(), o.GetFinalizers()})
+			found = append(found, holding(resource, o))
 		}
 	}
 	return found, nil
@@ -113,7 +131,7 @@ func (r *Release) warnOfRemaining(ctx context.Context, name string) error {
 		}
 		for i := range objects {
 			if o := &objects[i]; !isEverywhere(resource, o.GetName(), o.GetLabels()) {
-				found = append(found, held{resource, name, o.GetName(), o.GetUID(), nil})
+				found = append(found, holding(resource, o))
 			}
 		}
 	}
@@ -153,7 +171,7 @@ func (r *Release) clear(ctx context.Context, name string) error {
 		if err := remove(ctx, r.Objects, &found[i]); err != nil {
 			return err
 		}
-		r.Say("%s deleted", found[i])
+		r.deleted(&found[i])
 	}
 	return nil
 }
@@ -178,7 +196,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 			}
 			if !said[h.uid] {
 				said[h.uid] = true
-				r.Say("%s deleted", h)
+				r.deleted(h)
 			}
 		}
 		if err := pause(ctx, releaseLookEvery); err != nil {
@@ -227,7 +245,14 @@ func (r *Release) recreateAccount(ctx context.Context, name string) error {
 	case err != nil:
 		return refusal(err)
 	default:
-		h := &held{corev1.SchemeGroupVersion.WithResource("serviceaccounts"), name, defaultAccount, old.UID, old.Finalizers}
+		h := &held{
+			resource:   corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+			namespace:  name,
+			name:       defaultAccount,
+			uid:        old.UID,
+			finalizers: old.Finalizers,
+			kind:       rbacv1.ServiceAccountKind,
+		}
 		if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
 			return err
 		}
@@ -277,11 +302,11 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 			return err
 		}
 		for i := range objects {
-			h := &held{resource, name, objects[i].GetName(), objects[i].GetUID(), nil}
-			if err := retryNotSeen(func() error { return remove(ctx, r.Manager.Dynamic, h) }); err != nil {
+			h := holding(resource, &objects[i])
+			if err := retryNotSeen(func() error { return remove(ctx, r.Manager.Dynamic, &h) }); err != nil {
 				return err
 			}
-			r.Say("%s deleted", h)
+			r.deleted(&h)
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func (r *Release) madeByTenants(ctx context.Context, name string) ([]held, error
 			if isDefaultAccount(resource, o.GetName()) || !isMadeByTenant(o.GetAnnotations()) {
 				continue
 			}
-			found = append(found, held{resource, name, o.GetName(), o.GetUID(), o.GetFinalizers()})
+			found = append(found, holding(resource, o))
 		}
 	}
 	return found, nil

@@ -22,6 +22,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -155,7 +156,8 @@ func (w *releasing) release() *tenancy.Release {
 		Manager: cluster.Manager{Typed: w.kube, Dynamic: w.objects},
 		System:  []string{"kube-system"},
 		Writing: tenancy.Writing{
-			Say: func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) },
+			Done: output.NewChanges(lines{&w.said}, "", ""),
+			Say:  func(format string, args ...any) { w.said = append(w.said, fmt.Sprintf(format, args...)) },
 		},
 		Warn: func(format string, args ...any) { w.said = append(w.said, "warning: "+fmt.Sprintf(format, args...)) },
 	}
@@ -316,7 +318,7 @@ func TestReleaseWithoutWrites(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if w.writes != 0 ||
-			name == "no tenant" && !slices.Equal(w.said, []string{"namespace plain unchanged: it has no tenant"}) {
+			name == "no tenant" && !slices.Equal(w.said, []string{"namespace/plain unchanged"}) {
 			t.Errorf("%s: %d writes, said %q", name, -w.writes, w.said)
 		}
 	}
@@ -350,7 +352,7 @@ func TestReleaseListsWhatRemains(t *testing.T) {
 	r := w.release()
 	r.Confirm = func(string, string) error { return errInterrupted }
 	if err := r.Run(t.Context(), "web"); !errors.Is(err, errInterrupted) || len(w.said) != 1 ||
-		!strings.HasSuffix(w.said[0], ": 1 configmaps (kept)") {
+		!strings.HasSuffix(w.said[0], ": configmaps: 1 (kept)") {
 		t.Errorf("%v, said %q", err, w.said)
 	}
 }

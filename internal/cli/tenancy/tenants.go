@@ -16,10 +16,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/kubetenant/kubetenant/cluster/provision"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/internal/typed"
@@ -151,13 +153,26 @@ type New struct {
 	BindMembers bool
 }
 
-// Writing says how something is written.
+// Writing specifies how objects are written, and how that is reported.
 type Writing struct {
 	// DryRun is that of the requests, see [metav1.CreateOptions].
 	DryRun []string
-	// Say is told of each thing that was done.
+	// Done is notified of each change. If nil, changes are not reported.
+	Done *output.Changes
+	// Say prints explanations.
 	Say func(format string, args ...any)
 }
+
+// The kinds that the commands report.
+var (
+	tenantKind             = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant).GroupKind()
+	quotaKind              = v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenantQuota).GroupKind()
+	namespaceKind          = schema.GroupKind{Kind: "Namespace"}
+	networkPolicyKind      = schema.GroupKind{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}
+	clusterRoleKind        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRole"}
+	clusterRoleBindingKind = schema.GroupKind{Group: rbacv1.GroupName, Kind: "ClusterRoleBinding"}
+	roleBindingKind        = schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
+)
 
 // Objects returns the objects of a tenant: its Tenant, the binding of its
 // members, and its namespaces.
@@ -240,18 +255,11 @@ func (t *New) object() *unstructured.Unstructured {
 	return u
 }
 
-// Create makes a tenant of [New.Objects]. What is there already stays. w.Say is told of each thing.
+// Create creates the objects of [New.Objects] that do not exist.
 func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t *New, w Writing) (err error) {
 	if err := checkNamespaces(ctx, k, t); err != nil { // before anything is made
 		return err
 	}
-	said := false
-	tell := func(format string, args ...any) { said = true; w.Say(format, args...) }
-	defer func() {
-		if !said && err == nil {
-			w.Say("tenant %s unchanged", t.ID)
-		}
-	}()
 	absent := map[string]bool{} // namespaces of a dry run, in which nothing can be tried
 	for _, obj := range t.Objects() {
 		switch o := obj.(type) {
@@ -260,22 +268,23 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			if err != nil {
 				return err
 			}
-			if made {
-				tell("Tenant %s created", o.GetName())
+			verb := output.Unchanged
+			switch {
+			case made:
+				verb = output.Created
+			case len(added) > 0:
+				verb = output.Configured
 			}
-			for _, s := range added {
-				tell("%s is now an admin of all namespaces of the tenant (Tenant "+
-					"%s)", subjectName(rbacv1.Subject(s), ""), o.GetName())
-			}
+			w.Done.Did(tenantKind, o.GetName(), verb)
 		case *rbacv1.ClusterRole:
 			if _, err := k.RbacV1().ClusterRoles().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				tell("ClusterRole %s created", o.Name)
+				w.Done.Did(clusterRoleKind, o.Name, output.Created)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
 		case *rbacv1.ClusterRoleBinding:
 			if _, err := k.RbacV1().ClusterRoleBindings().Create(ctx, o, metav1.CreateOptions{DryRun: w.DryRun}); err == nil {
-				tell("callers of the tenant can now list its namespaces (ClusterRoleBinding %s)", o.Name)
+				w.Done.Did(clusterRoleBindingKind, o.Name, output.Created)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}
@@ -285,7 +294,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 				return err
 			}
 			if made {
-				tell("namespace %s created", o.Name)
+				w.Done.Did(namespaceKind, o.Name, output.Created)
 				absent[o.Name] = len(w.DryRun) > 0
 			}
 		case *networkingv1.NetworkPolicy:
@@ -294,8 +303,7 @@ func Create(ctx context.Context, k kubernetes.Interface, d dynamic.Interface, t 
 			}
 			options := metav1.CreateOptions{DryRun: w.DryRun}
 			if _, err := k.NetworkingV1().NetworkPolicies(o.Namespace).Create(ctx, o, options); err == nil {
-				tell("pods in namespace %s now accept traffic from the tenant's own namespaces only (NetworkPolicy "+
-					"%s)", o.Namespace, o.Name)
+				w.Done.Did(networkPolicyKind, o.Name, output.Created)
 			} else if !apierrors.IsAlreadyExists(err) {
 				return refusal(err)
 			}

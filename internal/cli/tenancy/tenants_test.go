@@ -20,6 +20,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -45,6 +46,20 @@ func same[T any](t *testing.T, what string, want, got T) {
 }
 
 // say returns a function that notes what it is told.
+// lines appends each line that is written to it.
+type lines struct{ to *[]string }
+
+// Write implements [io.Writer].
+func (l lines) Write(text []byte) (int, error) {
+	*l.to = append(*l.to, strings.Split(strings.TrimSuffix(string(text), "\n"), "\n")...)
+	return len(text), nil
+}
+
+// reporting returns a Writing whose changes and explanations are appended to said.
+func reporting(said *[]string) tenancy.Writing {
+	return tenancy.Writing{Done: output.NewChanges(lines{said}, "", ""), Say: say(said)}
+}
+
 func say(said *[]string) func(string, ...any) {
 	return func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) }
 }
@@ -171,32 +186,29 @@ func describe(obj runtime.Object) string {
 func TestCreate(t *testing.T) {
 	k, d := fake.NewClientset(namespace("acme--old", "acme")), objects()
 	var said []string
-	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), reporting(&said)); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "said", []string{
-		"Tenant acme created",
-		"user alice is now an admin of all namespaces of the tenant (Tenant acme)",
-		"ClusterRole kubetenant:tenant-member created",
-		"callers of the tenant can now list its namespaces (ClusterRoleBinding kubetenant:tenant-member:acme)",
-		"namespace acme--new created",
-		"pods in namespace acme--new now accept traffic from the tenant's own namespaces only (NetworkPolicy " +
-			"kubetenant-own-tenant)",
-		"pods in namespace acme--old now accept traffic from the tenant's own namespaces only (NetworkPolicy " +
-			"kubetenant-own-tenant)",
+		"tenant.kubetenant.dev/acme created",
+		"clusterrole.rbac.authorization.k8s.io/kubetenant:tenant-member created",
+		"clusterrolebinding.rbac.authorization.k8s.io/kubetenant:tenant-member:acme created",
+		"namespace/acme--new created",
+		"networkpolicy.networking.k8s.io/kubetenant-own-tenant created",
+		"networkpolicy.networking.k8s.io/kubetenant-own-tenant created",
 	}, said)
 	said = nil
-	if err := tenancy.Create(t.Context(), k, d, newAcme(t), tenancy.Writing{Say: say(&said)}); err != nil {
+	if err := tenancy.Create(t.Context(), k, d, newAcme(t), reporting(&said)); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "said the second time", []string{"tenant acme unchanged"}, said)
+	same(t, "said the second time", []string{"tenant.kubetenant.dev/acme unchanged"}, said)
 	said = nil
 	more := newAcme(t)
 	more.Admins = []string{"bob", "alice"}
-	if err := tenancy.Create(t.Context(), k, d, more, tenancy.Writing{Say: say(&said)}); err != nil {
+	if err := tenancy.Create(t.Context(), k, d, more, reporting(&said)); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "said with one more", []string{"user bob is now an admin of all namespaces of the tenant (Tenant acme)"}, said)
+	same(t, "said with one more", []string{"tenant.kubetenant.dev/acme configured"}, said)
 	u, err := d.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)).
 		Get(t.Context(), "acme", metav1.GetOptions{})
 	if err != nil {
@@ -220,11 +232,11 @@ func TestCreateMembersAdmin(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"group tenant:acme is now an admin of all namespaces of the tenant (Tenant acme)", "tenant acme unchanged",
+		"tenant.kubetenant.dev/acme configured", "tenant.kubetenant.dev/acme unchanged",
 	} {
 		var said []string
 		if err := tenancy.Create(t.Context(), k, d, &tenancy.New{ID: tenanttest.ID(t, "acme"), MembersAdmin: true},
-			tenancy.Writing{Say: say(&said)}); err != nil {
+			reporting(&said)); err != nil {
 			t.Fatal(err)
 		}
 		same(t, "said", []string{want}, said)
@@ -279,13 +291,13 @@ func TestCreateFails(t *testing.T) {
 		k := fake.NewClientset()
 		refuse(&k.Fake, "create", resource, forbidden)
 		var said []string
-		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), tenancy.Writing{Say: say(&said)})
+		err := tenancy.Create(t.Context(), k, objects(), newAcme(t), reporting(&said))
 		if !errors.Is(err, tenancy.ErrRefused) ||
 			!strings.HasSuffix(err.Error(),
 				"refused: you cannot grant rights that you do not have; missing: {APIGroups:[*]}") {
 			t.Errorf("%s: %v", resource, err)
 		}
-		if slices.Contains(said, "tenant acme unchanged") {
+		if slices.Contains(said, "tenant.kubetenant.dev/acme unchanged") {
 			t.Errorf("%s: said %q", resource, said)
 		}
 	}

@@ -2,6 +2,7 @@ package explain
 
 import (
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -47,6 +48,9 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 			"namespaces, run kubectl get namespaces."
 	case authz.ReasonNotLimited:
 		return "Name a namespace with -n. For a list of all namespaces, add -l " + tenant.Label + "=" + caller.String() + "."
+	case authz.ReasonNotNamed:
+		return "Add --field-selector metadata.name=" + caller.ObjectName() + ". For tenantquotas, add --field-selector " +
+			tenants.QuotaTenantField + "=" + caller.String() + "."
 	case authz.ReasonNotLabelled:
 		return "The server is still labeling older objects of this resource. Try again in a moment."
 	case authz.ReasonWildcard:

@@ -288,6 +288,7 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 				"Name a namespace with -n. For a list of all namespaces, add -l kubetenant.dev/tenant=acme.",
 			},
 		},
+		authz.ReasonNotNamed:       nil,
 		authz.ReasonNotLabelled:    nil,
 		authz.ReasonRules:          nil,
 		authz.ReasonOwnerUnknown:   nil,

@@ -113,16 +113,11 @@ func (q *quotas) ensure(id tenant.ID, hard corev1.ResourceList) error {
 	return q.add(id, id.String(), hard)
 }
 
-// NameOf implements [stack.QuotaStore].
-func (q *quotas) NameOf(id tenant.ID) (string, bool) {
-	switch states := q.states[id.String()]; len(states) {
-	case 0:
-		return "", true
-	case 1:
-		return states[0].Name, true
+// IsOf implements [stack.QuotaStore].
+func (q *quotas) IsOf(name string, id tenant.ID) bool {
+	of, exists := q.tenants[name]
+	if !exists {
+		return name == id.ObjectName()
 	}
-	return "", false
+	return of == id && !id.IsZero()
 }
-
-// TenantOf implements [stack.QuotaStore].
-func (q *quotas) TenantOf(name string) tenant.ID { return q.tenants[name] }

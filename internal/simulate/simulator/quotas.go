@@ -7,25 +7,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// quotaTenants knows of quotas only whom they are about, which decisions hang on: nothing is
-// limited here. It implements [stack.QuotaStore].
+// quotaTenants has the tenant of each quota, by the name of the quota. It limits nothing. It implements
+// [stack.QuotaStore].
 type quotaTenants map[string]tenant.ID
 
 func (quotaTenants) Of(context.Context, tenant.ID) ([]*quota.State, error)    { return nil, nil }
 func (quotaTenants) Taken(context.Context, tenant.ID) (bool, error)           { return false, nil }
 func (quotaTenants) Charge(context.Context, *quota.State, *quota.State) error { return nil }
-func (q quotaTenants) TenantOf(name string) tenant.ID                         { return q[name] }
 
-func (q quotaTenants) NameOf(id tenant.ID) (string, bool) {
-	found := ""
-	for name, of := range q {
-		switch {
-		case of != id:
-		case found != "":
-			return "", false
-		default:
-			found = name
-		}
+// IsOf implements [stack.QuotaStore].
+func (q quotaTenants) IsOf(name string, id tenant.ID) bool {
+	of, exists := q[name]
+	if !exists {
+		return name == id.ObjectName()
 	}
-	return found, true
+	return of == id && !id.IsZero()
 }

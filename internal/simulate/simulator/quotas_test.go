@@ -7,24 +7,29 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 )
 
-// TestNameOfQuota: the quota that is about a tenant is told by its name; none is "", and
-// which of two is not told.
-func TestNameOfQuota(t *testing.T) {
-	of := func(name string) tenant.ID { return tenanttest.ID(t, name) }
-	quotas := quotaTenants{
-		"q":   of("acme"),
-		"one": of("initech"),
-		"two": of("initech"),
-		"bad": {},
+// TestQuotasOfTenants checks which tenant a quota belongs to. A missing quota belongs to the tenant
+// of its name.
+func TestQuotasOfTenants(t *testing.T) {
+	quotas := quotaTenants{"q": tenanttest.ID(t, "acme"), "globex": tenanttest.ID(t, "acme"), "bad": {}}
+	for _, c := range []struct {
+		name, id string
+		want     bool
+	}{
+		{"q", "acme", true},
+		{"q", "globex", false},
+		{"acme", "acme", true},
+		{"acme", "globex", false},
+		{"globex", "acme", true},
+		{"globex", "globex", false},
+		{"bad", "acme", false},
+		{"bad", "bad", false},
+		{"none", "acme", false},
+	} {
+		if got := quotas.IsOf(c.name, tenanttest.ID(t, c.id)); got != c.want {
+			t.Errorf("quota %s belongs to %s: %t; want %t", c.name, c.id, got, c.want)
+		}
 	}
-	for name, want := range map[string]string{"acme": "q true", "globex": " true", "initech": " false"} {
-		found, known := quotas.NameOf(of(name))
-		got := found + " false"
-		if known {
-			got = found + " true"
-		}
-		if got != want {
-			t.Errorf("NameOf(%s) = %q; want %q", name, got, want)
-		}
+	if (quotaTenants{"bad": {}}).IsOf("bad", tenanttest.ID(t, "acme")) || quotas.IsOf("x", tenant.ID{}) || quotas.IsOf("bad", tenant.ID{}) {
+		t.Error("an invalid quota belongs to a tenant, or a quota to no tenant")
 	}
 }

@@ -144,14 +144,14 @@ func (t tenantObjects) Lineage(id tenant.ID) tenant.Lineage {
 	}
 }
 
-// TenantOf implements [stack.Tenants].
-func (t tenantObjects) TenantOf(name string) tenant.ID {
-	for id := range t.live {
-		if id.ObjectName() == name {
-			return id
+// IsOf implements [stack.Tenants].
+func (t tenantObjects) IsOf(name string, id tenant.ID) bool {
+	for of := range t.live {
+		if of.ObjectName() == name {
+			return of == id
 		}
 	}
-	return tenant.ID{}
+	return name == id.ObjectName()
 }
 
 // HasTenant reports whether a tenant has a Tenant, a RetiredTenant or a namespace. The

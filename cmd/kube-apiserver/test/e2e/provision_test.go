@@ -581,6 +581,18 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 		"a level as a label": {
 			`namespaces: { labels: { pod-security.kubernetes.io/enforce: privileged } }`, "(use podSecurity)",
 		},
+		"labels": {
+			`namespaces: { labels: { resource.kubernetes.io/admin-access: "true" } }`,
+			"spec.namespaces.labels: the caller may not update namespaces in the whole cluster",
+		},
+		"a level": {
+			`namespaces: { podSecurity: privileged }`,
+			"spec.namespaces.podSecurity: the caller may not update namespaces in the whole cluster",
+		},
+		"a number":         {`namespaces: { max: 3 }`, "spec.namespaces.max: the caller may not create tenantquotas.kubetenant.dev"},
+		"a quota":          {`quota: { pods: "3" }`, "spec.quota: the caller may not create tenantquotas.kubetenant.dev"},
+		"a deletion":       {`deletionPolicy: Delete`, "spec.deletionPolicy: the caller may not delete namespaces"},
+		"orphaned":         {`deletionPolicy: Orphan`, "spec.deletionPolicy: the caller may not delete clusterrolebindings"},
 		"no quantity":      {`quota: { pods: many }`, "spec.quota"},
 		"no policy":        {`deletionPolicy: Maybe`, "spec.deletionPolicy"},
 		"undated perhaps":  {`acceptUndated: perhaps`, "spec.acceptUndated"},

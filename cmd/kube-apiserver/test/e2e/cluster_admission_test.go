@@ -1,0 +1,144 @@
+package e2e
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// clusterPolicies set a label on every namespace, and a toleration in every pod.
+const clusterPolicies = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: { name: cost-centre }
+spec:
+  matchConstraints:
+    resourceRules:
+    - { apiGroups: [""], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [namespaces] }
+  reinvocationPolicy: IfNeeded
+  mutations:
+  - patchType: ApplyConfiguration
+    applyConfiguration:
+      expression: 'Object{ metadata: Object.metadata{ labels: { "billing.example.com/cost-centre": "42" } } }'
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: { name: cost-centre }
+spec: { policyName: cost-centre }
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: { name: gpu }
+spec:
+  matchConstraints:
+    resourceRules: [ { apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods] } ]
+  reinvocationPolicy: Never
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >
+        [ JSONPatch{ op: "add", path: "/spec/tolerations/-",
+          value: Object.spec.tolerations{ key: "gpu", operator: "Exists", effect: "NoSchedule" } } ]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: { name: gpu }
+spec: { policyName: gpu }
+`
+
+// TestClusterAdmission checks that what PodNodeSelector and policies add to the objects of tenants is
+// not held against the tenants, and that no client passes off its own values as theirs.
+func TestClusterAdmission(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tenancy := "authentication: { sources: [ { name: certs, x509: { clientCAFile: pki/ca.crt } } ] }"
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), fmt.Appendf(nil, forgeryConfig, tenancy),
+		0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--enable-admission-plugins=PodNodeSelector")
+	prepare(t, s)
+	apply(t, s, clusterPolicies)
+	waittest.Until(t, func() error { // until the server applies the policies
+		out, err := kubectl(t, s, "admin", "annotate", "namespace", "acme--web", "--overwrite",
+			"scheduler.alpha.kubernetes.io/node-selector=pool=shared")
+		if err != nil {
+			return fmt.Errorf("%s", out)
+		}
+		if out, err = kubectl(t, s, "admin", "get", "namespace", "acme--web", "-o", "jsonpath={.metadata.labels}"); err != nil ||
+			!strings.Contains(out, `cost-centre":"42"`) {
+			return fmt.Errorf("labels %s", out)
+		}
+		return nil
+	})
+	clusterNamespaces(t, s)
+	clusterPods(t, s)
+}
+
+// refusedWith runs kubectl as acme and checks the refusal, which is "" if there must be none.
+func refusedWith(t *testing.T, s *localserver.Server, want string, args ...string) {
+	t.Helper()
+	out, err := kubectl(t, s, "acme", args...)
+	if (err != nil) != (want != "") || !strings.Contains(out, want) {
+		t.Errorf("%q: %v %s, want %q", args, err, out, want)
+	}
+}
+
+func clusterNamespaces(t *testing.T, s *localserver.Server) {
+	namespace := func(labels string) string {
+		return testFile(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--x, labels: { `+labels+` } } }`)
+	}
+	const setting = "admission.namespace.clusterLabels if the cluster sets it"
+	sent := namespace(`billing.example.com/cost-centre: "42"`)
+	refusedWith(t, s, setting, "create", "-f", sent)
+	refusedWith(t, s, setting, "apply", "--server-side", "-f", sent)
+	refusedWith(t, s, "", "apply", "--server-side", "-f", namespace("env: x"))
+	refusedWith(t, s, "", "label", "namespace", "acme--x", "team=q")
+	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre=7", "--overwrite")
+	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre-")
+	refusedWith(t, s, "tenants may not set or remove the label", "label", "namespace", "acme--x", "billing.example.com/other=7")
+	refusedWith(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
+}
+
+func clusterPods(t *testing.T, s *localserver.Server) {
+	pod := func(name, spec string) string {
+		return testFile(t, `{ apiVersion: v1, kind: Pod, metadata: { namespace: acme--web, `+name+` },
+  spec: { automountServiceAccountToken: false, containers: [ { name: c, image: i } ]`+spec+` } }`)
+	}
+	waittest.Until(t, func() error { // until the namespace has its service account
+		if out, err := kubectl(t, s, "acme", "create", "-f", pod("name: made", "")); err != nil {
+			return fmt.Errorf("%s", out)
+		}
+		return nil
+	})
+	refusedWith(t, s, `"key":"gpu"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.tolerations}")
+	refusedWith(t, s, `"pool":"shared"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.nodeSelector}")
+	refusedWith(t, s, "", "create", "-f", pod("generateName: made-", ""))
+	refusedWith(t, s, "", "apply", "--server-side", "-f", pod("name: applied", ""))
+	for spec, want := range map[string]string{
+		", nodeSelector: { pool: shared }":                                                "spec.nodeSelector[pool]",
+		", tolerations: [ { key: gpu, operator: Exists, effect: NoSchedule } ]":           "spec.tolerations[0]",
+		", tolerations: [ { key: x, operator: Exists } ]":                                 "spec.tolerations[0]",
+		", nodeSelector: { pool: shared }, tolerations: [ { key: x, operator: Exists } ]": "spec.tolerations[0]",
+	} {
+		refusedWith(t, s, want, "create", "-f", pod("name: sent", spec))
+		refusedWith(t, s, want, "create", "-f", pod("generateName: sent-", spec))
+		refusedWith(t, s, want, "create", "--dry-run=server", "-f", pod("name: sent", spec))
+		refusedWith(t, s, want, "apply", "--server-side", "-f", pod("name: sent", spec))
+	}
+	const on = "--namespace=acme--web"
+	refusedWith(t, s, "", "label", "pod", "made", on, "a=b")
+	refusedWith(t, s, "", "patch", "pod", "made", on, "--subresource=ephemeralcontainers", "-p",
+		`{"spec":{"ephemeralContainers":[{"name":"d","image":"i"}]}}`)
+	for kind, patch := range map[string]string{
+		"--type=json":      `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"gpu","operator":"Exists","effect":"NoExecute"}}]`,
+		"--type=strategic": `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`,
+	} {
+		refusedWith(t, s, "spec.tolerations", "patch", "pod", "made", on, kind, "-p", patch)
+	}
+}

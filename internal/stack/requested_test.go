@@ -1,0 +1,202 @@
+package stack_test
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/plugins/request"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// requesting is a stack with a namespace of acme.
+func requesting(t *testing.T) *stack.Stack {
+	t.Helper()
+	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, nil)
+	if err := namespaces.Add(&corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	settings := &configv1alpha1.Settings{}
+	settings.Admission.Binding.Kinds = []configv1alpha1.BindingKind{{Group: "example.com", Kind: "Application"}}
+	stack, err := stack.New(t.Context(), settings,
+		stack.Server{Cluster: stack.Cluster{Owners: authz.NewOwners(corelisters.NewNamespaceLister(namespaces).Get, nil)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stack
+}
+
+// served lets a stack and a cluster judge a write as a server does, and returns the refusal. cluster is
+// what the cluster's plugins add, and webhook what a webhook adds, after which all plugins run again.
+func served(
+	ctx context.Context, of []stack.Plugin, a admission.Attributes, cluster, webhook func(runtime.Object),
+) error {
+	for range 2 {
+		for i, p := range of {
+			m, mutates := p.Interface.(admission.MutationInterface)
+			if mutates && p.Handles(a.GetOperation()) {
+				if err := m.Admit(ctx, a, nil); err != nil {
+					return err
+				}
+			}
+			if i == 0 {
+				cluster(a.GetObject())
+			}
+		}
+		webhook(a.GetObject())
+		a.GetReinvocationContext().SetIsReinvoke()
+	}
+	for _, p := range of {
+		if v, validates := p.Interface.(admission.ValidationInterface); validates && p.Handles(a.GetOperation()) {
+			if err := v.Validate(ctx, a, nil); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// inRequest runs do in the context of a request to the stack.
+func inRequest(stack *stack.Stack, method string, do func(context.Context)) {
+	stack.WithTenant(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { do(r.Context()) })).
+		ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(method, "/", nil))
+}
+
+// TestRequested checks that all plugins together judge what the client sent, for each way that a
+// server stores an object.
+func TestRequested(t *testing.T) {
+	stack := requesting(t)
+	if first := stack.Admission[0]; first.Name != request.Name || !first.First {
+		t.Fatalf("the first plugin is %s", first.Name)
+	}
+	for _, p := range stack.Admission[1:] {
+		if p.First {
+			t.Errorf("%s is first too", p.Name)
+		}
+	}
+	const key = "billing.example.com/cost-centre"
+	pool := func(o runtime.Object) { o.(*corev1.Pod).Spec.NodeSelector = map[string]string{"pool": "x"} }
+	scheduler := func(o runtime.Object) { o.(*corev1.Pod).Spec.SchedulerName = "other" }
+	label := func(o runtime.Object) { o.(*corev1.Namespace).Labels[key] = "42" }
+	nothing := func(runtime.Object) {}
+	pod := func(change func(runtime.Object)) runtime.Object {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "x", Namespace: "acme--web"}}
+		change(pod)
+		return pod
+	}
+	namespace := func(change func(runtime.Object)) runtime.Object {
+		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name: "acme--new",
+			Labels: map[string]string{
+				tenant.Label:                         "acme",
+				"pod-security.kubernetes.io/enforce": "baseline",
+			},
+		}}
+		change(ns)
+		return ns
+	}
+	for name, c := range map[string]struct {
+		is, was          runtime.Object
+		cluster, webhook func(runtime.Object)
+		refused          string
+	}{
+		"a pod":                         {pod(nothing), nil, pool, scheduler, ""},
+		"a pod, sent":                   {pod(pool), nil, nothing, nothing, "spec.nodeSelector[pool]"},
+		"a pod, sent and added":         {pod(pool), nil, pool, scheduler, "spec.nodeSelector[pool]"},
+		"a pod, updated":                {pod(nothing), pod(nothing), pool, scheduler, ""},
+		"a pod, updated and sent":       {pod(scheduler), pod(nothing), pool, nothing, "spec.schedulerName"},
+		"a namespace":                   {namespace(nothing), nil, label, nothing, ""},
+		"a namespace, by a webhook":     {namespace(nothing), nil, nothing, label, ""},
+		"a namespace, sent":             {namespace(label), nil, nothing, nothing, key},
+		"a namespace, sent and added":   {namespace(label), nil, label, nothing, key},
+		"a namespace, updated":          {namespace(nothing), namespace(nothing), nothing, label, ""},
+		"a namespace, updated and sent": {namespace(label), namespace(nothing), nothing, nothing, key},
+	} {
+		for _, method := range []string{http.MethodPost, http.MethodPut, http.MethodPatch} {
+			var err error
+			inRequest(stack, method, func(ctx context.Context) {
+				err = served(ctx, stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+			})
+			if (err != nil) != (c.refused != "") || err != nil && !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%s by %s: %v, want %q", name, method, err, c.refused)
+			}
+		}
+		// Without the first plugin, the cluster's changes are taken for the client's.
+		var err error
+		inRequest(stack, http.MethodPost, func(ctx context.Context) {
+			err = served(ctx, stack.Admission[1:], writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook)
+		})
+		if err == nil {
+			t.Errorf("%s is admitted although nobody knows what the client sent", name)
+		}
+		if err = served(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook); err == nil {
+			t.Errorf("%s is admitted outside a request", name)
+		}
+	}
+}
+
+func writeBy(is, was runtime.Object) admission.Attributes {
+	caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
+	kind, resource, namespace, name := "Pod", "pods", "acme--web", "x"
+	if _, isNamespace := is.(*corev1.Namespace); isNamespace {
+		kind, resource, namespace, name = "Namespace", "namespaces", "acme--new", "acme--new"
+	}
+	op, gv := admission.Create, corev1.SchemeGroupVersion
+	if was != nil {
+		op = admission.Update
+	}
+	return admission.NewAttributesRecord(is, was, gv.WithKind(kind), namespace, name, gv.WithResource(resource), "", op, nil,
+		false, caller)
+}
+
+// TestRequestedIdentity checks that the identity of an object stays if only a webhook changes it.
+func TestRequestedIdentity(t *testing.T) {
+	stack := requesting(t)
+	const bobs = `{"user":"bob","tenant":"acme"}`
+	application := func(size string) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1",
+			"kind":       "Application",
+			"metadata": map[string]any{
+				"name":        "x",
+				"namespace":   "acme--web",
+				"labels":      map[string]any{tenant.Label: "acme"},
+				"annotations": map[string]any{tenant.IdentityAnnotation: bobs},
+			},
+			"spec": map[string]any{"size": size},
+		}}
+	}
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Application"}
+	caller := &user.DefaultInfo{Name: "alice", Extra: map[string][]string{tenant.ExtraKey: {"acme"}}}
+	for sent, kept := range map[string]bool{"1": true, "2": false} {
+		is := application(sent)
+		a := admission.NewAttributesRecord(is, application("1"), kind, "acme--web", "x",
+			kind.GroupVersion().WithResource("applications"), "", admission.Update, nil, false, caller)
+		var err error
+		inRequest(stack, http.MethodPut, func(ctx context.Context) {
+			err = served(ctx, stack.Admission, a, func(runtime.Object) {}, func(o runtime.Object) {
+				_ = unstructured.SetNestedField(o.(*unstructured.Unstructured).Object, "x", "spec", "injected")
+			})
+		})
+		if got := is.GetAnnotations()[tenant.IdentityAnnotation]; err != nil || (got == bobs) != kept {
+			t.Errorf("size %s: %v, the identity %s", sent, err, got)
+		}
+	}
+}

@@ -1,0 +1,314 @@
+package stack_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/authz"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/stack"
+	"github.com/kubetenant/kubetenant/plugins/lifecycle"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// fieldsOf calls f for the path of each field below a type that has no rule of its own. It does not
+// look below a field for which covered returns true.
+func fieldsOf(of reflect.Type, path string, covered func(path string) bool, f func(path string)) {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice || of.Kind() == reflect.Map {
+		of = of.Elem()
+	}
+	if covered(path) {
+		return
+	}
+	if of.Kind() != reflect.Struct || of.PkgPath() != reflect.TypeFor[v1alpha1.TenantSpec]().PkgPath() {
+		f(path)
+		return
+	}
+	for i := range of.NumField() {
+		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		fieldsOf(of.Field(i).Type, path+"."+name, covered, f)
+	}
+}
+
+func specs() map[string]reflect.Type {
+	return map[string]reflect.Type{
+		v1alpha1.KindTenant:            reflect.TypeFor[v1alpha1.TenantSpec](),
+		v1alpha1.KindTenantMembers:     reflect.TypeFor[v1alpha1.TenantMembersSpec](),
+		v1alpha1.KindNamespaceTemplate: reflect.TypeFor[v1alpha1.NamespaceTemplateSpec](),
+		v1alpha1.KindTenantQuota:       reflect.TypeFor[v1alpha1.TenantQuotaSpec](),
+		v1alpha1.KindAccessGrant:       reflect.TypeFor[v1alpha1.AccessGrantSpec](),
+	}
+}
+
+// TestWriterRules checks that every field of the specs that callers write has a rule, that every rule
+// has a field, and that each rule either asks for rights or has a reason.
+func TestWriterRules(t *testing.T) {
+	rules := stack.WriterRules()
+	for kind, of := range specs() {
+		used := map[string]bool{}
+		fieldsOf(of, "spec", func(path string) bool {
+			rule, is := rules[kind][path]
+			if is && (rule.Rights == nil) == (rule.Reason == "") {
+				t.Errorf("%s: %s has rights and a reason, or neither", kind, path)
+			}
+			used[path] = is
+			return is
+		}, func(path string) { t.Errorf("%s: %s has no rule", kind, path) })
+		for path := range rules[kind] {
+			if !used[path] {
+				t.Errorf("%s: %s is no field", kind, path)
+			}
+		}
+	}
+	if len(rules) != len(specs()) {
+		t.Errorf("rules of %v", slices.Sorted(maps.Keys(rules)))
+	}
+}
+
+// writerCase is a change of a Tenant and the rights that it needs.
+type writerCase struct {
+	was, is v1alpha1.TenantSpec
+	going   bool
+	want    []string
+}
+
+func writerCases() map[string]map[string]writerCase {
+	minutes := func(n int) *metav1.Duration { return &metav1.Duration{Duration: time.Duration(n) * time.Minute} }
+	labels := func(value v1alpha1.LabelValue) (s v1alpha1.TenantSpec) {
+		s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"resource.kubernetes.io/admin-access": value}
+		return s
+	}
+	level := func(level string) (s v1alpha1.TenantSpec) {
+		s.Namespaces.PodSecurity = level
+		return s
+	}
+	limit := func(n int32) (s v1alpha1.TenantSpec) {
+		s.Namespaces.Max = &n
+		return s
+	}
+	pods := func(n string) v1alpha1.TenantSpec {
+		return v1alpha1.TenantSpec{Quota: corev1.ResourceList{"pods": resource.MustParse(n)}}
+	}
+	ends := func(p v1alpha1.TenantDeletionPolicy, delay *metav1.Duration) v1alpha1.TenantSpec {
+		return v1alpha1.TenantSpec{DeletionPolicy: p, DeletionDelay: delay}
+	}
+	var none v1alpha1.TenantSpec
+	update := []string{"update namespaces"}
+	writes := []string{"create tenantquotas.kubetenant.dev", "update tenantquotas.kubetenant.dev"}
+	drops := []string{"delete tenantquotas.kubetenant.dev"}
+	orphans := []string{
+		"delete clusterrolebindings.rbac.authorization.k8s.io", "delete tenantquotas.kubetenant.dev",
+		"delete tenantmembers.kubetenant.dev",
+	}
+	deletes := append([]string{"delete namespaces"}, orphans...)
+	del, orphan := v1alpha1.TenantDeletionDelete, v1alpha1.TenantDeletionOrphan
+	return map[string]map[string]writerCase{
+		"spec.namespaces.labels": {
+			"set":    {was: none, is: labels("true"), want: update},
+			"change": {was: labels("true"), is: labels("false"), want: update},
+			"remove": {was: labels("true"), is: none, want: update},
+			"keep":   {was: labels("true"), is: labels("true")},
+		},
+		"spec.namespaces.podSecurity": {
+			"set":    {was: none, is: level("privileged"), want: update},
+			"change": {was: level("baseline"), is: level("restricted"), want: update},
+			"remove": {was: level("restricted"), is: none, want: update},
+			"keep":   {was: level("privileged"), is: level("privileged")},
+		},
+		"spec.namespaces.max": {
+			"set":    {was: none, is: limit(3), want: writes},
+			"change": {was: limit(3), is: limit(0), want: writes},
+			"remove": {was: limit(3), is: none, want: drops},
+			"keep":   {was: limit(3), is: limit(3)},
+		},
+		"spec.quota": {
+			"set":    {was: none, is: pods("3"), want: writes},
+			"change": {was: pods("3"), is: pods("4"), want: writes},
+			"remove": {was: pods("3"), is: none, want: drops},
+			"keep":   {was: pods("1000"), is: pods("1k")},
+		},
+		"spec.deletionPolicy": {
+			"set":                     {was: none, is: ends(del, nil), want: deletes},
+			"set to Orphan":           {was: none, is: ends(orphan, nil), want: orphans},
+			"change":                  {was: ends(orphan, nil), is: ends(del, nil), want: deletes[:1]},
+			"change to Orphan":        {was: ends(del, nil), is: ends(orphan, nil)},
+			"remove":                  {was: ends(del, nil), is: none},
+			"keep":                    {was: ends(del, nil), is: ends(del, nil)},
+			"protected":               {was: none, is: ends(v1alpha1.TenantDeletionProtect, nil)},
+			"set while it is deleted": {was: none, is: ends(orphan, nil), going: true, want: orphans},
+		},
+		"spec.deletionDelay": {
+			"set":                      {was: ends(del, nil), is: ends(del, minutes(5))},
+			"change":                   {was: ends(del, minutes(5)), is: ends(del, minutes(1))},
+			"remove":                   {was: ends(del, minutes(5)), is: ends(del, nil)},
+			"set while it is deleted":  {was: ends(del, nil), is: ends(del, minutes(5)), going: true},
+			"cut while it is deleted":  {was: ends(del, minutes(5)), is: ends(del, minutes(1)), going: true, want: deletes},
+			"left while it is deleted": {was: ends(del, minutes(5)), is: ends(del, nil), going: true, want: deletes},
+			"kept while it is deleted": {was: ends(del, minutes(5)), is: ends(del, minutes(5)), going: true},
+			"longer":                   {was: ends(del, minutes(5)), is: ends(del, minutes(9)), going: true},
+			"cut while it is orphaned": {was: ends(orphan, minutes(5)), is: ends(orphan, nil), going: true, want: orphans},
+		},
+	}
+}
+
+// TestWritersRights checks for each field that asks for rights that its change is refused if one of
+// these rights lacks, and allowed with exactly these rights.
+func TestWritersRights(t *testing.T) {
+	cases := writerCases()
+	for field, rule := range stack.WriterRules()[v1alpha1.KindTenant] {
+		if (rule.Rights == nil) != (cases[field] == nil) {
+			t.Errorf("%s has no cases", field)
+		}
+	}
+	for field, changes := range cases {
+		for _, needed := range []string{"set", "change", "remove"} {
+			if _, is := changes[needed]; !is {
+				t.Errorf("%s: no case %q", field, needed)
+			}
+		}
+		for name, c := range changes {
+			if err := writeTenant(t, &c, c.want); err != nil {
+				t.Errorf("%s, %s, with the rights: %v", field, name, err)
+			}
+			for i, right := range c.want {
+				err := writeTenant(t, &c, slices.Delete(slices.Clone(c.want), i, i+1))
+				want := field + ": the caller may not " + right + " in the whole cluster"
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s, %s, without the right to %s: %v", field, name, right, err)
+				}
+			}
+		}
+	}
+}
+
+// writeTenant writes a Tenant as a caller that has some rights. A change from an empty spec is also a
+// creation.
+func writeTenant(t *testing.T, c *writerCase, rights []string) error {
+	t.Helper()
+	plugin := pluginOf(t, lifecycle.Name, rights)
+	of := func(spec v1alpha1.TenantSpec) *unstructured.Unstructured {
+		spec.ID = "acme"
+		at := &v1alpha1.Tenant{Spec: spec}
+		at.Name, at.Finalizers = "acme", []string{tenant.Finalizer}
+		if c.going {
+			now := metav1.Now()
+			at.DeletionTimestamp = &now
+		}
+		content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &unstructured.Unstructured{Object: content}
+	}
+	write := func(op admission.Operation, was runtime.Object) error {
+		return plugin.Validate(t.Context(), admission.NewAttributesRecord(of(c.is), was,
+			v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindTenant), "", "acme",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants), "", op, nil, false,
+			&user.DefaultInfo{Name: "ops", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}), nil)
+	}
+	err := write(admission.Update, of(c.was))
+	if reflect.DeepEqual(c.was, v1alpha1.TenantSpec{}) && !c.going {
+		if created := write(admission.Create, nil); fmt.Sprint(created) != fmt.Sprint(err) {
+			t.Errorf("created: %v; updated: %v", created, err)
+		}
+	}
+	return err
+}
+
+// pluginOf returns a plugin of a stack whose callers have some rights in the whole cluster.
+func pluginOf(t *testing.T, name string, rights []string) admission.ValidationInterface {
+	t.Helper()
+	built, err := stack.New(t.Context(), &configv1alpha1.Settings{}, stack.Server{
+		Authorization: stack.Authorization{Grantors: authorizer.AuthorizerFunc(func(
+			_ context.Context, a authorizer.Attributes,
+		) (authorizer.Decision, string, error) {
+			right := a.GetVerb() + " " + a.GetResource()
+			if a.GetAPIGroup() != "" {
+				right += "." + a.GetAPIGroup()
+			}
+			if slices.Contains(rights, right) && a.GetNamespace() == "" && a.GetUser().GetName() == "ops" {
+				return authorizer.DecisionAllow, "", nil
+			}
+			return authorizer.DecisionNoOpinion, "", nil
+		})},
+		Cluster: stack.Cluster{
+			Owners:  authz.NewOwners(func(string) (*corev1.Namespace, error) { return nil, errors.New("none") }, nil),
+			Tenants: tenantsOf{},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range built.Admission {
+		if p.Name == name {
+			return p.Interface.(admission.ValidationInterface)
+		}
+	}
+	t.Fatal("no plugin " + name)
+	return nil
+}
+
+// TestDroppedObjects checks that the writer of a NamespaceTemplate may delete the objects that the
+// template no longer has.
+func TestDroppedObjects(t *testing.T) {
+	of := func(objects ...any) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion,
+			"kind":       v1alpha1.KindNamespaceTemplate,
+			"spec":       map[string]any{"objects": objects},
+		}}
+		u.SetName("std")
+		return u
+	}
+	object := func(kind, name string) map[string]any {
+		return map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name}}
+	}
+	limits, config := object("LimitRange", "x"), object("ConfigMap", "x")
+	invalid := of()
+	invalid.Object["spec"] = map[string]any{"objects": "none"}
+	write := []string{"create configmaps", "update configmaps", "create limitranges", "update limitranges"}
+	for name, c := range map[string]struct {
+		was, is *unstructured.Unstructured
+		want    string
+	}{
+		"the same":              {of(limits, config), of(config, limits), ""},
+		"one more":              {of(limits), of(config, limits), ""},
+		"one less":              {of(limits, config), of(config), "may not delete limitranges"},
+		"another name":          {of(config), of(object("ConfigMap", "y")), "may not delete configmaps"},
+		"another kind":          {of(config), of(limits), "may not delete configmaps"},
+		"one that was not read": {invalid, of(config), "may not delete"},
+	} {
+		for _, may := range []bool{false, true} {
+			rights, want := write, c.want
+			if may {
+				rights, want = append(slices.Clone(write), "delete configmaps", "delete limitranges", "delete resourcequotas",
+					"delete networkpolicies.networking.k8s.io"), ""
+			}
+			err := pluginOf(t, managed.Name, rights).Validate(t.Context(), admission.NewAttributesRecord(c.is, c.was,
+				v1alpha1.SchemeGroupVersion.WithKind(v1alpha1.KindNamespaceTemplate), "", "std",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates), "", admission.Update, nil, false,
+				&user.DefaultInfo{Name: "ops", Extra: map[string][]string{tenant.ExtraKey: {"system"}}}), nil)
+			if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+				t.Errorf("%s, may delete: %t: %v; want %q", name, may, err, want)
+			}
+		}
+	}
+}

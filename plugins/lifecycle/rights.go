@@ -1,0 +1,50 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+)
+
+// Right is a right in the whole cluster that the writer of a field needs, because the server uses
+// this right to carry out the field.
+type Right struct {
+	// Field is the path of the field.
+	Field string
+	Verb  string
+	schema.GroupResource
+}
+
+// checkRights refuses a write of a Tenant if its writer lacks a right that the server would use for
+// the change.
+func (p *plugin) checkRights(ctx context.Context, a admission.Attributes) error {
+	var was runtime.Object
+	if a.GetOperation() == admission.Update {
+		was = a.GetOldObject()
+	}
+	rights, err := p.Rights(was, a.GetObject())
+	if err != nil {
+		return err
+	}
+	for _, r := range rights {
+		may, _, err := p.Authorizer.Authorize(ctx, authorizer.AttributesRecord{
+			User:            a.GetUserInfo(),
+			Verb:            r.Verb,
+			ResourceRequest: true,
+			APIGroup:        r.Group,
+			APIVersion:      "*",
+			Resource:        r.Resource,
+		})
+		if err != nil {
+			return fmt.Errorf("%s: cannot check now whether the caller may %s %s: %w", r.Field, r.Verb, r.GroupResource, err)
+		}
+		if may != authorizer.DecisionAllow {
+			return fmt.Errorf("%s: the caller may not %s %s in the whole cluster", r.Field, r.Verb, r.GroupResource)
+		}
+	}
+	return nil
+}
