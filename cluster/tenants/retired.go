@@ -121,8 +121,8 @@ func (r *retired) take(name string) {
 	}
 }
 
-// order updates byID and takenBack for a tenant. Of several canceled deletions, the newest applies,
-// and of equally old ones the strictest.
+// order updates byID and takenBack for a tenant. If several deletions were canceled, the newest
+// applies. If they are equally old, the strictest applies.
 func (r *retired) order(id tenant.ID) {
 	if len(r.named[id]) == 0 {
 		delete(r.named, id)

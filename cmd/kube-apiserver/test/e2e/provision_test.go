@@ -361,7 +361,8 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 	givenLabelsReturn(t, s, give)
 }
 
-// givenLabelsReturn: whoever owns the fields, labels return to what they were before the Tenant.
+// givenLabelsReturn: labels return to their values from before the Tenant, also if another field
+// manager owns them.
 func givenLabelsReturn(t *testing.T, s *localserver.Server, give func(string)) {
 	has := func(want string) {
 		t.Helper()
