@@ -58,6 +58,10 @@ const (
 	// PreparedAnnotation confirms that a Namespace has all objects that its Tenant specifies. The value
 	// is a hash of these objects and of the UID of the Namespace. Only [ManagerUser] may write it.
 	PreparedAnnotation = Domain + "/prepared"
+	// GivenLabelsAnnotation specifies the labels that the Tenant gave to a Namespace as a JSON object,
+	// with the values that the labels had without the Tenant. When the Tenant no longer specifies a
+	// label, the label returns to that value. A label with null is removed. Only the server writes it.
+	GivenLabelsAnnotation = Domain + "/given-labels"
 	// HeldAnnotation denies Pods in a Namespace that was never prepared. The server removes it when
 	// the Namespace is prepared. Only [ManagerUser] may remove it.
 	HeldAnnotation = Domain + "/held"

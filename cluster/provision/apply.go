@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -43,24 +41,54 @@ func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[strin
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
 ) (err error) {
+	done, err := e.revoke(ctx, ns, is, gives)
+	for i := range gives.bindings {
+		if b := &gives.bindings[i]; !done[b.Name] {
+			err = errors.Join(err, e.put(ctx, is[b.Name], inNamespace(b, ns.Name)))
+		}
+	}
+	return err
+}
+
+// revoke removes the rights that the managed bindings of a namespace should not give. It returns the
+// names of the bindings that it wrote.
+func (e *Engine) revoke(
+	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
+) (done map[string]bool, err error) {
+	done = map[string]bool{}
 	wanted := map[string]bool{}
 	for i := range gives.bindings {
-		wanted[gives.bindings[i].Name] = true
+		want := inNamespace(&gives.bindings[i], ns.Name)
+		wanted[want.Name] = true
+		if b := is[want.Name]; b != nil && loses(b, want) {
+			done[want.Name] = true
+			err = errors.Join(err, e.put(ctx, b, want))
+		}
 	}
 	for name, b := range is {
 		if !wanted[name] {
 			err = errors.Join(err, e.remove(ctx, b))
 		}
 	}
-	for i := range gives.bindings {
-		err = errors.Join(err, e.put(ctx, is[gives.bindings[i].Name], inNamespace(&gives.bindings[i], ns.Name)))
-	}
-	return err
+	return done, err
+}
+
+// loses reports whether a binding gives rights that it should not give.
+func loses(is, want *rbacv1.RoleBinding) bool {
+	return is.RoleRef != want.RoleRef || slices.ContainsFunc(is.Subjects, func(s rbacv1.Subject) bool {
+		return !slices.Contains(want.Subjects, s)
+	})
+}
+
+// tenantOf returns the tenant whose turn a write of an object needs.
+func tenantOf(object metav1.Object) tenant.ID {
+	id, _ := tenant.Parse(object.GetLabels()[tenant.Label]) // the zero ID has turns too
+	return id
 }
 
 // remove deletes a binding as it was seen, and none that was made anew by its name.
 func (e *Engine) remove(ctx context.Context, b *rbacv1.RoleBinding) error {
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(b), revokes); err != nil {
 		return err
 	}
 	err := e.Client.RbacV1().RoleBindings(b.Namespace).Delete(ctx, b.Name,
@@ -82,7 +110,11 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 		}
 		is = nil
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	of := adds
+	if is != nil && loses(is, want) {
+		of = revokes
+	}
+	if err := e.writes.wait(ctx, tenantOf(want), of); err != nil {
 		return err
 	}
 	bindings := e.Client.RbacV1().RoleBindings(want.Namespace)
@@ -102,100 +134,41 @@ func (e *Engine) put(ctx context.Context, is, want *rbacv1.RoleBinding) error {
 	return fmt.Errorf("RoleBinding %s: %w", want.Name, errTaken)
 }
 
-// labelsManager is the field manager of the labels that a Tenant specifies for Namespaces. A label
-// that this manager applied and no longer applies is removed.
-const labelsManager = "kubetenant-labels"
-
-// label applies the labels of a namespace. Its UID must be that of ns.
-func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
-	labels, err := e.labelsFor(ctx, ns, gives)
-	if err != nil {
-		return err
-	}
-	if len(labels) == 0 {
-		if had, err := e.wasLabelled(ctx, ns); !had || err != nil {
-			return err
-		}
-	}
-	if err := e.writes.Wait(ctx); err != nil {
-		return err
-	}
-	wanted := applycorev1.Namespace(ns.Name).WithUID(ns.UID).WithLabels(labels)
-	_, err = e.Client.CoreV1().Namespaces().Apply(ctx, wanted,
-		metav1.ApplyOptions{FieldManager: labelsManager, Force: true})
-	return err
-}
-
-// labelsFor returns the labels to apply to a namespace. It omits the level of PodSecurity if another
-// manager set a stricter one. If labelsManager set the stricter level, the Tenant lowered it.
-//
-// The decision depends on managed fields, which a tenant can forge. A forged entry only leads to the
-// level of the Tenant or to a stricter one.
-func (e *Engine) labelsFor(ctx context.Context, ns *corev1.Namespace, gives *given) (map[string]string, error) {
-	level := gives.labels[namespace.EnforceLabel]
-	if !namespace.IsStricter(ns.Labels[namespace.EnforceLabel], level) {
-		return gives.labels, nil
-	}
-	live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	if !namespace.IsStricter(live.Labels[namespace.EnforceLabel], level) || ownsLevel(live.ManagedFields) {
-		return gives.labels, nil
-	}
-	labels := maps.Clone(gives.labels)
-	delete(labels, namespace.EnforceLabel)
-	return labels, nil
-}
-
-// ownsLevel reports whether labelsManager set the level of PodSecurity that a Namespace has.
-func ownsLevel(entries []metav1.ManagedFieldsEntry) bool {
-	return slices.ContainsFunc(entries, func(m metav1.ManagedFieldsEntry) bool {
-		var fields struct {
-			Metadata struct {
-				Labels map[string]any `json:"f:labels"`
-			} `json:"f:metadata"`
-		}
-		if m.Manager != labelsManager || m.FieldsV1 == nil || json.Unmarshal(m.FieldsV1.Raw, &fields) != nil {
-			return false
-		}
-		_, owns := fields.Metadata.Labels["f:"+namespace.EnforceLabel]
-		return owns
-	})
-}
-
-// wasLabelled reports whether a namespace was given labels. Caches do not know who has set one.
-func (e *Engine) wasLabelled(ctx context.Context, ns *corev1.Namespace) (bool, error) {
-	if ns.Annotations[tenant.PreparedAnnotation] == "" {
-		return false, nil
-	}
-	live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
-	if err != nil {
-		return false, err
-	}
-	isOurs := func(m metav1.ManagedFieldsEntry) bool { return m.Manager == labelsManager }
-	return slices.ContainsFunc(live.ManagedFields, isOurs), nil
-}
-
-// mark says on a namespace that it is prepared, if it is the one that was: by its UID. It
-// is not held any more then.
-func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, hash string) error {
+// mark records on a Namespace that it is prepared and no longer holds Pods. The UID ensures that the
+// Namespace is the one that was prepared.
+func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) error {
+	hash := gives.hash(ns)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
-	if ns.Annotations[tenant.PreparedAnnotation] == hash && !held {
-		return nil
-	}
-	annotations := map[string]any{tenant.PreparedAnnotation: nil}
-	if hash != "" {
-		annotations[tenant.PreparedAnnotation] = hash
+	metadata := map[string]any{"uid": ns.UID}
+	annotations := map[string]any{}
+	if ns.Annotations[tenant.PreparedAnnotation] != hash {
+		annotations[tenant.PreparedAnnotation] = nil
+		if hash != "" {
+			annotations[tenant.PreparedAnnotation] = hash
+		}
 	}
 	if held {
 		annotations[tenant.HeldAnnotation] = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": ns.UID, "annotations": annotations}})
+	if gives.isUnrecorded(ns) && len(gives.labels) == 0 {
+		// Another engine may have recorded labels that this cache lacks.
+		metadata["resourceVersion"] = ns.ResourceVersion
+		annotations[tenant.GivenLabelsAnnotation] = namespace.Given{}.String()
+	}
+	if len(annotations) == 0 {
+		return nil
+	}
+	metadata["annotations"] = annotations
+	return e.patchNamespace(ctx, ns, adds, metadata)
+}
+
+// patchNamespace writes metadata of a Namespace.
+func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err
 	}
 	_, err = e.Client.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch,

@@ -179,21 +179,10 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	return hash
 }
 
-// isMarked reports whether a Namespace says to have all of it.
-func (g *given) isMarked(ns *corev1.Namespace) bool {
+// isPrepared reports whether a Namespace says that it has all of the content, and has its labels.
+func (g *given) isPrepared(ns *corev1.Namespace) bool {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
-	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held
-}
-
-// isLabelled reports whether a Namespace has its labels. The level of PodSecurity may be stricter.
-func (g *given) isLabelled(ns *corev1.Namespace) bool {
-	for key, value := range g.labels {
-		isStricter := key == namespace.EnforceLabel && namespace.IsStricter(ns.Labels[key], value)
-		if ns.Labels[key] != value && !isStricter {
-			return false
-		}
-	}
-	return true
+	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabelled(ns)
 }
 
 // isSame reports whether a binding is as it should be.

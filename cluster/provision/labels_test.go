@@ -6,6 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
@@ -151,6 +152,149 @@ func TestPrefix(t *testing.T) {
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Prefix = "" })
 		if got := w.condition(v1alpha1.ConditionReady); got != "True Ready" {
 			t.Errorf("Ready where none is demanded: %s", got)
+		}
+	})
+}
+
+// labels returns the labels of acme--web without the tenant label.
+func (w *world) labels() map[string]string {
+	w.t.Helper()
+	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--web", metav1.GetOptions{})
+	w.must(err)
+	out := maps.Clone(ns.Labels)
+	delete(out, tenant.Label)
+	return out
+}
+
+// change changes acme--web as another client does.
+func (w *world) change(change func(*corev1.Namespace)) {
+	w.t.Helper()
+	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--web", metav1.GetOptions{})
+	w.must(err)
+	change(ns)
+	_, err = w.kube.CoreV1().Namespaces().Update(w.t.Context(), ns, metav1.UpdateOptions{FieldManager: "kubectl"})
+	w.must(err)
+	w.settle()
+}
+
+// specify replaces the labels and the level of acme's Tenant.
+func (w *world) specify(level string, labels map[string]v1alpha1.LabelValue) {
+	w.t.Helper()
+	w.tenant(func(s *v1alpha1.TenantSpec) {
+		s.Namespaces = v1alpha1.TenantNamespacesSpec{Labels: labels, PodSecurity: level}
+	})
+}
+
+// TestGivenLabelsReturn: a label that a Tenant no longer specifies returns to its value from before,
+// whatever the tenant wrote into managedFields and whichever engine gave the label.
+func TestGivenLabelsReturn(t *testing.T) {
+	const adminAccess = "resource.kubernetes.io/admin-access"
+	own := map[string]string{"team": "own", namespace.EnforceLabel: "baseline"}
+	claims := map[string]func(*corev1.Namespace){
+		"nothing": func(*corev1.Namespace) {},
+		"no owner of any field": func(ns *corev1.Namespace) {
+			ns.ManagedFields = []metav1.ManagedFieldsEntry{{}}
+		},
+		"the tenant owns the labels": func(ns *corev1.Namespace) {
+			ns.ManagedFields = append(ns.ManagedFields, metav1.ManagedFieldsEntry{
+				Manager:    "kubectl",
+				Operation:  metav1.ManagedFieldsOperationApply,
+				APIVersion: "v1",
+				FieldsType: "FieldsV1",
+				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:` + adminAccess + `":{},"f:` +
+					namespace.EnforceLabel + `":{},"f:team":{}}}}`)},
+			})
+		},
+	}
+	for name, claim := range claims {
+		for _, step := range []string{"", "new leader"} {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.namespace("acme--web", "acme", nil)
+				w.change(func(ns *corev1.Namespace) { maps.Copy(ns.Labels, own) })
+				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
+				w.specify("privileged", map[string]v1alpha1.LabelValue{adminAccess: "true", "team": "given"})
+				want := map[string]string{adminAccess: "true", "team": "given", namespace.EnforceLabel: "privileged"}
+				if !maps.Equal(w.labels(), want) {
+					t.Errorf("%s: given %v, want %v", name, w.labels(), want)
+				}
+				w.change(claim)
+				w.specify("restricted", nil)
+				if want = map[string]string{"team": "own", namespace.EnforceLabel: "restricted"}; !maps.Equal(w.labels(), want) {
+					t.Errorf("%s: after another level %v, want %v", name, w.labels(), want)
+				}
+				w.change(claim)
+				if step != "" {
+					w.stop()
+				}
+				w.specify("", nil)
+				if step != "" {
+					w.start()
+				}
+				if !maps.Equal(w.labels(), own) {
+					t.Errorf("%s, %s: in the end %v, want %v", name, step, w.labels(), own)
+				}
+				if got := w.condition(v1alpha1.ConditionPrepared); got != "True Prepared" {
+					t.Errorf("%s: Prepared is %s", name, got)
+				}
+			})
+		}
+	}
+}
+
+// TestGivenLabelsOfEarlierRelease: an earlier release has not recorded what it gave. The server
+// records it at once, and then returns each label to nothing, and the level to the default.
+func TestGivenLabelsOfEarlierRelease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
+		w.specify("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
+		w.change(func(ns *corev1.Namespace) { ns.Labels["own"] = "x" })
+		w.stop()
+		w.change(func(ns *corev1.Namespace) { delete(ns.Annotations, tenant.GivenLabelsAnnotation) })
+		w.start()
+		w.specify("", map[string]v1alpha1.LabelValue{"own": "y"})
+		w.specify("", nil)
+		want := map[string]string{"own": "x", namespace.EnforceLabel: "baseline"}
+		if !maps.Equal(w.labels(), want) {
+			t.Errorf("the labels are %v, want %v", w.labels(), want)
+		}
+		// Without labels, only the record is written.
+		w.stop()
+		w.change(func(ns *corev1.Namespace) { delete(ns.Annotations, tenant.GivenLabelsAnnotation) })
+		w.writes()
+		w.start()
+		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+		w.must(err)
+		if n := w.writes(); n != 1 || ns.Annotations[tenant.GivenLabelsAnnotation] != "{}" {
+			t.Errorf("%d writes, annotations %v", n, ns.Annotations)
+		}
+	})
+}
+
+// TestLabelsWithoutTenant: if the Tenant does not exist, the labels that it gave remain.
+func TestLabelsWithoutTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.specify("restricted", map[string]v1alpha1.LabelValue{"a": "1"})
+		w.tenant(pods(5))
+		want := w.labels()
+		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
+		w.settle()
+		w.stop()
+		w.start()
+		if !maps.Equal(w.labels(), want) || len(want) != 2 {
+			t.Errorf("without a Tenant %v, before %v", w.labels(), want)
+		}
+		quotas := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas)
+		if _, err := w.dynamic.Resource(quotas).Get(t.Context(), "acme", metav1.GetOptions{}); err != nil {
+			t.Errorf("without a Tenant, the quota is not there: %v", err)
+		}
+		w.specify("", map[string]v1alpha1.LabelValue{"b": "2"})
+		if got := w.labels(); !maps.Equal(got, map[string]string{"b": "2"}) {
+			t.Errorf("with the next Tenant %v", got)
 		}
 	})
 }

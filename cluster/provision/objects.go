@@ -260,7 +260,7 @@ func (e *Engine) hasTried(namespace string) bool {
 
 // removeObject deletes an object as it was seen, and none that was made anew by its name.
 func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.Unstructured) error {
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(u), adds); err != nil {
 		return err
 	}
 	err := e.Dynamic.Resource(key.resource).Namespace(u.GetNamespace()).Delete(ctx, key.name,
@@ -276,7 +276,7 @@ func (e *Engine) putObject(ctx context.Context, key object, is, want *unstructur
 	if is != nil {
 		return e.updateObject(ctx, key, is, want)
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}
 	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
@@ -304,7 +304,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	next := want.DeepCopy()
 	next.SetResourceVersion(is.GetResourceVersion())
 	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // whoever wrote it before
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}
 	_, err := all.Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
@@ -321,7 +321,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	if err := e.removeObject(ctx, key, is); err != nil {
 		return err
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}
 	_, err = all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})

@@ -3,10 +3,13 @@ package provision
 import (
 	"context"
 	"errors"
+	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -46,7 +49,7 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return errUnknown
 	}
 	drifted := e.hasDrifted(name)
-	if gives.isMarked(ns) && gives.isLabelled(ns) && !drifted {
+	if gives.isPrepared(ns) && !drifted {
 		e.note(name, nil)
 		return nil
 	}
@@ -57,13 +60,81 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		err = e.release(ctx, id, ns, gives)
 	}
 	failed := errors.Join(err, objects.wrong)
-	e.note(name, failed)
+	if !apierrors.IsConflict(err) { // the namespace has changed since it was read
+		e.note(name, failed)
+	}
 	if failed != nil {
 		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
 	}
 	// what is wrong with what templates give no other try mends: it is looked at again
 	// with all that has drifted
 	return err
+}
+
+// take removes at once the rights that a namespace of a tenant should not give, before any namespace
+// of the tenant gets more. Then [Engine.prepare] does the rest. It also retries what failed here.
+func (e *Engine) take(ctx context.Context, name string) error {
+	if !e.begin(name) {
+		e.urgent.AddAfter(name, busyFor)
+		return nil
+	}
+	defer e.later.Add(name)
+	defer e.end(name)
+	ns, err := e.lister.Get(name)
+	if err != nil {
+		return nil //nolint:nilerr // prepare reports it
+	}
+	id := e.OwnerOf(ns)
+	if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
+		return nil
+	}
+	gives, known := e.givenBy(ctx, id)
+	if !known || gives.isPrepared(ns) {
+		return nil
+	}
+	bindings, err := e.bindingsThere(ctx, ns.Name)
+	if err == nil {
+		_, err = e.revoke(ctx, ns, bindings, gives)
+	}
+	if errors.Join(err, e.label(ctx, ns, gives)) != nil {
+		e.looksDrifted(name)
+	}
+	return nil
+}
+
+// takesFrom reports whether the content of a tenant's namespaces lacks rights that it had when this
+// function was called before. It returns true if that is unknown.
+func (e *Engine) takesFrom(id tenant.ID) bool {
+	e.comparing.Lock()
+	defer e.comparing.Unlock()
+	now, known := e.givenBy(context.Background(), id)
+	if !known {
+		return true
+	}
+	was, compared := e.granted[id]
+	is := now.rights(e.seed)
+	if e.granted[id] = is; now.uid == "" {
+		delete(e.granted, id)
+	}
+	return !compared || slices.ContainsFunc(was, func(right uint64) bool { return !slices.Contains(is, right) })
+}
+
+// rights returns hashes of the rights that the content gives: of each role with each subject, and of
+// each label. An equal hash of two rights only makes a removal wait for its turn.
+func (g *given) rights(seed maphash.Seed) (all []uint64) {
+	type right struct {
+		role    string
+		subject rbacv1.Subject
+	}
+	for i := range g.bindings {
+		for _, s := range g.bindings[i].Subjects {
+			all = append(all, maphash.Comparable(seed, right{g.bindings[i].Name, s}))
+		}
+	}
+	for key, value := range g.labels {
+		all = append(all, maphash.Comparable(seed, [2]string{key, value}))
+	}
+	return all
 }
 
 // applyAll brings all that is given in a namespace in line. What is there is read at once; what of
@@ -103,7 +174,7 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 			return errBehind
 		}
 	}
-	return e.mark(ctx, ns, gives.hash(ns))
+	return e.mark(ctx, ns, gives)
 }
 
 // givenBy returns the content that the Tenant of a tenant specifies. The second result is false if

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"slices"
 	"sync"
@@ -31,11 +32,13 @@ import (
 )
 
 const (
-	// firstWorkers prepare namespaces that never were, workers all others: enough to write as much as
-	// they may although each waits up to 100 ms for what is in its namespace (consistent reads from
-	// the watch cache, KEP-2340).
-	firstWorkers = 20
-	workers      = 20
+	// workers is the number of workers of each queue of namespaces. They can use the whole rate of
+	// writes, although each waits up to 100 ms for the content of its namespace (consistent reads from
+	// the watch cache, KEP-2340). One tenant never occupies the last sparedWorkers of them.
+	workers       = 20
+	sparedWorkers = 2
+	// statusWorkers is the number of workers that write quotas and statuses.
+	statusWorkers = 4
 	// writesPerSecond bounds what all of them write together.
 	writesPerSecond = 200
 	// retryAtFirst and retryAtLast are after how long what failed is tried again.
@@ -86,11 +89,17 @@ type Engine struct {
 	subjects rolebinding.Subjects
 	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
 	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
-	writes   flowcontrol.RateLimiter
+	writes   *turns
 	events   *tenants.Recorder
 
-	first, later workqueue.TypedRateLimitingInterface[string]    // names of namespaces
-	statuses     workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
+	urgent   *queue                                          // namespaces that give too many rights
+	first    *queue                                          // namespaces that were never prepared
+	later    *queue                                          // all other namespaces
+	statuses workqueue.TypedRateLimitingInterface[tenant.ID] // of Tenants
+
+	comparing sync.Mutex
+	granted   map[tenant.ID][]uint64 // the rights that each tenant gave when it changed last
+	seed      maphash.Seed           // of granted
 
 	mu      sync.Mutex
 	busy    map[string]bool    // namespaces that a worker prepares
@@ -110,17 +119,16 @@ func New(o Options) *Engine {
 		failed:   map[string]error{},
 		drifted:  map[string]bool{},
 		managed:  map[tenant.ID]bool{},
-		writes:   flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
-		first:    newQueue[string](),
-		later:    newQueue[string](),
-		statuses: newQueue[tenant.ID](),
+		writes:   newTurns(flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond)),
+		granted:  map[tenant.ID][]uint64{},
+		seed:     maphash.MakeSeed(),
+		statuses: newStatusQueue(),
 	}
+	e.urgent = newQueue(workers, e.ownerOf)
+	e.first = newQueue(workers, e.ownerOf)
+	e.later = newQueue(workers, e.ownerOf)
 	e.subjects.Named = func(_ context.Context, _ tenant.ID, name string) (tenant.ID, error) {
-		ns, err := e.lister.Get(name)
-		if err != nil {
-			return tenant.ID{}, nil //nolint:nilerr // it has no tenant
-		}
-		return e.OwnerOf(ns), nil
+		return e.ownerOf(name), nil
 	}
 	return e
 }
@@ -129,8 +137,17 @@ func resourceOf(name string) schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(name)
 }
 
-func newQueue[T comparable]() workqueue.TypedRateLimitingInterface[T] {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[T](retryAtFirst, retryAtLast)
+// ownerOf returns the tenant of the namespace with a name, or the zero ID if it has none.
+func (e *Engine) ownerOf(name string) tenant.ID {
+	ns, err := e.lister.Get(name)
+	if err != nil {
+		return tenant.ID{}
+	}
+	return e.OwnerOf(ns)
+}
+
+func newStatusQueue() workqueue.TypedRateLimitingInterface[tenant.ID] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[tenant.ID](retryAtFirst, retryAtLast)
 	return workqueue.NewTypedRateLimitingQueue(limiter)
 }
 
@@ -139,6 +156,7 @@ var errSync = errors.New("the caches of namespaces, Tenants and their objects di
 // Run prepares namespaces until ctx ends. It must be called only once. It fails if it cannot start.
 func (e *Engine) Run(ctx context.Context) error {
 	shutDown := func() {
+		e.urgent.ShutDown()
 		e.first.ShutDown()
 		e.later.ShutDown()
 		e.statuses.ShutDown()
@@ -173,13 +191,15 @@ func (e *Engine) Run(ctx context.Context) error {
 		}
 	})()
 	var running sync.WaitGroup
-	for range firstWorkers {
-		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })
-	}
+	running.Go(func() { e.writes.run(ctx) })
 	for range workers {
+		running.Go(func() { work(ctx, e.urgent, quietly, e.take) })
+		running.Go(func() { work(ctx, e.first, quietly, e.prepare) })
 		running.Go(func() { work(ctx, e.later, quietly, e.prepare) })
 	}
-	running.Go(func() { work(ctx, e.statuses, 0, e.writeStatus) })
+	for range statusWorkers {
+		running.Go(func() { work(ctx, e.statuses, 0, e.writeStatus) })
+	}
 	running.Go(func() { wait.UntilWithContext(ctx, e.lookForDrift, driftEvery) })
 	running.Go(func() { e.followRights(ctx) })
 	<-ctx.Done()
@@ -203,11 +223,17 @@ func (e *Engine) awaitGiven(ctx context.Context) {
 // the status is reported only in the log.
 const quietly = 2
 
+// workQueue is the part of a queue that its workers use.
+type workQueue[T any] interface {
+	Get() (item T, shutdown bool)
+	Done(item T)
+	AddRateLimited(item T)
+	Forget(item T)
+}
+
 // work processes the items of a queue until it is shut down. It logs each failure and retries the
 // item later.
-func work[T comparable](
-	ctx context.Context, queue workqueue.TypedRateLimitingInterface[T], verbosity int, do func(context.Context, T) error,
-) {
+func work[T any](ctx context.Context, queue workQueue[T], verbosity int, do func(context.Context, T) error) {
 	for {
 		item, shutdown := queue.Get()
 		if shutdown {
@@ -255,6 +281,7 @@ func (e *Engine) namespaceUpdated(was, is any) {
 		e.namespaceCame(now)
 	} else if !maps.Equal(before.Labels, now.Labels) ||
 		before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] ||
+		before.Annotations[tenant.GivenLabelsAnnotation] != now.Annotations[tenant.GivenLabelsAnnotation] ||
 		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
 	}
@@ -289,8 +316,12 @@ func (e *Engine) tenantChanged(id tenant.ID) {
 	if err != nil {
 		klog.Background().Error(err, "Failed to list the namespaces of a tenant", "tenant", id)
 	}
+	next := e.later
+	if len(names) > 0 && e.takesFrom(id) {
+		next = e.urgent
+	}
 	for _, name := range names {
-		e.later.Add(name)
+		next.Add(name)
 	}
 	e.tellOf(id)
 }

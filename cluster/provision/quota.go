@@ -100,7 +100,7 @@ func (e *Engine) quotaOf(ctx context.Context, id tenant.ID) (is *v1alpha1.Tenant
 
 func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.ResourceList) (string, error) {
 	for _, name := range []string{id.ObjectName(), id.DistinctObjectName()} { // the first may be in use
-		if err := e.writes.Wait(ctx); err != nil {
+		if err := e.writes.wait(ctx, id, revokes); err != nil {
 			return "", err
 		}
 		_, err := e.quotas.Create(ctx, &v1alpha1.TenantQuota{
@@ -141,7 +141,8 @@ func (e *Engine) updateQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard
 		labels[key] = nil
 	}
 	labels[tenant.ManagedLabel] = managed.SourceTenant
-	if err := e.writes.Wait(ctx); err != nil {
+	id, _ := tenant.Parse(is.Spec.Tenant)
+	if err := e.writes.wait(ctx, id, revokes); err != nil {
 		return err
 	}
 	_, err := e.quotas.PatchRead(ctx, is, map[string]any{
@@ -156,7 +157,8 @@ func (e *Engine) removeQuota(ctx context.Context, is *v1alpha1.TenantQuota) erro
 	if is == nil || is.Labels[tenant.ManagedLabel] == "" {
 		return nil
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	id, _ := tenant.Parse(is.Spec.Tenant)
+	if err := e.writes.wait(ctx, id, adds); err != nil {
 		return err
 	}
 	err := e.quotas.Delete(ctx, is)

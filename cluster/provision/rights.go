@@ -143,7 +143,7 @@ func (e *Engine) createRoles(ctx context.Context) error {
 		shared = e.Shared()
 	}
 	for _, role := range []*rbacv1.ClusterRole{NamespacesRole(), MemberRole(shared)} {
-		if err := e.writes.Wait(ctx); err != nil {
+		if err := e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 			return err
 		}
 		if _, err := WriteRole(ctx, e.Client.RbacV1().ClusterRoles(), role,
@@ -176,7 +176,7 @@ func (e *Engine) deleteEarlierBindings(ctx context.Context) error {
 			if err != nil || b.Name != EarlierAdminsBinding(id) {
 				continue
 			}
-			if err := e.writes.Wait(ctx); err != nil {
+			if err := e.writes.wait(ctx, tenant.ID{}, revokes); err != nil {
 				return err
 			}
 			err = all.Delete(ctx, b.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(b.UID))})

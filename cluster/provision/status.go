@@ -66,7 +66,8 @@ func (e *Engine) patchStatus(ctx context.Context, t *v1alpha1.Tenant, status *v1
 	if status.Quota == "" {
 		content["quota"] = nil // otherwise the merge patch keeps the old name
 	}
-	if err := e.writes.Wait(ctx); err != nil {
+	id, _ := tenants.AccessOf(t)
+	if err := e.writes.wait(ctx, id, adds); err != nil {
 		return err
 	}
 	_, err = e.tenants.PatchRead(ctx, t, map[string]any{"status": content}, "status")
@@ -96,7 +97,7 @@ func (e *Engine) statusOf(
 			continue
 		}
 		status.Namespaces.Total++
-		if gives.isMarked(ns) {
+		if gives.isPrepared(ns) {
 			status.Namespaces.Prepared++
 		}
 	}

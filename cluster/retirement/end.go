@@ -116,25 +116,20 @@ func (e *end) proceed(ctx context.Context) (time.Duration, error) {
 
 // delay returns whether spec.deletionDelay is over, and otherwise the time until the next check. If
 // the annotation cancels the deletion, delay removes only the finalizer. The bindings that the
-// Tenant created are then deleted, but its ID is not retired.
+// Tenant created are then deleted, but its ID is not retired. See [end.takeBack].
 func (e *end) delay(ctx context.Context) (again time.Duration, over bool, err error) {
 	if e.t.Spec.DeletionDelay == nil {
 		return 0, true, nil
 	}
 	until := e.t.DeletionTimestamp.Add(e.t.Spec.DeletionDelay.Duration)
 	again = time.Until(until)
-	switch {
-	case again <= 0:
-		return 0, true, nil
-	case e.t.Annotations[tenant.TakeBackAnnotation] == "true":
-		if err := e.release(ctx, e.t); err != nil {
-			return 0, false, err
+	if e.t.Annotations[tenant.TakeBackAnnotation] == "true" {
+		if later, takenBack, err := e.takeBack(ctx, again > 0); takenBack || err != nil {
+			return later, false, err
 		}
-		e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
-			Reason:  v1alpha1.ReasonTakenBack,
-			Message: "the deletion was canceled: only the Tenant and the bindings that it created are deleted",
-		})
-		return 0, false, nil
+	}
+	if again <= 0 {
+		return 0, true, nil
 	}
 	return again, false, e.say(ctx, held(v1alpha1.ReasonDelayed, "nothing is deleted before "+
 		until.UTC().Format(time.RFC3339)+": the annotation "+tenant.TakeBackAnnotation+`: "true" cancels the deletion`))

@@ -228,6 +228,10 @@ func (w *world) has() string {
 			w.t.Fatal(err)
 		}
 		id, was := tenants.RetiredOf(r)
+		if r.Spec.TakenBack != "" {
+			all = append(all, fmt.Sprintf("taken back %s %s %s", id, r.Name, r.Spec.TakenBack))
+			continue
+		}
 		all = append(all, fmt.Sprintf("retired %s %s ended=%t %v %v",
 			id, list.Items[i].GetName(), !was.At.IsZero(), was.Namespaces, r.Spec.References))
 	}
@@ -601,9 +605,12 @@ func TestDelay(t *testing.T) {
 	}
 	const all = "namespace acme--db; namespace acme--web; namespace globex--shop; binding member:acme; " +
 		"binding member:globex; tenantquota acme; tenantquota globex; tenantmember acme; tenantmember globex"
+	const closed = "Closed"
 	for _, takenBack := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, delayed())
+			tenant := delayed()
+			tenant.Object["spec"].(map[string]any)["suspension"] = closed
+			w := newWorld(t, tenant)
 			w.filled()
 			w.start()
 			time.Sleep(50 * time.Minute)
@@ -624,7 +631,11 @@ func TestDelay(t *testing.T) {
 			}
 			time.Sleep(5 * time.Minute)
 			synctest.Wait()
-			if got, want := w.has(), map[bool]string{false: all + "; tenant acme", true: all}[takenBack]; got != want {
+			want := map[bool]string{
+				false: all + "; tenant acme",
+				true:  all + "; taken back acme acme-uid-acme Closed",
+			}[takenBack]
+			if got := w.has(); got != want {
 				t.Errorf("taken back %t: %s", takenBack, got)
 			}
 			time.Sleep(time.Hour)

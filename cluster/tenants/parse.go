@@ -6,6 +6,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/fields"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -54,6 +55,12 @@ func RetiredOf(r *v1alpha1.RetiredTenant) (tenant.ID, tenant.Retired) {
 		out.At = r.Spec.RetiredAt.Time
 	}
 	return id, out
+}
+
+// TakenBackAccess returns the access that a canceled deletion leaves to callers of the tenant. The second
+// result is false if the RetiredTenant records a deleted tenant.
+func TakenBackAccess(r *v1alpha1.RetiredTenant) (authz.Access, bool) {
+	return accessOf(r.Spec.TakenBack), r.Spec.TakenBack != ""
 }
 
 // RetiredName returns the name of the RetiredTenant of a Tenant.

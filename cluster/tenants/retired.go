@@ -1,8 +1,6 @@
 package tenants
 
 import (
-	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +10,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -25,10 +24,18 @@ type retired struct {
 
 	none atomic.Bool // no tenant is retired
 
-	mu    sync.RWMutex
-	ids   map[string]tenant.ID                    // by the name of the object
-	named map[tenant.ID]map[string]tenant.Retired // the same of each
-	byID  map[tenant.ID][]tenant.Retired          // in the order of their end; never changed
+	mu        sync.RWMutex
+	ids       map[string]tenant.ID                   // by the name of the object
+	named     map[tenant.ID]map[string]retiredRecord // the same of each
+	byID      map[tenant.ID][]tenant.Retired         // in the order of their end; never changed
+	takenBack map[tenant.ID]authz.Access             // tenants without restriction are absent
+}
+
+// retiredRecord is the content of a RetiredTenant.
+type retiredRecord struct {
+	tenant.Retired
+	takenBack bool         // the deletion was canceled
+	access    authz.Access // the access that a canceled deletion leaves
 }
 
 // newRetired follows the RetiredTenants as soon as its informer runs. It calls changed for the
@@ -36,10 +43,11 @@ type retired struct {
 // applies until [retired.forget].
 func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(name string)) (*retired, error) {
 	r := &retired{
-		changed: changed,
-		ids:     map[string]tenant.ID{},
-		named:   map[tenant.ID]map[string]tenant.Retired{},
-		byID:    map[tenant.ID][]tenant.Retired{},
+		changed:   changed,
+		ids:       map[string]tenant.ID{},
+		named:     map[tenant.ID]map[string]retiredRecord{},
+		byID:      map[tenant.ID][]tenant.Retired{},
+		takenBack: map[tenant.ID]authz.Access{},
 	}
 	r.none.Store(true)
 	var err error
@@ -62,7 +70,13 @@ func newRetired(client dynamic.Interface, changed func(tenant.ID), gone func(nam
 
 // set stores a RetiredTenant. One that does not decode remains as it was.
 func (r *retired) set(obj any) {
-	id, record, err := ReadRetired(typed.From[v1alpha1.RetiredTenant](obj))
+	stored, err := typed.From[v1alpha1.RetiredTenant](obj)
+	is := retiredRecord{}
+	if err == nil {
+		is.access, is.takenBack = TakenBackAccess(stored)
+	}
+	var id tenant.ID
+	id, is.Retired, err = ReadRetired(stored, err)
 	object, ok := obj.(metav1.Object)
 	if err != nil || !ok {
 		return
@@ -76,17 +90,17 @@ func (r *retired) set(obj any) {
 			return
 		}
 	}
-	r.put(object.GetName(), id, record)
+	r.put(object.GetName(), id, is)
 }
 
 // put stores the record with a name. If the ID is zero, it removes the record.
-func (r *retired) put(name string, id tenant.ID, is tenant.Retired) {
+func (r *retired) put(name string, id tenant.ID, is retiredRecord) {
 	r.mu.Lock()
 	was := r.ids[name]
 	r.take(name)
 	if !id.IsZero() {
 		if r.named[id] == nil {
-			r.named[id] = map[string]tenant.Retired{}
+			r.named[id] = map[string]retiredRecord{}
 		}
 		r.ids[name], r.named[id][name] = id, is
 		r.order(id)
@@ -107,14 +121,43 @@ func (r *retired) take(name string) {
 	}
 }
 
-// order puts those of a tenant's name in order.
+// order updates byID and takenBack for a tenant. If several deletions were canceled, the newest
+// applies. If they are equally old, the strictest applies.
 func (r *retired) order(id tenant.ID) {
 	if len(r.named[id]) == 0 {
 		delete(r.named, id)
-		delete(r.byID, id)
-		return
 	}
-	r.byID[id] = tenant.InOrderOfEnd(slices.Collect(maps.Values(r.named[id])))
+	var ended []tenant.Retired
+	var last retiredRecord
+	for _, is := range r.named[id] {
+		switch {
+		case !is.takenBack:
+			ended = append(ended, is.Retired)
+		case !last.takenBack, is.Begun.After(last.Begun), is.Begun.Equal(last.Begun) && is.access < last.access:
+			last = is
+		}
+	}
+	delete(r.byID, id)
+	if len(ended) > 0 {
+		r.byID[id] = tenant.InOrderOfEnd(ended)
+	}
+	delete(r.takenBack, id)
+	if last.takenBack && last.access != authz.AccessOpen {
+		r.takenBack[id] = last.access
+	}
+}
+
+// limit returns the access that a canceled deletion leaves to callers of a tenant.
+func (r *retired) limit(id tenant.ID) authz.Access {
+	if r.none.Load() {
+		return authz.AccessOpen
+	}
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if access, limited := r.takenBack[id]; limited {
+		return access
+	}
+	return authz.AccessOpen
 }
 
 // of returns those of a tenant's name.

@@ -291,6 +291,10 @@ func (s *Store) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
+// WithoutTenant returns the access of callers of a tenant that has no Tenant and needs none. It is
+// [authz.AccessOpen], unless the deletion of a Tenant with less access was canceled.
+func (s *Store) WithoutTenant(id tenant.ID) authz.Access { return s.retired.limit(id) }
+
 // of returns what applies of a tenant's Tenant, or nil if it has none.
 func (s *Store) of(id tenant.ID) *live {
 	s.mu.RLock()

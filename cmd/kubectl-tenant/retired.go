@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,10 +68,14 @@ create-tenant --replaces UID.`,
 
 // retiredRow shows one.
 func retiredRow(u *unstructured.Unstructured) output.Row {
-	id, was, _ := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](u)) // an error leaves the cells empty
+	r, err := typed.Decode[v1alpha1.RetiredTenant](u)
+	id, was, _ := tenants.ReadRetired(r, err) // an error leaves the cells empty
 	at := "deleting"
-	if !was.At.IsZero() {
+	switch {
+	case !was.At.IsZero():
 		at = was.At.UTC().Format(time.RFC3339)
+	case err == nil && r.Spec.TakenBack != "":
+		at = fmt.Sprintf("deletion canceled (%s)", r.Spec.TakenBack)
 	}
 	references, _, _ := unstructured.NestedStringSlice(u.Object, "spec", "references")
 	return output.Row{

@@ -29,6 +29,8 @@ type Tenants interface {
 	// Of returns how far callers of a tenant may go: [authz.AccessNone] where it has no Tenant,
 	// [authz.AccessRetired] where that was deleted, and the zero value where it is not known.
 	Of(id tenant.ID) authz.Access
+	// WithoutTenant returns how far callers of a tenant may go that has no Tenant and needs none.
+	WithoutTenant(id tenant.ID) authz.Access
 	// IsOf reports whether a Tenant belongs to a tenant, or whether there is no Tenant of that name and
 	// the name is the tenant's. It returns false if that is unknown.
 	IsOf(name string, id tenant.ID) bool
@@ -177,16 +179,16 @@ func (c *Cluster) access(ctx context.Context, required configv1alpha1.RequireTen
 			if access == authz.AccessNone {
 				w.warn(ctx, id)
 			}
-			return optional(access)
+			return c.optional(id, access)
 		}
 	}
-	return func(id tenant.ID) authz.Access { return optional(of(id)) }
+	return func(id tenant.ID) authz.Access { return c.optional(id, of(id)) }
 }
 
-// optional is an access where a tenant needs no Tenant.
-func optional(access authz.Access) authz.Access {
+// optional returns the access of a tenant's callers if the tenant needs no Tenant.
+func (c *Cluster) optional(id tenant.ID, access authz.Access) authz.Access {
 	if access == authz.AccessNone {
-		return authz.AccessOpen
+		return c.Tenants.WithoutTenant(id)
 	}
 	return access
 }

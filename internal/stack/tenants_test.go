@@ -41,6 +41,16 @@ func (o tenantsOf) Of(id tenant.ID) authz.Access {
 	return authz.AccessNone
 }
 
+// takenBack is the tenant whose deletion was canceled while it was closed.
+const takenBack = "taken-back"
+
+func (o tenantsOf) WithoutTenant(id tenant.ID) authz.Access {
+	if id.String() == takenBack {
+		return authz.AccessClosed
+	}
+	return authz.AccessOpen
+}
+
 func (o tenantsOf) Lineage(tenant.ID) tenant.Lineage { return tenant.Lineage{} }
 
 func (o tenantsOf) Accepts(tenant.ID, time.Time) bool { return true }
@@ -101,23 +111,39 @@ func TestRequireTenant(t *testing.T) {
 		{
 			"",
 			known,
-			map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale},
+			map[string]authz.Reason{
+				"reads":   authz.ReasonReadOnly,
+				"closed":  authz.ReasonClosed,
+				takenBack: authz.ReasonClosed,
+				"unknown": authz.ReasonStale,
+			},
 		},
 		{
 			configv1alpha1.RequireTenantNever,
 			known,
-			map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale},
+			map[string]authz.Reason{
+				"reads":   authz.ReasonReadOnly,
+				"closed":  authz.ReasonClosed,
+				takenBack: authz.ReasonClosed,
+				"unknown": authz.ReasonStale,
+			},
 		},
 		{
 			configv1alpha1.RequireTenantWarn,
 			known,
-			map[string]authz.Reason{"reads": authz.ReasonReadOnly, "closed": authz.ReasonClosed, "unknown": authz.ReasonStale},
+			map[string]authz.Reason{
+				"reads":   authz.ReasonReadOnly,
+				"closed":  authz.ReasonClosed,
+				takenBack: authz.ReasonClosed,
+				"unknown": authz.ReasonStale,
+			},
 		},
 		{
 			configv1alpha1.RequireTenantAlways,
 			known,
 			map[string]authz.Reason{
 				"none":    authz.ReasonNoTenantObject,
+				takenBack: authz.ReasonNoTenantObject,
 				"reads":   authz.ReasonReadOnly,
 				"closed":  authz.ReasonClosed,
 				"unknown": authz.ReasonStale,

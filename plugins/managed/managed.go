@@ -73,8 +73,12 @@ type Options struct {
 	Authorizer authorizer.Authorizer
 }
 
-// annotations are the annotations of a Namespace that only the server's own identity may write.
-var annotations = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
+// created are the annotations of a Namespace that a new Namespace never has from its creator.
+var created = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
+
+// annotations are the annotations of a Namespace that only the server's own identity may change.
+// TenantNamespace writes [tenant.GivenLabelsAnnotation] when a Namespace is created.
+var annotations = append(created[:len(created):len(created)], tenant.GivenLabelsAnnotation)
 
 // New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
 // annotations of Namespaces. It also checks NamespaceTemplates and the creation of Pods.
@@ -126,10 +130,10 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	}
 	if was == nil {
 		sent := is.GetAnnotations()
-		for _, key := range annotations {
+		for _, key := range created { // they come from an export of another Namespace
 			plugins.SetAnnotation(is, key, nil)
 		}
-		plugins.WarnRewritten(ctx, sent, is, annotations...)
+		plugins.WarnRewritten(ctx, sent, is, created...)
 		if p.holds(ctx, is) {
 			plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
 		}
@@ -215,7 +219,10 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 		if a.GetSubresource() == "status" && sameMetadata(was, is) { // whose spec stays
 			return nil
 		}
-		if sameObject(a.GetOldObject(), a.GetObject()) { // as a migration of what is stored writes it
+		// A migration of stored objects changes nothing. A tenant may not change managedFields either: the
+		// server compares them to find objects that other callers have written.
+		if sameObject(a.GetOldObject(), a.GetObject()) && (sameFields(was, is) ||
+			p.Subject.IsSystem(ctx, a.GetUserInfo())) {
 			return nil
 		}
 		if !had {
@@ -255,6 +262,11 @@ func sameObject(was, is runtime.Object) bool {
 		m.SetResourceVersion("")
 	}
 	return equality.Semantic.DeepEqual(before, now)
+}
+
+// sameFields reports whether a write leaves the owners of fields as they were.
+func sameFields(was, is metav1.Object) bool {
+	return equality.Semantic.DeepEqual(was.GetManagedFields(), is.GetManagedFields())
 }
 
 // sameMetadata reports whether labels, annotations, owners and finalizers are the same.

@@ -112,6 +112,16 @@ func TestManaged(t *testing.T) {
 		},
 		"changed by the manager": {write{by: manager, was: binding("kubetenant:admins", ours), is: other}, ""},
 		"written as it was":      {write{by: root, was: stored, is: binding("kubetenant:admins", ours)}, ""},
+		"managedFields reset by a tenant": {
+			write{
+				by:  &user.DefaultInfo{Name: "x", Groups: []string{"b"}},
+				was: stored,
+				is:  binding("kubetenant:admins", ours),
+			}, "is managed by a Tenant",
+		},
+		"written as it was by a tenant": {
+			write{by: &user.DefaultInfo{Name: "x", Groups: []string{"b"}}, was: stored, is: stored}, "",
+		},
 		"unlabelled": {
 			write{by: root, was: binding("kubetenant:admins", ours), is: binding("kubetenant:admins", nil)},
 			"is managed by a Tenant",

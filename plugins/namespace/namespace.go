@@ -156,6 +156,9 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return admission.NewForbidden(a, errUnknownCaller)
 	}
 	missing := map[string]string{}
+	if a.GetOperation() == admission.Create {
+		p.recordGiven(caller, is)
+	}
 	switch {
 	case a.GetOperation() == admission.Create && !caller.IsSystem():
 		missing = p.labelsOf(caller)
@@ -164,7 +167,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 			missing[EnforceLabel] = level
 		}
 	case a.GetOperation() == admission.Update && !caller.IsSystem():
-		own := p.spaces(caller).Labels
+		own := heldLabels(p.spaces(caller).Labels, was)
 		missing = removed(was.GetLabels(), is.GetLabels(), func(key string) bool {
 			return key == tenant.Label || p.labelReason(key, own) == ""
 		})
@@ -342,11 +345,15 @@ func (p *plugin) checkTenant(
 	exact := valuesFor(caller, p.ClusterLabels)
 	exact[corev1.LabelMetadataName], exact[tenant.Label] = is.GetName(), caller.String()
 	var refused plugins.Refusals
+	annotated := valuesFor(caller, p.ClusterAnnotations)
+	held := heldLabels(spaces.Labels, was)
 	if a.GetOperation() == admission.Create {
 		if is.GetLabels()[tenant.Label] != caller.String() {
 			return errForeignLabel
 		}
 		refused.Add(p.checkName(caller, is))
+		refused.Add(p.checkGiven(caller, is))
+		annotated[tenant.GivenLabelsAnnotation] = is.GetAnnotations()[tenant.GivenLabelsAnnotation]
 		for _, key := range slices.Sorted(maps.Keys(spaces.Labels)) {
 			if is.GetLabels()[key] != spaces.Labels[key] {
 				refused.Add(fmt.Errorf("the label %s must be %q", key, spaces.Labels[key]))
@@ -365,7 +372,7 @@ func (p *plugin) checkTenant(
 		is:       is.GetLabels(),
 		sent:     sent.GetLabels(),
 		isKnown:  isKnown,
-		reason:   func(key string) string { return p.labelReason(key, spaces.Labels) },
+		reason:   func(key string) string { return p.labelReason(key, held) },
 		exact:    exact,
 	}
 	labels.check(&refused)
@@ -378,7 +385,7 @@ func (p *plugin) checkTenant(
 		sent:     sent.GetAnnotations(),
 		isKnown:  isKnown,
 		reason:   p.annotationReason,
-		exact:    valuesFor(caller, p.ClusterAnnotations),
+		exact:    annotated,
 	}
 	annotations.check(&refused)
 	return refused.Err()

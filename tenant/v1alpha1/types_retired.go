@@ -69,6 +69,13 @@ type RetiredTenantSpec struct {
 	// is empty while the tenant is being deleted.
 	// +optional
 	RetiredAt *metav1.Time `json:"retiredAt,omitempty"`
+	// takenBack specifies the access that callers of the tenant keep after a canceled deletion; immutable.
+	// It is empty if the tenant was deleted. The ID is not reserved, and a later Tenant takes precedence.
+	// The newest record applies.
+	// +kubebuilder:validation:Enum=Open;ReadOnly;Closed
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="field is immutable"
+	// +optional
+	TakenBack TenantAccess `json:"takenBack,omitempty"`
 	// references lists the bindings of the system tenant that named the tenant or its service accounts
 	// when the deletion was complete, at most 20.
 	// +kubebuilder:validation:MaxItems=21

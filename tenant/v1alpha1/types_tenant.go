@@ -161,7 +161,8 @@ const (
 // TenantNamespacesSpec specifies the labels, names, number and templates of a tenant's namespaces.
 type TenantNamespacesSpec struct {
 	// labels specifies labels of each namespace. The server sets them at creation and overwrites the
-	// values of the creator. The tenant cannot change them.
+	// values of the creator. The tenant cannot change them. A label that is removed from this field
+	// returns to the value that the namespace had before, or is removed from the namespace.
 	// +kubebuilder:validation:MaxProperties=32
 	// +kubebuilder:validation:XValidation:rule="self.all(k, k.size() <= 317 && k.matches('^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)$'))",message="keys must be valid label keys"
 	// +kubebuilder:validation:XValidation:rule="self.all(k, !k.startsWith('kubetenant.dev/') && k != 'kubernetes.io/metadata.name' && k != 'pod-security.kubernetes.io/enforce')",message="keys must not begin with kubetenant.dev/, and must not be kubernetes.io/metadata.name or pod-security.kubernetes.io/enforce (use podSecurity)"
@@ -169,7 +170,8 @@ type TenantNamespacesSpec struct {
 	Labels map[string]LabelValue `json:"labels,omitempty"`
 	// podSecurity specifies the level that PodSecurity admission enforces in each namespace. The
 	// tenant may set a stricter level. In namespaces that the tenant creates, it defaults to
-	// admission.namespace.podSecurity of the configuration.
+	// admission.namespace.podSecurity of the configuration. If the field is removed, each namespace
+	// returns to its level from before.
 	// +kubebuilder:validation:Enum=privileged;baseline;restricted
 	// +optional
 	PodSecurity string `json:"podSecurity,omitempty"`

@@ -22,6 +22,7 @@ import (
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
@@ -258,9 +259,18 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 				labels[key] = nil
 			}
 		}
-		return r.patch(ctx, now, labels,
-			map[string]any{tenant.PreparedAnnotation: nil, tenant.HeldAnnotation: nil, tenant.ReleasingAnnotation: former},
-			r.DryRun)
+		record, _ := namespace.GivenOf(now)
+		for key, before := range record.Labels() {
+			if before != nil || key != podSecurity { // a level remains if the namespace had none before
+				labels[key] = before
+			}
+		}
+		return r.patch(ctx, now, labels, map[string]any{
+			tenant.PreparedAnnotation:    nil,
+			tenant.GivenLabelsAnnotation: nil,
+			tenant.HeldAnnotation:        nil,
+			tenant.ReleasingAnnotation:   former,
+		}, r.DryRun)
 	})
 }
 

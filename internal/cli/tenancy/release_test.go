@@ -3,6 +3,7 @@ package tenancy_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -375,4 +376,33 @@ func TestReleaseAndOpenWatches(t *testing.T) {
 			t.Errorf("forced: %v, labeled %t, said %q", err, labeled, w.said)
 		}
 	})
+}
+
+// TestReleaseReturnsGivenLabels: the labels that a Tenant gave return to their values from before. A
+// Pod Security level remains if the namespace had none.
+func TestReleaseReturnsGivenLabels(t *testing.T) {
+	for record, level := range map[string]string{
+		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":"baseline"}`: "baseline",
+		`{"a":null,"team":"own","pod-security.kubernetes.io/enforce":null}`:       "restricted",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newReleasing()
+			ns := w.namespace(t)
+			maps.Copy(ns.Labels, map[string]string{
+				"a": "1", "team": "given", "pod-security.kubernetes.io/enforce": "restricted",
+			})
+			ns.Annotations[tenant.GivenLabelsAnnotation] = record
+			if err := w.kube.Tracker().Update(corev1.SchemeGroupVersion.WithResource("namespaces"), ns, ""); err != nil {
+				t.Fatal(err)
+			}
+			if err := w.release().Run(t.Context(), "web"); err != nil {
+				t.Fatal(err)
+			}
+			ns = w.namespace(t)
+			want := map[string]string{"env": "x", "team": "own", "pod-security.kubernetes.io/enforce": level}
+			if !maps.Equal(ns.Labels, want) || ns.Annotations[tenant.GivenLabelsAnnotation] != "" {
+				t.Errorf("the labels are %v, want %v; the annotations are %v", ns.Labels, want, ns.Annotations)
+			}
+		})
+	}
 }

@@ -51,6 +51,8 @@ type Snapshot struct {
 	// Tenants are what counts of the Tenants, by the tenants, and Retired those that were deleted.
 	Tenants map[tenant.ID]TenantObject
 	Retired map[tenant.ID][]tenant.Retired
+	// TakenBack are the canceled deletions of Tenants.
+	TakenBack map[tenant.ID]TakenBack
 	// Templates are the NamespaceTemplates that are known, by their names.
 	Templates map[string]*template.Template
 	// Scopes are those of custom resources.
@@ -241,6 +243,7 @@ func NewSnapshot() *Snapshot {
 		left:       map[tenant.ID][]string{},
 		Tenants:    map[tenant.ID]TenantObject{},
 		Retired:    map[tenant.ID][]tenant.Retired{},
+		TakenBack:  map[tenant.ID]TakenBack{},
 		Templates:  map[string]*template.Template{},
 		Scopes:     map[schema.GroupResource]authz.Scope{},
 		selected:   map[string]string{},
@@ -358,7 +361,15 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		}
 		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
-		id, is, err := tenants.ReadRetired(typed.Decode[v1alpha1.RetiredTenant](u))
+		retired, err := typed.Decode[v1alpha1.RetiredTenant](u)
+		if err == nil {
+			if access, takenBack := tenants.TakenBackAccess(retired); takenBack {
+				id, is := tenants.RetiredOf(retired)
+				s.takeBack(id, TakenBack{access, is.Begun})
+				return nil
+			}
+		}
+		id, is, err := tenants.ReadRetired(retired, err)
 		if err != nil {
 			return err
 		}
@@ -424,6 +435,7 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed.Namespaces, changed.Roles = maps.Clone(s.Namespaces), maps.Clone(s.Roles)
 	changed.Quotas, changed.Scopes = maps.Clone(s.Quotas), maps.Clone(s.Scopes)
 	changed.Tenants, changed.Retired = maps.Clone(s.Tenants), maps.Clone(s.Retired)
+	changed.TakenBack = maps.Clone(s.TakenBack)
 	changed.selected, changed.left = maps.Clone(s.selected), maps.Clone(s.left)
 	changed.Templates = maps.Clone(s.Templates)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)

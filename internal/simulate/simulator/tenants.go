@@ -20,12 +20,13 @@ import (
 
 // TenantObjects returns what the Tenants say, and those that were deleted.
 func (s *Snapshot) TenantObjects() stack.Tenants {
-	return tenantObjects{s.Tenants, s.Retired, s.Templates}
+	return tenantObjects{s.Tenants, s.Retired, s.TakenBack, s.Templates}
 }
 
 type tenantObjects struct {
 	live      map[tenant.ID]TenantObject
 	retired   map[tenant.ID][]tenant.Retired
+	takenBack map[tenant.ID]TakenBack
 	templates map[string]*template.Template
 }
 
@@ -79,6 +80,28 @@ func (t tenantObjects) Of(id tenant.ID) authz.Access {
 		return authz.AccessRetired
 	}
 	return authz.AccessNone
+}
+
+// WithoutTenant implements [stack.Tenants].
+func (t tenantObjects) WithoutTenant(id tenant.ID) authz.Access {
+	if is, limited := t.takenBack[id]; limited {
+		return is.Access
+	}
+	return authz.AccessOpen
+}
+
+// TakenBack is what applies of the RetiredTenant of a canceled deletion.
+type TakenBack struct {
+	Access authz.Access
+	At     time.Time
+}
+
+// takeBack records a canceled deletion. The newest applies, and of equally old ones the strictest.
+func (s *Snapshot) takeBack(id tenant.ID, is TakenBack) {
+	last, exists := s.TakenBack[id]
+	if !exists || is.At.After(last.At) || is.At.Equal(last.At) && is.Access < last.Access {
+		s.TakenBack[id] = is
+	}
 }
 
 // Accepts implements [stack.Tenants].

@@ -358,6 +358,40 @@ func spacesAreLike(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
+	givenLabelsReturn(t, s, give)
+}
+
+// givenLabelsReturn: labels return to their values from before the Tenant, also if another field
+// manager owns them.
+func givenLabelsReturn(t *testing.T, s *localserver.Server, give func(string)) {
+	has := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			out, err := kubectl(t, s, "admin", "get", "ns", "wayne--old", "-o",
+				`jsonpath={.metadata.labels.resource\.kubernetes\.io/admin-access} `+
+					`{.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.kept}`)
+			if err != nil || out != want {
+				return fmt.Errorf("the labels are %q, want %q", out, want)
+			}
+			return nil
+		})
+	}
+	for _, attack := range [][]string{
+		{"patch", "ns", "wayne--old", "--type=merge", "-p", `{"metadata":{"managedFields":[{}]}}`},
+		{
+			"apply", "--server-side", "--field-manager=other", "-f", testFile(t, `{ apiVersion: v1, kind: Namespace, `+
+				`metadata: { name: wayne--old, labels: { kept: given, resource.kubernetes.io/admin-access: "true", `+
+				`pod-security.kubernetes.io/enforce: privileged } } }`),
+		},
+	} {
+		give(`{ labels: { kept: given, resource.kubernetes.io/admin-access: "true" }, podSecurity: privileged }`)
+		has("true privileged given")
+		if out, err := kubectl(t, s, "admin", append(attack, asOps...)...); err != nil {
+			t.Fatal(out)
+		}
+		give(`{}`)
+		has("  by-somebody")
+	}
 }
 
 // appliedAgain applies a Tenant as a GitOps tool does, while the server writes its status and

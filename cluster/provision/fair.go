@@ -1,0 +1,254 @@
+package provision
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ring holds items of tenants. It serves the tenants in turn, and the items of a tenant in their
+// order. A new ring needs an items map. It is not safe for concurrent use.
+type ring[T comparable] struct {
+	turns []tenant.ID // the tenants that have items, the next one first
+	items map[tenant.ID][]T
+}
+
+func (r *ring[T]) push(id tenant.ID, item T) {
+	if len(r.items[id]) == 0 {
+		r.turns = append(r.turns, id)
+	}
+	r.items[id] = append(r.items[id], item)
+}
+
+// pop removes the next item. It skips tenants that may not be served, and they keep their turn.
+func (r *ring[T]) pop(may func(tenant.ID) bool) (id tenant.ID, item T, ok bool) {
+	at := slices.IndexFunc(r.turns, may)
+	if at < 0 {
+		return id, item, false
+	}
+	id = r.turns[at]
+	r.turns = slices.Delete(r.turns, at, at+1)
+	item = r.items[id][0]
+	if rest := r.items[id][1:]; len(rest) > 0 {
+		r.items[id] = rest
+		r.turns = append(r.turns, id)
+	} else {
+		delete(r.items, id)
+	}
+	return id, item, true
+}
+
+// remove removes an item. It does nothing if the item does not exist.
+func (r *ring[T]) remove(id tenant.ID, item T) {
+	at := slices.Index(r.items[id], item)
+	if at < 0 {
+		return
+	}
+	if r.items[id] = slices.Delete(r.items[id], at, at+1); len(r.items[id]) == 0 {
+		delete(r.items, id)
+		r.turns = slices.DeleteFunc(r.turns, func(other tenant.ID) bool { return other == id })
+	}
+}
+
+func anyTenant(tenant.ID) bool { return true }
+
+// queue is a work queue of namespaces. As in package workqueue, a name is queued once, is processed
+// by one worker at a time, and is processed again if it is added meanwhile. In contrast, tenants are
+// served in turn, and one tenant never occupies all workers.
+type queue struct {
+	owner func(name string) tenant.ID
+	most  int // the workers that one tenant occupies at most
+	tries workqueue.TypedRateLimiter[string]
+
+	mu      sync.Mutex
+	changed sync.Cond
+	waiting ring[string]
+	added   map[string]bool      // names that wait, or that were added while they are processed
+	taken   map[string]tenant.ID // names that are processed, with the tenant that occupies the worker
+	workers map[tenant.ID]int    // the occupied workers
+	down    bool
+}
+
+// newQueue returns a queue for a number of workers.
+func newQueue(workers int, owner func(name string) tenant.ID) *queue {
+	q := &queue{
+		owner:   owner,
+		most:    workers - sparedWorkers,
+		tries:   workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast),
+		waiting: ring[string]{items: map[tenant.ID][]string{}},
+		added:   map[string]bool{},
+		taken:   map[string]tenant.ID{},
+		workers: map[tenant.ID]int{},
+	}
+	q.changed.L = &q.mu
+	return q
+}
+
+// Add queues a name.
+func (q *queue) Add(name string) {
+	id := q.owner(name)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.down || q.added[name] {
+		return
+	}
+	q.added[name] = true
+	if _, is := q.taken[name]; !is {
+		q.waiting.push(id, name)
+		q.changed.Signal()
+	}
+}
+
+// AddAfter queues a name after a time.
+func (q *queue) AddAfter(name string, after time.Duration) {
+	time.AfterFunc(after, func() { q.Add(name) })
+}
+
+// AddRateLimited queues a name after a time that grows with each call until [queue.Forget].
+func (q *queue) AddRateLimited(name string) { q.AddAfter(name, q.tries.When(name)) }
+
+// Forget ends the growth of that time.
+func (q *queue) Forget(name string) { q.tries.Forget(name) }
+
+// NumRequeues returns the number of calls of [queue.AddRateLimited] since [queue.Forget].
+func (q *queue) NumRequeues(name string) int { return q.tries.NumRequeues(name) }
+
+// Get waits for the next name. The caller MUST call [queue.Done] for it.
+func (q *queue) Get() (name string, shutdown bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for {
+		if q.down {
+			return "", true
+		}
+		id, name, ok := q.waiting.pop(func(id tenant.ID) bool { return q.workers[id] < q.most })
+		if ok {
+			delete(q.added, name)
+			q.taken[name] = id
+			q.workers[id]++
+			return name, false
+		}
+		q.changed.Wait()
+	}
+}
+
+// Done ends the processing of a name.
+func (q *queue) Done(name string) {
+	id := q.owner(name)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	by := q.taken[name]
+	delete(q.taken, name)
+	if q.workers[by]--; q.workers[by] == 0 {
+		delete(q.workers, by)
+	}
+	if q.added[name] {
+		q.waiting.push(id, name)
+	}
+	q.changed.Broadcast() // a tenant that occupied its share may be served again
+}
+
+// ShutDown ends all calls of [queue.Get].
+func (q *queue) ShutDown() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.down = true
+	q.changed.Broadcast()
+}
+
+// class is the class of a write.
+type class int
+
+const (
+	// revokes is the class of writes that remove rights. It goes first.
+	revokes class = iota
+	// adds is the class of all other writes.
+	adds
+	classes
+)
+
+// addsEvery is the share of adds while writes of both classes wait, so that a flood of removals
+// does not stop everything else.
+const addsEvery = 4
+
+// turns limits the rate of writes. It serves tenants in turn.
+type turns struct {
+	rate flowcontrol.RateLimiter
+	some chan struct{} // has an element if a write waits
+
+	mu      sync.Mutex
+	waiting [classes]ring[chan struct{}]
+	served  int // the writes since the last write of the class adds
+}
+
+func newTurns(rate flowcontrol.RateLimiter) *turns {
+	t := &turns{rate: rate, some: make(chan struct{}, 1)}
+	for of := range t.waiting {
+		t.waiting[of].items = map[tenant.ID][]chan struct{}{}
+	}
+	return t
+}
+
+// wait waits for the turn of a write.
+func (t *turns) wait(ctx context.Context, id tenant.ID, of class) error {
+	turn := make(chan struct{})
+	t.mu.Lock()
+	t.waiting[of].push(id, turn)
+	t.mu.Unlock()
+	select {
+	case t.some <- struct{}{}:
+	default:
+	}
+	select {
+	case <-turn:
+		return nil
+	case <-ctx.Done():
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.waiting[of].remove(id, turn)
+		return ctx.Err()
+	}
+}
+
+// run serves writes until ctx ends. It chooses a write only when the rate allows one.
+func (t *turns) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.some:
+		}
+		for more := true; more; {
+			if t.rate.Wait(ctx) != nil {
+				return
+			}
+			more = t.serve()
+		}
+	}
+}
+
+// serve lets the next write proceed and reports whether others wait.
+func (t *turns) serve() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	order := []class{revokes, adds}
+	if t.served++; t.served >= addsEvery {
+		order = []class{adds, revokes}
+	}
+	for _, of := range order {
+		if _, turn, ok := t.waiting[of].pop(anyTenant); ok {
+			close(turn)
+			if of == adds {
+				t.served = 0
+			}
+			break
+		}
+	}
+	return len(t.waiting[revokes].turns)+len(t.waiting[adds].turns) > 0
+}

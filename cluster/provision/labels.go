@@ -1,0 +1,104 @@
+package provision
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// levelWithoutRecord is the Pod Security level to which a Namespace returns if its level before the
+// Tenant is unknown. It is the default of admission.namespace.podSecurity.
+const levelWithoutRecord = "baseline"
+
+// label sets the labels that a Tenant specifies. It returns those that the Tenant no longer
+// specifies to the values that they had before. Both follow from [tenant.GivenLabelsAnnotation], not
+// from the owners of fields, which a tenant may write. Without a Tenant, everything remains.
+func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
+	if gives.isLabelled(ns) {
+		return nil
+	}
+	was, _ := namespace.GivenOf(ns)
+	next := namespace.Given{}
+	labels := map[string]any{}
+	for key, value := range gives.labels {
+		before, given := was[key]
+		if !given {
+			before = valueBefore(ns, key, value)
+		}
+		next[key] = before
+		isLevel := key == namespace.EnforceLabel
+		if isLevel {
+			next.SetLevel(value)
+		}
+		if ns.Labels[key] != value && !(isLevel && was.IsTightened(ns, value)) {
+			labels[key] = value
+		}
+	}
+	for key, before := range was.Labels() {
+		_, given := gives.labels[key]
+		isKept := key == namespace.EnforceLabel && before != nil && was.IsTightened(ns, *before)
+		if !given && !isKept {
+			labels[key] = before
+		}
+	}
+	if len(was)+len(next) == 0 {
+		return nil // only the record is missing, and mark writes it
+	}
+	annotations := map[string]any{tenant.GivenLabelsAnnotation: next.String()}
+	if gives.hash(ns) == "" {
+		annotations[tenant.GivenLabelsAnnotation] = nil
+	}
+	return e.patchNamespace(ctx, ns, revokes, map[string]any{
+		"uid":             ns.UID,
+		"resourceVersion": ns.ResourceVersion,
+		"labels":          labels,
+		"annotations":     annotations,
+	})
+}
+
+// valueBefore returns the value to which a label returns when the Tenant no longer specifies it, or
+// nil if the label is then removed. If nothing tells who set the present value, the Tenant did.
+func valueBefore(ns *corev1.Namespace, key, given string) *string {
+	value, exists := ns.Labels[key]
+	_, recorded := namespace.GivenOf(ns)
+	isOwn := recorded || value != given && ns.Annotations[tenant.PreparedAnnotation] == ""
+	switch {
+	case !exists:
+		return nil
+	case isOwn:
+		return &value
+	case key == namespace.EnforceLabel:
+		return new(levelWithoutRecord)
+	}
+	return nil
+}
+
+// isUnrecorded reports whether a Namespace with content of a Tenant has no record of its labels, for
+// example because an earlier release prepared it.
+func (g *given) isUnrecorded(ns *corev1.Namespace) bool {
+	_, recorded := namespace.GivenOf(ns)
+	return !recorded && g.hash(ns) != ""
+}
+
+// isLabelled reports whether a Namespace has exactly the labels of its Tenant, and records them. The
+// level may be a stricter one that the tenant chose.
+func (g *given) isLabelled(ns *corev1.Namespace) bool {
+	if g.uid == "" { // the labels of a former Tenant remain
+		return true
+	}
+	was, _ := namespace.GivenOf(ns)
+	if g.isUnrecorded(ns) || len(was.Labels()) != len(g.labels) {
+		return false
+	}
+	for key, value := range g.labels {
+		_, given := was[key]
+		isKept := key == namespace.EnforceLabel && was.IsTightened(ns, value) && was.Level() == value
+		if !given || ns.Labels[key] != value && !isKept {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,73 @@
+package retirement
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// recordSettles is the time for which every server has a RetiredTenant before the Tenant is removed. A
+// server without the record would allow requests that the Tenant denied.
+const recordSettles = 2 * time.Second
+
+// takeBack cancels the deletion of a Tenant. It records the access of the Tenant, because this access
+// applies until a Tenant is created again, and then removes the finalizer. It returns the time until
+// the next check. The deletion is not canceled if the delay is over and there is no record.
+func (e *end) takeBack(ctx context.Context, inTime bool) (again time.Duration, takenBack bool, err error) {
+	name := tenants.RetiredName(e.t.Name, string(e.t.UID))
+	kept, err := e.retired.Get(ctx, cache.ObjectName{Name: name})
+	switch {
+	case err == nil && kept.Spec.TakenBack != "":
+		if again := recordSettles - time.Since(kept.CreationTimestamp.Time); again > 0 {
+			return again, true, nil
+		}
+		return 0, true, e.releaseTakenBack(ctx)
+	case err == nil, apierrors.IsNotFound(err) && !inTime:
+		return 0, false, nil
+	case !apierrors.IsNotFound(err):
+		return 0, false, err
+	}
+	if err := e.writes.Wait(ctx); err != nil {
+		return 0, false, err
+	}
+	_, err = e.retired.Create(ctx, &v1alpha1.RetiredTenant{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindRetiredTenant},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.RetiredTenantSpec{
+			ID:        e.id.String(),
+			UID:       string(e.t.UID),
+			TakenBack: remainingAccess(e.t),
+		},
+	})
+	return recordSettles, true, err
+}
+
+func (e *end) releaseTakenBack(ctx context.Context) error {
+	if err := e.release(ctx, e.t); err != nil {
+		return err
+	}
+	e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
+		Reason:  v1alpha1.ReasonTakenBack,
+		Message: "the deletion was canceled: only the Tenant and the bindings that it created are deleted",
+	})
+	return nil
+}
+
+// remainingAccess returns the stricter of spec.access and spec.suspension.
+func remainingAccess(t *v1alpha1.Tenant) v1alpha1.TenantAccess {
+	switch _, access := tenants.AccessOf(t); access {
+	case authz.AccessOpen:
+		return v1alpha1.TenantAccessOpen
+	case authz.AccessReadOnly:
+		return v1alpha1.TenantAccessReadOnly
+	}
+	return v1alpha1.TenantAccessClosed
+}

@@ -1,0 +1,129 @@
+package namespace
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var errGivenLabels = errors.New("only the server may set the annotation " + tenant.GivenLabelsAnnotation)
+
+// Given has the labels that a Tenant gave to a Namespace, and the values that the labels had without
+// the Tenant. A nil value means that the Namespace did not have the label. It never depends on
+// managedFields, which a tenant may write. The entry levelKey is not a label.
+type Given map[string]*string
+
+// levelKey is the entry for the PodSecurity level that the Tenant gave last. It tells a stricter level
+// that the tenant chose from one that the Tenant gave. No label has a key with "=".
+const levelKey = EnforceLabel + "="
+
+// SetLevel records the PodSecurity level that the Tenant gives.
+func (g Given) SetLevel(level string) { g[levelKey] = &level }
+
+// Level returns the PodSecurity level that the Tenant gave last, empty for none.
+func (g Given) Level() string {
+	if level := g[levelKey]; level != nil {
+		return *level
+	}
+	return ""
+}
+
+// IsTightened reports whether somebody has set a level that is stricter than level since the Tenant
+// gave a level. Such a level remains.
+func (g Given) IsTightened(ns metav1.Object, level string) bool {
+	present := ns.GetLabels()[EnforceLabel]
+	return g.Level() != "" && present != g.Level() && IsStricter(present, level)
+}
+
+// Labels returns the labels and their former values.
+func (g Given) Labels() map[string]*string {
+	labels := maps.Clone(map[string]*string(g))
+	delete(labels, levelKey)
+	return labels
+}
+
+// GivenOf returns the labels that a Namespace was given. The second result is false if
+// [tenant.GivenLabelsAnnotation] does not exist or is invalid.
+func GivenOf(ns metav1.Object) (Given, bool) {
+	var out Given
+	if json.Unmarshal([]byte(ns.GetAnnotations()[tenant.GivenLabelsAnnotation]), &out) != nil || out == nil {
+		return nil, false
+	}
+	return out, true
+}
+
+// String returns the value of [tenant.GivenLabelsAnnotation].
+func (g Given) String() string {
+	if g == nil {
+		g = Given{}
+	}
+	text, err := json.Marshal(map[string]*string(g))
+	if err != nil {
+		panic(err) // it has only strings
+	}
+	return string(text)
+}
+
+// givenAtCreation returns the labels that a new Namespace is given. sent are the labels that the
+// caller sent. The level of a tenant's own Namespace returns to the level of the configuration.
+func (p *plugin) givenAtCreation(caller tenant.ID, sent map[string]string) Given {
+	of := caller
+	if caller.IsSystem() {
+		of, _ = tenant.Parse(sent[tenant.Label]) // the zero ID is given nothing
+	}
+	out := Given{}
+	for key, value := range p.labelsOf(of) {
+		if out[key] = nil; key == EnforceLabel {
+			out.SetLevel(value)
+		}
+		switch value, has := sent[key]; {
+		case caller.IsSystem() && has:
+			out[key] = &value
+		case !caller.IsSystem() && key == EnforceLabel && p.PodSecurity != "":
+			out[key] = &p.PodSecurity
+		}
+	}
+	return out
+}
+
+// recordGiven writes [tenant.GivenLabelsAnnotation] of a new Namespace. A value that the caller sent
+// comes from an export of another Namespace and is replaced.
+func (p *plugin) recordGiven(caller tenant.ID, is metav1.Object) {
+	var record *string
+	if given := p.givenAtCreation(caller, is.GetLabels()); len(given) > 0 {
+		record = new(given.String())
+	}
+	plugins.SetAnnotation(is, tenant.GivenLabelsAnnotation, record)
+}
+
+// checkGiven checks [tenant.GivenLabelsAnnotation] of a Namespace that a tenant creates.
+func (p *plugin) checkGiven(caller tenant.ID, is metav1.Object) error {
+	want := p.givenAtCreation(caller, is.GetLabels())
+	text, has := is.GetAnnotations()[tenant.GivenLabelsAnnotation]
+	if has != (len(want) > 0) || has && text != want.String() {
+		return errGivenLabels
+	}
+	return nil
+}
+
+// heldLabels returns the labels that a tenant may not change: those that its Tenant specifies, and
+// those that the Namespace was given before. The level has rules of its own.
+func heldLabels(specified map[string]string, was metav1.Object) map[string]string {
+	given, _ := GivenOf(was)
+	if len(given) == 0 {
+		return specified
+	}
+	out := map[string]string{}
+	for key := range given.Labels() {
+		if key != EnforceLabel {
+			out[key] = was.GetLabels()[key]
+		}
+	}
+	maps.Copy(out, specified)
+	return out
+}

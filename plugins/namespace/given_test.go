@@ -1,0 +1,125 @@
+package namespace_test
+
+import (
+	"maps"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+func TestGivenOf(t *testing.T) {
+	for text, want := range map[string]string{
+		"": "", "x": "", "null": "", "[]": "", `{"a":1}`: "", `{"a":{}}`: "",
+		"{}": "{}", `{"a":null}`: `{"a":null}`, ` {"b": "x", "a": null} `: `{"a":null,"b":"x"}`,
+	} {
+		got, recorded := namespace.GivenOf(&metav1.ObjectMeta{
+			Annotations: map[string]string{tenant.GivenLabelsAnnotation: text},
+		})
+		if recorded != (want != "") || recorded && got.String() != want {
+			t.Errorf("GivenOf(%s) = %s, %t; want %s", text, got, recorded, want)
+		}
+	}
+}
+
+// giving returns the plugin for a caller of a tenant whose Tenant specifies labels and a level.
+func giving(id, of tenant.ID) plugins.Interface {
+	return withSpaces(id, namespace.Spaces{Labels: map[string]string{"team": "x"}, PodSecurity: "restricted"}, of)
+}
+
+func withSpaces(id tenant.ID, spaces namespace.Spaces, owner tenant.ID) plugins.Interface {
+	return of(id, func(o *namespace.Options) {
+		o.Spaces = func(other tenant.ID) namespace.Spaces {
+			if other != owner {
+				return namespace.Spaces{}
+			}
+			return spaces
+		}
+	})
+}
+
+// TestRecordOfGivenLabels: the record of a new Namespace never depends on what its creator sent, and
+// a tenant's create without the right record is refused.
+func TestRecordOfGivenLabels(t *testing.T) {
+	acme, system := tenanttest.ID(t, "acme"), tenant.System()
+	full := map[string]string{tenant.Label: "acme", "team": "x", namespace.EnforceLabel: "restricted"}
+	for _, c := range []struct {
+		name         string
+		caller       tenant.ID
+		labels       map[string]string
+		sent, record string
+	}{
+		{"a tenant", acme, nil, "", `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
+		{"a tenant that sends all", acme, full, "", `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
+		{"a forged record", acme, nil, `{"team":"x"}`, `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
+		{"an empty record", acme, nil, `{}`, `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
+		{
+			"the system tenant", system,
+			map[string]string{tenant.Label: "acme"},
+			`{"x":"y"}`,
+			`{"pod-security.kubernetes.io/enforce":null,"pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
+		},
+		{
+			"the system tenant with values", system,
+			map[string]string{tenant.Label: "acme", "team": "z", namespace.EnforceLabel: "privileged"},
+			"",
+			`{"pod-security.kubernetes.io/enforce":"privileged","pod-security.kubernetes.io/enforce=":"restricted","team":"z"}`,
+		},
+		{"another tenant's namespace", system, map[string]string{tenant.Label: "globex"}, `{"x":"y"}`, ""},
+		{"an invalid tenant", system, map[string]string{tenant.Label: "all"}, `{"x":"y"}`, ""},
+		{"no tenant", system, nil, `{"x":"y"}`, ""},
+	} {
+		p := giving(c.caller, acme)
+		ns := named("acme--web", maps.Clone(c.labels), map[string]string{tenant.GivenLabelsAnnotation: c.sent})
+		if err := p.Admit(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
+			t.Errorf("%s: Admit() = %v", c.name, err)
+		}
+		if got, has := ns.Annotations[tenant.GivenLabelsAnnotation]; got != c.record || has != (c.record != "") {
+			t.Errorf("%s: the record is %q, want %q", c.name, got, c.record)
+		}
+		if c.caller.IsSystem() {
+			continue
+		}
+		if err := p.Validate(t.Context(), write(admission.Create, ns, nil), nil); err != nil {
+			t.Errorf("%s: Validate() = %v", c.name, err)
+		}
+		for _, forged := range []map[string]string{nil, {tenant.GivenLabelsAnnotation: `{"team":"x"}`}} {
+			ns.Annotations = forged
+			if p.Validate(t.Context(), write(admission.Create, ns, nil), nil) == nil {
+				t.Errorf("%s: Validate() accepts the annotations %v", c.name, forged)
+			}
+		}
+	}
+	plain := withSpaces(acme, namespace.Spaces{}, acme)
+	ns := named("acme--web", map[string]string{tenant.Label: "acme", namespace.EnforceLabel: "baseline"},
+		map[string]string{tenant.GivenLabelsAnnotation: `{}`})
+	if plain.Validate(t.Context(), write(admission.Create, ns, nil), nil) == nil {
+		t.Error("a record is accepted although the Tenant gives no label")
+	}
+}
+
+// TestFormerLabelsAreHeld: a tenant cannot change a label that its Namespace was given, even if its
+// Tenant no longer specifies the label.
+func TestFormerLabelsAreHeld(t *testing.T) {
+	acme := tenanttest.ID(t, "acme")
+	record := map[string]string{tenant.GivenLabelsAnnotation: `{"team":null}`}
+	p := withSpaces(acme, namespace.Spaces{}, acme)
+	for value, annotations := range map[string]map[string]string{"given": record, "own": nil} {
+		was := named("acme--web", map[string]string{tenant.Label: "acme", "team": value}, annotations)
+		is := named("acme--web", map[string]string{tenant.Label: "acme", "team": "other"}, maps.Clone(annotations))
+		err := p.Validate(t.Context(), write(admission.Update, is, was), nil)
+		if (err == nil) != (value == "own") {
+			t.Errorf("a label of the kind %s changes: %v", value, err)
+		}
+		delete(is.Labels, "team")
+		if err := p.Admit(t.Context(), write(admission.Update, is, was), nil); err != nil ||
+			(is.Labels["team"] == "given") != (value == "given") {
+			t.Errorf("a label of the kind %s is removed: %v, %v", value, is.Labels, err)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package architecture_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestNoRightsFromFields: a tenant may write managedFields and most finalizers of its objects. So no
+// right depends on them. Code of the servers uses them only in the listed files, for the reasons
+// given.
+func TestNoRightsFromFields(t *testing.T) {
+	for _, field := range []struct {
+		words   []string
+		reasons map[string]string
+	}{
+		{
+			[]string{"ManagedFields", `"managedFields"`},
+			map[string]string{
+				"cluster/crd.go":                     "drops them from a definition before it is applied",
+				"cluster/provision/objects.go":       "finds writers of managed objects, where tenants may not write them",
+				"internal/serving/state/state.go":    "drops them from a cache",
+				"internal/typed/strict.go":           "drops them from a cache",
+				"internal/typed/typed.go":            "drops them from a cache",
+				"plugins/managed/managed.go":         "refuses tenants that change those of managed objects",
+				"plugins/restriction/restriction.go": "ignores them in updates of the system tenant",
+			},
+		},
+		{
+			[]string{"Finalizers", `"finalizers"`},
+			map[string]string{
+				"cluster/provision/given.go":         "finds managed objects that other callers changed",
+				"cluster/provision/objects.go":       "finds managed objects that other callers changed",
+				"cluster/retirement/end.go":          "waits for the finalizers of a Tenant, which tenants may not write",
+				"cluster/retirement/others.go":       "names them in the message about an object that remains",
+				"cluster/retirement/retirement.go":   "writes the finalizer of the server",
+				"cluster/tenants/object.go":          "keeps them in a cache",
+				"plugins/binding/binding.go":         "hashes the metadata of an object",
+				"plugins/lifecycle/lifecycle.go":     "protects the finalizer of the server",
+				"plugins/managed/managed.go":         "refuses other callers that change those of managed objects",
+				"plugins/restriction/restriction.go": "ignores them in updates of the system tenant",
+				"plugins/rolebinding/tenants.go":     "refuses tenants that add them to TenantMembers",
+			},
+		},
+	} {
+		found := map[string]bool{}
+		for _, s := range sources(t) {
+			if s.test || strings.HasPrefix(filepath.Base(s.file), "zz_") || under(s.folder, "internal/cli", "tenant/v1alpha1") {
+				continue
+			}
+			text, err := os.ReadFile(filepath.Join(root, s.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !uses(string(text), field.words) {
+				continue
+			}
+			found[s.file] = true
+			if field.reasons[s.file] == "" {
+				t.Errorf("%s uses %s: a tenant may write the field, so no right may depend on it", s.file, field.words[0])
+			}
+		}
+		for file := range field.reasons {
+			if !found[file] {
+				t.Errorf("%s does not use %s: remove its reason", file, field.words[0])
+			}
+		}
+	}
+}
+
+// uses reports whether Go code has one of the words outside comments.
+func uses(text string, words []string) bool {
+	for line := range strings.Lines(text) {
+		code, _, _ := strings.Cut(line, "//")
+		if slices.ContainsFunc(words, func(word string) bool { return strings.Contains(code, word) }) {
+			return true
+		}
+	}
+	return false
+}
