@@ -89,6 +89,14 @@ func refusedWith(t *testing.T, s *localserver.Server, want string, args ...strin
 	}
 }
 
+// shows checks what kubectl prints for acme.
+func shows(t *testing.T, s *localserver.Server, want string, args ...string) {
+	t.Helper()
+	if out, err := kubectl(t, s, "acme", args...); err != nil || !strings.Contains(out, want) {
+		t.Errorf("%q: %v %s, want %q", args, err, out, want)
+	}
+}
+
 func clusterNamespaces(t *testing.T, s *localserver.Server) {
 	namespace := func(labels string) string {
 		return testFile(t, `{ apiVersion: v1, kind: Namespace, metadata: { name: acme--x, labels: { `+labels+` } } }`)
@@ -102,7 +110,7 @@ func clusterNamespaces(t *testing.T, s *localserver.Server) {
 	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre=7", "--overwrite")
 	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre-")
 	refusedWith(t, s, "tenants may not set or remove the label", "label", "namespace", "acme--x", "billing.example.com/other=7")
-	refusedWith(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
+	shows(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
 }
 
 func clusterPods(t *testing.T, s *localserver.Server) {
@@ -116,8 +124,8 @@ func clusterPods(t *testing.T, s *localserver.Server) {
 		}
 		return nil
 	})
-	refusedWith(t, s, `"key":"gpu"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.tolerations}")
-	refusedWith(t, s, `"pool":"shared"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.nodeSelector}")
+	shows(t, s, `"key":"gpu"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.tolerations}")
+	shows(t, s, `"pool":"shared"`, "get", "pod", "made", "-n", "acme--web", "-o", "jsonpath={.spec.nodeSelector}")
 	refusedWith(t, s, "", "create", "-f", pod("generateName: made-", ""))
 	refusedWith(t, s, "", "apply", "--server-side", "-f", pod("name: applied", ""))
 	for spec, want := range map[string]string{
