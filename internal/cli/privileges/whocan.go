@@ -229,7 +229,7 @@ func (b *Boundary) answer(ctx context.Context, binding *simulator.Binding, s Sub
 		a.Tenants = append(a.Tenants, b.heldIn(binding, q)...)
 	}
 	switch system := slices.Contains(a.Tenants, tenant.System().String()); {
-	case a.Scope == wholeCluster && !system && !b.isOutsideNamespaces(q):
+	case a.Scope == wholeCluster && !system && (!binding.Derived.IsZero() || !b.isOutsideNamespaces(q)):
 		a.Scope = "all namespaces of the tenant"
 	case binding.Limited && system:
 		a.Scope += ", limited to " + binding.Scope
