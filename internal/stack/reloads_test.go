@@ -133,7 +133,10 @@ func TestAReloadThatLocksOut(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			replace(t, dir, map[string]string{
-				"own.crt": own, "other.crt": other, "both.crt": other + own, "tenancy.yaml": sources(""),
+				"own.crt":      own,
+				"other.crt":    other,
+				"both.crt":     other + own,
+				"tenancy.yaml": sources(""),
 			})
 			open := func() (*stack.Stack, error) {
 				return stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"), stack.Server{

@@ -231,7 +231,9 @@ func TestDeletedWithItsNamespace(t *testing.T) {
 			{&user.DefaultInfo{Name: "stranger"}, false},
 		} {
 			for _, in := range []string{"going", "a--web", ""} {
-				w := write{by: c.by, resource: resource, in: in, was: binding("x", map[string]string{tenant.ManagedLabel: "template"})}
+				stored := binding("x", map[string]string{tenant.ManagedLabel: "template"})
+				w := write{by: c.by, resource: resource, in: in}
+				w.was = stored
 				err := holding().Validate(t.Context(), w.attributes(), nil)
 				if may := c.empties && in == "going"; (err == nil) != may {
 					t.Errorf("%s %v deletes %s in %q: %v", c.by.GetName(), c.by.GetGroups(), resource.Resource, in, err)

@@ -15,8 +15,15 @@ import (
 
 func TestGivenOf(t *testing.T) {
 	for text, want := range map[string]string{
-		"": "", "x": "", "null": "", "[]": "", `{"a":1}`: "", `{"a":{}}`: "",
-		"{}": "{}", `{"a":null}`: `{"a":null}`, ` {"b": "x", "a": null} `: `{"a":null,"b":"x"}`,
+		"":                        "",
+		"x":                       "",
+		"null":                    "",
+		"[]":                      "",
+		`{"a":1}`:                 "",
+		`{"a":{}}`:                "",
+		"{}":                      "{}",
+		`{"a":null}`:              `{"a":null}`,
+		` {"b": "x", "a": null} `: `{"a":null,"b":"x"}`,
 	} {
 		got, recorded := namespace.GivenOf(&metav1.ObjectMeta{
 			Annotations: map[string]string{tenant.GivenLabelsAnnotation: text},
