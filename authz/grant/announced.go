@@ -33,7 +33,7 @@ func AnnouncedTo(id tenant.ID) fields.Selector {
 }
 
 // Announced reports whether a cross-tenant request is a list or a watch of AccessGrants over all
-// namespaces that is limited to the grants that their owners announce to the caller's tenant. The
+// namespaces. The request must be limited to grants that are announced to the caller's tenant. The
 // permission does not expire. If the server does not pass field selectors to authorizers (KEP-4601),
 // no request is allowed.
 func Announced(_ context.Context, c *authz.Crossing) (bool, time.Time) {

@@ -179,7 +179,7 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	return hash
 }
 
-// isPrepared reports whether a Namespace says that it has all of the content, and has its labels.
+// isPrepared reports whether a Namespace has the mark of all its content, and has its labels.
 func (g *given) isPrepared(ns *corev1.Namespace) bool {
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	return ns.Annotations[tenant.PreparedAnnotation] == g.hash(ns) && !held && g.isLabelled(ns)

@@ -60,7 +60,7 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 }
 
 // valueBefore returns the value to which a label returns when the Tenant no longer specifies it, or
-// nil if the label is then removed. If nothing tells who set the present value, the Tenant did.
+// nil if the label is then removed. If the origin of the present value is unknown, the Tenant set it.
 func valueBefore(ns *corev1.Namespace, key, given string) *string {
 	value, exists := ns.Labels[key]
 	_, recorded := namespace.GivenOf(ns)

@@ -89,7 +89,7 @@ func TestClasses(t *testing.T) {
 	})
 }
 
-// TestDevicesAreCounted: a name of devices counts those of Pods and of claims.
+// TestDevicesAreCounted: the name of a device class includes the devices of Pods and of claims.
 func TestDevicesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claim := thing("ResourceClaim", "a--db", "c")

@@ -101,8 +101,8 @@ func (s *Store) Run(ctx context.Context) {
 // HasSynced reports whether the store has the quotas that existed when Run began.
 func (s *Store) HasSynced() bool { return s.informer.HasSynced() }
 
-// IsOf reports whether the quota with a name belongs to a tenant, or whether there is no quota of that
-// name and the name is the one of the tenant's objects. It returns false if the tenant of the quota is
+// IsOf reports whether the quota with a name belongs to a tenant. If there is no such quota, it reports
+// whether the tenant's objects have this name. It returns false if the tenant of the quota is
 // invalid, and if the quotas are not known yet.
 func (s *Store) IsOf(name string, id tenant.ID) bool {
 	obj, exists, err := s.informer.GetStore().GetByKey(name)

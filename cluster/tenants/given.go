@@ -38,8 +38,8 @@ func (s *Store) Template(name string) (t *template.Template, known bool) {
 	return s.templates.get(name), true
 }
 
-// Members returns the TenantMembers of a tenant, or nil if they do not exist, are invalid, are being
-// deleted, have another ID, or were written for an earlier tenant of the name. The second result is
+// Members returns the TenantMembers of a tenant. It returns nil if they do not exist, are invalid or
+// are being deleted. It also returns nil if they have another ID or an earlier tenant's UID. The second result is
 // false if that is not known. Callers MUST NOT change the members.
 func (s *Store) Members(id tenant.ID) (m *v1alpha1.TenantMembers, known bool) {
 	if !s.knows(membersResource(), s.members.handled) || !s.HasSynced() {

@@ -13,7 +13,7 @@ var change = regexp.MustCompile(`^[a-z0-9.]+/\S+ (created|configured|unchanged|s
 	` \(dry run\)$`)
 
 // TestChangesAreKubectls requires that each command with --dry-run prints its changes as kubectl
-// does. The scripts of test/e2e have the commands that ask a cluster.
+// does. The scripts of test/e2e have the commands that query a cluster.
 func TestChangesAreKubectls(t *testing.T) {
 	offline := map[string][][]string{
 		"create-tenant": {

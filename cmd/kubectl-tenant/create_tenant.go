@@ -87,7 +87,7 @@ func createTenant(
 ) error {
 	if mode == dryRunClient { // asks no cluster
 		if len(t.Namespaces) == 0 {
-			w.Say("--dry-run=client does not ask the server whether the tenant exists: assuming a new tenant")
+			w.Say("--dry-run=client sends no request, so it cannot check whether the tenant exists: assuming a new tenant")
 			if err := setDefaultNamespace(t); err != nil {
 				return err
 			}

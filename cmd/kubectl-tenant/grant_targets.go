@@ -200,7 +200,7 @@ func (f *grantFlags) members(
 // revoke revokes the privileges in a cluster.
 func (f *grantFlags) revoke(cmd *cobra.Command, c *client.Cluster, id tenant.ID, done *output.Changes) error {
 	if f.mode == dryRunClient {
-		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "--dry-run=client does not ask the server which bindings exist: to list "+
+		_, _ = fmt.Fprintln(cmd.ErrOrStderr(), "--dry-run=client sends no request, so the bindings are unknown: to list "+
 			"them, use --dry-run=server")
 		return nil
 	}

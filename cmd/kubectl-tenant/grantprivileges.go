@@ -117,7 +117,7 @@ func (f *grantFlags) checkEverywhere(cmd *cobra.Command, id tenant.ID) error {
 		problems = append(problems, errors.New("--tenant: the system tenant has no members: use --cluster-wide or "+
 			"--for-namespace"))
 	case f.mode == dryRunClient && id.IsZero():
-		problems = append(problems, errors.New("--dry-run=client does not ask the server for your tenant: set --tenant, "+
+		problems = append(problems, errors.New("--dry-run=client sends no request, so your tenant is unknown: set --tenant, "+
 			"--for-namespace or --cluster-wide"))
 	}
 	return errors.Join(problems...)

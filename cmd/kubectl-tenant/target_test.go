@@ -56,7 +56,7 @@ func TestParseTarget(t *testing.T) {
 // errAny specifies any error in a table.
 var errAny = errors.New("any error")
 
-// FuzzParseTarget requires that no argument is read as more than it says.
+// FuzzParseTarget requires that no argument is read as more than it contains.
 func FuzzParseTarget(f *testing.F) {
 	f.Add("pods/log", "", "")
 	f.Add("pods", "web-1", "log")

@@ -261,7 +261,7 @@ func (f *answersFlags) addFlags(cmd *cobra.Command) {
 		"hide the default bindings of Kubernetes")
 }
 
-// across says whether a path leads from one tenant to another.
+// across reports whether a path leads from one tenant to another.
 func across(a *privileges.Answer) string {
 	switch {
 	case a.Across:

@@ -12,8 +12,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// errLockedOut rejects a new version of a configuration. With it, nobody could use the certificates of
-// the control plane and of the cluster's admins, which repair such a configuration.
+// errLockedOut rejects a new version of a configuration. With it, no caller could use the
+// certificates of the control plane and of the cluster's admins, which repair such a configuration.
 var errLockedOut = errors.New("authentication.sources: the server would reject the certificates of " +
 	user.SystemPrivilegedGroup + ", which its client CA issues: the first x509 source with this CA must have system in " +
 	"tenants and " + user.SystemPrivilegedGroup + " in systemOrganizations")

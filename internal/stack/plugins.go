@@ -226,7 +226,7 @@ func (o *pluginOptions) attribution() attribution.Options {
 
 func (o *pluginOptions) binding() binding.Options {
 	return binding.Options{
-		Subject: o.subject,
+		Subject:    o.subject,
 		Owner:      o.owner,
 		Authorizer: o.grantors,
 		Kinds:      governedKinds(o.config.Admission.Binding.Kinds),

@@ -102,7 +102,7 @@ func (m *reloadMetrics) follows(config string, files []string) {
 	m.show()
 }
 
-// count counts a new version of a file, which took effect if err is nil.
+// count records a new version of a file, which took effect if err is nil.
 func (m *reloadMetrics) count(files *fileStates, path string, err error) {
 	result := "success"
 	if err != nil {
@@ -154,7 +154,7 @@ func hashOf(config *configv1alpha1.Settings) (string, error) {
 	return hex.EncodeToString(sum[:6]), err
 }
 
-// report returns what logs and counts new versions of the files of an owner; nil for files that
+// report returns a function that logs and records new versions of the files of an owner; nil for files that
 // outlive a generation.
 func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 	return func(path string, err error) {
@@ -171,7 +171,7 @@ func (s *shared) report(ctx context.Context, files *fileStates) reload.Report {
 // whose content is in force now. These replace the further files of earlier calls.
 func (s *Stack) Follows(config string, files ...string) { s.shared.reloads.follows(config, files) }
 
-// Reloaded logs and counts a new version of a file that the owner of the Stack follows: err is nil if
+// Reloaded logs and records a new version of a file that the owner of the Stack follows: err is nil if
 // the version took effect.
 func (s *Stack) Reloaded(ctx context.Context, path string, err error) {
 	s.shared.report(ctx, nil)(path, err)

@@ -99,7 +99,7 @@ func TestLastReload(t *testing.T) {
 	}
 }
 
-// TestAReloadThatLocksOut: a new version of the configuration is rejected if nobody could use the
+// TestAReloadThatLocksOut: a new version of the configuration is rejected if no caller could use the
 // certificates of the cluster's admins afterwards.
 func TestAReloadThatLocksOut(t *testing.T) {
 	own, other := authority(t, "own"), authority(t, "other")
@@ -168,8 +168,8 @@ func TestAReloadThatLocksOut(t *testing.T) {
 	}
 }
 
-// TestTheSectionServiceIsReadAtTheStart: the log tells that a new version of the section has no effect
-// yet, and says nothing about a setting that does take effect.
+// TestTheSectionServiceIsReadAtTheStart: the log reports that a new version of the section has no effect
+// yet. It does not report a setting that does take effect.
 func TestTheSectionServiceIsReadAtTheStart(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	ctx := klog.NewContext(t.Context(), logger)

@@ -323,7 +323,9 @@ func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 
 // SharedClusterResources returns the cluster-scoped resources that every tenant may read. The caller
 // MUST NOT change the slice.
-func (s *Stack) SharedClusterResources() []schema.GroupResource { return s.current.Load().boundary.Shared }
+func (s *Stack) SharedClusterResources() []schema.GroupResource {
+	return s.current.Load().boundary.Shared
+}
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }

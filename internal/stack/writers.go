@@ -27,11 +27,11 @@ type WriterRule struct {
 // The reasons of fields for which [WriterRules] has no rights.
 const (
 	reasonNoWrite  = "the server writes no other object because of this field"
-	reasonBind     = "TenantRoleBinding asks for the right to bind the ClusterRoles"
-	reasonUse      = "TenantRoleBinding asks for the right to use the NamespaceTemplate"
+	reasonBind     = "TenantRoleBinding requires the right to bind the ClusterRoles"
+	reasonUse      = "TenantRoleBinding requires the right to use the NamespaceTemplate"
 	reasonMembers  = "the writer of the Tenant was asked for the right to bind the ClusterRoles"
-	reasonTemplate = "TenantManaged asks for the rights to create, update and delete the objects"
-	reasonGrant    = "TenantGrant asks for the rights that the grant allows"
+	reasonTemplate = "TenantManaged requires the rights to create, update and delete the objects"
+	reasonGrant    = "TenantGrant requires the rights that the grant allows"
 	reasonQuota    = "the field applies to the writer's own object"
 )
 
@@ -84,7 +84,7 @@ func WriterRules() map[string]map[string]WriterRule {
 }
 
 // writerRights returns the rights that the writer of a Tenant needs. was is nil if the Tenant is
-// created. An old Tenant that does not decode counts as one that said nothing.
+// created. An old Tenant that does not decode is treated as an empty one.
 func writerRights(was, is runtime.Object) (all []lifecycle.Right, err error) {
 	now, _, err := tenantOf(is)
 	if err != nil {

@@ -58,8 +58,8 @@ func specs() map[string]reflect.Type {
 	}
 }
 
-// TestWriterRules checks that every field of the specs that callers write has a rule, that every rule
-// has a field, and that each rule either asks for rights or has a reason.
+// TestWriterRules checks that every field of a spec has a rule, and that every rule has a field. Each
+// rule must require rights or give a reason.
 func TestWriterRules(t *testing.T) {
 	rules := stack.WriterRules()
 	for kind, of := range specs() {
@@ -177,7 +177,7 @@ func writerCases() map[string]map[string]writerCase {
 	}
 }
 
-// TestWritersRights checks for each field that asks for rights that its change is refused if one of
+// TestWritersRights checks for each field that requires rights that its change is refused if one of
 // these rights lacks, and allowed with exactly these rights.
 func TestWritersRights(t *testing.T) {
 	cases := writerCases()

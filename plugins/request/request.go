@@ -53,12 +53,12 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 	return nil
 }
 
-// placed are the fields of a PodSpec that say where a pod runs and that refer to other values. The
+// placed are the fields of a PodSpec that select where a pod runs and that refer to other values. The
 // server's plugin RuntimeClass changes such a value in place.
 var placed = []string{"NodeSelector", "Affinity", "Tolerations", "TopologySpreadConstraints", "RuntimeClassName"}
 
 // copyOf returns the function that copies objects of a kind. A whole copy of a pod takes longer than
-// most plugins, and few clients say where their pods run. Without the fields of placed, the function
+// most plugins, and few clients select where their pods run. Without the fields of placed, the function
 // copies only the object's own fields.
 func (p *plugin) copyOf(kind schema.GroupKind) func(runtime.Object) runtime.Object {
 	paths, describes := p.builtIn[kind]

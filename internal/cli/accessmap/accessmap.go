@@ -107,9 +107,8 @@ type Map struct {
 	Reasons []string `json:"reasons"`
 }
 
-// Table returns a row for each identity and namespace: the kind, name and tenant of the identity, the
-// namespace, and the groups of resources that the identity can read and write there. Who can write
-// can also read.
+// Table returns a row for each identity and namespace. The cells are the kind, name and tenant of the
+// identity, the namespace, and the groups that the identity can read and write.
 func (m *Map) Table() [][]string {
 	type place struct{ identity, namespace int }
 	var order []place

@@ -92,8 +92,8 @@ func findCluster(config *clientcmdapi.Config, name string) (place, error) {
 	}
 	switch len(found) {
 	case 0:
-		return place{}, fmt.Errorf("--cluster %q: the kubeconfig has neither a cluster %[1]q nor a context of your user for "+
-			"a cluster %[1]q behind a gateway: create one with kubectl tenant gen-kubeconfig --gateway URL --cluster %[1]s",
+		return place{}, fmt.Errorf("--cluster %q: not in the kubeconfig, neither as a cluster nor as a context of your user "+
+			"behind a gateway: create it with kubectl tenant gen-kubeconfig --gateway URL --cluster %[1]s",
 			name)
 	case 1:
 		return place{context: found[0]}, nil

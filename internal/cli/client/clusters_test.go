@@ -54,15 +54,15 @@ func TestNamedClusters(t *testing.T) {
 		},
 		"of another user only": {
 			kubeconfig("alice/acme@eu1", two, "alice/acme@eu1=acme@eu1,alice/acme@eu1 bob/acme@us1=acme@us1,bob/acme@us1"),
-			"us1", `neither a cluster "us1" nor a context of your user`,
+			"us1", `neither as a cluster nor as a context of your user`,
 		},
 		"of the same user of another tenant only": {
 			kubeconfig("alice/acme@eu1", two, "alice/acme@eu1=acme@eu1,alice/acme@eu1 a=acme@us1,alice/globex@us1"),
-			"us1", `neither a cluster "us1" nor a context of your user`,
+			"us1", `neither as a cluster nor as a context of your user`,
 		},
 		"on another gateway only": {
 			kubeconfig("a", "e="+gw+"/clusters/eu1 u="+other+"/clusters/us1", "a=e,x b=u,x"), "us1",
-			`neither a cluster "us1" nor a context of your user`,
+			`neither as a cluster nor as a context of your user`,
 		},
 		"from the root of the gateway": {
 			kubeconfig("a", "root="+gw+" u="+gw+"/clusters/us1", "a=root,x b=u,x"), "us1", "us1 " + gw + "/clusters/us1 x",
@@ -104,7 +104,7 @@ func TestNamedClusters(t *testing.T) {
 		},
 		"no such cluster": {
 			kubeconfig("a", "e=https://1", "a=e,x"), "nosuch",
-			"create one with kubectl tenant gen-kubeconfig --gateway URL --cluster nosuch",
+			"create it with kubectl tenant gen-kubeconfig --gateway URL --cluster nosuch",
 		},
 		"the same twice": {
 			kubeconfig("alice/acme@eu1", two, alice), "eu1,acme@eu1",

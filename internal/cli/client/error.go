@@ -73,7 +73,7 @@ func ofSilentWebhook(err error) bool {
 		admissionFailed.MatchString(text)
 }
 
-// admissionFailed matches what kube-apiserver says of a webhook that it could not call
+// admissionFailed matches the error of kube-apiserver about a webhook that it could not call
 // (k8s.io/apiserver pkg/admission/plugin/webhook/errors, v0.37.1).
 var admissionFailed = regexp.MustCompile(`failed calling webhook "[a-z0-9.-]*kubetenant\.dev"`)
 

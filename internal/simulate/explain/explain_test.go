@@ -9,7 +9,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/klog/v2"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -51,7 +51,14 @@ func TestScenarios(t *testing.T) {
 				t.Fatalf("%s: %v", file, err)
 			}
 			read, write := question(t, s, &config.Settings), question(t, s, &config.Settings)
-			write.Delegate = authorizerfactory.NewAlwaysAllowAuthorizer() // as in every shape
+			write.Delegate = authorizer.AuthorizerFunc(func(_ context.Context, a authorizer.Attributes) (
+				authorizer.Decision, string, error,
+			) {
+				if s.Delegate == scenario.DelegateRBAC && a.GetVerb() == "impersonate" { // as in every deployment mode
+					return authorizer.DecisionNoOpinion, "", nil
+				}
+				return authorizer.DecisionAllow, "", nil
+			})
 			for i := range s.Cases {
 				c := &s.Cases[i]
 				// --as of the command is no impersonation
