@@ -25,7 +25,7 @@ func ownObjects() authz.Options {
 		"tenants/b":         "",
 		"tenantquotas/of-a": "a",
 		"tenantquotas/of-b": "b",
-		"tenantquotas/c":    "b", // has the name of tenant c
+		"tenantquotas/c":    "b",
 	}
 	o.IsAbout = func(r schema.GroupResource, name string, id tenant.ID) bool {
 		if r.Resource != "tenants" && r.Resource != "tenantquotas" || r.Group != "kubetenant.dev" {

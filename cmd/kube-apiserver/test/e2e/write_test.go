@@ -29,7 +29,7 @@ const everything = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Cluster
 "rules":[{"apiGroups":["*"],"resources":["*"],"verbs":["get","list","watch","create","update","patch","delete",
 "deletecollection","bind","escalate","approve","attest","sign","use"]},{"nonResourceURLs":["*"],"verbs":["*"]}]}`
 
-// everybody binds that role to all callers.
+// The constant everybody binds that role to all callers.
 const everybody = `{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRoleBinding",
 "metadata":{"name":"scenario-everybody"},
 "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"scenario-everything"},
