@@ -213,7 +213,7 @@ func TestWebhookAlerts(t *testing.T) {
 		map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": tests}))
 }
 
-// checkAlert checks that an alert says what happened, where, and which section of the runbook helps.
+// checkAlert checks that an alert describes what happened, where, and which section of the runbook helps.
 func checkAlert(t *testing.T, name string, rule map[string]any, runbook string) {
 	t.Helper()
 	labels, _ := rule["labels"].(map[string]any)
