@@ -89,7 +89,9 @@ func TestObjectsAboutATenant(t *testing.T) {
 		{"new", "tenantquotas?fieldSelector=metadata.name%3Dnew", "metadata.name=new,spec.tenant=new"},
 		{"a", "others?", ""},
 	} {
-		for _, form := range []string{"", "&watch=true", "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"} {
+		for _, form := range []string{
+			"", "&watch=true", "&watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan",
+		} {
 			target := "/apis/kubetenant.dev/v1alpha1/" + c.target + form
 			got, status := sendThrough(t, authz.New(ownObjects(), &recorder{decision: authorizer.DecisionAllow}, nil),
 				callerOf(c.id), nil, http.MethodGet, target)
@@ -218,7 +220,8 @@ func TestReviewsOfOwnObjects(t *testing.T) {
 				t.Errorf("%s %s with %q: %q; want the field selector named", verb, c.resource, c.fields, reason)
 			}
 			a.FieldSelectorParsingErr = errSelector
-			if d, _, _ := authz.New(ownObjects(), r, nil).Authorize(t.Context(), a); c.name == "" && d != authorizer.DecisionDeny {
+			if d, _, _ := authz.New(ownObjects(), r, nil).Authorize(t.Context(), a); c.name == "" &&
+				d != authorizer.DecisionDeny {
 				t.Errorf("%s %s with a selector that does not parse: %v", verb, c.resource, d)
 			}
 			a.FieldSelectorParsingErr = nil

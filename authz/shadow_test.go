@@ -79,7 +79,9 @@ func TestObserved(t *testing.T) {
 			"a",
 			"",
 		},
-		{"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "system", ""},
+		{
+			"the system's", false, "system", "b--web", authorizer.DecisionAllow, authz.Delegated, authz.ReasonNone, "system", "",
+		},
 	} {
 		var seen []authz.Outcome
 		o := options(cluster)

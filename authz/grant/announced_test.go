@@ -23,10 +23,14 @@ func TestAnnounced(t *testing.T) {
 		change func(*authorizer.AttributesRecord)
 		want   bool
 	}{
-		"all three":        {all, nil, true},
-		"an earlier one":   {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true", nil, false},
-		"another's status": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "=b", nil, false},
-		"all but a status": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "!=b", nil, false},
+		"all three":      {all, nil, true},
+		"an earlier one": {grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true", nil, false},
+		"another's status": {
+			grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "=b", nil, false,
+		},
+		"all but a status": {
+			grant.FieldTenant + "=a," + grant.FieldAnnounce + "=true," + grant.FieldAnnouncedTo + "!=b", nil, false,
+		},
 		"watched":          {all, func(a *authorizer.AttributesRecord) { a.Verb = "watch" }, true},
 		"and more":         {all + ",metadata.namespace=b", nil, true},
 		"none":             {"", nil, false},

@@ -129,7 +129,8 @@ func TestOneTenantDoesNotDelayAnother(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		for i := range namespaces {
-			if got := w.bindings(fmt.Sprintf("acme--%02d", i)); len(got) != roles || w.prepared(fmt.Sprintf("acme--%02d", i)) == "" {
+			if got := w.bindings(fmt.Sprintf("acme--%02d", i)); len(got) != roles ||
+				w.prepared(fmt.Sprintf("acme--%02d", i)) == "" {
 				t.Fatalf("namespace %d of the other tenant has %d bindings, want %d", i, len(got), roles)
 			}
 		}

@@ -81,7 +81,8 @@ func TestMetricsExist(t *testing.T) {
 	check("alerts", string(alerts))
 	for _, name := range known {
 		switch name {
-		case "kubetenant_config_reloads_total", "kubetenant_config_last_reload_success_timestamp_seconds", "kubetenant_tenants":
+		case "kubetenant_config_reloads_total", "kubetenant_config_last_reload_success_timestamp_seconds",
+			"kubetenant_tenants":
 			continue // for questions that an alert or a panel raises
 		}
 		if !strings.Contains(string(data)+string(alerts), name) {

@@ -274,8 +274,9 @@ func TestWarningsOfReplacedLists(t *testing.T) {
 			"admission.restriction.resources" + text + "nodes",
 		"authentication: { sources: [ { name: c, x509: { clientCAFile: ca.crt, systemOrganizations: [corp] } } ] }": "" +
 			"authentication.sources[0].x509.systemOrganizations" + text + "system:masters",
-		"authentication: { sources: [ { name: c, x509: { clientCAFile: ca.crt, systemOrganizations: [system:masters] } } ] }": "",
-		"admission: { attribution: { workloadUser: { systemUsers: [] } }, namespace: { allowedAnnotations: [] } }":            "",
+		"authentication: { sources: [ { name: c, x509: { clientCAFile: ca.crt, " +
+			"systemOrganizations: [system:masters] } } ] }": "",
+		"admission: { attribution: { workloadUser: { systemUsers: [] } }, namespace: { allowedAnnotations: [] } }": "",
 	} {
 		c, err := v1alpha1.Decode([]byte(header + config + "\n"))
 		if err != nil {

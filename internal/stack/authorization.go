@@ -340,7 +340,9 @@ func (s *Stack) withReviews(next http.Handler) http.Handler {
 			Subject:      g.boundary.Subjects.Of,
 			Authenticate: g.authenticator.AuthenticateRequest,
 			Authorize:    g.boundary.Authorize,
-			Denies:       func(ctx context.Context, a authorizer.Attributes) string { return g.boundary.Denies(ctx, a).String() },
+			Denies: func(ctx context.Context, a authorizer.Attributes) string {
+				return g.boundary.Denies(ctx, a).String()
+			},
 		}
 		if tokens := s.shared.Authentication.Reviewed; tokens != nil {
 			d.Authenticate = tokens.AuthenticateRequest

@@ -125,7 +125,8 @@ func TestDecisionsHaveCodes(t *testing.T) {
 			}
 		}
 	}
-	if len(labels) != len(authz.Reasons())+1 || !slices.Contains(labels, "NamespaceNotOwned") || !slices.Contains(labels, "") {
+	if len(labels) != len(authz.Reasons())+1 || !slices.Contains(labels, "NamespaceNotOwned") ||
+		!slices.Contains(labels, "") {
 		t.Errorf("the labels are %q", labels)
 	}
 	for _, label := range labels {

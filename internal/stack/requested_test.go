@@ -146,7 +146,8 @@ func TestRequested(t *testing.T) {
 		if err == nil {
 			t.Errorf("%s is admitted although nobody knows what the client sent", name)
 		}
-		if err = served(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was), c.cluster, c.webhook); err == nil {
+		if err = served(t.Context(), stack.Admission, writeBy(c.is.DeepCopyObject(), c.was),
+			c.cluster, c.webhook); err == nil {
 			t.Errorf("%s is admitted outside a request", name)
 		}
 	}
@@ -162,7 +163,8 @@ func writeBy(is, was runtime.Object) admission.Attributes {
 	if was != nil {
 		op = admission.Update
 	}
-	return admission.NewAttributesRecord(is, was, gv.WithKind(kind), namespace, name, gv.WithResource(resource), "", op, nil,
+	return admission.NewAttributesRecord(is, was, gv.WithKind(kind), namespace, name, gv.WithResource(resource), "", op,
+		nil,
 		false, caller)
 }
 

@@ -74,7 +74,8 @@ func TestWebhookRevocation(t *testing.T) {
 		}
 		a := authorizer.AttributesRecord{User: &c.u, Verb: "get", Path: "/version"}
 		d, reason, err := stack.Authorizer.Authorize(t.Context(), a)
-		if revoked := d == authorizer.DecisionDeny && reason == authz.ReasonRevoked.String(); err != nil || revoked != c.want {
+		if revoked := d == authorizer.DecisionDeny && reason == authz.ReasonRevoked.String(); err != nil ||
+			revoked != c.want {
 			t.Errorf("%s: %v %q %v", name, d, reason, err)
 		}
 	}

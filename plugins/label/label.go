@@ -92,7 +92,8 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		if owner, err := p.owner(ctx, a.GetNamespace()); a.GetNamespace() == "" || err != nil || owner.IsZero() {
 			return nil // validation rejects the label
 		}
-		warning.AddWarning(ctx, "", "the label "+tenant.Label+" was rewritten, because it must name the owner of the namespace")
+		warning.AddWarning(ctx, "",
+			"the label "+tenant.Label+" was rewritten, because it must name the owner of the namespace")
 		set(is, want)
 		return nil
 	}

@@ -298,7 +298,8 @@ func TestRewrittenLabelWarns(t *testing.T) {
 		if accessErr != nil {
 			t.Fatal(accessErr)
 		}
-		if got := m.GetLabels()[tenant.Label]; (err != nil) != c.denied || len(*told) != c.told || !c.denied && got != c.want {
+		if got := m.GetLabels()[tenant.Label]; (err != nil) != c.denied || len(*told) != c.told ||
+			!c.denied && got != c.want {
 			t.Errorf("%s: %q, %v, told %q; want %q, denied %t", name, got, err, *told, c.want, c.denied)
 		}
 	}

@@ -31,11 +31,13 @@ func TestRetiredTenants(t *testing.T) {
 		was, is runtime.Object
 		want    bool
 	}{
-		"of no Tenant":           {tenant.Lineage{}, false, nil, retiredWith("old"), true},
-		"of a living tenant":     {living, false, nil, retiredWith("never-was"), false},
-		"of the living Tenant":   {living, false, nil, retiredWith("live"), false},
-		"of a tenant that ends":  {tenant.Lineage{UID: "live", Ending: true}, false, nil, retiredWith("live"), true},
-		"of a replaced Tenant":   {tenant.Lineage{UID: "live", Retired: []tenant.Retired{{UID: "old"}}}, false, nil, retiredWith("old"), true},
+		"of no Tenant":          {tenant.Lineage{}, false, nil, retiredWith("old"), true},
+		"of a living tenant":    {living, false, nil, retiredWith("never-was"), false},
+		"of the living Tenant":  {living, false, nil, retiredWith("live"), false},
+		"of a tenant that ends": {tenant.Lineage{UID: "live", Ending: true}, false, nil, retiredWith("live"), true},
+		"of a replaced Tenant": {
+			tenant.Lineage{UID: "live", Retired: []tenant.Retired{{UID: "old"}}}, false, nil, retiredWith("old"), true,
+		},
 		"of an unknown tenant":   {tenant.Lineage{}, true, nil, retiredWith("old"), false},
 		"not to be read":         {tenant.Lineage{}, false, nil, &unstructured.Unstructured{}, false},
 		"labelled":               {living, false, retiredWith("old", "shop"), labelled, true},

@@ -85,7 +85,8 @@ func TestTakeBack(t *testing.T) {
 		if c.was != nil {
 			op, was = admission.Update, c.was
 		}
-		if err := lifecycle.New((&world{}).options(t)).Admit(t.Context(), attributes("root", "", op, c.is, was), nil); err != nil {
+		if err := lifecycle.New((&world{}).options(t)).Admit(t.Context(),
+			attributes("root", "", op, c.is, was), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, has := c.is.GetAnnotations()[tenant.TakeBackAnnotation]; has != c.want || c.is.GetAnnotations()["x"] != "y" {

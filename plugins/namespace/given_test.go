@@ -61,10 +61,34 @@ func TestRecordOfGivenLabels(t *testing.T) {
 		labels       map[string]string
 		sent, record string
 	}{
-		{"a tenant", acme, nil, "", `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
-		{"a tenant that sends all", acme, full, "", `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
-		{"a forged record", acme, nil, `{"team":"x"}`, `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
-		{"an empty record", acme, nil, `{}`, `{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`},
+		{
+			"a tenant",
+			acme,
+			nil,
+			"",
+			`{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
+		},
+		{
+			"a tenant that sends all",
+			acme,
+			full,
+			"",
+			`{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
+		},
+		{
+			"a forged record",
+			acme,
+			nil,
+			`{"team":"x"}`,
+			`{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
+		},
+		{
+			"an empty record",
+			acme,
+			nil,
+			`{}`,
+			`{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
+		},
 		{
 			"the system tenant", system,
 			map[string]string{tenant.Label: "acme"},

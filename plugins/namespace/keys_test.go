@@ -229,7 +229,8 @@ func TestRefusedKeys(t *testing.T) {
 			named("x", labels("openshift.io/x"), map[string]string{"example.com/b": "x", "example.com/a": "x"}),
 			`[the names of this tenant's namespaces must begin with a--, ` +
 				`tenants may not set or remove the label "openshift.io/x": admission.namespace.allowedLabels can allow it, ` +
-				`or admission.namespace.clusterLabels if the cluster sets it, tenants may not set or remove the annotations "example.com/a", "example.com/b": ` +
+				`or admission.namespace.clusterLabels if the cluster sets it, tenants may not set or remove the annotations ` +
+				`"example.com/a", "example.com/b": ` +
 				`admission.namespace.allowedAnnotations can allow them, or ` +
 				`admission.namespace.clusterAnnotations if the cluster sets them]`,
 		},

@@ -132,7 +132,8 @@ func TestRequestedIsNotEnough(t *testing.T) {
 				"set":     func(ns *corev1.Namespace) { ns.Labels[key] = value },
 				"removed": func(ns *corev1.Namespace) { delete(ns.Labels, key) },
 			} {
-				if _, is := was.Labels[key]; what == "removed" && (!is || key == corev1.LabelMetadataName && op == admission.Create) {
+				if _, is := was.Labels[key]; what == "removed" &&
+					(!is || key == corev1.LabelMetadataName && op == admission.Create) {
 					continue
 				}
 				if got := judged(t, p, op, was, was.DeepCopy(), change, ""); got == "" {
@@ -187,18 +188,21 @@ func TestClusterKeys(t *testing.T) {
 		if c.was != "" {
 			op = admission.Update
 		}
-		labels := p.Validate(t.Context(), writeOf(op, named("a--web", set(c.is), nil), named("a--web", set(c.was), nil), ""), nil)
+		labels := p.Validate(t.Context(), writeOf(op, named("a--web", set(c.is), nil), named("a--web", set(c.was), nil), ""),
+			nil)
 		own := set("")
 		annotations := p.Validate(t.Context(), writeOf(op, named("a--web", own, map[string]string{c.key: c.is}),
 			named("a--web", own, map[string]string{c.key: c.was}), ""), nil)
 		for setting, err := range map[string]error{"clusterLabels": labels, "clusterAnnotations": annotations} {
 			got := fmt.Sprint(err)
-			if (err != nil) != c.refused || c.refused && !strings.Contains(got, "admission.namespace."+setting+" specifies the value") {
+			if (err != nil) != c.refused ||
+				c.refused && !strings.Contains(got, "admission.namespace."+setting+" specifies the value") {
 				t.Errorf("%s, %s: %s", setting, name, got)
 			}
 		}
 	}
-	was := named("a--web", map[string]string{tenant.Label: "a", key: "42", "team": "t-a"}, map[string]string{"team": "t-a"})
+	was := named("a--web", map[string]string{tenant.Label: "a", key: "42", "team": "t-a"},
+		map[string]string{"team": "t-a"})
 	is := named("a--web", map[string]string{tenant.Label: "a"}, nil)
 	if err := p.Admit(t.Context(), writeOf(admission.Update, is, was, ""), nil); err != nil ||
 		is.Labels[key] != "42" || is.Labels["team"] != "t-a" || is.Annotations["team"] != "t-a" {

@@ -210,7 +210,8 @@ func nodeAffinity(s *corev1.PodSpec) []item {
 	}
 	if required := a.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
 		for i, t := range required.NodeSelectorTerms {
-			term(fmt.Sprintf("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[%d]", i), t, t)
+			term(fmt.Sprintf("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[%d]", i),
+				t, t)
 		}
 	}
 	for i, t := range a.PreferredDuringSchedulingIgnoredDuringExecution {

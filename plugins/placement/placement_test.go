@@ -100,7 +100,9 @@ func TestDefaultsAreDemanded(t *testing.T) {
 	if err := p.Validate(t.Context(), a, nil); err != nil {
 		t.Error(err)
 	}
-	two := plugin(&placement.Space{Defaults: placement.Defaults{NodeSelector: map[string]string{"zone": "z", "pool": "a"}}})
+	two := plugin(&placement.Space{
+		Defaults: placement.Defaults{NodeSelector: map[string]string{"zone": "z", "pool": "a"}},
+	})
 	if err := two.Validate(t.Context(), creating(on(""), "a--web", caller("a")), nil); err == nil ||
 		!strings.Contains(err.Error(), "[spec.nodeSelector[pool]: must have") ||
 		!strings.Contains(err.Error(), ", spec.nodeSelector[zone]: must have") {
@@ -171,14 +173,18 @@ func TestRefusalsSayWhatIsAllowed(t *testing.T) {
 				"no list allows a toleration without a key",
 		},
 		"all pods": {
-			nil, corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
+			nil,
+			corev1.PodSpec{Affinity: &corev1.Affinity{PodAffinity: &corev1.PodAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: anywhere,
-			}}}, affinity,
+			}}},
+			affinity,
 		},
 		"away from all pods": {
-			nil, corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
+			nil,
+			corev1.PodSpec{Affinity: &corev1.Affinity{PodAntiAffinity: &corev1.PodAntiAffinity{
 				RequiredDuringSchedulingIgnoredDuringExecution: anywhere,
-			}}}, affinity,
+			}}},
+			affinity,
 		},
 	} {
 		p := plugin(&placement.Space{Rules: c.rules})

@@ -233,7 +233,10 @@ func TestRequestedIsNotEnough(t *testing.T) {
 			"apiVersion": "example.com/v1",
 			"kind":       "Notebook",
 			"metadata":   map[string]any{"name": "x"},
-			"spec":       map[string]any{"pool": "b", "template": map[string]any{"spec": map[string]any{"nodeSelector": selector}}},
+			"spec": map[string]any{
+				"pool":     "b",
+				"template": map[string]any{"spec": map[string]any{"nodeSelector": selector}},
+			},
 		}}
 	}
 	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Notebook"}
@@ -244,7 +247,8 @@ func TestRequestedIsNotEnough(t *testing.T) {
 	ctx := plugins.WithRequested(t.Context())
 	plugins.RecordRequested(ctx, of(other(nil)), runtime.Object.DeepCopyObject)
 	p := knowingKinds(&placement.Space{}, map[schema.GroupKind][]string{kind.GroupKind(): {"spec.template"}})
-	if got := fmt.Sprint(p.Validate(ctx, of(other(map[string]any{"pool": "b"})), nil)); !strings.Contains(got, "nodeSelector") {
+	if got := fmt.Sprint(p.Validate(ctx, of(other(map[string]any{"pool": "b"})), nil)); !strings.Contains(got,
+		"nodeSelector") {
 		t.Errorf("a template that a webhook made of the client's other fields: %s", got)
 	}
 }
@@ -256,7 +260,8 @@ func TestRequestedIsPinned(t *testing.T) {
 	pinned := podOf(func(s *corev1.PodSpec) { s.NodeSelector = map[string]string{"pool": "a"} })
 	plugins.RecordRequested(ctx, write{kind: "Pod", is: pinned}.attributes(), runtime.Object.DeepCopyObject)
 	moved := podOf(choices["nodeSelector"])
-	if got := fmt.Sprint(p.Validate(ctx, write{kind: "Pod", is: moved}.attributes(), nil)); !strings.Contains(got, "nodeSelector[pool]") {
+	if got := fmt.Sprint(p.Validate(ctx, write{kind: "Pod", is: moved}.attributes(), nil)); !strings.Contains(got,
+		"nodeSelector[pool]") {
 		t.Errorf("a pod of another pool: %s", got)
 	}
 }
@@ -288,7 +293,9 @@ func TestCluster(t *testing.T) {
 		"another label":           {corev1.PodSpec{NodeSelector: map[string]string{"zone": "shared"}}, "nodeSelector[zone]"},
 		"the toleration":          {tolerating(gpu), ""},
 		"the toleration, a while": {changed(gpu, func(t *corev1.Toleration) { t.TolerationSeconds = new(int64(9)) }), ""},
-		"another effect":          {changed(gpu, func(t *corev1.Toleration) { t.Effect = corev1.TaintEffectNoExecute }), "tolerations[0]"},
+		"another effect": {
+			changed(gpu, func(t *corev1.Toleration) { t.Effect = corev1.TaintEffectNoExecute }), "tolerations[0]",
+		},
 		"every effect":            {changed(gpu, func(t *corev1.Toleration) { t.Effect = "" }), "tolerations[0]"},
 		"another taint":           {changed(gpu, func(t *corev1.Toleration) { t.Key = "gpus" }), "tolerations[0]"},
 		"every taint":             {changed(gpu, func(t *corev1.Toleration) { t.Key = "" }), "tolerations[0]"},

@@ -30,7 +30,11 @@ type Options struct {
 // New returns the plugin. It changes nothing and refuses nothing. It MUST run before every other
 // plugin that changes objects.
 func New(o Options) admission.MutationInterface {
-	return &plugin{Handler: admission.NewHandler(admission.Create, admission.Update), Options: o, builtIn: workload.New(nil)}
+	return &plugin{
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		Options: o,
+		builtIn: workload.New(nil),
+	}
 }
 
 type plugin struct {

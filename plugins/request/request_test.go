@@ -113,8 +113,11 @@ func TestCopies(t *testing.T) {
 		"a label":     {NodeSelector: map[string]string{"sent": "x"}},
 		"a taint":     {Tolerations: append(make([]corev1.Toleration, 0, 9), corev1.Toleration{Key: "sent"})},
 		"an affinity": {Affinity: &corev1.Affinity{}},
-		"a topology":  {TopologySpreadConstraints: append(make([]corev1.TopologySpreadConstraint, 0, 9), corev1.TopologySpreadConstraint{TopologyKey: "sent"})},
-		"a class":     {RuntimeClassName: new("sent")},
+		"a topology": {
+			TopologySpreadConstraints: append(make([]corev1.TopologySpreadConstraint, 0, 9),
+				corev1.TopologySpreadConstraint{TopologyKey: "sent"}),
+		},
+		"a class": {RuntimeClassName: new("sent")},
 	} {
 		for kind := range workload.New(nil) {
 			typed := objectOf(kind.Kind, corev1.PodTemplateSpec{Spec: spec})
@@ -155,9 +158,12 @@ func objectOf(kind string, template corev1.PodTemplateSpec) runtime.Object {
 	case "Job":
 		return &batchv1.Job{ObjectMeta: meta, Spec: batchv1.JobSpec{Template: template}}
 	case "CronJob":
-		return &batchv1.CronJob{ObjectMeta: meta, Spec: batchv1.CronJobSpec{
-			JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}},
-		}}
+		return &batchv1.CronJob{
+			ObjectMeta: meta,
+			Spec: batchv1.CronJobSpec{
+				JobTemplate: batchv1.JobTemplateSpec{Spec: batchv1.JobSpec{Template: template}},
+			},
+		}
 	}
 	return nil
 }

@@ -111,7 +111,9 @@ func (p *plugin) checkHolders(ctx context.Context, a admission.Attributes) error
 		}
 	}
 	for i, ref := range is.GetOwnerReferences() {
-		if !slices.ContainsFunc(owners, func(old metav1.OwnerReference) bool { return equality.Semantic.DeepEqual(old, ref) }) {
+		if !slices.ContainsFunc(owners, func(old metav1.OwnerReference) bool {
+			return equality.Semantic.DeepEqual(old, ref)
+		}) {
 			return fmt.Errorf("metadata.ownerReferences[%d]: %s %q %w", i, ref.Kind, ref.Name, errHolder)
 		}
 	}

@@ -226,8 +226,10 @@ func TestHolders(t *testing.T) {
 		was, is *spread
 		want    string
 	}{
-		"neither":           {nil, given(), ""},
-		"a finalizer":       {nil, heldBy("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be"},
+		"neither": {nil, given(), ""},
+		"a finalizer": {
+			nil, heldBy("example.com/mine", ""), "metadata.finalizers[0]: \"example.com/mine\" may only be",
+		},
 		"one that deletes":  {nil, heldBy("foregroundDeletion", ""), "metadata.finalizers[0]"},
 		"an owner":          {nil, heldBy("", "x"), "metadata.ownerReferences[0]: ConfigMap \"x\" may only be"},
 		"a finalizer added": {given(), heldBy("example.com/mine", ""), "metadata.finalizers[0]"},

@@ -95,7 +95,7 @@ func BuildGenericConfig(
 	}
 	var before genericapiserver.PreShutdownHookFunc
 	if tenancyConfig != "" {
-		lent, leads := &lentRBAC{}, &leadership{}
+		lent := &lentRBAC{}
 		generic.Authorization.Authorizer = taken.others(generic.Authorization.Authorizer)
 		if taken != notTaken {
 			generic.DisabledPostStartHooks.Delete(rbacrest.PostStartHookName) // it makes the roles that every cluster has
@@ -103,7 +103,7 @@ func BuildGenericConfig(
 				return nil, err
 			}
 		}
-		stack, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned, lent, leads)
+		stack, leads, err := addTenancy(ctx, opts, tenancyConfig, generic, versioned, lent)
 		if err != nil {
 			return nil, fmt.Errorf("tenancy: %w", err)
 		}
@@ -183,31 +183,30 @@ func addTenancy(
 	generic *genericapiserver.Config,
 	versioned informers.SharedInformerFactory,
 	lent *lentRBAC,
-	leads *leadership,
-) (*kubetenant.Stack, error) {
+) (*kubetenant.Stack, *leadership, error) {
 	if err := checkHandlerChain(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	clients, err := cluster.NewClients(generic.LoopbackClientConfig)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known, err := cluster.New(clients, versioned)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	clientCA, err := opts.Authentication.ClientCert.GetClientCAContentProvider()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	policies := versioned.Admissionregistration().V1()
 	selecting := append(cluster.WebhooksAndPolicies(policies), cluster.MutatingPolicies(policies)...)
 	selectors, err := cluster.NewNamespaceSelectors(selecting...)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if err := registerMetrics(known); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	stack, err := kubetenant.Open(ctx, path, kubetenant.Server{
 		Authentication: kubetenant.Authentication{
@@ -228,21 +227,22 @@ func addTenancy(
 		Register: register,
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if lent.RBAC == nil {
 		klog.FromContext(ctx).Info("RBAC is evaluated by the server's own evaluator, which ignores the annotations "+
 			tenant.ScopeAnnotation+" and "+tenant.ExpiresAnnotation, "modes", opts.Authorization.Modes)
 	}
 	if err := known.FollowNamespaces(stack.FollowNamespaces()); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	known.Tenants.OnLess(stack.TenantChanged)
 	replace(generic, stack)
+	leads := &leadership{}
 	if err := addClusterHooks(generic, known, stack, lent.synced, leads); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return stack, addAdmission(opts, stack)
+	return stack, leads, addAdmission(opts, stack)
 }
 
 // clusterOf returns what the stack knows about the cluster.

@@ -29,7 +29,8 @@ func TestQuotasOfTenants(t *testing.T) {
 			t.Errorf("quota %s belongs to %s: %t; want %t", c.name, c.id, got, c.want)
 		}
 	}
-	if (quotaTenants{"bad": {}}).IsOf("bad", tenanttest.ID(t, "acme")) || quotas.IsOf("x", tenant.ID{}) || quotas.IsOf("bad", tenant.ID{}) {
+	if (quotaTenants{"bad": {}}).IsOf("bad", tenanttest.ID(t, "acme")) || quotas.IsOf("x", tenant.ID{}) ||
+		quotas.IsOf("bad", tenant.ID{}) {
 		t.Error("an invalid quota belongs to a tenant, or a quota to no tenant")
 	}
 }

@@ -70,7 +70,8 @@ func TestClusterAdmission(t *testing.T) {
 		if err != nil {
 			return fmt.Errorf("%s", out)
 		}
-		if out, err = kubectl(t, s, "admin", "get", "namespace", "acme--web", "-o", "jsonpath={.metadata.labels}"); err != nil ||
+		out, err = kubectl(t, s, "admin", "get", "namespace", "acme--web", "-o", "jsonpath={.metadata.labels}")
+		if err != nil ||
 			!strings.Contains(out, `cost-centre":"42"`) {
 			return fmt.Errorf("labels %s", out)
 		}
@@ -109,7 +110,8 @@ func clusterNamespaces(t *testing.T, s *localserver.Server) {
 	refusedWith(t, s, "", "label", "namespace", "acme--x", "team=q")
 	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre=7", "--overwrite")
 	refusedWith(t, s, "", "label", "namespace", "acme--x", "billing.example.com/cost-centre-")
-	refusedWith(t, s, "tenants may not set or remove the label", "label", "namespace", "acme--x", "billing.example.com/other=7")
+	refusedWith(t, s, "tenants may not set or remove the label",
+		"label", "namespace", "acme--x", "billing.example.com/other=7")
 	shows(t, s, `"42"`, "get", "namespace", "acme--x", "-o", "jsonpath={.metadata.labels}")
 }
 
@@ -144,7 +146,8 @@ func clusterPods(t *testing.T, s *localserver.Server) {
 	refusedWith(t, s, "", "patch", "pod", "made", on, "--subresource=ephemeralcontainers", "-p",
 		`{"spec":{"ephemeralContainers":[{"name":"d","image":"i"}]}}`)
 	for kind, patch := range map[string]string{
-		"--type=json":      `[{"op":"add","path":"/spec/tolerations/-","value":{"key":"gpu","operator":"Exists","effect":"NoExecute"}}]`,
+		"--type=json": `[{"op":"add","path":"/spec/tolerations/-",` +
+			`"value":{"key":"gpu","operator":"Exists","effect":"NoExecute"}}]`,
 		"--type=strategic": `{"spec":{"tolerations":[{"key":"x","operator":"Exists"}]}}`,
 	} {
 		refusedWith(t, s, "spec.tolerations", "patch", "pod", "made", on, kind, "-p", patch)

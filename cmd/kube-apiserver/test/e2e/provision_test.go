@@ -590,7 +590,9 @@ func writerGivesWhatHeMay(t *testing.T, s *localserver.Server, writer rest.Imper
 			`namespaces: { podSecurity: privileged }`,
 			"spec.namespaces.podSecurity: the caller may not update namespaces in the whole cluster",
 		},
-		"a number":         {`namespaces: { max: 3 }`, "spec.namespaces.max: the caller may not create tenantquotas.kubetenant.dev"},
+		"a number": {
+			`namespaces: { max: 3 }`, "spec.namespaces.max: the caller may not create tenantquotas.kubetenant.dev",
+		},
 		"a quota":          {`quota: { pods: "3" }`, "spec.quota: the caller may not create tenantquotas.kubetenant.dev"},
 		"a deletion":       {`deletionPolicy: Delete`, "spec.deletionPolicy: the caller may not delete namespaces"},
 		"orphaned":         {`deletionPolicy: Orphan`, "spec.deletionPolicy: the caller may not delete clusterrolebindings"},

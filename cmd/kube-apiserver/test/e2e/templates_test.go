@@ -54,7 +54,8 @@ func templatesAreGiven(t *testing.T, s *localserver.Server) {
 		t.Helper()
 		apply(t, s,
 			`{ apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: { name: stark }, `+
-				`spec: { id: stark, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: steward } ] } ], namespaces: { templates: [ `+templates+` ] } } }`)
+				`spec: { id: stark, bindings: [ { clusterRole: view, subjects: [ { kind: User, name: steward } ] } ], `+
+				`namespaces: { templates: [ `+templates+` ] } } }`)
 	}
 	apply(t, s,
 		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--old, labels: { kubetenant.dev/tenant: stark } } }`)

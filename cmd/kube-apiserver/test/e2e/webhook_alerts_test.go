@@ -237,7 +237,8 @@ func checkAlert(t *testing.T, name string, rule map[string]any, runbook string) 
 		t.Errorf("%s: the description does not tell the namespace: %s", name, text)
 	}
 	url, _ := annotations["runbook_url"].(string)
-	if !strings.HasSuffix(url, "docs/runbook.md#"+strings.ToLower(name)) || !strings.Contains(runbook, "\n### "+name+"\n") {
+	if !strings.HasSuffix(url, "docs/runbook.md#"+strings.ToLower(name)) ||
+		!strings.Contains(runbook, "\n### "+name+"\n") {
 		t.Errorf("%s: %s is no section of the runbook", name, url)
 	}
 }
