@@ -33,7 +33,7 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 		if isLevel {
 			next.SetLevel(value)
 		}
-		if ns.Labels[key] != value && !(isLevel && was.IsTightened(ns, value)) {
+		if ns.Labels[key] != value && (!isLevel || !was.IsTightened(ns, value)) {
 			labels[key] = value
 		}
 	}

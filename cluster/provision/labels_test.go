@@ -201,8 +201,8 @@ func TestGivenLabelsReturn(t *testing.T) {
 				Operation:  metav1.ManagedFieldsOperationApply,
 				APIVersion: "v1",
 				FieldsType: "FieldsV1",
-				FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:` + adminAccess + `":{},"f:` +
-					namespace.EnforceLabel + `":{},"f:team":{}}}}`)},
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:` + adminAccess + `":{},"f:` +
+					namespace.EnforceLabel + `":{},"f:team":{}}}}`),
 			})
 		},
 	}

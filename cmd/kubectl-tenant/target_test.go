@@ -46,7 +46,7 @@ func TestParseTarget(t *testing.T) {
 		"too many":                 {[]string{"pods", "a", "b"}, "", target{}, errTwoNames},
 	} {
 		got, err := parseTarget(c.args, c.subresource)
-		isWrong := errors.Is(err, c.wrong) || err != nil && c.wrong == errAny
+		isWrong := errors.Is(err, c.wrong) || err != nil && errors.Is(c.wrong, errAny)
 		if got != c.want || !isWrong {
 			t.Errorf("%s: %+v, %v; want %+v, %v", name, got, err, c.want, c.wrong)
 		}

@@ -197,16 +197,21 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 	if *config.Admission.Quota.Enabled {
 		g.defaultQuota = config.Admission.Quota.Default
 	}
+	of.warn(ctx, config)
+	return g, nil
+}
+
+// warn logs what may not have the intended effect in a configuration, or not yet.
+func (s *shared) warn(ctx context.Context, config *configv1alpha1.Settings) {
 	for _, text := range config.Warnings() {
 		klog.FromContext(ctx).Info("The configuration may not have the intended effect", "warning", text)
 	}
-	if service := servingSettings(config); of.service == nil {
-		of.service = service
-	} else if !equality.Semantic.DeepEqual(of.service, service) {
+	if service := servingSettings(config); s.service == nil {
+		s.service = service
+	} else if !equality.Semantic.DeepEqual(s.service, service) {
 		klog.FromContext(ctx).Info("The section service of the configuration is not the one at the start: " +
 			"restart kubetenant-webhook and kubetenant-gateway for the change to take effect")
 	}
-	return g, nil
 }
 
 // servingSettings returns the settings that a process uses only when it starts.

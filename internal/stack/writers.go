@@ -130,7 +130,10 @@ func quotaRights(field string, was, is *v1alpha1.Tenant) []lifecycle.Right {
 	if equality.Semantic.DeepEqual(was.Spec.Quota, is.Spec.Quota) {
 		return nil
 	}
-	return quotaWrites(field, len(is.Spec.Quota) > 0)
+	if len(is.Spec.Quota) == 0 {
+		return quotaDeletion(field)
+	}
+	return quotaWrites(field)
 }
 
 // maxRights is like quotaRights.
@@ -138,13 +141,17 @@ func maxRights(field string, was, is *v1alpha1.Tenant) []lifecycle.Right {
 	if equality.Semantic.DeepEqual(was.Spec.Namespaces.Max, is.Spec.Namespaces.Max) {
 		return nil
 	}
-	return quotaWrites(field, is.Spec.Namespaces.Max != nil)
+	if is.Spec.Namespaces.Max == nil {
+		return quotaDeletion(field)
+	}
+	return quotaWrites(field)
 }
 
-func quotaWrites(field string, isSet bool) []lifecycle.Right {
-	if !isSet {
-		return []lifecycle.Right{{Field: field, Verb: "delete", GroupResource: quotasResource()}}
-	}
+func quotaDeletion(field string) []lifecycle.Right {
+	return []lifecycle.Right{{Field: field, Verb: "delete", GroupResource: quotasResource()}}
+}
+
+func quotaWrites(field string) []lifecycle.Right {
 	return []lifecycle.Right{
 		{Field: field, Verb: "create", GroupResource: quotasResource()},
 		{Field: field, Verb: "update", GroupResource: quotasResource()},

@@ -25,7 +25,10 @@ func (p *plugin) wanted(
 	case err != nil:
 		return nil, err
 	case value == nil:
-		return p.inherits(ctx, c, a, is, d, o, mine)
+		if value, inherits, err := p.inherits(ctx, c, a, is, d, o); inherits || err != nil {
+			return value, err
+		}
+		return &mine, nil
 	case *value == mine: // the server runs the plugins again after a webhook has changed the object
 		return value, nil
 	}
@@ -70,26 +73,26 @@ func (p *plugin) isOwners(
 	return err == nil && owners.value != nil && same(owners.value, supplied(d.meta)), err
 }
 
-// inherits returns the value of a new Pod or template that has none. A Pod gets its owner's value. A
-// template stays without a value if its controller compares it with the owner's. Otherwise it is mine.
+// inherits returns the value that a new Pod or template without a value gets from its owner, and
+// whether it does. A Pod gets its owner's value. A template stays without a value if its controller
+// compares it with the owner's.
 func (p *plugin) inherits(
 	ctx context.Context, c *caller, a admission.Attributes, is metav1.Object, d described, o admission.ObjectInterfaces,
-	mine string,
-) (*string, error) {
+) (value *string, does bool, err error) {
 	isTemplate := d.path != ""
 	if !c.controller && (!c.id.IsSystem() || !isTemplate) {
-		return &mine, nil
+		return nil, false, nil
 	}
 	owners, err := p.owners(ctx, a, is, d, o)
 	switch {
 	case err != nil:
-		return nil, err
+		return nil, false, err
 	case isTemplate && owners.found && (c.controller || owners.value == nil):
-		return nil, nil
+		return nil, true, nil
 	case !isTemplate && owners.value != nil:
-		return owners.value, nil
+		return owners.value, true, nil
 	}
-	return &mine, nil
+	return nil, false, nil
 }
 
 // inherited is the value in the template of an object's owner, if the owner was found.

@@ -81,10 +81,10 @@ func (p *plugin) givenAtCreation(caller tenant.ID, sent map[string]string) Given
 		if out[key] = nil; key == EnforceLabel {
 			out.SetLevel(value)
 		}
-		switch value, has := sent[key]; {
-		case caller.IsSystem() && has:
-			out[key] = &value
-		case !caller.IsSystem() && key == EnforceLabel && p.PodSecurity != "":
+		switch before, has := sent[key]; {
+		case caller.IsSystem() && has && before != value: // an equal value may come from a backup of a given label
+			out[key] = &before
+		case key == EnforceLabel && p.PodSecurity != "" && (has || !caller.IsSystem()):
 			out[key] = &p.PodSecurity
 		}
 	}

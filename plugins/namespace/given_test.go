@@ -101,6 +101,12 @@ func TestRecordOfGivenLabels(t *testing.T) {
 			"",
 			`{"pod-security.kubernetes.io/enforce":"privileged","pod-security.kubernetes.io/enforce=":"restricted","team":"z"}`,
 		},
+		{
+			"the system tenant that restores given labels", system,
+			map[string]string{tenant.Label: "acme", "team": "x", namespace.EnforceLabel: "restricted"},
+			"",
+			`{"pod-security.kubernetes.io/enforce":"baseline","pod-security.kubernetes.io/enforce=":"restricted","team":null}`,
+		},
 		{"another tenant's namespace", system, map[string]string{tenant.Label: "globex"}, `{"x":"y"}`, ""},
 		{"an invalid tenant", system, map[string]string{tenant.Label: "all"}, `{"x":"y"}`, ""},
 		{"no tenant", system, nil, `{"x":"y"}`, ""},

@@ -362,8 +362,8 @@ func (p *plugin) checkTenant(
 		}
 	}
 	sent, isKnown := requested(ctx, a)
-	p.checkPodSecurity(was.GetLabels(), is.GetLabels(), cmp.Or(spaces.PodSecurity, p.PodSecurity),
-		a.GetOperation() == admission.Create, spaces.Labels, exact, &refused)
+	p.checkPodSecurity(a.GetOperation(), was.GetLabels(), is.GetLabels(), cmp.Or(spaces.PodSecurity, p.PodSecurity),
+		spaces.Labels, exact, &refused)
 	labels := keys{
 		kind:     "label",
 		allowing: "admission.namespace.allowedLabels",

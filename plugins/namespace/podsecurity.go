@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/admission"
+
 	"github.com/kubetenant/kubetenant/plugins"
 )
 
@@ -69,10 +71,14 @@ func podSecurityReason(key string) string {
 // other versions can allow more. The checked labels are added to exact. Labels that the Tenant sets
 // and labels that an update removes are left to [keys.check].
 func (p *plugin) checkPodSecurity(
-	was, is map[string]string, floor string, isNew bool, given, exact map[string]string, refused *plugins.Refusals,
+	operation admission.Operation,
+	was, is map[string]string,
+	floor string,
+	given, exact map[string]string,
+	refused *plugins.Refusals,
 ) {
 	floor = stricterOf(floor, was)
-	if _, has := is[EnforceLabel]; !has && isNew && floor != "" {
+	if _, has := is[EnforceLabel]; !has && operation == admission.Create && floor != "" {
 		refused.Add(checkLevel("", floor))
 	}
 	for _, key := range []string{
@@ -84,7 +90,7 @@ func (p *plugin) checkPodSecurity(
 			continue
 		}
 		exact[key] = value // another value is refused here
-		if err := checkPodSecurityLabel(key, value, had, floor); err != nil {
+		if err := checkPodSecurityLabel(key, value, was, floor); err != nil {
 			refused.Add(err)
 		} else if p.Selected != nil && (key != EnforceLabel || value != floor) {
 			if reason := p.Selected(key); reason != "" {
@@ -107,8 +113,8 @@ func checkLevel(value, floor string) error {
 	return fmt.Errorf("the label %s must be %q or stricter", EnforceLabel, floor)
 }
 
-func checkPodSecurityLabel(key, value string, had bool, floor string) error {
-	switch key {
+func checkPodSecurityLabel(key, value string, was map[string]string, floor string) error {
+	switch _, had := was[key]; key {
 	case EnforceLabel:
 		return checkLevel(value, floor)
 	case enforceVersionLabel:

@@ -475,10 +475,7 @@ func TestSelectedNodes(t *testing.T) {
 	set.Spec.VolumeClaimTemplates[1].Annotations = annotated.Annotations
 	for kind, obj := range map[string]runtime.Object{"PersistentVolumeClaim": annotated, "StatefulSet": set} {
 		err := p.Validate(t.Context(), write{kind: kind, is: obj}.attributes(), nil)
-		var got []string
-		for _, found := range regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1) {
-			got = append(got, found)
-		}
+		got := regexp.MustCompile(`\w*annotations\[[^]]*]`).FindAllString(fmt.Sprint(err), -1)
 		want := 6
 		if kind == "StatefulSet" {
 			want = 12

@@ -125,7 +125,7 @@ func TestRunbook(t *testing.T) {
 	_, alerts, _ := strings.Cut(text, "\n## Alerts\n")
 	alerts, _, _ = strings.Cut(alerts, "\n## ")
 	var got []string
-	for _, heading := range regexp.MustCompile("(?m)^### (\\w+)$").FindAllStringSubmatch(alerts, -1) {
+	for _, heading := range regexp.MustCompile(`(?m)^### (\w+)$`).FindAllStringSubmatch(alerts, -1) {
 		got = append(got, heading[1])
 	}
 	if len(want) < 10 || strings.Join(got, " ") != strings.Join(want, " ") {
