@@ -162,13 +162,17 @@ func (e *Engine) mark(ctx context.Context, ns *corev1.Namespace, gives *given) e
 	return e.patchNamespace(ctx, ns, adds, metadata)
 }
 
-// patchNamespace writes metadata of a Namespace.
+// patchNamespace writes metadata of a Namespace when its tenant has its turn.
 func (e *Engine) patchNamespace(ctx context.Context, ns *corev1.Namespace, of class, metadata map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": metadata})
-	if err != nil {
+	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
 		return err
 	}
-	if err := e.writes.wait(ctx, tenantOf(ns), of); err != nil {
+	return e.sendPatch(ctx, ns, metadata)
+}
+
+func (e *Engine) sendPatch(ctx context.Context, ns *corev1.Namespace, metadata map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
 		return err
 	}
 	_, err = e.Client.CoreV1().Namespaces().Patch(ctx, ns.Name, types.MergePatchType, patch,

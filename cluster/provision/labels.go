@@ -2,8 +2,12 @@ package provision
 
 import (
 	"context"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -16,7 +20,35 @@ const levelWithoutRecord = "baseline"
 // label sets the labels that a Tenant specifies. It returns those that the Tenant no longer
 // specifies to the values that they had before. Both follow from [tenant.GivenLabelsAnnotation], not
 // from the owners of fields, which a tenant may write. Without a Tenant, everything remains.
+//
+// It reads the live Namespace for each attempt: a tenant that writes its Namespace all the time must
+// not delay a label that restricts it.
 func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) error {
+	if labelsPatch(ns, gives) == nil {
+		return nil
+	}
+	return retry.RetryOnConflict(atOnce, func() error {
+		if err := e.writes.wait(ctx, tenantOf(ns), revokes); err != nil {
+			return err
+		}
+		live, err := e.Client.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{})
+		if err != nil || live.UID != ns.UID || tenantOf(live) != tenantOf(ns) {
+			return err // an event of the other Namespace, or of its owner, follows
+		}
+		patch := labelsPatch(live, gives)
+		if patch == nil {
+			return nil
+		}
+		return e.sendPatch(ctx, live, patch)
+	})
+}
+
+// atOnce retries a write that conflicts. The object is read again right before each attempt.
+var atOnce = wait.Backoff{Steps: 20, Duration: time.Millisecond, Jitter: 1}
+
+// labelsPatch returns the metadata that gives a Namespace its labels and their record, or nil if the
+// Namespace has both. The patch conflicts with any other change of the Namespace.
+func labelsPatch(ns *corev1.Namespace, gives *given) map[string]any {
 	if gives.isLabelled(ns) {
 		return nil
 	}
@@ -51,12 +83,12 @@ func (e *Engine) label(ctx context.Context, ns *corev1.Namespace, gives *given) 
 	if gives.hash(ns) == "" {
 		annotations[tenant.GivenLabelsAnnotation] = nil
 	}
-	return e.patchNamespace(ctx, ns, revokes, map[string]any{
+	return map[string]any{
 		"uid":             ns.UID,
 		"resourceVersion": ns.ResourceVersion,
 		"labels":          labels,
 		"annotations":     annotations,
-	})
+	}
 }
 
 // valueBefore returns the value to which a label returns when the Tenant no longer specifies it, or

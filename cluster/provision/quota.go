@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	upstreamquota "k8s.io/apiserver/pkg/quota/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/typed"
@@ -122,9 +124,24 @@ func (e *Engine) createQuota(ctx context.Context, id tenant.ID, hard corev1.Reso
 	return "", errQuotaTaken
 }
 
-// updateQuota writes the limits of a quota. It fails with a conflict if the quota has changed since
-// it was read.
+// updateQuota writes the limits of a quota. The status of the quota changes with each object of the
+// tenant, so each attempt after a conflict reads the quota again.
 func (e *Engine) updateQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
+	return retry.RetryOnConflict(atOnce, func() error {
+		err := e.patchQuota(ctx, is, hard)
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+		live, readErr := e.quotas.Get(ctx, cache.ObjectName{Name: is.Name})
+		if readErr != nil || live.UID != is.UID {
+			return readErr
+		}
+		is = live
+		return err
+	})
+}
+
+func (e *Engine) patchQuota(ctx context.Context, is *v1alpha1.TenantQuota, hard corev1.ResourceList) error {
 	_, byDefault := is.Labels[v1alpha1.DefaultQuotaLabel]
 	if !byDefault && is.Labels[tenant.ManagedLabel] == managed.SourceTenant && upstreamquota.Equals(is.Spec.Hard, hard) {
 		return nil

@@ -256,7 +256,7 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*v1alpha1.Re
 	slices.Sort(names)
 	names = slices.Compact(names)
 	names = names[:min(len(names), remembered)]
-	if !missing && len(names) == len(kept.Spec.Namespaces) {
+	if !missing && len(names) == len(kept.Spec.Namespaces) && kept.Spec.TakenBack == "" {
 		return kept, nil
 	}
 	if err := e.writes.Wait(ctx); err != nil {
@@ -266,7 +266,10 @@ func (e *end) keep(ctx context.Context, spaces []corev1.Namespace) (*v1alpha1.Re
 		kept.Spec.Namespaces = names
 		return e.retired.Create(ctx, kept)
 	}
-	return e.retired.PatchRead(ctx, kept, map[string]any{"spec": map[string]any{"namespaces": names}})
+	// A record of a canceled deletion does not reserve the ID. This deletion was not canceled in the end.
+	return e.retired.PatchRead(ctx, kept, map[string]any{
+		"spec": map[string]any{"namespaces": names, "takenBack": nil},
+	})
 }
 
 // retire records that the deletion is complete, and the objects that still name the tenant.

@@ -179,14 +179,14 @@ func membersSpecOf(obj runtime.Object) (tenant.ID, any, error) {
 	return id, m.Spec, err
 }
 
-// retiredOf returns the ID, the UID and the spec of a RetiredTenant.
-func retiredOf(obj runtime.Object) (tenant.ID, string, any, error) {
+// retiredOf reads a RetiredTenant.
+func retiredOf(obj runtime.Object) (lifecycle.Record, error) {
 	r, err := decode[v1alpha1.RetiredTenant](obj)
 	if err != nil {
-		return tenant.ID{}, "", nil, err
+		return lifecycle.Record{}, err
 	}
 	id, err := idOf(r.Spec.ID)
-	return id, r.Spec.UID, r.Spec, err
+	return lifecycle.Record{ID: id, UID: r.Spec.UID, TakenBack: r.Spec.TakenBack != "", Spec: r.Spec}, err
 }
 
 // templateOf reads what a NamespaceTemplate makes.

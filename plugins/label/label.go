@@ -89,7 +89,11 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		return nil
 	}
 	if has && a.GetOperation() == admission.Create {
-		if owner, err := p.owner(ctx, a.GetNamespace()); a.GetNamespace() == "" || err != nil || owner.IsZero() {
+		owner, err := p.owner(ctx, a.GetNamespace())
+		// With another label, the object would not match the selector of its controller, which would
+		// create objects without end.
+		isControlled := metav1.GetControllerOf(is) != nil
+		if a.GetNamespace() == "" || err != nil || owner.IsZero() || isControlled {
 			return nil // validation rejects the label
 		}
 		warning.AddWarning(ctx, "",

@@ -60,9 +60,8 @@ type Options struct {
 	// ReadMembers reads the tenant and the spec of TenantMembers. If nil, the plugin does not record
 	// for which Tenant TenantMembers are written.
 	ReadMembers func(runtime.Object) (id tenant.ID, spec any, err error)
-	// ReadRetired reads the ID, the UID and the spec of a RetiredTenant. If nil, RetiredTenants are not
-	// checked.
-	ReadRetired func(runtime.Object) (id tenant.ID, uid string, spec any, err error)
+	// ReadRetired reads a RetiredTenant. If nil, RetiredTenants are not checked.
+	ReadRetired func(runtime.Object) (Record, error)
 	// Lineage tells who had a name before; false where that is not known now, which
 	// refuses. Nil knows of nobody.
 	Lineage func(tenant.ID) (tenant.Lineage, bool)

@@ -13,7 +13,19 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-var errRetiredSpec = errors.New("spec: only the server may change a RetiredTenant")
+var (
+	errRetiredSpec = errors.New("spec: only the server may change a RetiredTenant")
+	errTakenBack   = errors.New("spec.takenBack: only the server may record that a deletion was canceled")
+)
+
+// Record is a RetiredTenant.
+type Record struct {
+	ID  tenant.ID
+	UID string
+	// TakenBack reports that the deletion of the Tenant was canceled.
+	TakenBack bool
+	Spec      any
+}
 
 // checkRetired refuses a RetiredTenant that would revoke the credentials of a tenant: one for the ID
 // of a Tenant that is not being deleted, unless this Tenant replaces it. Only the server may change
@@ -25,12 +37,13 @@ func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error
 	if _, is, err := plugins.Stored(a); err != nil || is == nil {
 		return plugins.ErrObject
 	}
-	id, uid, spec, err := p.ReadRetired(a.GetObject())
+	record, err := p.ReadRetired(a.GetObject())
 	if err != nil {
 		return err
 	}
 	if a.GetOperation() == admission.Update {
-		if _, _, before, err := p.ReadRetired(a.GetOldObject()); err != nil || !equality.Semantic.DeepEqual(before, spec) {
+		before, err := p.ReadRetired(a.GetOldObject())
+		if err != nil || !equality.Semantic.DeepEqual(before.Spec, record.Spec) {
 			return errRetiredSpec
 		}
 		return nil
@@ -38,15 +51,17 @@ func (p *plugin) checkRetired(ctx context.Context, a admission.Attributes) error
 	if p.Lineage == nil {
 		return nil
 	}
-	lineage, known := p.Lineage(id)
+	lineage, known := p.Lineage(record.ID)
 	switch {
 	case !known:
 		return errNotKnown
-	case lineage.UID == "" || lineage.Ending || slices.ContainsFunc(lineage.Retired, isOf(uid)):
+	case record.TakenBack && lineage.UID != "": // the server would use it as its own record
+		return errTakenBack
+	case lineage.UID == "" || lineage.Ending || slices.ContainsFunc(lineage.Retired, isOf(record.UID)):
 		return nil
 	}
 	return fmt.Errorf("spec.uid: the Tenant with this ID does not replace %q, so its credentials would be revoked: "+
-		"delete the Tenant first, or set its spec.replaces when you create it", uid)
+		"delete the Tenant first, or set its spec.replaces when you create it", record.UID)
 }
 
 func isOf(uid string) func(tenant.Retired) bool {

@@ -35,6 +35,10 @@ func TestRetiredTenants(t *testing.T) {
 		"of a living tenant":    {living, false, nil, retiredWith("never-was"), false},
 		"of the living Tenant":  {living, false, nil, retiredWith("live"), false},
 		"of a tenant that ends": {tenant.Lineage{UID: "live", Ending: true}, false, nil, retiredWith("live"), true},
+		"of a deletion that is canceled": {
+			tenant.Lineage{UID: "live", Ending: true}, false, nil, takenBack("live"), false,
+		},
+		"of a deletion that was canceled": {tenant.Lineage{}, false, nil, takenBack("old"), true},
 		"of a replaced Tenant": {
 			tenant.Lineage{UID: "live", Retired: []tenant.Retired{{UID: "old"}}}, false, nil, retiredWith("old"), true,
 		},
@@ -47,13 +51,19 @@ func TestRetiredTenants(t *testing.T) {
 	} {
 		for _, by := range []string{"root", "mallory", tenant.ManagerUser} {
 			o := (&world{lineage: c.lineage, early: c.early}).options(t)
-			o.ReadRetired = func(obj runtime.Object) (tenant.ID, string, any, error) {
+			o.ReadRetired = func(obj runtime.Object) (lifecycle.Record, error) {
 				u, ok := obj.(*unstructured.Unstructured)
 				if !ok || u.GetName() == "" {
-					return tenant.ID{}, "", nil, errors.New("not read")
+					return lifecycle.Record{}, errors.New("not read")
 				}
 				uid, _, _ := unstructured.NestedString(u.Object, "spec", "uid")
-				return tenanttest.ID(t, u.GetName()), uid, u.Object["spec"], nil
+				_, takenBack, _ := unstructured.NestedString(u.Object, "spec", "takenBack")
+				return lifecycle.Record{
+					ID:        tenanttest.ID(t, u.GetName()),
+					UID:       uid,
+					TakenBack: takenBack,
+					Spec:      u.Object["spec"],
+				}, nil
 			}
 			op := admission.Create
 			switch {
@@ -71,4 +81,10 @@ func TestRetiredTenants(t *testing.T) {
 			}
 		}
 	}
+}
+
+func takenBack(uid string) *unstructured.Unstructured {
+	u := retiredWith(uid)
+	_ = unstructured.SetNestedField(u.Object, "Open", "spec", "takenBack")
+	return u
 }

@@ -362,8 +362,7 @@ func (p *plugin) checkTenant(
 		}
 	}
 	sent, isKnown := requested(ctx, a)
-	p.checkPodSecurity(a.GetOperation(), was.GetLabels(), is.GetLabels(), cmp.Or(spaces.PodSecurity, p.PodSecurity),
-		spaces.Labels, exact, &refused)
+	p.checkPodSecurity(a.GetOperation(), was.GetLabels(), is.GetLabels(), &spaces, exact, &refused)
 	labels := keys{
 		kind:     "label",
 		allowing: "admission.namespace.allowedLabels",

@@ -1,6 +1,7 @@
 package namespace
 
 import (
+	"cmp"
 	"fmt"
 	"regexp"
 	"slices"
@@ -71,13 +72,10 @@ func podSecurityReason(key string) string {
 // other versions can allow more. The checked labels are added to exact. Labels that the Tenant sets
 // and labels that an update removes are left to [keys.check].
 func (p *plugin) checkPodSecurity(
-	operation admission.Operation,
-	was, is map[string]string,
-	floor string,
-	given, exact map[string]string,
+	operation admission.Operation, was, is map[string]string, spaces *Spaces, exact map[string]string,
 	refused *plugins.Refusals,
 ) {
-	floor = stricterOf(floor, was)
+	floor := stricterOf(cmp.Or(spaces.PodSecurity, p.PodSecurity), was)
 	if _, has := is[EnforceLabel]; !has && operation == admission.Create && floor != "" {
 		refused.Add(checkLevel("", floor))
 	}
@@ -86,7 +84,9 @@ func (p *plugin) checkPodSecurity(
 	} {
 		value, has := is[key]
 		old, had := was[key]
-		if _, isGiven := given[key]; isGiven || !has || had && old == value {
+		_, isGiven := spaces.Labels[key]
+		_, isPinned := p.ClusterLabels[key]
+		if isGiven || isPinned && key != EnforceLabel || !has || had && old == value {
 			continue
 		}
 		exact[key] = value // another value is refused here

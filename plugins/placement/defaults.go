@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -52,7 +53,9 @@ func (c *Cluster) has(name string, i item) bool {
 		is, _ := i.element.(corev1.Toleration)
 		return slices.ContainsFunc(c.Tolerations, func(t corev1.Toleration) bool {
 			one := Defaults{Tolerations: []corev1.Toleration{t}}
-			return one.has(name, i) && (t.Effect == "" || t.Effect == is.Effect)
+			return one.has(name, i) && (t.Effect == "" || t.Effect == is.Effect) &&
+				cmp.Or(t.Operator, corev1.TolerationOpEqual) == cmp.Or(is.Operator, corev1.TolerationOpEqual) &&
+				(t.TolerationSeconds == nil || is.TolerationSeconds != nil && *is.TolerationSeconds <= *t.TolerationSeconds)
 		})
 	case "runtimeClassName":
 		return c.RuntimeClassName != "" && i.key == c.RuntimeClassName

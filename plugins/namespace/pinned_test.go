@@ -1,0 +1,63 @@
+package namespace_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins/namespace"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// TestPinnedPodSecurity: a tenant cannot choose the value of a PodSecurity label that the cluster sets.
+func TestPinnedPodSecurity(t *testing.T) {
+	const domain = "pod-security.kubernetes.io/"
+	for key, c := range map[string]struct{ pinned, other string }{
+		domain + "warn":            {"restricted", "privileged"},
+		domain + "audit":           {"restricted", "baseline"},
+		domain + "warn-version":    {"v1.30", "latest"},
+		domain + "audit-version":   {"v1.30", "v1.29"},
+		domain + "enforce-version": {"v1.30", "latest"},
+	} {
+		p := of(tenanttest.ID(t, "a"), func(o *namespace.Options) { o.ClusterLabels = map[string]string{key: c.pinned} })
+		labels := func(value string) map[string]string {
+			all := map[string]string{tenant.Label: "a", namespace.EnforceLabel: "baseline"}
+			if value != "" {
+				all[key] = value
+			}
+			return all
+		}
+		for what, was := range map[string]map[string]string{
+			"created": nil, "changed": labels(c.pinned), "added": labels(""),
+		} {
+			for _, value := range []string{c.pinned, c.other} {
+				ns := named("a--web", labels(value), nil)
+				write := writeOf(admission.Create, ns, nil, "")
+				if was != nil {
+					write = writeOf(admission.Update, ns, named("a--web", was, nil), "")
+				}
+				err := p.Validate(t.Context(), write, nil)
+				if (err == nil) != (value == c.pinned) || err != nil && !strings.Contains(err.Error(), "clusterLabels") {
+					t.Errorf("%s: %q is %s: %v", key, value, what, err)
+				}
+			}
+		}
+	}
+}
+
+// TestGivenLabelsOfASecondRun: if the plugins run again, they do not record labels of the Tenant as the
+// values from before.
+func TestGivenLabelsOfASecondRun(t *testing.T) {
+	p := giving(tenant.System(), tenanttest.ID(t, "acme"))
+	ns := named("acme--web", map[string]string{tenant.Label: "acme"}, nil)
+	for run := range 2 {
+		if err := p.Admit(t.Context(), writeOf(admission.Create, ns, nil, ""), nil); err != nil {
+			t.Fatal(err)
+		}
+		if record := ns.Annotations[tenant.GivenLabelsAnnotation]; !strings.Contains(record, `"team":null`) {
+			t.Errorf("run %d: %s", run+1, record)
+		}
+	}
+}

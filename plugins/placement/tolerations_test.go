@@ -1,0 +1,43 @@
+package placement_test
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/plugins/placement"
+)
+
+// TestTolerationsOfTheCluster: a tenant may send the toleration that the cluster adds, but none that
+// tolerates more or for longer.
+func TestTolerationsOfTheCluster(t *testing.T) {
+	p := knowing(&placement.Space{Rules: plugins.Rules{}, Cluster: placement.Cluster{Defaults: placement.Defaults{
+		Tolerations: []corev1.Toleration{tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60)))},
+	}}})
+	for name, c := range map[string]struct {
+		is     corev1.Toleration
+		passes bool
+	}{
+		"the same":    {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(60))), true},
+		"shorter":     {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(0))), true},
+		"longer":      {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, new(int64(61))), false},
+		"forever":     {tolerates(corev1.TolerationOpExists, corev1.TaintEffectNoExecute, nil), false},
+		"lower":       {tolerates("Lt", corev1.TaintEffectNoExecute, new(int64(60))), false},
+		"all effects": {tolerates(corev1.TolerationOpExists, "", nil), false},
+	} {
+		pod := podOf(func(s *corev1.PodSpec) { s.Tolerations = []corev1.Toleration{c.is} })
+		if err := p.Validate(t.Context(), write{kind: "Pod", is: pod}.attributes(), nil); (err == nil) != c.passes {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func tolerates(operator corev1.TolerationOperator, effect corev1.TaintEffect, seconds *int64) corev1.Toleration {
+	return corev1.Toleration{
+		Key:               "maintenance",
+		Operator:          operator,
+		Effect:            effect,
+		TolerationSeconds: seconds,
+	}
+}
