@@ -167,7 +167,7 @@ func TestRevocationsGoFirst(t *testing.T) {
 		if revoked != 2*namespaces || given != roles*namespaces {
 			t.Errorf("%d rights were removed and %d given, want %d and %d", revoked, given, 2*namespaces, roles*namespaces)
 		}
-		if before > given/4 {
+		if before >= given/2 {
 			t.Errorf("%d of %d rights were given before the last one was removed", before, given)
 		}
 		list, err := w.kube.RbacV1().RoleBindings(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
