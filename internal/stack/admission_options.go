@@ -186,7 +186,12 @@ func retiredOf(obj runtime.Object) (lifecycle.Record, error) {
 		return lifecycle.Record{}, err
 	}
 	id, err := idOf(r.Spec.ID)
-	return lifecycle.Record{ID: id, UID: r.Spec.UID, TakenBack: r.Spec.TakenBack != "", Spec: r.Spec}, err
+	return lifecycle.Record{
+		ID:        id,
+		UID:       r.Spec.UID,
+		TakenBack: r.Spec.TakenBack != "",
+		Spec:      r.Spec,
+	}, err
 }
 
 // templateOf reads what a NamespaceTemplate makes.
