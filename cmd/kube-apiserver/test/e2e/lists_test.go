@@ -265,7 +265,7 @@ func TestListsOfClients(t *testing.T) {
 		return nil
 	})
 	for _, args := range []string{
-		"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex", "get tenantquotas -w",
+		"get tenantquotas --field-selector metadata.name=of-globex", "get tenantquota of-globex",
 	} {
 		if out, err := kubectl(t, s, "acme", strings.Fields(args)...); err == nil || strings.Contains(out, "globex   ") {
 			t.Errorf("%s: %s", args, out)

@@ -166,7 +166,10 @@ func streamsEnd(t *testing.T, s *localserver.Server, write func(name, text strin
 		name      string
 		act, undo func(namespace string)
 	}{
-		{"the tenant may only read", func(string) { tenantOf(", suspension: ReadOnly") }, func(string) { tenantOf("") }},
+		{
+			"the tenant may only read",
+			func(string) { tenantOf(", suspension: ReadOnly") }, func(string) { tenantOf(`, suspension: ""`) },
+		},
 		{"the tenant is closed", func(string) { tenantOf(", access: Closed") }, func(string) { tenantOf("") }},
 		{
 			"the caller is revoked",
