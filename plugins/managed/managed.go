@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -44,7 +45,8 @@ var (
 	errGiven    = errors.New("a NamespaceTemplate of the Tenant provides an object with this name")
 	errName     = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
 	errPrepared = errors.New("only the server may set the annotations " + strings.Join(annotations, ", "))
-	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation)
+	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation +
+		": its Tenant changed during the request, or a webhook removed the annotation")
 )
 
 // Options configure the plugin. Subject and Terminating are required.
@@ -148,7 +150,10 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	case resource == templates:
 		check = p.checkTemplate
 	}
-	if err := check(ctx, a); err != nil {
+	switch err := check(ctx, a); {
+	case errors.Is(err, errNotHeld): // the next attempt succeeds, unless a webhook is the cause
+		return apierrors.NewTooManyRequests(err.Error(), heldSeconds)
+	case err != nil:
 		return admission.NewForbidden(a, err)
 	}
 	return nil
@@ -172,7 +177,7 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	switch {
 	case is.GetAnnotations()[tenant.PreparedAnnotation] != "", is.GetAnnotations()[tenant.ReleasingAnnotation] != "":
 		return errPrepared
-	case !held && p.holds(ctx, is): // somebody has taken it off since
+	case !held && p.holds(ctx, is):
 		return errNotHeld
 	}
 	return nil

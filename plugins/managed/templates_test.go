@@ -206,6 +206,8 @@ func TestHeldNamespaces(t *testing.T) {
 		}
 		if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
 			t.Errorf("%s, as it came: %v", name, err)
+		} else if strings.HasPrefix(name, "made") && err != nil && !apierrors.IsTooManyRequests(err) {
+			t.Errorf("%s, as it came: %v, which clients do not retry", name, err)
 		}
 		if err := templated().Admit(t.Context(), w.attributes(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
