@@ -13,7 +13,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -162,7 +161,7 @@ func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admissi
 	}
 	switch err := check(ctx, a); {
 	case errors.Is(err, errNotHeld): // the next attempt succeeds, unless a webhook is the cause
-		return apierrors.NewTooManyRequests(err.Error(), heldSeconds)
+		return tryAgain(a, err.Error())
 	case err != nil:
 		return admission.NewForbidden(a, err)
 	}

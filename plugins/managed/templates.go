@@ -19,9 +19,18 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// heldSeconds is after how long who creates a Pod tries again: client-go does
-// so by itself, ten times.
-const heldSeconds = 1
+// retrySeconds is the time until a client tries again. client-go does so by itself, ten times.
+const retrySeconds = 1
+
+// tryAgain returns the response to a write that is likely to succeed soon. For controllers, it has no
+// time: their workers serve all tenants and must not wait, and controllers try again anyway.
+func tryAgain(a admission.Attributes, message string) error {
+	after := retrySeconds
+	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
+		after = 0
+	}
+	return apierrors.NewTooManyRequests(message, after)
+}
 
 // holds reports whether Pods wait in a new namespace.
 func (p *plugin) holds(ctx context.Context, ns metav1.Object) bool {
@@ -43,12 +52,8 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 	if !held {
 		return nil
 	}
-	after := heldSeconds
-	if strings.HasPrefix(a.GetUserInfo().GetName(), "system:") {
-		after = 0 // controllers have workers that all tenants share, and try again by themselves
-	}
-	return apierrors.NewTooManyRequests("the namespace "+a.GetNamespace()+
-		" does not have everything that its Tenant specifies yet: see the condition Prepared of the Tenant", after)
+	return tryAgain(a, "the namespace "+a.GetNamespace()+
+		" does not have everything that its Tenant specifies yet: see the condition Prepared of the Tenant")
 }
 
 // checkName keeps the names of what a template gives in a namespace, there or not yet.

@@ -204,6 +204,7 @@ func TestHeldNamespaces(t *testing.T) {
 	}{
 		"made":                      {"alice", nil, of("a"), true, true},
 		"made by the system":        {"root", nil, of("a"), true, true},
+		"made by a controller":      {"system:controller", nil, of("a"), true, true},
 		"made held":                 {"alice", nil, of("a", held), true, false},
 		"another tenant's":          {"root", nil, of("b"), false, false},
 		"another tenant's, held":    {"root", nil, of("b", held), false, false},
@@ -223,8 +224,9 @@ func TestHeldNamespaces(t *testing.T) {
 		}
 		if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
 			t.Errorf("%s, as it came: %v", name, err)
-		} else if strings.HasPrefix(name, "made") && err != nil && !apierrors.IsTooManyRequests(err) {
-			t.Errorf("%s, as it came: %v, which clients do not retry", name, err)
+		} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "made") &&
+			(!apierrors.IsTooManyRequests(err) || waits != (c.by != "system:controller") || waits && after != 1) {
+			t.Errorf("%s, as it came: %v, to be tried again after %d s: %t", name, err, after, waits)
 		}
 		if err := templated().Admit(t.Context(), w.attributes(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
