@@ -90,7 +90,7 @@ func (k *Keystone) validate(s *validatedSource) field.ErrorList {
 	}
 	if k.Match != nil && k.Match.Issuer != "" {
 		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"),
-			"may not be set, because JSON Web Tokens are never sent to Keystone"))
+			"may not be set, because Keystone's tokens have no issuer: use prefix"))
 	}
 	return errs
 }
