@@ -166,10 +166,8 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 }
 
 func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
-	id, isSet := config.TokenFile.Default()
 	o := tokenfile.Options{
-		DefaultTenant: id,
-		AllowMixed:    isSet,
+		DefaultTenant: config.TokenFile.Default(),
 		Check:         s.Hygiene.Check,
 		Report:        p.report,
 	}
@@ -183,10 +181,8 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.S
 }
 
 func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
-	id, isSet := config.BasicAuthFile.Default()
 	o := basicauth.Options{
-		DefaultTenant: id,
-		AllowMixed:    isSet,
+		DefaultTenant: config.BasicAuthFile.Default(),
 		Check:         s.Hygiene.Check,
 		Report:        p.report,
 	}
