@@ -200,8 +200,8 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 		return nil, ErrBusy
 	case slices.ContainsFunc(refusals(), func(code int) bool { return gophercloud.ResponseCodeIs(err, code) }):
 		return nil, ErrUnknown
-	case err == nil && body.Token == nil:
-		err = ErrAnswer
+	case err == nil && (body.Token == nil || body.Token.isEmpty()):
+		err = fmt.Errorf("%w: it has no token, or the token has no user.id or no expires_at", ErrAnswer)
 		fallthrough
 	case err != nil:
 		return nil, s.unavailable(ctx, "validate a token", err)

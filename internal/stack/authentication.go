@@ -155,10 +155,7 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	}
 	if p.revoked != nil {
 		o.Revoked = func(c *x509.Certificate) error {
-			if p.revoked().HasCertificate(c) {
-				return authn.ErrRevoked
-			}
-			return nil
+			return p.revoked().CheckCertificate(c)
 		}
 	}
 	s.Request = authnx509.New(p.certificates, func() *authnx509.Authorities { return file.Load().authorities }, o)
@@ -297,7 +294,7 @@ func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Sou
 	if p.issues(config.Match.Issuer) {
 		return errOwnIssuer
 	}
-	o := webhook.Options{Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
+	o := webhook.Options{Source: source.Name, Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
 	switch t := config.Tenant; {
 	case t.Value != "":
 		id, err := tenant.Parse(t.Value)
