@@ -82,9 +82,11 @@ func httpClient(t *http.Transport) http.Client {
 func newService(data []byte, cloud, authURL string) (*service, error) {
 	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
+	if problem := checkCloud(data, cloud); problem != nil {
+		return nil, problem
+	}
 	if err != nil {
-		// The library's error may quote the file.
-		return nil, fmt.Errorf("cloud %q is missing or invalid, or a certificate file that it names cannot be read", cloud)
+		return nil, fmt.Errorf("cloud %q is invalid", cloud) // the library's error may quote the file
 	}
 	if options.Password == "" && options.ApplicationCredentialSecret == "" {
 		return nil, fmt.Errorf("cloud %q must have a password or an application credential", cloud)
