@@ -17,6 +17,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
 	"github.com/kubetenant/kubetenant/authn/internal/validity"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 const (
@@ -255,8 +256,11 @@ func (d *tokens) verify(
 
 // counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
 func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
-	if d.revoked != nil && d.revoked().hasToken(&v.token) {
-		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
+	if d.revoked != nil {
+		if entry := d.revoked().tokenEntry(&v.token); entry != "" {
+			id, _ := tenant.Of(v.resp.User) // of an identity that a source bound
+			return refuse(v.from.Hygiene.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
+		}
 	}
 	resp, ok, err := d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
 	if ok && err == nil {
