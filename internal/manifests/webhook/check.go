@@ -66,6 +66,8 @@ type checker struct {
 	published  []*x509.Certificate // and in the cluster
 	namespaces map[string]map[string]string
 	subjects   []located[rbacv1.Subject]
+	judges     []judge
+	enforced   map[string]bool // the policies with a binding that denies everywhere
 }
 
 type located[T any] struct {
@@ -137,6 +139,7 @@ func newChecker(loaded *configv1alpha1.TenancyConfiguration, namespace string) *
 		namespace:  namespace,
 		seen:       map[string]bool{},
 		namespaces: map[string]map[string]string{},
+		enforced:   map[string]bool{},
 	}
 }
 
@@ -347,15 +350,18 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 					w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig,
 				})
 			}
+			c.addWebhooks(w)
 		})
 	case "ValidatingAdmissionPolicy":
 		return decoded(doc, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+			c.addPolicy(p)
 			if isOurs(p.Name) && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
 				c.report("policy %s: failurePolicy Ignore allows requests that the policy cannot evaluate", p.Name)
 			}
 		})
 	case "ValidatingAdmissionPolicyBinding":
 		return decoded(doc, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+			c.addBinding(b)
 			if isOurs(b.Name) && !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
 				c.report("policy binding %s: validationActions lacks Deny, so the policy rejects nothing", b.Name)
 			}

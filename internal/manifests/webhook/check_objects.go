@@ -57,8 +57,11 @@ func (c *checker) checkHook(h *hook) {
 			c.report("webhook %s: namespaceSelector on %s excludes every other namespace", h.name, key)
 		}
 		for _, e := range s.MatchExpressions {
-			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn &&
-				slices.Equal(e.Values, []string{c.namespace})
+			operator := metav1.LabelSelectorOpNotIn
+			if strings.HasPrefix(h.name, "service.") {
+				operator = metav1.LabelSelectorOpIn
+			}
+			own := e.Key == corev1.LabelMetadataName && e.Operator == operator && slices.Equal(e.Values, []string{c.namespace})
 			if e.Key != tenant.Label && !own {
 				c.report("webhook %s: namespaceSelector on %s excludes namespaces", h.name, e.Key)
 			}
@@ -243,6 +246,7 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 func (c *checker) checkWhole() {
 	c.file, c.line = ".", 0
 	c.checkCopy()
+	c.checkCoverage()
 	for what, why := range map[string]string{
 		"MutatingWebhookConfiguration/kubetenant":   "no object gets the label of its tenant",
 		"ValidatingWebhookConfiguration/kubetenant": "no request is rejected",
