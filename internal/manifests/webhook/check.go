@@ -66,6 +66,8 @@ type checker struct {
 	published  []*x509.Certificate // and in the cluster
 	namespaces map[string]map[string]string
 	subjects   []located[rbacv1.Subject]
+	roles      map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
+	granted    []granted
 	judges     []judge
 	enforced   map[string]bool // the policies with a binding that denies everywhere
 }
@@ -139,6 +141,7 @@ func newChecker(loaded *configv1alpha1.TenancyConfiguration, namespace string) *
 		namespace:  namespace,
 		seen:       map[string]bool{},
 		namespaces: map[string]map[string]string{},
+		roles:      map[string][]rbacv1.PolicyRule{},
 		enforced:   map[string]bool{},
 	}
 }
@@ -384,13 +387,19 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "ClusterRoleBinding":
 		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
+			c.granted = append(c.granted, granted{c.file, kind + " " + b.Name, "", b.RoleRef, b.Subjects})
 			c.reportAll(leaving.OfClusterRoleBinding(b))
 		})
 	case "RoleBinding":
 		return decoded(doc, func(b *rbacv1.RoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
+			c.granted = append(c.granted, granted{c.file, kind + " " + b.Name, b.Namespace, b.RoleRef, b.Subjects})
 			c.reportAll(leaving.OfRoleBinding(b))
 		})
+	case "ClusterRole":
+		return decoded(doc, func(r *rbacv1.ClusterRole) { c.roles[kind+"/"+r.Name] = r.Rules })
+	case "Role":
+		return decoded(doc, func(r *rbacv1.Role) { c.roles[kind+"/"+r.Namespace+"/"+r.Name] = r.Rules })
 	}
 	return nil
 }

@@ -274,6 +274,8 @@ func (c *checker) checkWhole() {
 	if !c.seen["AuthorizationConfiguration/"] {
 		c.report("the AuthorizationConfiguration is missing")
 	}
+	c.checkRights()
+	c.file = "."
 	slices.SortStableFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
 	z := c.settings.Authorization
 	for _, s := range c.subjects {
