@@ -35,15 +35,20 @@ type hook struct {
 // addsToOthers reports whether a webhook is one of those that hold some more
 // callers to a few resources.
 func (h *hook) addsToOthers() bool {
-	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.")
+	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.checksConfiguration()
 }
+
+// checksConfiguration reports whether a webhook is the one that checks the configuration of the
+// service. It fails open, so that a broken configuration can be replaced.
+func (h *hook) checksConfiguration() bool { return strings.HasPrefix(h.name, "configuration.") }
 
 func (c *checker) checkHook(h *hook) {
 	if h.config != "kubetenant" {
 		return
 	}
 	// What TenantGate would refuse passes in its shadow mode anyway.
-	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") {
+	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") &&
+		!h.checksConfiguration() {
 		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
 	}
 	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {
@@ -58,7 +63,7 @@ func (c *checker) checkHook(h *hook) {
 		}
 		for _, e := range s.MatchExpressions {
 			operator := metav1.LabelSelectorOpNotIn
-			if strings.HasPrefix(h.name, "service.") {
+			if strings.HasPrefix(h.name, "service.") || h.checksConfiguration() {
 				operator = metav1.LabelSelectorOpIn
 			}
 			own := e.Key == corev1.LabelMetadataName && e.Operator == operator && slices.Equal(e.Values, []string{c.namespace})
