@@ -19,7 +19,10 @@ func TestIdentityRules(t *testing.T) {
 	tests := declaredTests(t)
 	for _, r := range append(rules, limits...) {
 		for name, cell := range map[string]reference.Enforcement{
-			"compiled in": r.CompiledIn, "webhook": r.Webhook, "gateway": r.Gateway, "library": r.Library,
+			"compiled in": r.CompiledIn,
+			"webhook":     r.Webhook,
+			"gateway":     r.Gateway,
+			"library":     r.Library,
 		} {
 			if cell.Note == "" {
 				t.Errorf("%s %s: the cell is empty", r.Rule, name)
