@@ -19,22 +19,41 @@ func TestCheckConfiguration(t *testing.T) {
 		data map[string]string
 		want string // "" if it is valid
 	}{
-		"valid":                  {map[string]string{"tenancy.yaml": in("tokens.csv"), "tokens.csv": tokens}, ""},
-		"defaults":               {map[string]string{"tenancy.yaml": head}, ""},
-		"a file in a folder":     {map[string]string{"tenancy.yaml": in("files/tokens.csv"), secretKey("files/tokens.csv"): tokens}, ""},
-		"a path below the mount": {map[string]string{"tenancy.yaml": in("/etc/kubetenant/config/tokens.csv"), "tokens.csv": tokens}, ""},
+		"valid":    {map[string]string{"tenancy.yaml": in("tokens.csv"), "tokens.csv": tokens}, ""},
+		"defaults": {map[string]string{"tenancy.yaml": head}, ""},
+		"a file in a folder": {
+			map[string]string{"tenancy.yaml": in("files/tokens.csv"), secretKey("files/tokens.csv"): tokens},
+			"",
+		},
+		"a path below the mount": {
+			map[string]string{"tenancy.yaml": in("/etc/kubetenant/config/tokens.csv"), "tokens.csv": tokens},
+			"",
+		},
 		"a section of a gateway": {map[string]string{"tenancy.yaml": head + "gateway:\n  clusters:\n  - name: eu1\n" +
-			"    tenants: ['*', system]\n    reader: { kubeConfigFile: eu1-reader }\n    impersonator: { kubeConfigFile: eu1-imp }\n"}, ""},
-		"other keys":                  {map[string]string{"tenancy.yaml": head, "notes": "{"}, ""},
-		"no configuration":            {map[string]string{"tokens.csv": tokens}, "the key tenancy.yaml is missing"},
-		"empty":                       {map[string]string{"tenancy.yaml": ""}, "tenancy.yaml"},
-		"no YAML":                     {map[string]string{"tenancy.yaml": head + "a: [\n"}, "tenancy.yaml:3:"},
-		"an unknown field":            {map[string]string{"tenancy.yaml": head + "authorisation: {}\n"}, "tenancy.yaml:3:1: authorisation: "},
-		"a wrong value":               {map[string]string{"tenancy.yaml": head + "authorization:\n  mode: Off\n"}, "tenancy.yaml:4:"},
-		"a missing file":              {map[string]string{"tenancy.yaml": in("tokens.csv")}, `names "tokens.csv", but the Secret has no key`},
-		"a file of the host":          {map[string]string{"tenancy.yaml": in("/etc/passwd")}, "not a file of the Secret"},
-		"a file outside":              {map[string]string{"tenancy.yaml": in("../tls/tls.key")}, "not a file of the Secret"},
-		"a file outside of the mount": {map[string]string{"tenancy.yaml": in("/etc/kubetenant/config/../tls/tls.key")}, "not a file of the Secret"},
+			"    tenants: ['*', system]\n    reader: { kubeConfigFile: eu1-reader }\n" +
+			"    impersonator: { kubeConfigFile: eu1-imp }\n"}, ""},
+		"other keys":       {map[string]string{"tenancy.yaml": head, "notes": "{"}, ""},
+		"no configuration": {map[string]string{"tokens.csv": tokens}, "the key tenancy.yaml is missing"},
+		"empty":            {map[string]string{"tenancy.yaml": ""}, "tenancy.yaml"},
+		"no YAML":          {map[string]string{"tenancy.yaml": head + "a: [\n"}, "tenancy.yaml:3:"},
+		"an unknown field": {
+			map[string]string{"tenancy.yaml": head + "authorisation: {}\n"},
+			"tenancy.yaml:3:1: authorisation: ",
+		},
+		"a wrong value": {
+			map[string]string{"tenancy.yaml": head + "authorization:\n  mode: Off\n"},
+			"tenancy.yaml:4:",
+		},
+		"a missing file": {
+			map[string]string{"tenancy.yaml": in("tokens.csv")},
+			`names "tokens.csv", but the Secret has no key`,
+		},
+		"a file of the host": {map[string]string{"tenancy.yaml": in("/etc/passwd")}, "not a file of the Secret"},
+		"a file outside":     {map[string]string{"tenancy.yaml": in("../tls/tls.key")}, "not a file of the Secret"},
+		"a file outside of the mount": {
+			map[string]string{"tenancy.yaml": in("/etc/kubetenant/config/../tls/tls.key")},
+			"not a file of the Secret",
+		},
 		"a malformed record": {
 			map[string]string{"tenancy.yaml": in("tokens.csv"), "tokens.csv": tokens + "s3cret-two,bob\n"},
 			"tokens.csv:2:",

@@ -91,10 +91,11 @@ func IdentityRules() []IdentityRule {
 		{
 			Rule:       "A caller of a tenant is in no group that begins with `system:`, except the groups that servers add.",
 			CompiledIn: by(allCallers, inNames, inSystemGroup),
-			Webhook:    by(allCallers+" except `system:masters`, which kube-apiserver allows before it calls a webhook", inSystemGroup),
-			Gateway:    by(allCallers, inNames, inSystemGroup),
-			Library:    by(allCallers, inNames, inSystemGroup),
-			Shown:      []string{"subject.yaml"},
+			Webhook: by(allCallers+" except `system:masters`, which kube-apiserver allows before it calls a webhook",
+				inSystemGroup),
+			Gateway: by(allCallers, inNames, inSystemGroup),
+			Library: by(allCallers, inNames, inSystemGroup),
+			Shown:   []string{"subject.yaml"},
 		},
 		{
 			Rule: "No credential contains a group `tenant:<id>`, an extra below `kubetenant.dev/`, or, from a remote " +

@@ -89,7 +89,7 @@ func (c *checker) checkCoverage() {
 	}{
 		{"the namespace of the service", named(c.namespace, labels.Set{tenant.Label: tenant.System().String()}), c.namespace},
 		{"the namespace of the service, if its label is removed,", named(c.namespace, nil), c.namespace},
-		{"a namespace of the system tenant", named("system--x", labels.Set{tenant.Label: tenant.System().String()}), "system--x"},
+		{"a namespace of the system tenant", named("y", labels.Set{tenant.Label: tenant.System().String()}), "y"},
 		{"a namespace of a tenant", named("x--x", labels.Set{tenant.Label: "x"}), "x--x"},
 		{"a namespace without a tenant", named("x", nil), "x"},
 		{"the cluster", nil, ""},

@@ -64,7 +64,8 @@ func (u *unseen) isIn(rule *rbacv1.PolicyRule) bool {
 	}
 	return slices.ContainsFunc(rule.Resources, func(resource string) bool {
 		parent, subresource, _ := strings.Cut(resource, "/")
-		return resource == rbacv1.ResourceAll || slices.Contains(u.resources, "*") || slices.Contains(u.resources, resource) ||
+		return resource == rbacv1.ResourceAll || slices.Contains(u.resources, "*") ||
+			slices.Contains(u.resources, resource) ||
 			slices.Contains(u.resources, parent) && parent == "userextras" ||
 			parent == "*" && slices.Contains(u.resources, "serviceaccounts/"+subresource)
 	})

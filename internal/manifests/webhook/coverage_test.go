@@ -95,13 +95,13 @@ func admissionSetOf(t *testing.T, gate string) *admissionSet {
 
 // attempt is a request of a caller.
 type attempt struct {
-	operation           admission.Operation
-	resource            schema.GroupVersionResource
-	subresource         string
-	namespace, name     string
-	namespaceLabels     map[string]string
-	by                  user.Info
-	isAllowedToTheClass func(authorizer.Attributes) bool // what RBAC grants the caller
+	operation       admission.Operation
+	resource        schema.GroupVersionResource
+	subresource     string
+	namespace, name string
+	namespaceLabels map[string]string
+	by              user.Info
+	granted         func(authorizer.Attributes) bool // what RBAC grants the caller
 }
 
 func (a *attempt) attributes() *admission.VersionedAttributes {
@@ -127,7 +127,7 @@ func (a *attempt) attributes() *admission.VersionedAttributes {
 
 // Authorize implements [authorizer.UnconditionalAuthorizer].
 func (a *attempt) Authorize(_ context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
-	if a.isAllowedToTheClass != nil && a.isAllowedToTheClass(of) {
+	if a.granted != nil && a.granted(of) {
 		return authorizer.DecisionAllow, "", nil
 	}
 	return authorizer.DecisionNoOpinion, "", nil
@@ -231,7 +231,10 @@ func tenantCallers() map[string]user.Info {
 			Name:   "system:serviceaccount:acme--web:ed",
 			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:acme--web", "system:authenticated"},
 		},
-		"a user with the extra": &user.DefaultInfo{Name: "alice", Extra: map[string][]string{"kubetenant.dev/tenant": {"acme"}}},
+		"a user with the extra": &user.DefaultInfo{
+			Name:  "alice",
+			Extra: map[string][]string{"kubetenant.dev/tenant": {"acme"}},
+		},
 		"a user with the group": &user.DefaultInfo{Name: "alice", Groups: []string{"tenant:acme", "system:masters"}},
 		"a certificate in the name of an account of the service": &user.DefaultInfo{
 			Name:  "system:serviceaccount:" + own + ":kubetenant-controller",
@@ -251,20 +254,24 @@ func operations() []admission.Operation {
 	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
 }
 
-// resources are one of each form of a path.
+// resources are one of each form of a path, with subresources.
 func resources() map[schema.GroupVersionResource][]string {
 	return map[schema.GroupVersionResource][]string{
-		{Version: "v1", Resource: "secrets"}:                                                 {""},
-		{Version: "v1", Resource: "configmaps"}:                                              {""},
-		{Version: "v1", Resource: "pods"}:                                                    {"", "exec", "status", "eviction", "proxy"},
-		{Version: "v1", Resource: "serviceaccounts"}:                                         {"", "token"},
-		{Version: "v1", Resource: "services"}:                                                {"", "proxy"},
-		{Group: "apps", Version: "v1", Resource: "deployments"}:                              {"", "scale"},
-		{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}:                    {""},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}:        {""},
-		{Group: "example.com", Version: "v1beta1", Resource: "things"}:                       {"", "status", "other"},
-		{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}: {""},
+		of("", "secrets"):                                      {""},
+		of("", "configmaps"):                                   {""},
+		of("", "pods"):                                         {"", "exec", "status", "eviction", "proxy"},
+		of("", "serviceaccounts"):                              {"", "token"},
+		of("", "services"):                                     {"", "proxy"},
+		of("apps", "deployments"):                              {"", "scale"},
+		of("example.com", "things"):                            {"", "status", "other"},
+		of("coordination.k8s.io", "leases"):                    {""},
+		of("rbac.authorization.k8s.io", "rolebindings"):        {""},
+		of("rbac.authorization.k8s.io", "clusterrolebindings"): {""},
 	}
+}
+
+func of(group, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
 }
 
 // TestEveryRequestIsJudged walks each kind of namespace, operation, resource and subresource. A
@@ -348,32 +355,47 @@ func TestNamespaceOfTheService(t *testing.T) {
 		writes bool // everything; else only what evicts
 		evicts bool
 	}{
-		"a node":                       {&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes"}}, nil, true, true},
-		"a controller":                 {account("kube-system:deployment-controller"), nil, true, true},
-		"the controller manager":       {&user.DefaultInfo{Name: "system:kube-controller-manager"}, nil, true, true},
-		"an own account":               {account(own + ":kubetenant-gateway-reader"), nil, true, true},
-		"the system tenant":            {&user.DefaultInfo{Name: "root", Extra: extra}, nil, true, true},
-		"an administrator of a cloud":  {&user.DefaultInfo{Name: "ann@example.com"}, may("create", "tenants"), true, true},
-		"a GitOps tool":                {account("argocd:controller"), may("create", "tenants"), true, true},
-		"an autoscaler":                {account("karpenter:karpenter"), may("patch", "nodes"), false, true},
-		"a tenant that may make both":  {tenantCallers()["a user with the extra"], func(authorizer.Attributes) bool { return true }, false, false},
-		"a certificate of an account":  {tenantCallers()["a certificate in the name of an account of the service"], func(authorizer.Attributes) bool { return true }, false, false},
+		"a node": {
+			&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes"}},
+			nil,
+			true,
+			true,
+		},
+		"a controller":                {account("kube-system:deployment-controller"), nil, true, true},
+		"the controller manager":      {&user.DefaultInfo{Name: "system:kube-controller-manager"}, nil, true, true},
+		"an own account":              {account(own + ":kubetenant-gateway-reader"), nil, true, true},
+		"the system tenant":           {&user.DefaultInfo{Name: "root", Extra: extra}, nil, true, true},
+		"an administrator of a cloud": {&user.DefaultInfo{Name: "ann@example.com"}, may("create", "tenants"), true, true},
+		"a GitOps tool":               {account("argocd:controller"), may("create", "tenants"), true, true},
+		"an autoscaler":               {account("karpenter:karpenter"), may("patch", "nodes"), false, true},
+		"a tenant that may make both": {
+			tenantCallers()["a user with the extra"],
+			func(authorizer.Attributes) bool { return true },
+			false,
+			false,
+		},
+		"a certificate of an account": {
+			tenantCallers()["a certificate in the name of an account of the service"],
+			func(authorizer.Attributes) bool { return true },
+			false,
+			false,
+		},
 		"an account of another tenant": {account("acme--web:ed"), may("update", "tenants"), false, false},
 	} {
 		for _, a := range attempts(c.by, labels) {
-			a.isAllowedToTheClass = c.may
+			a.granted = c.may
 			want := c.writes || c.evicts && a.subresource == "eviction"
 			if denied := set.denied(t, &a); (len(denied) == 0) != want {
 				t.Errorf("%s: %s: denied %q", name, describe(&a), denied)
 			}
 		}
 		a := attempt{
-			resource:            schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
-			namespace:           own,
-			name:                own,
-			namespaceLabels:     labels,
-			by:                  c.by,
-			isAllowedToTheClass: c.may,
+			resource:        schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+			namespace:       own,
+			name:            own,
+			namespaceLabels: labels,
+			by:              c.by,
+			granted:         c.may,
 		}
 		for _, a.operation = range []admission.Operation{admission.Update, admission.Delete} {
 			denied := slices.ContainsFunc(set.denied(t, &a), func(s string) bool { return strings.HasPrefix(s, "service.") })
@@ -437,7 +459,8 @@ func TestCheckCoverage(t *testing.T) {
 			text + "CONNECT of a tenant's account in the namespace of the service (",
 		},
 		"fewer operations": {
-			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced", "[CREATE, UPDATE, DELETE], scope: Namespaced",
+			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
+			"[CREATE, UPDATE, DELETE], scope: Namespaced",
 			text + "CONNECT of a tenant's account in the namespace of the service (",
 		},
 		"a webhook of one tenant": {

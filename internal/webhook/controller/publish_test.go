@@ -138,9 +138,15 @@ func TestSweepResumes(t *testing.T) {
 		webhooks, guard, namespace, want string
 		policies                         []runtime.Object
 	}{
-		"the same webhooks":                   {same, guarded, "system", before, []runtime.Object{policy, binding}},
-		"other webhooks":                      {"other", guarded, "system", "{}", []runtime.Object{policy, binding}},
-		"changed twice":                       {state.VersionOf(twice, validating).String(), guarded, "system", "{}", []runtime.Object{policy, binding}},
+		"the same webhooks": {same, guarded, "system", before, []runtime.Object{policy, binding}},
+		"other webhooks":    {"other", guarded, "system", "{}", []runtime.Object{policy, binding}},
+		"changed twice": {
+			state.VersionOf(twice, validating).String(),
+			guarded,
+			"system",
+			"{}",
+			[]runtime.Object{policy, binding},
+		},
 		"no webhooks":                         {"", guarded, "system", "{}", []runtime.Object{policy, binding}},
 		"somebody else's":                     {same, guarded, "elsewhere", "{}", []runtime.Object{policy, binding}},
 		"written without a policy":            {same, "", "system", "{}", []runtime.Object{policy, binding}},

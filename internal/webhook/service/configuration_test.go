@@ -24,13 +24,21 @@ func TestConfigure(t *testing.T) {
 		message string // of a denial
 		fails   bool
 	}{
-		"valid, created":    {review("CREATE", "Secret", ConfigurationSecret, good), "", false},
-		"valid, updated":    {review("UPDATE", "Secret", ConfigurationSecret, good), "", false},
-		"broken":            {review("UPDATE", "Secret", ConfigurationSecret, bad), "the configuration is invalid: tenancy.yaml:1:1: bad", false},
-		"another Secret":    {review("UPDATE", "Secret", "other", good), "", true},
-		"a ConfigMap":       {review("UPDATE", "ConfigMap", ConfigurationSecret, good), "", true},
-		"deleted":           {review("DELETE", "Secret", ConfigurationSecret, "null"), "", true},
-		"not base64":        {review("CREATE", "Secret", ConfigurationSecret, `{"data":{"tenancy.yaml":"s3cret!"}}`), "", true},
+		"valid, created": {review("CREATE", "Secret", ConfigurationSecret, good), "", false},
+		"valid, updated": {review("UPDATE", "Secret", ConfigurationSecret, good), "", false},
+		"broken": {
+			review("UPDATE", "Secret", ConfigurationSecret, bad),
+			"the configuration is invalid: tenancy.yaml:1:1: bad",
+			false,
+		},
+		"another Secret": {review("UPDATE", "Secret", "other", good), "", true},
+		"a ConfigMap":    {review("UPDATE", "ConfigMap", ConfigurationSecret, good), "", true},
+		"deleted":        {review("DELETE", "Secret", ConfigurationSecret, "null"), "", true},
+		"not base64": {
+			review("CREATE", "Secret", ConfigurationSecret, `{"data":{"tenancy.yaml":"s3cret!"}}`),
+			"",
+			true,
+		},
 		"cannot be checked": {review("CREATE", "Secret", ConfigurationSecret, `{"data":{}}`), "", true},
 	} {
 		answered, err := configure(func(_ context.Context, data map[string][]byte) ([]string, error) {
