@@ -37,6 +37,7 @@ type Gateway struct {
 	metrics           *gatewayMetrics
 	requests, streams inFlight
 	writers           writers
+	unknownCallers    *unknownCallers
 	path              string // of the configuration
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
@@ -78,6 +79,8 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		tracer:   o.Tracer,
 		stopping: newStopping(),
 		opened:   time.Now(),
+
+		unknownCallers: newUnknownCallers(),
 	}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
@@ -186,6 +189,7 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 	if next.auditing, err = g.openAuditing(settings.Gateway.Audit); err != nil {
 		return nil, err
 	}
+	discards = append(discards, func() { next.auditing.discard(g.current.Load()) })
 	for i := range settings.Gateway.Clusters {
 		c, commit, discard, err := g.newRoute(ctx, &settings.Gateway.Clusters[i], settings, next.auditing)
 		if err != nil {
@@ -224,6 +228,7 @@ func (g *Gateway) swap(next *generation) {
 	if before == nil {
 		return
 	}
+	next.auditing.replace(before.auditing)
 	for name, old := range before.routes {
 		now := next.routes[name]
 		if !now.keepsSessions(old) {
@@ -347,6 +352,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
 	}()
+	if r.URL.IsAbs() {
+		x.target = r.RequestURI
+	}
 	handler, rest, refused := now.accept(x, r)
 	if refused != nil {
 		respond(answer, r, refused)

@@ -23,6 +23,7 @@ type proxyState struct {
 	left    func() error           // says why its caller is not there any more; nil while it is
 	path    string                 // as it came, with escapes
 	prefix  string                 // of it, which the cluster's has not
+	target  string                 // of the request if it is more than a path (RFC 9112, section 3.2.2)
 	stream  bool                   // it is answered for as long as the caller likes
 	token   string                 // a service account's own, for its own cluster
 	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
