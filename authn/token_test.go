@@ -82,7 +82,7 @@ func TestDispatch(t *testing.T) {
 		"p-x":                       "prefix",
 		"p-" + jwt("https://one"):   "one",
 		"0123abcd":                  "form",
-		"anything else":             "",
+		"anything-else":             "",
 		"something":                 "rest",
 		"abcdef.0123456789abcdef":   "",
 		"a.b.c":                     "rest",
@@ -103,7 +103,7 @@ func TestDispatch(t *testing.T) {
 		if ok {
 			got = resp.User.GetExtra()[tenant.SourceKey][0]
 		}
-		if token == "anything else" { // ends at the space
+		if token == "anything-else" { // ends at the space
 			want = "rest"
 		}
 		if got != want || err != nil {
