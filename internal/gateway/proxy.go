@@ -30,6 +30,8 @@ type proxyState struct {
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
+	// body is that of the caller's request; nil before it is read.
+	body *callerBody
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
 }
@@ -59,6 +61,7 @@ func (c *route) newProxy() http.Handler {
 	}
 	requests, streams := through(requestBuffers), through(streamBuffers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = &finalWriter{w}
 		if proxyStateFrom(r.Context()).stream {
 			streams.ServeHTTP(w, r)
 			return
@@ -77,6 +80,9 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 	if isUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
 		p.Out.Header.Set("Upgrade", p.In.Header.Get("Upgrade"))
+		if origin := p.In.Header.Get("Origin"); origin != "" { // watches by websocket need it
+			p.Out.Header.Set("Origin", origin)
+		}
 	}
 }
 
