@@ -3,15 +3,12 @@ package authn
 import (
 	"context"
 	"errors"
-	"net/http"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
@@ -271,22 +268,4 @@ func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Respon
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {
 	return s.Hygiene.apply(nil, false, err)
-}
-
-// newTokenAdapter reads tokens from the bearer header and the websocket subprotocol by upstream's
-// own adapters. It abstains where next answers errUnclaimed.
-func newTokenAdapter(next authenticator.Token) authenticator.Request {
-	adapters := []authenticator.Request{bearertoken.New(next), websocket.NewProtocolAuthenticator(next)}
-	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		for _, a := range adapters {
-			resp, ok, err := a.AuthenticateRequest(req)
-			if errors.Is(err, errUnclaimed) {
-				continue
-			}
-			if ok || err != nil {
-				return resp, ok, err
-			}
-		}
-		return nil, false, nil
-	})
 }
