@@ -336,3 +336,36 @@ func TestRefusedConfigurations(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreadRefusals: the answer to a caller that is not authenticated, or whose request is malformed,
+// waits two seconds at most until it is read.
+func TestUnreadRefusals(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	f := w.frames()
+	if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	const many = 20
+	for i := range many {
+		path := podsPath
+		if i%2 == 0 {
+			path = "/api//v1"
+		}
+		if err := f.get("nobody", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for reset := map[uint32]bool{}; len(reset) < many; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("%d of %d answers were given up: %v", len(reset), many, err)
+		}
+		if frame.Header().Type == http2.FrameRSTStream {
+			reset[frame.Header().StreamID] = true
+		}
+	}
+}
