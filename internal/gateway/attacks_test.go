@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -367,5 +368,31 @@ func TestUnreadRefusals(t *testing.T) {
 		if frame.Header().Type == http2.FrameRSTStream {
 			reset[frame.Header().StreamID] = true
 		}
+	}
+}
+
+// TestKnownCallersAreNoStrangers: a request counts among those of unknown callers only until its
+// caller is authenticated, and headers that nothing reads are not held by then.
+func TestKnownCallersAreNoStrangers(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	var during atomic.Int64
+	c.become(func() {
+		c.answer = func(http.ResponseWriter, *http.Request) bool {
+			during.Store(int64(w.gateway.Strangers()) + 1)
+			return false
+		}
+	})
+	for token, want := range map[string]int{"alice-token": http.StatusOK, "nobody": http.StatusUnauthorized} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, podsPath, http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Cookie", "a=b")
+		answer := httptest.NewRecorder()
+		if w.gateway.ServeHTTP(answer, r); answer.Code != want || r.Header.Get("Cookie") != "" {
+			t.Errorf("%d, want %d, with cookies %q", answer.Code, want, r.Header.Get("Cookie"))
+		}
+	}
+	if during.Load() != 1 || w.gateway.Strangers() != 0 {
+		t.Errorf("%d strangers while the cluster answers, %d afterwards", during.Load()-1, w.gateway.Strangers())
 	}
 }
