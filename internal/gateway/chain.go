@@ -48,6 +48,7 @@ type route struct {
 	reviews authorizer.Authorizer
 	who     authenticator.Request
 	handler http.Handler
+	objects http.Handler // the views of the cluster's objects; nil if there are none
 }
 
 // allowedFor is how long the cluster's word that somebody may impersonate counts;
@@ -66,15 +67,27 @@ func (c *route) build(a *auditing) error {
 		return err
 	}
 	c.who = c.authenticator()
+	c.handler = c.steps(c.withReviews(c.newProxy()), a)
+	if len(c.shared.Views.Objects) > 0 {
+		objects, err := c.newObjects()
+		if err != nil {
+			return err
+		}
+		c.objects = c.steps(objects, a)
+	}
+	return nil
+}
+
+// steps returns the steps of a request to the cluster, in front of the one that answers it.
+func (c *route) steps(last http.Handler, a *auditing) http.Handler {
 	stack := c.cluster.stack
-	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
+	h := stack.WithTenant(c.whileCurrent(last))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
 	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
 	h = c.withCaller(h)
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
 	// before it is known who asks.
-	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
-	return nil
+	return c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
 }
 
 // withAuthentication puts before a step all that does not know the cluster.
@@ -175,7 +188,8 @@ func (c *route) keepsSessions(before *route) bool {
 	if c == nil || c.cluster != before.cluster {
 		return false
 	}
-	if c.shared.Sessions != before.shared.Sessions {
+	if c.shared.Sessions != before.shared.Sessions ||
+		!reflect.DeepEqual(c.shared.Views.Objects, before.shared.Views.Objects) {
 		return false
 	}
 	was, is := *before.config, *c.config
