@@ -45,7 +45,7 @@ type GatewayObjectView struct {
 	// lower-case DNS label that begins with a letter, unique, and not clusters. Required.
 	// +required
 	Name string `json:"name"`
-	// of specifies the cluster-scoped resource that the gateway reads. Required.
+	// of specifies the cluster-scoped resource behind the view. Required.
 	// +required
 	Of GatewayViewSource `json:"of"`
 	// namespaceFrom specifies the path of the namespace in an object, for example

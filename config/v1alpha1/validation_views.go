@@ -92,7 +92,7 @@ func (v *GatewayObjectView) validatePaths(path *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at, text, "is an object or a list: list the fields in it instead"))
 		case p.EndsInList() && !slices.Equal(p, from):
 			errs = append(errs, field.Invalid(at, text,
-				"may not end in [*], because the entries of a list of strings do not tell their namespace"))
+				"may not end in [*], because the namespace of such an entry is unknown"))
 		default:
 			if reason := notShown(p); reason != "" {
 				errs = append(errs, field.Invalid(at, text, reason))

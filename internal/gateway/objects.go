@@ -106,7 +106,7 @@ func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView,
 	}
 	return &views.ObjectView{
 		Name: config.Name,
-		Of: schema.GroupVersionResource{
+		Source: schema.GroupVersionResource{
 			Group:    config.Of.Group,
 			Version:  config.Of.Version,
 			Resource: config.Of.Resource,

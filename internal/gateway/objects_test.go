@@ -279,8 +279,9 @@ func TestObjectViewPaths(t *testing.T) {
 	if came := c.sent(); len(came) > 0 {
 		t.Errorf("the cluster got %v", came[0].URL)
 	}
-	if _, text := w.get("alice-token", viewsVersion); !strings.Contains(text, `{"name":"trackers","singularName":"trackers",`+
-		`"namespaced":true,"kind":"Trackers","verbs":["get","list","watch"]}`) {
+	const resource = `{"name":"trackers","singularName":"trackers","namespaced":true,"kind":"Trackers",` +
+		`"verbs":["get","list","watch"]}`
+	if _, text := w.get("alice-token", viewsVersion); !strings.Contains(text, resource) {
 		t.Error(text)
 	}
 }
@@ -289,7 +290,8 @@ func TestObjectViewPaths(t *testing.T) {
 // and the name of the request. Until it allows the request, nothing is read.
 func TestObjectViewRights(t *testing.T) {
 	t.Parallel()
-	w, c, s := trackedIn(t, accountsToo+`, tenantMap: { acme: acme-eu }, identity: { usernamePrefix: "kt:", groupPattern: ops }`,
+	w, c, s := trackedIn(t,
+		accountsToo+`, tenantMap: { acme: acme-eu }, identity: { usernamePrefix: "kt:", groupPattern: ops }`,
 		map[string]string{"acme--web": "acme-eu"})
 	robot := c.token(t, "system:serviceaccount:acme--web:robot")
 	s.set(func() { s.denied = true })
@@ -328,7 +330,8 @@ func TestObjectViewRights(t *testing.T) {
 				return
 			}
 			is, a := s.reviewed[0], s.reviewed[0].ResourceAttributes
-			got := fmt.Sprintf("%s %s %s %s %s/%s", is.User, strings.Join(is.Groups, ","), a.Verb, a.Namespace, a.Resource, a.Name)
+			got := fmt.Sprintf("%s %s %s %s %s/%s",
+				is.User, strings.Join(is.Groups, ","), a.Verb, a.Namespace, a.Resource, a.Name)
 			if got != r.want || a.Group != "gateway.kubetenant.dev" || a.Version != "v1alpha1" || a.Subresource != "" {
 				t.Errorf("%s: %s, want %s", what, got, r.want)
 			}
@@ -344,7 +347,8 @@ func TestObjectViewAs(t *testing.T) {
 	t.Parallel()
 	w, c, s := tracked(t, "")
 	as := []string{"Impersonate-User", "carol"}
-	if code, text := w.get("alice-token", trackersPath, as...); code != http.StatusOK || !strings.Contains(text, `"shop"`) {
+	if code, text := w.get("alice-token", trackersPath, as...); code != http.StatusOK ||
+		!strings.Contains(text, `"shop"`) {
 		t.Fatalf("%d: %s", code, text)
 	}
 	c.become(func() {
@@ -405,8 +409,8 @@ func (s *source) tell(what, object string) {
 	s.events <- fmt.Sprintf(`{"type":%q,"object":%s}`, what, object) + "\n"
 }
 
-// TestObjectViewWatch: a watch tells of the objects of the namespace, of what changes in the part that
-// the view shows, and of objects that leave.
+// TestObjectViewWatch: a watch reports the objects of the namespace, changes of the part that the view
+// shows, and objects that leave.
 func TestObjectViewWatch(t *testing.T) {
 	t.Parallel()
 	w, _, s := tracked(t, "")
@@ -473,8 +477,8 @@ func TestObjectViewFaults(t *testing.T) {
 	status := func(code int, reason string) func(http.ResponseWriter, *http.Request) bool {
 		return func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(code)
-			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,"message":"CANARY"}`,
-				reason, code)
+			_, _ = fmt.Fprintf(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":%q,"code":%d,`+
+				`"message":"CANARY"}`, reason, code)
 			return true
 		}
 	}
@@ -494,26 +498,31 @@ func TestObjectViewFaults(t *testing.T) {
 		answer    func(http.ResponseWriter, *http.Request) bool
 		list, get int
 	}{
-		"no rights":        {status(403, "Forbidden"), 502, 502},
-		"no credential":    {status(401, "Unauthorized"), 503, 503},
-		"no definition":    {status(404, "NotFound"), 404, 404},
-		"an old version":   {status(410, "Expired"), 410, 410},
-		"a bad version":    {status(400, "BadRequest"), 400, 400},
-		"a fault":          {status(500, "InternalError"), 503, 503},
-		"a redirect":       {status(302, ""), 503, 503},
-		"an endless fault": {func(w http.ResponseWriter, r *http.Request) bool { w.WriteHeader(500); return endless(`{`)(w, r) }, 503, 503},
-		"nothing":          {says(""), 503, 404},
-		"no object":        {says(`"CANARY"`), 503, 404},
-		"a cut list":       {says(`{"metadata":{"resourceVersion":"1"},"items":[` + trackerOf("shop", "1", "acme--web")), 503, 404},
-		"no items":         {says(`{"metadata":{"resourceVersion":"1"}}`), 503, 404},
-		"items, no list":   {says(`{"metadata":{"resourceVersion":"1"},"items":{"CANARY":1}}`), 503, 404},
-		"no version":       {says(`{"metadata":{},"items":[]}`), 503, 404},
-		"a page":           {says(`{"metadata":{"resourceVersion":"1","continue":"CANARY"},"items":[]}`), 503, 404},
-		"an endless text":  {endless(`{"items":["`), 503, 503},
-		"another object":   {says(trackerOf("another", "1", "acme--web")), 503, 404},
+		"no rights":      {status(403, "Forbidden"), 502, 502},
+		"no credential":  {status(401, "Unauthorized"), 503, 503},
+		"no definition":  {status(404, "NotFound"), 404, 404},
+		"an old version": {status(410, "Expired"), 410, 410},
+		"a bad version":  {status(400, "BadRequest"), 400, 400},
+		"a fault":        {status(500, "InternalError"), 503, 503},
+		"a redirect":     {status(302, ""), 503, 503},
+		"an endless fault": {func(w http.ResponseWriter, r *http.Request) bool {
+			w.WriteHeader(http.StatusInternalServerError)
+			return endless(`{`)(w, r)
+		}, 503, 503},
+		"nothing":         {says(""), 503, 404},
+		"no object":       {says(`"CANARY"`), 503, 404},
+		"a cut list":      {says(`{"metadata":{"resourceVersion":"1"},"items":[{}`), 503, 404},
+		"no items":        {says(`{"metadata":{"resourceVersion":"1"}}`), 503, 404},
+		"items, no list":  {says(`{"metadata":{"resourceVersion":"1"},"items":{"CANARY":1}}`), 503, 404},
+		"no version":      {says(`{"metadata":{},"items":[]}`), 503, 404},
+		"a page":          {says(`{"metadata":{"resourceVersion":"1","continue":"CANARY"},"items":[]}`), 503, 404},
+		"an endless text": {endless(`{"items":["`), 503, 503},
+		"another object":  {says(trackerOf("another", "1", "acme--web")), 503, 404},
 	} {
 		s.set(func() { s.answer = c.answer })
-		for path, want := range map[string]int{"": c.list, "?watch=1": c.list, "?watch=1&resourceVersion=5": c.list, "/shop": c.get} {
+		for path, want := range map[string]int{
+			"": c.list, "?watch=1": c.list, "?watch=1&resourceVersion=5": c.list, "/shop": c.get,
+		} {
 			if code, text := w.get("alice-token", trackersPath+path); code != want || strings.Contains(text, "CANARY") ||
 				strings.Contains(text, "another") {
 				t.Errorf("%s, %s: %d, want %d: %s", what, path, code, want, text)

@@ -44,7 +44,7 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 	return p
 }
 
-// Of returns the part of an object that belongs to a namespace, or false if no part does. The
+// Part returns the part of an object that belongs to a namespace, or false if no part does. The
 // result shares no memory with the object. It consists of strings, numbers and booleans at the
 // listed fields. Its metadata contains the name, the namespace and the resource version, and other
 // fields only if they are listed. The result contains no apiVersion and no kind.
@@ -52,7 +52,7 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 // A list on the way of namespaceFrom is reduced to the entries that namespaceFrom leads to the
 // namespace from. Every other list is reduced to the entries that name no other namespace. An object
 // that has a namespace itself, or whose fields have other types than the paths expect, has no part.
-func (p *Projection) Of(object map[string]any, namespace string) (map[string]any, bool) {
+func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
 	version, _ := metadata["resourceVersion"].(string)
@@ -63,7 +63,7 @@ func (p *Projection) Of(object map[string]any, namespace string) (map[string]any
 	if !belongs {
 		return nil, false
 	}
-	out, _ := p.fields.of(own, p.namespaceFrom, namespace).(map[string]any)
+	out, _ := p.fields.copied(own, p.namespaceFrom, namespace).(map[string]any)
 	if out == nil {
 		out = map[string]any{}
 	}
@@ -103,9 +103,9 @@ func reduce(value any, path Path, namespace string) (any, bool) {
 	return out, len(out) > 0
 }
 
-// of returns a copy of the listed fields of value, or nil if value has none. The caller has reduced
+// copied returns a copy of the listed fields of value, or nil if value has none. The caller has reduced
 // the lists on the path; way is the rest of the path from value, nil if value is not on it.
-func (n *node) of(value any, way Path, namespace string) any {
+func (n *node) copied(value any, way Path, namespace string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		out := map[string]any{}
@@ -113,8 +113,8 @@ func (n *node) of(value any, way Path, namespace string) any {
 			if segment.Each {
 				continue
 			}
-			if copied := child.of(v[segment.Field], after(way, segment), namespace); copied != nil {
-				out[segment.Field] = copied
+			if field := child.copied(v[segment.Field], after(way, segment), namespace); field != nil {
+				out[segment.Field] = field
 			}
 		}
 		if len(out) > 0 {
@@ -132,8 +132,8 @@ func (n *node) of(value any, way Path, namespace string) any {
 			if rest == nil && namesAnother(entry, namespace) {
 				continue
 			}
-			if copied := child.of(entry, rest, namespace); copied != nil {
-				out = append(out, copied)
+			if kept := child.copied(entry, rest, namespace); kept != nil {
+				out = append(out, kept)
 			}
 		}
 		if len(out) > 0 {

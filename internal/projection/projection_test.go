@@ -68,8 +68,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestOf: a namespace gets its own entries, the listed fields, and nothing else.
-func TestOf(t *testing.T) {
+// TestPart: a namespace gets its own entries, the listed fields, and nothing else.
+func TestPart(t *testing.T) {
 	const list = "spec.managedResources[*].namespace"
 	entries := []string{
 		"spec.type", "spec.managedResources[*].kind", "spec.managedResources[*].name", "spec.managedResources[*].skipGC",
@@ -109,7 +109,7 @@ func TestOf(t *testing.T) {
 			[]string{list},
 		},
 	} {
-		got, belongs := project(t, c.from, c.fields...).Of(tracker(t), c.namespace)
+		got, belongs := project(t, c.from, c.fields...).Part(tracker(t), c.namespace)
 		text, err := json.Marshal(got)
 		if err != nil || belongs != (c.want != "") || belongs && string(text) != strings.ReplaceAll(c.want, "\n", "") {
 			t.Errorf("%s:\n%s, want\n%s", what, text, c.want)
@@ -139,24 +139,24 @@ func TestUnknownForms(t *testing.T) {
 		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":[{"list":[{"namespace":"n"}]}]}`,
 		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":"n"}`,
 	} {
-		if got, belongs := p.Of(decode(t, []byte(text)), "n"); belongs {
+		if got, belongs := p.Part(decode(t, []byte(text)), "n"); belongs {
 			t.Errorf("%s: %v", text, got)
 		}
 	}
 	var zero projection.Projection
-	if got, belongs := zero.Of(tracker(t), "acme--web"); belongs {
+	if got, belongs := zero.Part(tracker(t), "acme--web"); belongs {
 		t.Errorf("the zero value: %v", got)
 	}
-	if got, belongs := p.Of(nil, "n"); belongs {
+	if got, belongs := p.Part(nil, "n"); belongs {
 		t.Errorf("nil: %v", got)
 	}
 }
 
-// TestOfCopies: a change of the part does not change the object.
-func TestOfCopies(t *testing.T) {
+// TestPartCopies: a change of the part does not change the object.
+func TestPartCopies(t *testing.T) {
 	object := tracker(t)
 	got, _ := project(t, "spec.managedResources[*].namespace", "spec.managedResources[*].name", "spec.type").
-		Of(object, "acme--web")
+		Part(object, "acme--web")
 	got["metadata"].(map[string]any)["name"] = "changed"
 	got["spec"].(map[string]any)["managedResources"].([]any)[0].(map[string]any)["name"] = "changed"
 	if !reflect.DeepEqual(object, tracker(t)) {
@@ -164,9 +164,9 @@ func TestOfCopies(t *testing.T) {
 	}
 }
 
-// FuzzOf: whatever entries of other namespaces an object contains, its part is the same. No object
+// FuzzPart: whatever entries of other namespaces an object contains, its part is the same. No object
 // makes the projection panic, and a part contains only strings, numbers and booleans of the listed fields.
-func FuzzOf(f *testing.F) {
+func FuzzPart(f *testing.F) {
 	text, err := os.ReadFile("testdata/tracker.json")
 	if err != nil {
 		f.Fatal(err)
@@ -182,7 +182,7 @@ func FuzzOf(f *testing.F) {
 		if utiljson.Unmarshal(text, &object) != nil {
 			return
 		}
-		before, belongs := p.Of(object, namespace)
+		before, belongs := p.Part(object, namespace)
 		checkEntries(t, before, namespace)
 		spec, _ := object["spec"].(map[string]any)
 		list, _ := spec["managedResources"].([]any)
@@ -203,7 +203,7 @@ func FuzzOf(f *testing.F) {
 		} {
 			more := append(append(append([]any{}, list[:i]...), foreign), list[i:]...)
 			spec["managedResources"] = more
-			after, still := p.Of(object, namespace)
+			after, still := p.Part(object, namespace)
 			if still != belongs || !reflect.DeepEqual(after, before) {
 				t.Fatalf("with %v: %v, want %v", foreign, after, before)
 			}

@@ -56,8 +56,8 @@ func errNotAcceptable() *apierrors.StatusError {
 	return out
 }
 
-// of returns an object of a view in the form.
-func (c conversion) of(object map[string]any) map[string]any {
+// converted returns an object of a view in the form.
+func (c conversion) converted(object map[string]any) map[string]any {
 	if c != asPartial {
 		return object
 	}
@@ -73,7 +73,7 @@ func (c conversion) one(w http.ResponseWriter, r *http.Request, _ *ObjectView, o
 		c.table(w, r, []any{object}, stringAt(object, "metadata", "resourceVersion"))
 		return
 	}
-	c.send(w, r, c.of(object))
+	c.send(w, r, c.converted(object))
 }
 
 func (c conversion) all(w http.ResponseWriter, r *http.Request, v *ObjectView, items []any, resourceVersion string) {
@@ -87,7 +87,7 @@ func (c conversion) all(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 	for i := range items {
 		object, _ := items[i].(map[string]any)
-		items[i] = c.of(object)
+		items[i] = c.converted(object)
 	}
 	c.send(w, r, map[string]any{
 		"apiVersion": in,
@@ -124,7 +124,7 @@ func (c conversion) table(w http.ResponseWriter, r *http.Request, items []any, r
 		case metav1.IncludeObject:
 			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: object}
 		default:
-			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: asPartial.of(object)}
+			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: asPartial.converted(object)}
 		}
 	}
 	negotiated(w, r, metav1.SchemeGroupVersion, out)

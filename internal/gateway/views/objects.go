@@ -24,8 +24,8 @@ import (
 type ObjectView struct {
 	// Name is the name of the view's resource.
 	Name string
-	// Of is the resource that is read.
-	Of schema.GroupVersionResource
+	// Source is the resource that is read.
+	Source schema.GroupVersionResource
 	// Shows reduces an object to the part of a namespace.
 	Shows *projection.Projection
 }
@@ -52,7 +52,7 @@ type Objects struct {
 	Acquire func(*http.Request) (leave func(), ok bool)
 	// Failed returns the response to an error of the cluster. It must not repeat the error.
 	Failed func(context.Context, error) *apierrors.StatusError
-	// Held counts the bytes of objects that are held for responses.
+	// Held limits the bytes of objects that are held for responses.
 	Held *Budget
 }
 
@@ -102,7 +102,7 @@ func (h *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// resources returns what discovery tells of the views.
+// resources returns the views for discovery.
 func (h *Objects) resources() []metav1.APIResource {
 	out := []metav1.APIResource{}
 	for _, v := range h.Views {

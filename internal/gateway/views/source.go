@@ -79,7 +79,7 @@ func (v *ObjectView) part(raw []byte, namespace string) (map[string]any, bool) {
 	if err := utiljson.Unmarshal(raw, &object); err != nil {
 		return nil, false
 	}
-	out, belongs := v.Shows.Of(object, namespace)
+	out, belongs := v.Shows.Part(object, namespace)
 	if !belongs {
 		return nil, false
 	}
@@ -88,11 +88,12 @@ func (v *ObjectView) part(raw []byte, namespace string) (map[string]any, bool) {
 }
 
 func (h *Objects) request(v *ObjectView) *rest.Request {
-	prefix := "/apis/" + v.Of.Group
-	if v.Of.Group == "" {
+	prefix := "/apis/" + v.Source.Group
+	if v.Source.Group == "" {
 		prefix = "/api"
 	}
-	return h.Client.Get().AbsPath(prefix, v.Of.Version).Resource(v.Of.Resource).SetHeader("Accept", "application/json")
+	return h.Client.Get().AbsPath(prefix, v.Source.Version).Resource(v.Source.Resource).
+		SetHeader("Accept", "application/json")
 }
 
 // read returns an object.

@@ -37,7 +37,8 @@ func TestReadList(t *testing.T) {
 func TestReadListLimits(t *testing.T) {
 	object := `{"a":"` + strings.Repeat("x", objectBytes/2) + `"}`
 	list := func(n int) io.Reader {
-		return strings.NewReader(`{"metadata":{"resourceVersion":"5"},"items":[` + strings.Repeat(object+",", n-1) + object + `]}`)
+		items := strings.Repeat(object+",", n-1) + object
+		return strings.NewReader(`{"metadata":{"resourceVersion":"5"},"items":[` + items + `]}`)
 	}
 	b := NewBudget(int64(3*len(object) + 1))
 	for n, want := range map[int]error{1: nil, 3: nil, 4: errTooLarge} {

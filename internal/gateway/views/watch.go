@@ -24,7 +24,7 @@ type watching struct {
 }
 
 // watch sends the changes of the parts that belong to a namespace. A list at the caller's resource
-// version tells which objects the caller knows, so that the caller sees an object that leaves the
+// version shows which objects the caller knows, so that the caller sees an object that leaves the
 // namespace as deleted.
 func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
 	convert, refused := negotiate(r, false)
@@ -73,7 +73,7 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 	}
 	for {
 		e, err := next()
-		if err != nil || s.tell(e) != nil || s.flush() != nil {
+		if err != nil || s.forward(e) != nil || s.flush() != nil {
 			return
 		}
 	}
@@ -115,8 +115,8 @@ func (h *Objects) begin(
 	return initial, from, nil
 }
 
-// tell sends what an event of the cluster means in the namespace. An error ends the watch.
-func (s *watching) tell(e *event) error {
+// forward sends what an event of the cluster means in the namespace. An error ends the watch.
+func (s *watching) forward(e *event) error {
 	switch watch.EventType(e.Type) {
 	case watch.Added, watch.Modified:
 		return s.changed(e.Object)
@@ -186,7 +186,7 @@ func (s *watching) object(name, resourceVersion string) map[string]any {
 }
 
 func (s *watching) send(what watch.EventType, object map[string]any) error {
-	return s.out.Encode(map[string]any{"type": what, "object": s.convert.of(object)})
+	return s.out.Encode(map[string]any{"type": what, "object": s.convert.converted(object)})
 }
 
 // digest identifies the part of an object without its resource version.
