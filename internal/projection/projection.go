@@ -50,8 +50,8 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 // fields only if they are listed. The result contains no apiVersion and no kind.
 //
 // A list on the way of namespaceFrom is reduced to the entries that namespaceFrom leads to the
-// namespace from. Every other list is reduced to the entries that name no other namespace. An object
-// that has a namespace itself, or whose fields have other types than the paths expect, has no part.
+// namespace from. Every other list is reduced to the entries that name no other namespace, and every
+// other object that names another one is left out. An object that has a namespace itself, or whose fields have other types than the paths expect, has no part.
 func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
@@ -109,6 +109,9 @@ func (n *node) copied(value any, way Path, namespace string) any {
 	switch v := value.(type) {
 	case map[string]any:
 		out := map[string]any{}
+		if way == nil && hasAnother(v, namespace) {
+			return nil
+		}
 		for segment, child := range n.children {
 			if segment.Each {
 				continue
@@ -155,14 +158,26 @@ func after(path Path, segment Segment) Path {
 	return path[1:]
 }
 
-// namesAnother reports whether any field in value whose name ends in "namespace" has another value
+// hasAnother reports whether a field of an object whose name ends in "namespace" has another value
 // than the namespace.
+func hasAnother(object map[string]any, namespace string) bool {
+	for key, field := range object {
+		if strings.HasSuffix(strings.ToLower(key), "namespace") && field != any(namespace) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesAnother reports whether any object in value has another namespace.
 func namesAnother(value any, namespace string) bool {
 	switch v := value.(type) {
 	case map[string]any:
-		for key, field := range v {
-			if strings.HasSuffix(strings.ToLower(key), "namespace") && field != any(namespace) ||
-				namesAnother(field, namespace) {
+		if hasAnother(v, namespace) {
+			return true
+		}
+		for _, field := range v {
+			if namesAnother(field, namespace) {
 				return true
 			}
 		}

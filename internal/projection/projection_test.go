@@ -89,6 +89,10 @@ func TestPart(t *testing.T) {
 				`"resourceVersion":"7"},"spec":{"managedResources":[{"name":"shop"},{"name":"cluster-SECRET"},{"name":"web"}]}}`,
 			[]string{"metadata.labels['app.oam.dev/name']", "spec.managedResources[*].name"},
 		},
+		"objects of other namespaces": {
+			list, "acme--web", meta + `,"spec":{"own":{"name":"web"}}}`,
+			[]string{"spec.own.name", "spec.foreign.name", "spec.managedResources[*].source.name"},
+		},
 		"a namespace without entries":   {list, "acme--db", "", entries},
 		"a namespace of another object": {"metadata.labels['app.oam.dev/namespace']", "globex--shop", "", entries},
 		"no namespace":                  {list, "", "", entries},
