@@ -51,7 +51,8 @@ func New(namespaceFrom Path, fields []Path) *Projection {
 //
 // A list on the way of namespaceFrom is reduced to the entries that namespaceFrom leads to the
 // namespace from. Every other list is reduced to the entries that name no other namespace, and every
-// other object that names another one is left out. An object that has a namespace itself, or whose fields have other types than the paths expect, has no part.
+// other object that names another one is left out. An object that has a namespace itself, or whose
+// fields have other types than the paths expect, has no part.
 func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)

@@ -86,7 +86,7 @@ func TestPart(t *testing.T) {
 		"an object of one namespace": {
 			"metadata.labels['app.oam.dev/namespace']", "acme--web",
 			`{"metadata":{"labels":{"app.oam.dev/name":"shop"},"name":"shop-v1-acme--web","namespace":"acme--web",` +
-				`"resourceVersion":"7"},"spec":{"managedResources":[{"name":"shop"},{"name":"cluster-SECRET"},{"name":"web"}]}}`,
+				`"resourceVersion":"7"},"spec":{"managedResources":[{"name":"cluster-SECRET"},{"name":"web"}]}}`,
 			[]string{"metadata.labels['app.oam.dev/name']", "spec.managedResources[*].name"},
 		},
 		"objects of other namespaces": {
