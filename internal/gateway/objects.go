@@ -178,5 +178,10 @@ func (c *route) forwarded(ctx context.Context, u user.Info) (user.Info, error) {
 	if namespace, is := tenant.ServiceAccountNamespace(who.UserName); is && len(who.Groups) == 0 {
 		groups = append(groups, serviceaccount.MakeGroupNames(namespace)...)
 	}
-	return &user.DefaultInfo{Name: who.UserName, UID: who.UID, Groups: groups, Extra: who.Extra}, nil
+	return &user.DefaultInfo{
+		Name:   who.UserName,
+		UID:    who.UID,
+		Groups: groups,
+		Extra:  who.Extra,
+	}, nil
 }

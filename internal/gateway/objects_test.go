@@ -356,7 +356,11 @@ func TestObjectViewAs(t *testing.T) {
 		}
 	})
 	for name, want := range map[string]int{
-		"dave": 403, "system:admin": 403, impersonatorName: 403, readerName: 403, "erin": 200,
+		"dave":           403,
+		"system:admin":   403,
+		impersonatorName: 403,
+		readerName:       403,
+		"erin":           200,
 		"system:serviceaccount:globex--shop:default": 403,
 	} {
 		s.requests()
@@ -420,7 +424,10 @@ func TestObjectViewFaults(t *testing.T) {
 	} {
 		s.set(func() { s.answer = c.answer })
 		for path, want := range map[string]int{
-			"": c.list, "?watch=1": c.list, "?watch=1&resourceVersion=5": c.list, "/shop": c.get,
+			"":                           c.list,
+			"?watch=1":                   c.list,
+			"?watch=1&resourceVersion=5": c.list,
+			"/shop":                      c.get,
 		} {
 			if code, text := w.get("alice-token", trackersPath+path); code != want || strings.Contains(text, "CANARY") ||
 				strings.Contains(text, "another") {

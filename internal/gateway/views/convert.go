@@ -112,7 +112,12 @@ func (c conversion) table(w http.ResponseWriter, r *http.Request, items []any, r
 		ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion},
 		Rows:     make([]metav1.TableRow, len(items)),
 		ColumnDefinitions: []metav1.TableColumnDefinition{
-			{Name: "Name", Type: "string", Format: "name", Description: "name of the object in the cluster"},
+			{
+				Name:        "Name",
+				Type:        "string",
+				Format:      "name",
+				Description: "name of the object in the cluster",
+			},
 		},
 	}
 	include := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
