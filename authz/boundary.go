@@ -189,8 +189,8 @@ func nameOf(u user.Info) string {
 type verdict struct {
 	delegate bool
 	excepted bool      // an exception allows it, for the reason
-	rule     Rule      // by which it is delegated
 	reason   Reason    // why it is denied
+	rule     Rule      // by which it is delegated
 	err      error     // what went wrong, for the log
 	owner    tenant.ID // whose object it is, where that was looked up and is somebody's
 	limits   *limits   // nil but of lists that go on limited, and of exceptions

@@ -5,8 +5,9 @@ package authz
 // no way to make a new Reason from a string. The zero value is [ReasonNone]. docs/reasons.md lists
 // the reasons for operators.
 //
-// Reason is an int because go vet rejects the conversion of an int to a string.
-type Reason int
+// Reason is an int32 because go vet rejects the conversion of an int32 to a string. Its size also
+// lets the boundary copy a decision with few instructions.
+type Reason int32
 
 // The reasons. Their numbers are not part of the interface and may change.
 const (
