@@ -202,17 +202,14 @@ func errExpired() *apierrors.StatusError {
 	return apierrors.NewResourceExpired("the resourceVersion is too old: list the view again")
 }
 
-// options are those of a list or a watch.
-type options struct {
-	internalversion.ListOptions
-
-	name string // "" for all objects
-}
+// options are those of a list or a watch. RequestInfo reads the name that the request was authorized
+// for from the same field selector.
+type options struct{ internalversion.ListOptions }
 
 // parseOptions returns the options of a list or a watch. It refuses every option that a view does
 // not support, except limit: a list has one page.
 func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierrors.StatusError) {
-	out := &options{name: info.Name}
+	out := &options{}
 	query := r.URL.Query()
 	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion,
 		&out.ListOptions); err != nil {
@@ -242,8 +239,7 @@ func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierr
 // not there for selectors either.
 func (o *options) matches(object map[string]any) bool {
 	name, namespace, shown := nameOf(object), stringAt(object, "metadata", "namespace"), labelsOf(object)
-	return (o.name == "" || o.name == name) &&
-		(o.LabelSelector == nil || o.LabelSelector.Matches(shown)) &&
+	return (o.LabelSelector == nil || o.LabelSelector.Matches(shown)) &&
 		(o.FieldSelector == nil ||
 			o.FieldSelector.Matches(fields.Set{"metadata.name": name, "metadata.namespace": namespace}))
 }
