@@ -17,7 +17,7 @@ if [ "${2:-}" = --check ]; then
   repository=$PWD
   copy=$(mktemp -d)
   trap 'rm -rf "$copy"' EXIT
-  cp -r --parents go.mod go.sum config hack/reference internal/yamlfile tenant "$copy"
+  cp -r --parents go.mod go.sum config hack/reference internal/projection internal/yamlfile tenant "$copy"
   cd "$copy"
   mkdir -p "$pages"
 fi

@@ -29,6 +29,74 @@ const gatewayCluster = `  clusters:
     namespace: kubetenant-system
 `
 
+// objectView is a view of objects, all of whose fields are right.
+const objectView = `  views:
+    objects:
+    - name: trackers
+      of: { group: core.oam.dev, version: v1beta1, resource: resourcetrackers }
+      namespaceFrom: spec.resources[*].namespace
+      fields: [spec.type, "spec.resources[*].name", "metadata.labels['a.b/c']", metadata.uid]
+`
+
+// TestObjectViews: each wrong field of a view of objects is reported by its path.
+func TestObjectViews(t *testing.T) {
+	const at = "gateway.views.objects[0]."
+	for what, c := range map[string]struct{ old, new, at string }{
+		"nothing is wrong":    {"", "", ""},
+		"the core group":      {"group: core.oam.dev, ", "", ""},
+		"the namespace's own": {"[spec.type,", `[spec.type, "spec.resources[*].namespace",`, ""},
+		"an annotation":       {"metadata.uid", `"metadata.annotations['a.b/c']"`, ""},
+		"no name":             {"name: trackers", `name: ""`, at + "name"},
+		"a name with a dot":   {"name: trackers", "name: a.b", at + "name"},
+		"a name with a digit": {"name: trackers", "name: 1a", at + "name"},
+		"the other view":      {"name: trackers", "name: clusters", at + "name"},
+		"an unknown field":    {"name: trackers", "names: trackers", `unknown field "` + at + `names"`},
+		"no version":          {"version: v1beta1, ", "", at + "of.version"},
+		"no resource":         {", resource: resourcetrackers", "", at + "of.resource"},
+		"any resource":        {"resource: resourcetrackers", `resource: "*"`, at + "of.resource"},
+		"a subresource":       {"resource: resourcetrackers", "resource: a/b", at + "of.resource"},
+		"any group":           {"group: core.oam.dev", `group: "*"`, at + "of.group"},
+		"a path as a group":   {"group: core.oam.dev", `group: "../api"`, at + "of.group"},
+		"any version":         {"version: v1beta1", `version: "*"`, at + "of.version"},
+		"no namespace":        {"namespaceFrom: spec.resources[*].namespace", "", at + "namespaceFrom"},
+		"a malformed path":    {"spec.resources[*].namespace", "spec.resources[0].namespace", at + "namespaceFrom"},
+		"a namespace of an object": {
+			"namespaceFrom: spec.resources[*].namespace", "namespaceFrom: spec", at + "namespaceFrom",
+		},
+		"no fields":            {"[spec.type, ", "[] # ", at + "fields"},
+		"a malformed field":    {"spec.type", "spec..type", at + "fields[0]"},
+		"the same field":       {"[spec.type,", "[spec.type, spec.type,", at + "fields[1]"},
+		"an object":            {"[spec.type,", "[spec,", at + "fields[0]"},
+		"the list itself":      {"[spec.type,", "[spec.resources,", at + "fields[0]"},
+		"its entries":          {"[spec.type,", `["spec.resources[*]",`, at + "fields[0]"},
+		"entries of a list":    {"[spec.type,", `["spec.namespaces[*]",`, at + "fields[0]"},
+		"a kind":               {"[spec.type,", "[kind,", at + "fields[0]"},
+		"a field of a version": {"[spec.type,", "[apiVersion,", at + "fields[0]"},
+		"all metadata":         {"metadata.uid", "metadata", at + "fields"},
+		"all labels":           {"metadata.uid", "metadata.annotations", at + "fields[3]"},
+		"managed fields":       {"metadata.uid", `"metadata.managedFields[*].manager"`, at + "fields[3]"},
+		"owners":               {"metadata.uid", `"metadata.ownerReferences[*].name"`, at + "fields[3]"},
+		"the name":             {"metadata.uid", "metadata.name", at + "fields[3]"},
+		"another object in text": {
+			"metadata.uid", `"metadata.annotations['kubectl.kubernetes.io/last-applied-configuration']"`, at + "fields[3]",
+		},
+		"a name twice": {
+			"  views:\n    objects:\n",
+			"  views:\n    objects:\n    - { name: trackers, of: { version: v1, resource: nodes }, " +
+				"namespaceFrom: spec.a, fields: [spec.b] }\n", "gateway.views.objects[1].name",
+		},
+	} {
+		text := strings.Replace(objectView, c.old, c.new, 1)
+		if c.old != "" && text == objectView {
+			t.Fatalf("%s: %q is not there", what, c.old)
+		}
+		_, err := v1alpha1.Decode([]byte(gatewayHeader + gatewayCluster + text))
+		if c.at == "" && err != nil || c.at != "" && (err == nil || !strings.Contains(err.Error(), c.at)) {
+			t.Errorf("%s: %v, want %s", what, err, c.at)
+		}
+	}
+}
+
 // TestGatewaySection: each field wrong in turn is told by its path.
 func TestGatewaySection(t *testing.T) {
 	for what, c := range map[string]struct{ old, new, at string }{

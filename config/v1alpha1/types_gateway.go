@@ -24,12 +24,53 @@ type Gateway struct {
 	Audit *GatewayAudit `json:"audit,omitempty"`
 }
 
-// GatewayViews specifies the resources that the gateway itself serves under /gateway.
+// GatewayViews specifies the resources that the gateway itself serves under /gateway and
+// /clusters/<name>/gateway.
 type GatewayViews struct {
 	// clusters specifies whether the gateway serves each caller the clusters that it may use. The
 	// resource is clusters.gateway.kubetenant.dev and is read-only.
 	// +optional
 	Clusters GatewayView `json:"clusters,omitempty"`
+	// objects specifies namespaced, read-only views of cluster-scoped objects. The gateway serves them
+	// for each cluster under /clusters/<name>/gateway. Defaults to none.
+	// +optional
+	Objects []GatewayObjectView `json:"objects,omitempty"`
+}
+
+// GatewayObjectView specifies a namespaced, read-only view of a cluster-scoped resource. Callers need
+// the verbs get, list or watch on the resource <name> of the group gateway.kubetenant.dev in the
+// namespace.
+type GatewayObjectView struct {
+	// name specifies the name of the view's resource in the group gateway.kubetenant.dev. Must be a
+	// lower-case DNS label that begins with a letter, unique, and not clusters. Required.
+	// +required
+	Name string `json:"name"`
+	// of specifies the cluster-scoped resource behind the view. Required.
+	// +required
+	Of GatewayViewSource `json:"of"`
+	// namespaceFrom specifies the path of the namespace in an object, for example
+	// spec.resources[*].namespace or metadata.labels['example.com/namespace']. If the path leads through
+	// a list, only the entries of the caller's namespace are shown. Required.
+	// +required
+	NamespaceFrom string `json:"namespaceFrom"`
+	// fields specifies the paths of the fields that are shown, in the same form. A path must lead to a
+	// string, number or boolean: an object or a list is not shown. Must have at least one entry.
+	// Required.
+	// +required
+	Fields []string `json:"fields"`
+}
+
+// GatewayViewSource specifies the resource behind a view.
+type GatewayViewSource struct {
+	// group specifies the API group of the resource. Must not contain "*". Defaults to the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// version specifies the version of the resource that the paths are for. Required.
+	// +required
+	Version string `json:"version"`
+	// resource specifies the name of the resource in the plural. Must not contain "*" or "/". Required.
+	// +required
+	Resource string `json:"resource"`
 }
 
 // GatewayView configures one view.

@@ -93,6 +93,7 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 		root = root || c.Root
 		errs = append(errs, c.validate(p)...)
 	}
+	errs = append(errs, validateObjectViews(g.Views.Objects, path.Child("views", "objects"))...)
 	limits := path.Child("limits")
 	for _, limit := range []struct {
 		name string

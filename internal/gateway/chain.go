@@ -44,25 +44,39 @@ type route struct {
 	who                     authenticator.Request
 	// decisions are the cluster's of the last seconds.
 	decisions atomic.Pointer[decisions]
-	handler   http.Handler
+	// allowed are the steps after impersonation, one for each result of steps.
+	allowed []http.Handler
+	handler http.Handler
+	objects http.Handler // the views of the cluster's objects; nil if there are none
 }
 
 // build puts the steps of a request together, from the last to the first.
 func (c *route) build(a *auditing) error {
 	c.who = c.authenticator()
-	stack := c.cluster.stack
-	h := stack.WithTenant(c.whileCurrent(c.withReviews(c.newProxy())))
-	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
-	if err := c.decideBy(h); err != nil {
-		return err
+	c.handler = c.steps(c.withReviews(c.newProxy()), a)
+	if len(c.shared.Views.Objects) > 0 {
+		objects, err := c.newObjects()
+		if err != nil {
+			return err
+		}
+		c.objects = c.steps(objects, a)
 	}
+	return c.decide()
+}
+
+// steps returns the steps of a request to the cluster, in front of the one that answers it.
+func (c *route) steps(last http.Handler, a *auditing) http.Handler {
+	stack := c.cluster.stack
+	h := stack.WithTenant(c.whileCurrent(last))
+	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
+	c.allowed = append(c.allowed, h)
+	n := len(c.allowed) - 1
 	h = c.withCaller(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.decisions.Load().impersonated.ServeHTTP(w, r)
+		c.decisions.Load().impersonated[n].ServeHTTP(w, r)
 	}))
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
 	// before it is known who asks.
-	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
-	return nil
+	return c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
 }
 
 // withAuthentication puts before a step all that does not know the cluster.
@@ -173,7 +187,8 @@ func (c *route) keepsSessions(before *route) bool {
 	if c == nil || c.cluster != before.cluster {
 		return false
 	}
-	if c.shared.Sessions != before.shared.Sessions {
+	if c.shared.Sessions != before.shared.Sessions ||
+		!reflect.DeepEqual(c.shared.Views.Objects, before.shared.Views.Objects) {
 		return false
 	}
 	was, is := *before.config, *c.config

@@ -16,6 +16,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/gateway/views"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -30,6 +31,9 @@ type cluster struct {
 	client kubernetes.Interface // of the reader
 	keys   signatures
 	limits *reviewLimits
+	reader *rest.Config
+	lists  inFlight      // of all objects behind the views
+	held   *views.Budget // of these lists
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -62,7 +66,13 @@ func newCluster(
 			stop()
 		}
 	}()
-	k := &cluster{key: key, stop: stop, limits: newReviewLimits()}
+	k := &cluster{
+		key:    key,
+		stop:   stop,
+		limits: newReviewLimits(),
+		reader: reader,
+		held:   views.NewBudget(viewBytes),
+	}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin

@@ -451,6 +451,11 @@ func (now *generation) find(r *http.Request) (c *route, handler http.Handler, re
 	if c == nil {
 		return nil, now.unknownCluster, rest, nil
 	}
+	if c.objects != nil && name != "" {
+		if below, found := cutView(rest); found {
+			return c, c.objects, below, nil
+		}
+	}
 	return c, c.handler, rest, nil
 }
 

@@ -152,12 +152,14 @@ func addPath(path, cluster string) error {
 }
 
 // prepareGateway installs what the gateway needs in a cluster, and writes its credentials there.
-func (s *shape) prepareGateway(ctx context.Context, config *configv1alpha1.GatewayCluster) error {
+func (s *shape) prepareGateway(
+	ctx context.Context, gateway *configv1alpha1.Gateway, config *configv1alpha1.GatewayCluster,
+) error {
 	client, err := kubernetes.NewForConfig(s.admin)
 	if err != nil {
 		return err
 	}
-	roles, err := (&gatewaymanifests.Options{Accounts: true}).Roles(config)
+	roles, err := (&gatewaymanifests.Options{Accounts: true}).Roles(gateway, config)
 	if err != nil {
 		return err
 	}
@@ -200,7 +202,7 @@ func (s *shape) startGateway(ctx context.Context) error {
 				return err
 			}
 		}
-		if err := there.prepareGateway(ctx, &config.Gateway.Clusters[n]); err != nil {
+		if err := there.prepareGateway(ctx, config.Gateway, &config.Gateway.Clusters[n]); err != nil {
 			return err
 		}
 	}

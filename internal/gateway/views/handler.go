@@ -35,41 +35,55 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		write(w, r, apierrors.NewMethodNotSupported(resource, strings.ToLower(r.Method)))
 		return
 	}
-	version := "/apis/" + GroupVersion.String()
 	path := strings.TrimSuffix(r.URL.Path, "/")
-	group := metav1.APIGroup{Name: GroupVersion.Group}
-	group.PreferredVersion = metav1.GroupVersionForDiscovery{
-		GroupVersion: GroupVersion.String(),
-		Version:      GroupVersion.Version,
+	if discover(w, r, path, metav1.APIResource{
+		Name:         Resource,
+		SingularName: "cluster",
+		Kind:         Kind,
+		Verbs:        metav1.Verbs{"get", "list"},
+	}) {
+		return
 	}
-	group.Versions = []metav1.GroupVersionForDiscovery{group.PreferredVersion}
 	switch path {
-	case "/apis":
-		respond(w, r, discovery, &metav1.APIGroupList{Groups: []metav1.APIGroup{group}})
-	case "/apis/" + GroupVersion.Group:
-		respond(w, r, discovery, &group)
-	case version:
-		respond(w, r, discovery, &metav1.APIResourceList{
-			GroupVersion: GroupVersion.String(),
-			APIResources: []metav1.APIResource{
-				{
-					Name:         Resource,
-					SingularName: "cluster",
-					Kind:         Kind,
-					Verbs:        metav1.Verbs{"get", "list"},
-				},
-			},
-		})
-	case version + "/" + Resource:
+	case versionPath + "/" + Resource:
 		h.list(w, r)
 	default:
-		name, found := strings.CutPrefix(path, version+"/"+Resource+"/")
+		name, found := strings.CutPrefix(path, versionPath+"/"+Resource+"/")
 		if !found || strings.Contains(name, "/") {
-			write(w, r, apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, false))
+			write(w, r, errNoPath())
 			return
 		}
 		h.get(w, r, name)
 	}
+}
+
+// versionPath is the path of the views' version.
+const versionPath = "/apis/" + group + "/" + version
+
+// discover responds to a discovery request, and reports whether the path is one.
+func discover(w http.ResponseWriter, r *http.Request, path string, resources ...metav1.APIResource) bool {
+	all := metav1.APIGroup{Name: GroupVersion.Group}
+	all.PreferredVersion = metav1.GroupVersionForDiscovery{
+		GroupVersion: GroupVersion.String(),
+		Version:      GroupVersion.Version,
+	}
+	all.Versions = []metav1.GroupVersionForDiscovery{all.PreferredVersion}
+	switch path {
+	case "/apis":
+		respond(w, r, discovery, &metav1.APIGroupList{Groups: []metav1.APIGroup{all}})
+	case "/apis/" + group:
+		respond(w, r, discovery, &all)
+	case versionPath:
+		respond(w, r, discovery, &metav1.APIResourceList{GroupVersion: GroupVersion.String(), APIResources: resources})
+	default:
+		return false
+	}
+	return true
+}
+
+// errNoPath is the response to a path that is neither a view nor discovery.
+func errNoPath() *apierrors.StatusError {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, "get", schema.GroupResource{}, "", "", 0, false)
 }
 
 func (h *Handler) get(w http.ResponseWriter, r *http.Request, name string) {
@@ -172,6 +186,11 @@ func table(items []Cluster, include metav1.IncludeObjectPolicy) *metav1.Table {
 
 func respond(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
 	responsewriters.WriteObjectNegotiated(codecs(), tables{}, version, w, r, http.StatusOK, object, false)
+}
+
+// negotiated writes an object of a view in the form that the caller requests.
+func negotiated(w http.ResponseWriter, r *http.Request, version schema.GroupVersion, object runtime.Object) {
+	responsewriters.WriteObjectNegotiated(codecs(), forms{table: true}, version, w, r, http.StatusOK, object, false)
 }
 
 func write(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {

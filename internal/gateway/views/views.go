@@ -1,6 +1,9 @@
-// Package views is what a gateway shows of its clusters, clusters.gateway.kubetenant.dev: built
-// from the configuration, kept nowhere, under a root of its own with its own discovery, so that
-// kubectl reads it like any API.
+// Package views contains the read-only resources that a gateway serves itself, in the group
+// gateway.kubetenant.dev. They have a root and a discovery of their own, so that kubectl reads them
+// like any API. The gateway stores nothing for them.
+//
+//   - [Handler] serves the view of the clusters, from the configuration.
+//   - [Objects] serves namespaced views of cluster-scoped objects of one cluster.
 package views
 
 import (
@@ -25,8 +28,10 @@ const (
 	Kind     = "Cluster"
 )
 
+const group, version = "gateway.kubetenant.dev", "v1alpha1"
+
 // GroupVersion is that of the views.
-var GroupVersion = schema.GroupVersion{Group: "gateway.kubetenant.dev", Version: "v1alpha1"}
+var GroupVersion = schema.GroupVersion{Group: group, Version: version}
 
 // Cluster is a cluster that the caller may use. Its name stands in paths, /clusters/<name>/...
 type Cluster struct {

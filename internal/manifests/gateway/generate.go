@@ -55,7 +55,7 @@ func Generate(o Options) (map[string][]byte, error) {
 	}
 	for i := range config.Gateway.Clusters {
 		c := &config.Gateway.Clusters[i]
-		if out["clusters/"+c.Name+".yaml"], err = o.Roles(c); err != nil {
+		if out["clusters/"+c.Name+".yaml"], err = o.Roles(config.Gateway, c); err != nil {
 			return nil, err
 		}
 	}

@@ -147,6 +147,24 @@ func TestRights(t *testing.T) {
 	}
 }
 
+// TestViewRights: the reader may read the objects behind the views, and only read them.
+func TestViewRights(t *testing.T) {
+	const views = `  views: { objects: [ { name: trackers, of: { group: core.oam.dev, version: v1beta1, ` +
+		`resource: resourcetrackers }, namespaceFrom: spec.a, fields: [spec.b] } ] }` + "\n"
+	has := func(more string) bool {
+		_, _, files := generate(t, cluster+` }, tenants: ["*"] }`+"\n"+more, false)
+		all := rules(t, files["clusters/eu1.yaml"], gateway.ReaderAccount)
+		return slices.ContainsFunc(all, func(r rbacv1.PolicyRule) bool {
+			return slices.Equal(r.APIGroups, []string{"core.oam.dev"}) &&
+				slices.Equal(r.Resources, []string{"resourcetrackers"}) &&
+				slices.Equal(r.Verbs, []string{"get", "list", "watch"})
+		})
+	}
+	if !has(views) || has("") {
+		t.Errorf("with a view: %t, without: %t", has(views), has(""))
+	}
+}
+
 // TestGateway: what runs the gateway is objects of one namespace.
 func TestGateway(t *testing.T) {
 	_, _, files := generate(t, cluster+` }, tenants: ["*"] }`, false)

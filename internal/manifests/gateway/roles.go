@@ -37,11 +37,11 @@ var (
 // has to know, the impersonator may do nothing but act for the callers that the configuration lets
 // through. That is worth an admin where users are not named: whoever holds its credential is whom
 // he likes, but for groups and extras that a role names.
-func (o *Options) Roles(c *configv1alpha1.GatewayCluster) ([]byte, error) {
+func (o *Options) Roles(g *configv1alpha1.Gateway, c *configv1alpha1.GatewayCluster) ([]byte, error) {
 	objects := []runtime.Object{
 		account(c.Namespace, ReaderAccount),
 		account(c.Namespace, ImpersonatorAccount),
-		role(ReaderAccount, readerRules()),
+		role(ReaderAccount, append(readerRules(), viewRules(g)...)),
 		binding(c.Namespace, ReaderAccount),
 		&rbacv1.Role{
 			TypeMeta:   typeMeta(rbacv1.SchemeGroupVersion.String(), "Role"),
@@ -96,6 +96,19 @@ func readerRules() []rbacv1.PolicyRule {
 		{APIGroups: []string{"authorization.k8s.io"}, Resources: []string{"subjectaccessreviews"}, Verbs: []string{"create"}},
 		{NonResourceURLs: []string{"/openid/v1/jwks"}, Verbs: []string{"get"}},
 	}
+}
+
+// viewRules let the reader read the objects behind the views.
+func viewRules(g *configv1alpha1.Gateway) (rules []rbacv1.PolicyRule) {
+	for i := range g.Views.Objects {
+		of := &g.Views.Objects[i].Of
+		rules = append(rules, rbacv1.PolicyRule{
+			APIGroups: []string{of.Group},
+			Resources: []string{of.Resource},
+			Verbs:     []string{"get", "list", "watch"},
+		})
+	}
+	return rules
 }
 
 // impersonatorRules let the impersonator be the callers of a cluster, of whom the

@@ -36,6 +36,12 @@ authentication:
 admission: { gate: { mode: Enforce } }
 gateway:
   audit: { policyFile: audit-policy.yaml, logPath: audit.log }
+  views:
+    objects:
+    - name: resourcetrackers
+      of: { group: core.oam.dev, version: v1beta1, resource: resourcetrackers }
+      namespaceFrom: spec.managedResources[*].namespace
+      fields: [spec.type, "spec.managedResources[*].kind", "spec.managedResources[*].name"]
   clusters:
   - name: local
     root: true
@@ -85,6 +91,7 @@ func TestGateway(t *testing.T) {
 		reviewsAreDelegated(t, s)
 	})
 	t.Run("rules", func(t *testing.T) { rulesAreListed(t, s) })
+	t.Run("views of objects", func(t *testing.T) { objectsAreViewed(t, s) })
 	t.Run("around the gateway", func(t *testing.T) { gateHolds(t, s) })
 	t.Run("without the webhooks", func(t *testing.T) { labelsAreNotBelieved(t, s) })
 	t.Run("grants", func(t *testing.T) { grantsOpen(t, s) })
@@ -409,8 +416,13 @@ func TestGatewayPage(t *testing.T) {
 	if c, err := configv1alpha1.Decode([]byte(config)); err != nil || c.Gateway == nil || len(c.Gateway.Clusters) != 2 {
 		t.Errorf("its configuration: %v", err)
 	}
-	s := start(t, t.TempDir(), "--gateway")
 	dir := t.TempDir()
+	views := viewsOfPage(t, string(text))
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(pageTenancy+views), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := start(t, dir, "--gateway")
+	dir = t.TempDir()
 	examples, err := filepath.Abs("../../../../examples")
 	if err != nil {
 		t.Fatal(err)

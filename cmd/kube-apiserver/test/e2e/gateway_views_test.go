@@ -1,0 +1,211 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// pageTenancy is the configuration of docs/gateway.md's server, before the section of its views.
+const pageTenancy = `apiVersion: kubetenant.dev/v1alpha1
+kind: TenancyConfiguration
+authentication:
+  sources:
+  - { name: certs, x509: { clientCAFile: pki/ca.crt } }
+gateway:
+  clusters:
+  - name: local
+    root: true
+    tenants: ["*", system]
+    reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig }
+    impersonator: { kubeConfigFile: kubetenant-gateway-impersonator.kubeconfig }
+`
+
+// viewsOfPage returns the section of the views in docs/gateway.md, as a part of the section gateway.
+func viewsOfPage(t *testing.T, page string) string {
+	t.Helper()
+	_, section, found := strings.Cut(page, "## Views of cluster-scoped objects\n")
+	_, block, opened := strings.Cut(section, "   ```yaml\n")
+	block, _, closed := strings.Cut(block, "   ```\n")
+	if !found || !opened || !closed {
+		t.Fatal("the page has no section of views")
+	}
+	var out strings.Builder
+	for line := range strings.Lines(block) {
+		out.WriteString("  " + strings.TrimPrefix(line, "   "))
+	}
+	return out.String()
+}
+
+// objectsAreViewed: a tenant reads and watches its own part of cluster-scoped objects, as informers
+// do, and nothing of another namespace.
+func objectsAreViewed(t *testing.T, s *localserver.Server) {
+	if out, err := kubectl(t, s, "admin", "apply", "-f",
+		"../../../../examples/manifests/trackers-definition.yaml"); err != nil {
+		t.Fatal(out)
+	}
+	admin, err := dynamic.NewForConfig(config(t, s, "admin"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := admin.Resource(schema.GroupVersionResource{
+		Group:    "core.oam.dev",
+		Version:  "v1beta1",
+		Resource: "resourcetrackers",
+	})
+	tracker := trackerIn("shop", "acme--web", "globex--shop")
+	waittest.Until(t, func() error { // the definition is established
+		_, err := source.Create(t.Context(), tracker, metav1.CreateOptions{})
+		return err
+	})
+	if _, err := source.Create(t.Context(), trackerIn("theirs", "globex--shop"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	view := viewOf(t, viewConfig(t, s, "acme"), "acme--web")
+	waittest.Until(t, func() error { // the aggregated role grants it
+		list, err := view.List(t.Context(), metav1.ListOptions{})
+		if err == nil && namesIn(list) != "shop" {
+			err = errors.New(namesIn(list))
+		}
+		return err
+	})
+	one, err := view.Get(t.Context(), "shop", metav1.GetOptions{})
+	entries, _, _ := unstructured.NestedSlice(one.Object, "spec", "managedResources")
+	if err != nil || len(entries) != 1 || strings.Contains(fmt.Sprint(one.Object), "globex") {
+		t.Errorf("%v, %v", one, err)
+	}
+	if _, err := view.Get(t.Context(), "theirs", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("another's: %v", err)
+	}
+	foreign := viewOf(t, viewConfig(t, s, "globex"), "acme--web")
+	if list, err := foreign.List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("another tenant: %v, %v", list, err)
+	}
+	if err := view.Delete(t.Context(), "shop", metav1.DeleteOptions{}); !apierrors.IsMethodNotSupported(err) {
+		t.Errorf("a deletion: %v", err)
+	}
+	only, err := metadata.NewForConfig(viewConfig(t, s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if list, err := only.Resource(viewResource).Namespace("acme--web").List(t.Context(),
+		metav1.ListOptions{}); err != nil || len(list.Items) != 1 || list.Items[0].Name != "shop" {
+		t.Errorf("metadata: %v, %v", list, err)
+	}
+	objectsAreFollowed(t, s, source)
+}
+
+// objectsAreFollowed: an informer sees an object come into the namespace and leave it.
+func objectsAreFollowed(t *testing.T, s *localserver.Server, source dynamic.ResourceInterface) {
+	client, err := dynamic.NewForConfig(viewConfig(t, s, "acme"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	informer := dynamicinformer.NewFilteredDynamicInformer(client, viewResource, "acme--web", 0, cache.Indexers{}, nil)
+	go informer.Informer().Run(t.Context().Done())
+	known := func(want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			if is := strings.Join(informer.Informer().GetStore().ListKeys(), " "); is != want {
+				return fmt.Errorf("it knows %q, want %q", is, want)
+			}
+			return nil
+		})
+	}
+	known("acme--web/shop")
+	view := viewOf(t, viewConfig(t, s, "acme"), "acme--web")
+	list, err := view.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	events, err := view.Watch(t.Context(), metav1.ListOptions{ResourceVersion: list.GetResourceVersion()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	for _, step := range []struct {
+		namespaces []string
+		want       watch.EventType
+	}{
+		{[]string{"globex--shop"}, watch.Deleted},
+		{[]string{"acme--web"}, watch.Added},
+		{[]string{"acme--web", "acme--web"}, watch.Modified},
+	} {
+		now, err := source.Get(t.Context(), "shop", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		now.Object["spec"] = trackerIn("shop", step.namespaces...).Object["spec"]
+		if _, err := source.Update(t.Context(), now, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e, ok := <-events.ResultChan()
+		if !ok || e.Type != step.want || strings.Contains(fmt.Sprint(e.Object), "globex") {
+			t.Fatalf("%v: %+v, want %s", step.namespaces, e, step.want)
+		}
+		if step.want == watch.Deleted {
+			known("")
+		}
+	}
+	known("acme--web/shop")
+}
+
+var viewResource = schema.GroupVersionResource{
+	Group:    "gateway.kubetenant.dev",
+	Version:  "v1alpha1",
+	Resource: "resourcetrackers",
+}
+
+// viewConfig returns a tenant's client configuration for the views.
+func viewConfig(t *testing.T, s *localserver.Server, name string) *rest.Config {
+	t.Helper()
+	c := config(t, s, name)
+	c.Host = strings.TrimSuffix(c.Host, "/") + "/clusters/local/gateway"
+	return c
+}
+
+func viewOf(t *testing.T, c *rest.Config, namespace string) dynamic.ResourceInterface {
+	t.Helper()
+	client, err := dynamic.NewForConfig(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client.Resource(viewResource).Namespace(namespace)
+}
+
+func namesIn(list *unstructured.UnstructuredList) string {
+	names := []string{}
+	for i := range list.Items {
+		names = append(names, list.Items[i].GetName())
+	}
+	return strings.Join(names, " ")
+}
+
+// trackerIn returns a ResourceTracker with one resource in each of the namespaces.
+func trackerIn(name string, namespaces ...string) *unstructured.Unstructured {
+	entries := []any{}
+	for _, namespace := range namespaces {
+		entries = append(entries, map[string]any{"kind": "Secret", "namespace": namespace, "name": "of-" + name})
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "core.oam.dev/v1beta1",
+		"kind":       "ResourceTracker",
+		"metadata":   map[string]any{"name": name},
+		"spec":       map[string]any{"type": "versioned", "managedResources": entries},
+	}}
+}

@@ -1,0 +1,187 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/gateway/views"
+	"github.com/kubetenant/kubetenant/internal/projection"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	// viewBytes limits the bytes of objects that are held for the responses of one cluster's views.
+	viewBytes = 64 << 20
+	// viewLists is how many lists of all objects a tenant's views may read at the same time. The reader
+	// also reads what the boundary needs, and the cluster treats its requests as one flow.
+	viewLists = 4
+)
+
+var errViewSource = errors.New("the cluster does not allow the gateway to read the objects of the view: check the " +
+	"gateway's roles (kubetenant-gateway generate)")
+
+// newObjects returns the handler of the views of the cluster's objects. The reader's credential reads
+// the objects, after the cluster has allowed the caller's own identity to read the view.
+func (c *route) newObjects() (http.Handler, error) {
+	config := rest.CopyConfig(c.cluster.reader)
+	config.QPS = -1 // callers wait for each response, and their number is limited
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp, err := next.RoundTrip(r)
+			if err == nil && resp.StatusCode != http.StatusOK { // client-go reads it as a whole
+				resp.Body = &boundedBody{ReadCloser: resp.Body, limit: newByteLimit(answerBytes)}
+			}
+			return resp, err
+		})
+	})
+	connection, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	// The reader's credential is not sent to another address.
+	connection.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+	client, err := rest.UnversionedRESTClientForConfigAndClient(config, connection)
+	if err != nil {
+		return nil, err
+	}
+	all := map[string]*views.ObjectView{}
+	for i := range c.shared.Views.Objects {
+		v, err := newObjectView(&c.shared.Views.Objects[i])
+		if err != nil {
+			return nil, err
+		}
+		all[v.Name] = v
+	}
+	return &views.Objects{
+		Views:     all,
+		Client:    client,
+		Authorize: c.authorizeView,
+		Acquire: func(r *http.Request) (leave func(), ok bool) {
+			u, _ := request.UserFrom(r.Context())
+			id, _, err := c.cluster.stack.Subject(r.Context(), u)
+			if err != nil {
+				return nil, false
+			}
+			return c.cluster.lists.acquire(id, viewLists)
+		},
+		Failed: func(ctx context.Context, err error) *apierrors.StatusError {
+			klog.FromContext(ctx).V(2).Info("The gateway could not read the objects of a view", "cluster", c.name, "err", err)
+			if apierrors.IsForbidden(err) {
+				out := apierrors.NewGenericServerResponse(http.StatusBadGateway, "", schemaNone, "", "", 0, true)
+				out.ErrStatus.Message, out.ErrStatus.Details = errViewSource.Error(), nil
+				return out
+			}
+			return statusOf(ctx, err)
+		},
+		Held: c.cluster.held,
+	}, nil
+}
+
+func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView, error) {
+	from, err := projection.Parse(config.NamespaceFrom)
+	if err != nil {
+		return nil, err
+	}
+	fields := make([]projection.Path, len(config.Fields))
+	for i, text := range config.Fields {
+		if fields[i], err = projection.Parse(text); err != nil {
+			return nil, err
+		}
+	}
+	return &views.ObjectView{
+		Name: config.Name,
+		Source: schema.GroupVersionResource{
+			Group:    config.Of.Group,
+			Version:  config.Of.Version,
+			Resource: config.Of.Resource,
+		},
+		Shows: projection.New(from, fields),
+	}, nil
+}
+
+// authorizeView returns the reason why the caller may not read a view, or nil. The boundary has
+// already decided. The cluster decides by the roles of the identity that the gateway would forward.
+func (c *route) authorizeView(r *http.Request) *apierrors.StatusError {
+	ctx := r.Context()
+	attributes, err := filters.GetAuthorizerAttributes(ctx)
+	if err != nil {
+		return forbidden(errSomebody)
+	}
+	record := recordOf(attributes)
+	there, err := c.forwarded(ctx, record.User)
+	if err != nil {
+		return statusOf(ctx, err)
+	}
+	record.User = there
+	decision, reason, err := c.ask(ctx, record)
+	if err == nil && decision == authorizer.DecisionAllow {
+		return nil
+	}
+	return responsewriters.ForbiddenStatusError(record, reason)
+}
+
+// recordOf returns attributes as a record, whose user can be replaced.
+func recordOf(a authorizer.Attributes) *authorizer.AttributesRecord {
+	byField, errField := a.GetFieldSelector()
+	byLabel, errLabel := a.GetLabelSelector()
+	return &authorizer.AttributesRecord{
+		User:                      a.GetUser(),
+		Verb:                      a.GetVerb(),
+		Namespace:                 a.GetNamespace(),
+		APIGroup:                  a.GetAPIGroup(),
+		APIVersion:                a.GetAPIVersion(),
+		Resource:                  a.GetResource(),
+		Subresource:               a.GetSubresource(),
+		Name:                      a.GetName(),
+		ResourceRequest:           a.IsResourceRequest(),
+		Path:                      a.GetPath(),
+		FieldSelectorRequirements: byField,
+		FieldSelectorParsingErr:   errField,
+		LabelSelectorRequirements: byLabel,
+		LabelSelectorParsingErr:   errLabel,
+	}
+}
+
+// forwarded returns the identity that the cluster would see if the gateway forwarded a request of a
+// caller. The error is the one that the request would get.
+func (c *route) forwarded(ctx context.Context, u user.Info) (user.Info, error) {
+	if u == nil {
+		return nil, &uncarried{errForm}
+	}
+	if proxyStateFrom(ctx).passesToken() {
+		return u, nil // the TokenReview of the cluster returned it
+	}
+	who, err := c.mapping.impersonation(u)
+	if err != nil {
+		return nil, &uncarried{err}
+	}
+	if err := c.own.check(ctx, who.UserName); err != nil {
+		return nil, err
+	}
+	groups := append(slices.Clone(who.Groups), user.AllAuthenticated)
+	if namespace, is := tenant.ServiceAccountNamespace(who.UserName); is && len(who.Groups) == 0 {
+		groups = append(groups, serviceaccount.MakeGroupNames(namespace)...)
+	}
+	return &user.DefaultInfo{
+		Name:   who.UserName,
+		UID:    who.UID,
+		Groups: groups,
+		Extra:  who.Extra,
+	}, nil
+}

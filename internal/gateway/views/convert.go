@@ -1,0 +1,136 @@
+package views
+
+import (
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
+)
+
+// conversion is the form of a response: the kind that the caller requests, or "" for the objects.
+type conversion string
+
+const (
+	asTable   conversion = "Table"
+	asPartial conversion = "PartialObjectMetadata"
+)
+
+// forms are the forms that a caller may request. Watches have no tables.
+type forms struct {
+	tables
+
+	table bool
+}
+
+// AllowsMediaTypeTransform implements [negotiation.EndpointRestrictions].
+func (f forms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersionKind) bool {
+	if target == nil {
+		return true
+	}
+	kind := conversion(strings.TrimSuffix(target.Kind, "List"))
+	return target.GroupVersion() == metav1.SchemeGroupVersion &&
+		(kind == asPartial || f.table && target.Kind == string(asTable))
+}
+
+// negotiate returns the form of the response to a request.
+func negotiate(r *http.Request, table bool) (conversion, *apierrors.StatusError) {
+	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), forms{table: table})
+	if err != nil || !table && media.Accepted.MediaType != runtime.ContentTypeJSON {
+		return "", errNotAcceptable()
+	}
+	if media.Convert == nil {
+		return "", nil
+	}
+	return conversion(strings.TrimSuffix(media.Convert.Kind, "List")), nil
+}
+
+func errNotAcceptable() *apierrors.StatusError {
+	out := apierrors.NewGenericServerResponse(http.StatusNotAcceptable, "", schema.GroupResource{}, "", "", 0, true)
+	out.ErrStatus.Reason, out.ErrStatus.Details = metav1.StatusReasonNotAcceptable, nil
+	out.ErrStatus.Message = "a view can be read as application/json or application/yaml, and watched as application/json"
+	return out
+}
+
+// converted returns an object of a view in the form.
+func (c conversion) converted(object map[string]any) map[string]any {
+	if c != asPartial {
+		return object
+	}
+	return map[string]any{
+		"apiVersion": metav1.SchemeGroupVersion.String(),
+		"kind":       string(asPartial),
+		"metadata":   object["metadata"],
+	}
+}
+
+func (c conversion) one(w http.ResponseWriter, r *http.Request, _ *ObjectView, object map[string]any) {
+	if c == asTable {
+		c.table(w, r, []any{object}, stringAt(object, "metadata", "resourceVersion"))
+		return
+	}
+	c.send(w, r, c.converted(object))
+}
+
+func (c conversion) all(w http.ResponseWriter, r *http.Request, v *ObjectView, items []any, resourceVersion string) {
+	if c == asTable {
+		c.table(w, r, items, resourceVersion)
+		return
+	}
+	kind, in := v.kind(), GroupVersion.String()
+	if c == asPartial {
+		kind, in = string(asPartial), metav1.SchemeGroupVersion.String()
+	}
+	for i := range items {
+		object, _ := items[i].(map[string]any)
+		items[i] = c.converted(object)
+	}
+	c.send(w, r, map[string]any{
+		"apiVersion": in,
+		"kind":       kind + "List",
+		"metadata":   map[string]any{"resourceVersion": resourceVersion},
+		"items":      items,
+	})
+}
+
+// send writes an object or a list of a view.
+func (c conversion) send(w http.ResponseWriter, r *http.Request, object map[string]any) {
+	in := GroupVersion
+	if c == asPartial {
+		in = metav1.SchemeGroupVersion
+	}
+	negotiated(w, r, in, &unstructured.Unstructured{Object: object})
+}
+
+// table writes the names of objects as a table.
+func (c conversion) table(w http.ResponseWriter, r *http.Request, items []any, resourceVersion string) {
+	out := &metav1.Table{
+		ListMeta: metav1.ListMeta{ResourceVersion: resourceVersion},
+		Rows:     make([]metav1.TableRow, len(items)),
+		ColumnDefinitions: []metav1.TableColumnDefinition{
+			{
+				Name:        "Name",
+				Type:        "string",
+				Format:      "name",
+				Description: "name of the object in the cluster",
+			},
+		},
+	}
+	include := metav1.IncludeObjectPolicy(r.URL.Query().Get("includeObject"))
+	for i := range items {
+		object, _ := items[i].(map[string]any)
+		out.Rows[i].Cells = []any{nameOf(object)}
+		switch include {
+		case metav1.IncludeNone:
+		case metav1.IncludeObject:
+			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: object}
+		default:
+			out.Rows[i].Object.Object = &unstructured.Unstructured{Object: asPartial.converted(object)}
+		}
+	}
+	negotiated(w, r, metav1.SchemeGroupVersion, out)
+}

@@ -1,0 +1,245 @@
+package views
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/rest"
+
+	"github.com/kubetenant/kubetenant/internal/projection"
+)
+
+// ObjectView is a namespaced view of a cluster-scoped resource.
+type ObjectView struct {
+	// Name is the name of the view's resource.
+	Name string
+	// Source is the resource that is read.
+	Source schema.GroupVersionResource
+	// Shows reduces an object to the part of a namespace.
+	Shows *projection.Projection
+}
+
+// kind returns the kind of the view's objects: its name with a capital letter.
+func (v *ObjectView) kind() string { return strings.ToUpper(v.Name[:1]) + v.Name[1:] }
+
+func (v *ObjectView) resource() schema.GroupResource {
+	return schema.GroupResource{Group: group, Resource: v.Name}
+}
+
+// Objects serves the views of one cluster's objects below [Path], which the caller has removed from
+// the path. Requests must have a RequestInfo. It is safe for concurrent use.
+type Objects struct {
+	// Views are the views by name.
+	Views map[string]*ObjectView
+	// Client reads the objects. It must not be limited to a namespace or a tenant.
+	Client rest.Interface
+	// Authorize returns the reason why the caller may not make a request for a view, or nil. It
+	// MUST decide by the caller's own rights in the namespace of the request.
+	Authorize func(*http.Request) *apierrors.StatusError
+	// Acquire reports whether the caller's tenant may read the list of all objects now. If so, the
+	// caller of Acquire must call leave afterwards.
+	Acquire func(*http.Request) (leave func(), ok bool)
+	// Failed returns the response to an error of the cluster. It must not repeat the error.
+	Failed func(context.Context, error) *apierrors.StatusError
+	// Held limits the bytes of objects that are held for responses.
+	Held *Budget
+}
+
+// ServeHTTP implements [http.Handler].
+func (h *Objects) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method != http.MethodGet {
+		write(w, r, apierrors.NewMethodNotSupported(schema.GroupResource{Group: group}, strings.ToLower(r.Method)))
+		return
+	}
+	path := strings.TrimSuffix(r.URL.Path, "/")
+	if discover(w, r, path, h.resources()...) {
+		return
+	}
+	info, found := request.RequestInfoFrom(r.Context())
+	if !found || !info.IsResourceRequest {
+		write(w, r, errNoPath())
+		return
+	}
+	v := h.Views[info.Resource]
+	switch {
+	case v == nil || !strings.HasPrefix(path, versionPath+"/"):
+		write(w, r, errNoPath())
+		return
+	case path == versionPath+"/"+v.Name:
+		write(w, r, apierrors.NewBadRequest("a view can only be read in one namespace: specify a namespace"))
+		return
+	}
+	all := versionPath + "/namespaces/" + info.Namespace + "/" + v.Name
+	isGet := info.Verb == "get" && path == all+"/"+info.Name
+	if info.Namespace == "" || info.Subresource != "" || !isGet && path != all {
+		write(w, r, errNoPath())
+		return
+	}
+	if refused := h.Authorize(r); refused != nil {
+		write(w, r, refused)
+		return
+	}
+	switch {
+	case isGet:
+		h.get(w, r, v, info)
+	case info.Verb == "list":
+		h.list(w, r, v, info)
+	case info.Verb == "watch":
+		h.watch(w, r, v, info)
+	default:
+		write(w, r, apierrors.NewMethodNotSupported(v.resource(), info.Verb))
+	}
+}
+
+// resources returns the views for discovery.
+func (h *Objects) resources() []metav1.APIResource {
+	out := []metav1.APIResource{}
+	for _, v := range h.Views {
+		out = append(out, metav1.APIResource{
+			Name:         v.Name,
+			SingularName: v.Name,
+			Namespaced:   true,
+			Kind:         v.kind(),
+			Verbs:        metav1.Verbs{"get", "list", "watch"},
+		})
+	}
+	slices.SortFunc(out, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func (h *Objects) get(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
+	convert, refused := negotiate(r, true)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	if len(rest.IsValidPathSegmentName(info.Name)) > 0 {
+		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
+		return
+	}
+	raw, err := h.read(r.Context(), v, info.Name, r.URL.Query().Get("resourceVersion"))
+	switch {
+	case apierrors.IsNotFound(err):
+		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
+		return
+	case err != nil:
+		write(w, r, h.refusal(r.Context(), err))
+		return
+	}
+	object, belongs := v.part(raw, info.Namespace)
+	if !belongs || nameOf(object) != info.Name { // as if it did not exist
+		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
+		return
+	}
+	convert.one(w, r, v, object)
+}
+
+func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
+	convert, refused := negotiate(r, true)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	wanted, refused := parseOptions(r, info)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	leave, ok := h.Acquire(r)
+	if !ok {
+		write(w, r, errTooManyLists())
+		return
+	}
+	defer leave()
+	held := h.Held.hold()
+	defer held.release()
+	items := []any{}
+	version, err := h.readAll(r.Context(), v, wanted.ResourceVersion, wanted.ResourceVersionMatch, func(raw []byte) error {
+		object, belongs := v.part(raw, info.Namespace)
+		if !belongs || !wanted.matches(object) {
+			return nil
+		}
+		items = append(items, object)
+		return held.add(len(raw))
+	})
+	if err != nil {
+		write(w, r, h.refusal(r.Context(), err))
+		return
+	}
+	convert.all(w, r, v, items, version)
+}
+
+// errTooManyLists is the response if the tenant reads too many lists.
+func errTooManyLists() *apierrors.StatusError {
+	return apierrors.NewTooManyRequests("the tenant reads too many lists of views at the same time", 1)
+}
+
+// refusal returns the response to an error from reading the objects. It repeats nothing of the error.
+func (h *Objects) refusal(ctx context.Context, err error) *apierrors.StatusError {
+	switch {
+	case apierrors.IsNotFound(err):
+		return errNoPath()
+	case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
+		return errExpired()
+	case apierrors.IsBadRequest(err) || apierrors.IsInvalid(err):
+		return apierrors.NewBadRequest("the cluster rejected the resourceVersion")
+	}
+	return h.Failed(ctx, err)
+}
+
+func errExpired() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("the resourceVersion is too old: list the view again")
+}
+
+// options are those of a list or a watch. RequestInfo reads the name that the request was authorized
+// for from the same field selector.
+type options struct{ internalversion.ListOptions }
+
+// parseOptions returns the options of a list or a watch. It refuses every option that a view does
+// not support, except limit: a list has one page.
+func parseOptions(r *http.Request, info *request.RequestInfo) (*options, *apierrors.StatusError) {
+	out := &options{}
+	query := r.URL.Query()
+	if err := metainternalversionscheme.ParameterCodec.DecodeParameters(query, metav1.SchemeGroupVersion,
+		&out.ListOptions); err != nil {
+		return nil, apierrors.NewBadRequest("malformed list options")
+	}
+	if errs := validation.ValidateListOptions(&out.ListOptions, false); len(errs) > 0 {
+		return nil, apierrors.NewInvalid(schema.GroupKind{Group: metav1.GroupName, Kind: "ListOptions"}, "", errs)
+	}
+	if out.Continue != "" {
+		return nil, apierrors.NewBadRequest("a view has no continue tokens: its lists have one page")
+	}
+	if out.Watch != (info.Verb == "watch") {
+		return nil, apierrors.NewBadRequest("malformed watch option")
+	}
+	if _, err := strconv.ParseUint(out.ResourceVersion, 10, 64); err != nil && out.ResourceVersion != "" {
+		return nil, apierrors.NewBadRequest("malformed resourceVersion")
+	}
+	if out.FieldSelector != nil && slices.ContainsFunc(out.FieldSelector.Requirements(), func(f fields.Requirement) bool {
+		return f.Field != "metadata.name" && f.Field != "metadata.namespace"
+	}) {
+		return nil, apierrors.NewBadRequest("malformed fieldSelector: specify metadata.name or metadata.namespace")
+	}
+	return out, nil
+}
+
+// matches reports whether the part of an object is selected. Labels that the view does not show are
+// not there for selectors either.
+func (o *options) matches(object map[string]any) bool {
+	name, namespace, shown := nameOf(object), stringAt(object, "metadata", "namespace"), labelsOf(object)
+	return (o.LabelSelector == nil || o.LabelSelector.Matches(shown)) &&
+		(o.FieldSelector == nil ||
+			o.FieldSelector.Matches(fields.Set{"metadata.name": name, "metadata.namespace": namespace}))
+}

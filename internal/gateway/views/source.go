@@ -1,0 +1,250 @@
+package views
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// objectBytes is the maximum size of one object. etcd accepts 1.5 MiB by default.
+	objectBytes = 4 << 20
+	// listWithin is the time in which a list must be complete.
+	listWithin = time.Minute
+)
+
+var (
+	errTooLarge = errors.New("the objects of the cluster are too large")
+	errForm     = errors.New("the response of the cluster is not what was requested")
+)
+
+// Budget limits the bytes of the objects that are held for all responses at the same time. It is
+// safe for concurrent use.
+type Budget struct{ left atomic.Int64 }
+
+// NewBudget returns a budget of a number of bytes.
+func NewBudget(most int64) *Budget {
+	b := &Budget{}
+	b.left.Store(most)
+	return b
+}
+
+func (b *Budget) hold() *holding { return &holding{budget: b} }
+
+// holding is what one response holds.
+type holding struct {
+	budget *Budget
+	bytes  int64
+}
+
+func (h *holding) add(n int) error {
+	h.bytes += int64(n)
+	if h.budget.left.Add(-int64(n)) < 0 {
+		return errTooLarge
+	}
+	return nil
+}
+
+func (h *holding) release() {
+	h.budget.left.Add(h.bytes)
+	h.bytes = 0
+}
+
+// metered is a reader that fails if one object is longer than objectBytes.
+type metered struct {
+	io.Reader
+	left int
+}
+
+func (m *metered) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	if m.left -= n; m.left < 0 {
+		return 0, errTooLarge
+	}
+	return n, err
+}
+
+// part returns the part of an object, JSON, that belongs to a namespace, or false if no part does.
+func (v *ObjectView) part(raw []byte, namespace string) (map[string]any, bool) {
+	var object map[string]any
+	if err := utiljson.Unmarshal(raw, &object); err != nil {
+		return nil, false
+	}
+	out, belongs := v.Shows.Part(object, namespace)
+	if !belongs {
+		return nil, false
+	}
+	out["apiVersion"], out["kind"] = GroupVersion.String(), v.kind()
+	return out, true
+}
+
+func (h *Objects) request(v *ObjectView) *rest.Request {
+	prefix := "/apis/" + v.Source.Group
+	if v.Source.Group == "" {
+		prefix = "/api"
+	}
+	return h.Client.Get().AbsPath(prefix, v.Source.Version).Resource(v.Source.Resource).
+		SetHeader("Accept", "application/json")
+}
+
+// read returns an object.
+func (h *Objects) read(ctx context.Context, v *ObjectView, name, resourceVersion string) ([]byte, error) {
+	r := h.request(v).Name(name)
+	if resourceVersion != "" {
+		r = r.Param("resourceVersion", resourceVersion)
+	}
+	body, err := r.Stream(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }()
+	return io.ReadAll(&metered{body, objectBytes})
+}
+
+// readAll calls each for every object, and returns the resource version of the list. It holds one
+// object at a time.
+func (h *Objects) readAll(
+	ctx context.Context, v *ObjectView, resourceVersion string, match metav1.ResourceVersionMatch, each func([]byte) error,
+) (string, error) {
+	r := h.request(v)
+	for name, value := range map[string]string{
+		"resourceVersion":      resourceVersion,
+		"resourceVersionMatch": string(match),
+	} {
+		if value != "" {
+			r = r.Param(name, value)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, listWithin) // at the beginning of a watch, too
+	defer cancel()
+	body, err := r.Stream(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = body.Close() }()
+	return readList(body, each)
+}
+
+// readList calls each for every item of a list, JSON, and returns its resource version.
+func readList(body io.Reader, each func(raw []byte) error) (resourceVersion string, err error) {
+	in := &metered{Reader: body, left: objectBytes}
+	dec := json.NewDecoder(in)
+	if err := expect(dec, json.Delim('{')); err != nil {
+		return "", err
+	}
+	complete := false
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return "", err
+		}
+		in.left = objectBytes
+		switch key {
+		case "items":
+			if err := readItems(dec, in, each); err != nil {
+				return "", err
+			}
+			complete = true
+		case "metadata":
+			var m metav1.ListMeta
+			if err := dec.Decode(&m); err != nil || m.Continue != "" {
+				return "", errForm
+			}
+			resourceVersion = m.ResourceVersion
+		default:
+			var skipped json.RawMessage
+			if err := dec.Decode(&skipped); err != nil {
+				return "", err
+			}
+		}
+	}
+	if err := expect(dec, json.Delim('}')); err != nil {
+		return "", err
+	}
+	if !complete || resourceVersion == "" {
+		return "", errForm
+	}
+	return resourceVersion, nil
+}
+
+func readItems(dec *json.Decoder, in *metered, each func(raw []byte) error) error {
+	if err := expect(dec, json.Delim('[')); err != nil {
+		return err
+	}
+	for dec.More() {
+		in.left = objectBytes
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); err != nil {
+			return err
+		}
+		if err := each(raw); err != nil {
+			return err
+		}
+	}
+	return expect(dec, json.Delim(']'))
+}
+
+func expect(dec *json.Decoder, want json.Delim) error {
+	is, err := dec.Token()
+	if err == nil && is != want {
+		return errForm
+	}
+	return err
+}
+
+// event is one of a watch.
+type event struct {
+	Type   string          `json:"type"`
+	Object json.RawMessage `json:"object"`
+}
+
+// openWatch opens a watch of the objects after a resource version.
+func (h *Objects) openWatch(
+	ctx context.Context, v *ObjectView, resourceVersion string, o *options,
+) (next func() (*event, error), closed func(), err error) {
+	r := h.request(v).Param("watch", "true").Param("resourceVersion", resourceVersion).
+		Param("allowWatchBookmarks", strconv.FormatBool(o.AllowWatchBookmarks))
+	if o.TimeoutSeconds != nil {
+		r = r.Param("timeoutSeconds", strconv.FormatInt(*o.TimeoutSeconds, 10))
+	}
+	body, err := r.Stream(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	in := &metered{Reader: body}
+	dec := json.NewDecoder(in)
+	return func() (*event, error) {
+		in.left = objectBytes
+		e := &event{}
+		return e, dec.Decode(e)
+	}, func() { _ = body.Close() }, nil
+}
+
+func stringAt(object map[string]any, path ...string) string {
+	for _, key := range path[:len(path)-1] {
+		object, _ = object[key].(map[string]any)
+	}
+	text, _ := object[path[len(path)-1]].(string)
+	return text
+}
+
+func nameOf(object map[string]any) string { return stringAt(object, "metadata", "name") }
+
+func labelsOf(object map[string]any) labels.Set {
+	metadata, _ := object["metadata"].(map[string]any)
+	all, _ := metadata["labels"].(map[string]any)
+	out := labels.Set{}
+	for key := range all {
+		out[key] = stringAt(all, key)
+	}
+	return out
+}

@@ -1,0 +1,81 @@
+package views
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+)
+
+// TestReadList: every item of a list is read, and nothing of a list of another form.
+func TestReadList(t *testing.T) {
+	for text, want := range map[string]string{
+		`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`: `{"a":1}{"b":2} 5`,
+		`{"items":[{"a":1}],"metadata":{"resourceVersion":"5"},"x":{"y":[1]}}`:      `{"a":1} 5`,
+		`{"metadata":{"resourceVersion":"5"},"items":[]}`:                           ` 5`,
+	} {
+		var got strings.Builder
+		version, err := readList(strings.NewReader(text), func(raw []byte) error { got.Write(raw); return nil })
+		if is := got.String() + " " + version; err != nil || is != want {
+			t.Errorf("%s: %s, %v", text, is, err)
+		}
+	}
+	for _, text := range []string{
+		``, `[]`, `{`, `null`, `{}`, `{"items":null,"metadata":{"resourceVersion":"5"}}`, `{"items":{},"metadata":{}}`,
+		`{"metadata":{"resourceVersion":"5"},"items":[{"a":1}`, `{"metadata":{"resourceVersion":"5"},"items":[{"a":1}]`,
+		`{"metadata":{"resourceVersion":5},"items":[]}`, `{"metadata":{"resourceVersion":"5","continue":"x"},"items":[]}`,
+		`{"metadata":{"resourceVersion":"5"},"items":[{"a":}]}`, `{"metadata":{"resourceVersion":"5"},"items":[}]`,
+	} {
+		if version, err := readList(strings.NewReader(text), func([]byte) error { return nil }); err == nil {
+			t.Errorf("%s: version %s", text, version)
+		}
+	}
+}
+
+// TestReadListLimits: an object and the objects that are held together have a maximum size.
+func TestReadListLimits(t *testing.T) {
+	object := `{"a":"` + strings.Repeat("x", objectBytes/2) + `"}`
+	list := func(n int) io.Reader {
+		items := strings.Repeat(object+",", n-1) + object
+		return strings.NewReader(`{"metadata":{"resourceVersion":"5"},"items":[` + items + `]}`)
+	}
+	b := NewBudget(int64(3*len(object) + 1))
+	for n, want := range map[int]error{1: nil, 3: nil, 4: errTooLarge} {
+		held := b.hold()
+		_, err := readList(list(n), func(raw []byte) error { return held.add(len(raw)) })
+		if !errors.Is(err, want) {
+			t.Errorf("%d objects: %v", n, err)
+		}
+		held.release()
+		held.release()
+	}
+	if left := b.left.Load(); left != int64(3*len(object)+1) {
+		t.Errorf("%d bytes are left", left)
+	}
+	for _, start := range []string{`{"metadata":{"resourceVersion":"5"},"items":[{"a":"`, `{"kind":"`, `{"x":["`} {
+		endless := io.MultiReader(strings.NewReader(start), &repeated{})
+		if _, err := readList(endless, func([]byte) error { return nil }); !errors.Is(err, errTooLarge) {
+			t.Errorf("%s: %v", start, err)
+		}
+	}
+}
+
+// repeated is text without an end.
+type repeated struct{}
+
+func (*repeated) Read(p []byte) (int, error) { return copy(p, strings.Repeat("0", len(p))), nil }
+
+// FuzzReadList: no text makes the reader panic, and every item that is read is JSON.
+func FuzzReadList(f *testing.F) {
+	f.Add(`{"kind":"L","metadata":{"resourceVersion":"5"},"items":[{"a":1},{"b":2}]}`)
+	f.Add(`{"items":[[[]],null,"x"],"items":[1]}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_, _ = readList(strings.NewReader(text), func(raw []byte) error {
+			if !json.Valid(raw) {
+				t.Fatalf("%q", raw)
+			}
+			return nil
+		})
+	})
+}

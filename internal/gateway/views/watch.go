@@ -1,0 +1,200 @@
+package views
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/endpoints/request"
+)
+
+// watching is the state of one watch of a view.
+type watching struct {
+	view      *ObjectView
+	namespace string
+	options   *options
+	convert   conversion
+	// shown are the digests of the parts that the caller knows, by name.
+	shown map[string][sha256.Size]byte
+	out   *json.Encoder
+	flush func() error
+}
+
+// watch sends the changes of the parts that belong to a namespace. A list at the caller's resource
+// version shows which objects the caller knows, so that the caller sees an object that leaves the
+// namespace as deleted.
+func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
+	convert, refused := negotiate(r, false)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	o, refused := parseOptions(r, info)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	s := &watching{
+		view:      v,
+		namespace: info.Namespace,
+		options:   o,
+		convert:   convert,
+		shown:     map[string][sha256.Size]byte{},
+		out:       json.NewEncoder(w),
+		flush:     http.NewResponseController(w).Flush,
+	}
+	held := h.Held.hold()
+	defer held.release()
+	initial, version, refused := h.begin(r, s, held)
+	if refused != nil {
+		write(w, r, refused)
+		return
+	}
+	next, closed, err := h.openWatch(r.Context(), v, version, o)
+	if err != nil {
+		write(w, r, h.refusal(r.Context(), err))
+		return
+	}
+	defer closed()
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	for _, object := range initial {
+		if s.send(watch.Added, object) != nil {
+			return
+		}
+	}
+	initial = nil
+	held.release()
+	if s.flush() != nil {
+		return
+	}
+	for {
+		e, err := next()
+		if err != nil || s.forward(e) != nil || s.flush() != nil {
+			return
+		}
+	}
+}
+
+// begin reads the objects that the caller knows, and returns those to begin with and the resource
+// version to continue from.
+func (h *Objects) begin(
+	r *http.Request, s *watching, held *holding,
+) (initial []map[string]any, from string, refused *apierrors.StatusError) {
+	leave, ok := h.Acquire(r)
+	if !ok {
+		return nil, "", errTooManyLists()
+	}
+	defer leave()
+	known, match := s.options.ResourceVersion, metav1.ResourceVersionMatchExact
+	fresh := known == "" || known == "0" // the caller knows no objects yet
+	if fresh {
+		match = ""
+	}
+	from, err := h.readAll(r.Context(), s.view, known, match, func(raw []byte) error {
+		object, belongs := s.view.part(raw, s.namespace)
+		if !belongs || !s.options.matches(object) {
+			return nil
+		}
+		s.shown[nameOf(object)] = digest(object)
+		if !fresh {
+			return nil
+		}
+		initial = append(initial, object)
+		return held.add(len(raw))
+	})
+	if err != nil {
+		return nil, "", h.refusal(r.Context(), err)
+	}
+	if !fresh {
+		from = known
+	}
+	return initial, from, nil
+}
+
+// forward sends what an event of the cluster means in the namespace. An error ends the watch.
+func (s *watching) forward(e *event) error {
+	switch watch.EventType(e.Type) {
+	case watch.Added, watch.Modified:
+		return s.changed(e.Object)
+	case watch.Deleted:
+		var object metav1.PartialObjectMetadata
+		if err := json.Unmarshal(e.Object, &object); err != nil {
+			return err
+		}
+		return s.left(object.Name, object.ResourceVersion)
+	case watch.Bookmark:
+		var object metav1.PartialObjectMetadata
+		if err := json.Unmarshal(e.Object, &object); err != nil || !s.options.AllowWatchBookmarks {
+			return err
+		}
+		return s.send(watch.Bookmark, s.object("", object.ResourceVersion))
+	}
+	failed := apierrors.NewInternalError(errForm)
+	var status metav1.Status
+	if err := json.Unmarshal(e.Object, &status); err == nil && status.Code == http.StatusGone {
+		failed = errExpired()
+	}
+	status = failed.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: discovery.String(), Kind: "Status"}
+	_ = s.out.Encode(map[string]any{"type": watch.Error, "object": &status}) // the watch ends either way
+	return failed
+}
+
+// changed sends an object that was created or changed.
+func (s *watching) changed(raw []byte) error {
+	object, belongs := s.view.part(raw, s.namespace)
+	if !belongs || !s.options.matches(object) {
+		var left metav1.PartialObjectMetadata
+		if err := json.Unmarshal(raw, &left); err != nil {
+			return err
+		}
+		return s.left(left.Name, left.ResourceVersion)
+	}
+	name, now := nameOf(object), digest(object)
+	before, known := s.shown[name]
+	s.shown[name] = now
+	switch {
+	case !known:
+		return s.send(watch.Added, object)
+	case before != now:
+		return s.send(watch.Modified, object)
+	}
+	return nil // the change is in what the view does not show
+}
+
+// left sends that an object is no longer in the view. The cluster has not sent the part that the
+// caller knows, so the event contains only the name and the resource version.
+func (s *watching) left(name, resourceVersion string) error {
+	if _, known := s.shown[name]; !known {
+		return nil
+	}
+	delete(s.shown, name)
+	return s.send(watch.Deleted, s.object(name, resourceVersion))
+}
+
+// object returns an object of the view without fields.
+func (s *watching) object(name, resourceVersion string) map[string]any {
+	metadata := map[string]any{"resourceVersion": resourceVersion}
+	if name != "" {
+		metadata["name"], metadata["namespace"] = name, s.namespace
+	}
+	return map[string]any{"apiVersion": GroupVersion.String(), "kind": s.view.kind(), "metadata": metadata}
+}
+
+func (s *watching) send(what watch.EventType, object map[string]any) error {
+	return s.out.Encode(map[string]any{"type": what, "object": s.convert.converted(object)})
+}
+
+// digest identifies the part of an object without its resource version.
+func digest(object map[string]any) [sha256.Size]byte {
+	metadata, _ := object["metadata"].(map[string]any)
+	version := metadata["resourceVersion"]
+	delete(metadata, "resourceVersion")
+	text, _ := json.Marshal(object) // of strings, numbers and booleans
+	metadata["resourceVersion"] = version
+	return sha256.Sum256(text)
+}

@@ -1,0 +1,193 @@
+package projection
+
+import (
+	"maps"
+	"strings"
+)
+
+// Projection reduces objects to the part of a namespace. It is safe for concurrent use. The zero
+// value reduces every object to nothing.
+type Projection struct {
+	namespaceFrom Path
+	fields        *node
+}
+
+// node is a tree of the fields that are copied.
+type node struct {
+	leaf     bool
+	children map[Segment]*node
+}
+
+func (n *node) add(p Path) {
+	if len(p) == 0 {
+		n.leaf = true
+		return
+	}
+	if n.children == nil {
+		n.children = map[Segment]*node{}
+	}
+	child := n.children[p[0]]
+	if child == nil {
+		child = &node{}
+		n.children[p[0]] = child
+	}
+	child.add(p[1:])
+}
+
+// New returns a projection that reads the namespace of an object, or of each entry of its lists,
+// from namespaceFrom, and copies fields.
+func New(namespaceFrom Path, fields []Path) *Projection {
+	p := &Projection{namespaceFrom: namespaceFrom, fields: &node{}}
+	for _, f := range fields {
+		p.fields.add(f)
+	}
+	return p
+}
+
+// Part returns the part of an object that belongs to a namespace, or false if no part does. The
+// result shares no memory with the object. It consists of strings, numbers and booleans at the
+// listed fields. Its metadata contains the name, the namespace and the resource version, and other
+// fields only if they are listed. The result contains no apiVersion and no kind.
+//
+// A list on the way of namespaceFrom is reduced to the entries that namespaceFrom leads to the
+// namespace from. Every other list is reduced to the entries that name no other namespace, and every
+// other object that names another one is left out. An object that has a namespace itself, or whose
+// fields have other types than the paths expect, has no part.
+func (p *Projection) Part(object map[string]any, namespace string) (map[string]any, bool) {
+	metadata, _ := object["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	version, _ := metadata["resourceVersion"].(string)
+	if namespace == "" || name == "" || version == "" || metadata["namespace"] != nil || len(p.namespaceFrom) == 0 {
+		return nil, false
+	}
+	own, belongs := reduce(object, p.namespaceFrom, namespace)
+	if !belongs {
+		return nil, false
+	}
+	out, _ := p.fields.copied(own, p.namespaceFrom, namespace).(map[string]any)
+	if out == nil {
+		out = map[string]any{}
+	}
+	shown, _ := out["metadata"].(map[string]any)
+	if shown == nil {
+		shown = map[string]any{}
+	}
+	shown["name"], shown["namespace"], shown["resourceVersion"] = name, namespace, version
+	out["metadata"] = shown
+	return out, true
+}
+
+// reduce returns a copy of value whose lists on the path contain only the entries from which the
+// path leads to the namespace. It returns false if there is no such entry.
+func reduce(value any, path Path, namespace string) (any, bool) {
+	if len(path) == 0 {
+		text, _ := value.(string)
+		return value, text == namespace
+	}
+	if !path[0].Each {
+		object, _ := value.(map[string]any)
+		child, belongs := reduce(object[path[0].Field], path[1:], namespace)
+		if !belongs {
+			return nil, false
+		}
+		out := maps.Clone(object)
+		out[path[0].Field] = child
+		return out, true
+	}
+	list, _ := value.([]any)
+	var out []any
+	for _, entry := range list {
+		if entry, belongs := reduce(entry, path[1:], namespace); belongs {
+			out = append(out, entry)
+		}
+	}
+	return out, len(out) > 0
+}
+
+// copied returns a copy of the listed fields of value, or nil if value has none. The caller has reduced
+// the lists on the path; way is the rest of the path from value, nil if value is not on it.
+func (n *node) copied(value any, way Path, namespace string) any {
+	switch v := value.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		if way == nil && hasAnother(v, namespace) {
+			return nil
+		}
+		for segment, child := range n.children {
+			if segment.Each {
+				continue
+			}
+			if field := child.copied(v[segment.Field], after(way, segment), namespace); field != nil {
+				out[segment.Field] = field
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	case []any:
+		each := Segment{Each: true}
+		child, listed := n.children[each]
+		if !listed {
+			return nil
+		}
+		rest := after(way, each)
+		var out []any
+		for _, entry := range v {
+			if rest == nil && namesAnother(entry, namespace) {
+				continue
+			}
+			if kept := child.copied(entry, rest, namespace); kept != nil {
+				out = append(out, kept)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	case string, bool, int64, float64:
+		if n.leaf {
+			return v
+		}
+	}
+	return nil
+}
+
+// after returns the rest of a path after a segment, or nil if the path does not begin with it.
+func after(path Path, segment Segment) Path {
+	if len(path) == 0 || path[0] != segment {
+		return nil
+	}
+	return path[1:]
+}
+
+// hasAnother reports whether a field of an object whose name ends in "namespace" has another value
+// than the namespace.
+func hasAnother(object map[string]any, namespace string) bool {
+	for key, field := range object {
+		if strings.HasSuffix(strings.ToLower(key), "namespace") && field != any(namespace) {
+			return true
+		}
+	}
+	return false
+}
+
+// namesAnother reports whether any object in value has another namespace.
+func namesAnother(value any, namespace string) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		if hasAnother(v, namespace) {
+			return true
+		}
+		for _, field := range v {
+			if namesAnother(field, namespace) {
+				return true
+			}
+		}
+	case []any:
+		for _, entry := range v {
+			if namesAnother(entry, namespace) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,253 @@
+package projection_test
+
+import (
+	"encoding/json"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"github.com/kubetenant/kubetenant/internal/projection"
+)
+
+func mustParse(t testing.TB, texts ...string) (out []projection.Path) {
+	t.Helper()
+	for _, text := range texts {
+		p, err := projection.Parse(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func project(t testing.TB, from string, fields ...string) *projection.Projection {
+	t.Helper()
+	return projection.New(mustParse(t, from)[0], mustParse(t, fields...))
+}
+
+func tracker(t testing.TB) map[string]any {
+	t.Helper()
+	text, err := os.ReadFile("testdata/tracker.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, text)
+}
+
+func decode(t testing.TB, text []byte) (out map[string]any) {
+	t.Helper()
+	if err := utiljson.Unmarshal(text, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestParse: a path has one form, and every other text is an error.
+func TestParse(t *testing.T) {
+	for _, text := range []string{
+		"spec", "spec.type", "spec.list[*].name", "spec.list[*][*]", "metadata.labels['example.com/key']",
+		"metadata.labels['example.com/key'].x", "spec.list[*]", "a-b._c.$d",
+	} {
+		p, err := projection.Parse(text)
+		if err != nil || p.String() != text {
+			t.Errorf("%s: %q, %v", text, p, err)
+		}
+	}
+	for _, text := range []string{
+		"", ".", ".spec", "spec.", "spec..type", "[*]", "[*].a", "['a']", "spec[0]", "spec[*", "spec[*]name", "spec.[*]",
+		"spec['a", "spec['']", `spec["a"]`, "spec['a'b']", "spec.*", "spec.**.name", "spec['a\\']", "spec. type", "späc",
+		"spec[?(@.a)]", "$.spec[*]x", strings.Repeat("a.", 40) + "a",
+	} {
+		if p, err := projection.Parse(text); err == nil {
+			t.Errorf("%q is accepted: %v", text, p)
+		}
+	}
+}
+
+// TestPart: a namespace gets its own entries, the listed fields, and nothing else.
+func TestPart(t *testing.T) {
+	const list = "spec.managedResources[*].namespace"
+	entries := []string{
+		"spec.type", "spec.managedResources[*].kind", "spec.managedResources[*].name", "spec.managedResources[*].skipGC",
+		"status.conditions[*].type",
+	}
+	const meta = `{"metadata":{"name":"shop-v1-acme--web","namespace":"acme--web","resourceVersion":"7"}`
+	for what, c := range map[string]struct {
+		from, namespace, want string
+		fields                []string
+	}{
+		"entries of a list": {list, "acme--web", meta + `,"spec":{"managedResources":[` +
+			`{"kind":"Deployment","name":"shop","skipGC":false},{"kind":"Service","name":"web"}],"type":"versioned"},` +
+			`"status":{"conditions":[{"type":"Ready"},{"type":"Own"}]}}`, entries},
+		"an object of one namespace": {
+			"metadata.labels['app.oam.dev/namespace']", "acme--web",
+			`{"metadata":{"labels":{"app.oam.dev/name":"shop"},"name":"shop-v1-acme--web","namespace":"acme--web",` +
+				`"resourceVersion":"7"},"spec":{"managedResources":[{"name":"cluster-SECRET"},{"name":"web"}]}}`,
+			[]string{"metadata.labels['app.oam.dev/name']", "spec.managedResources[*].name"},
+		},
+		"objects of other namespaces": {
+			list, "acme--web", meta + `,"spec":{"own":{"name":"web"}}}`,
+			[]string{"spec.own.name", "spec.foreign.name", "spec.managedResources[*].source.name"},
+		},
+		"a namespace without entries":   {list, "acme--db", "", entries},
+		"a namespace of another object": {"metadata.labels['app.oam.dev/namespace']", "globex--shop", "", entries},
+		"no namespace":                  {list, "", "", entries},
+		"a path that does not exist":    {"spec.resources[*].namespace", "acme--web", "", entries},
+		"a list without its entries":    {"spec.managedResources.namespace", "acme--web", "", entries},
+		"entries of an object":          {"spec[*].namespace", "acme--web", "", entries},
+		"a namespace that is an object": {"spec", "acme--web", "", entries},
+		"objects and lists as fields": {
+			list, "acme--web", meta + `}`, []string{"spec", "spec.managedResources", "metadata.managedFields", "status"},
+		},
+		"entries as fields": {
+			list, "acme--web", meta + `}`, []string{"spec.managedResources[*]", "spec.managedResources[*].raw"},
+		},
+		"fields in a field of another type": {list, "acme--web", meta + `}`, []string{"spec.type.x", "spec.type[*]"}},
+		"the namespace alone": {
+			list, "acme--web",
+			meta + `,"spec":{"managedResources":[{"namespace":"acme--web"},{"namespace":"acme--web"}]}}`,
+			[]string{list},
+		},
+	} {
+		got, belongs := project(t, c.from, c.fields...).Part(tracker(t), c.namespace)
+		text, err := json.Marshal(got)
+		if err != nil || belongs != (c.want != "") || belongs && string(text) != strings.ReplaceAll(c.want, "\n", "") {
+			t.Errorf("%s:\n%s, want\n%s", what, text, c.want)
+		}
+		if what != "an object of one namespace" && strings.Contains(string(text), "SECRET") {
+			t.Errorf("%s: it contains what is not the namespace's: %s", what, text)
+		}
+	}
+}
+
+// TestUnknownForms: an object of another form than expected has no part.
+func TestUnknownForms(t *testing.T) {
+	p := project(t, "spec.list[*].namespace", "spec.list[*].name")
+	for _, text := range []string{
+		`{}`, `{"metadata":null}`, `{"metadata":"a"}`, `{"metadata":{}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"}}`,
+		`{"metadata":{"name":1,"resourceVersion":"1"},"spec":{"list":[{"namespace":"n"}]}}`,
+		`{"metadata":{"name":"a"},"spec":{"list":[{"namespace":"n"}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1","namespace":"n"},"spec":{"list":[{"namespace":"n"}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1","namespace":"x"},"spec":{"list":[{"namespace":"n"}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":{"namespace":"n"}}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"Namespace":"n"}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"namespace":["n"]}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"namespace":{"n":"n"}}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[{"namespace":"n "}]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"list":[[{"namespace":"n"}]]}}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":[{"list":[{"namespace":"n"}]}]}`,
+		`{"metadata":{"name":"a","resourceVersion":"1"},"spec":"n"}`,
+	} {
+		if got, belongs := p.Part(decode(t, []byte(text)), "n"); belongs {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	var zero projection.Projection
+	if got, belongs := zero.Part(tracker(t), "acme--web"); belongs {
+		t.Errorf("the zero value: %v", got)
+	}
+	if got, belongs := p.Part(nil, "n"); belongs {
+		t.Errorf("nil: %v", got)
+	}
+}
+
+// TestPartCopies: a change of the part does not change the object.
+func TestPartCopies(t *testing.T) {
+	object := tracker(t)
+	got, _ := project(t, "spec.managedResources[*].namespace", "spec.managedResources[*].name", "spec.type").
+		Part(object, "acme--web")
+	got["metadata"].(map[string]any)["name"] = "changed"
+	got["spec"].(map[string]any)["managedResources"].([]any)[0].(map[string]any)["name"] = "changed"
+	if !reflect.DeepEqual(object, tracker(t)) {
+		t.Error("the object has changed")
+	}
+}
+
+// FuzzPart: whatever entries of other namespaces an object contains, its part is the same. No object
+// makes the projection panic, and a part contains only strings, numbers and booleans of the listed fields.
+func FuzzPart(f *testing.F) {
+	text, err := os.ReadFile("testdata/tracker.json")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text, "acme--web", uint8(1))
+	const start = `{"metadata":{"name":"a","resourceVersion":"1"},"spec":{"managedResources":`
+	f.Add([]byte(start+`[{"namespace":"n"}]}}`), "n", uint8(0))
+	f.Add([]byte(start+`[[]]}}`), "", uint8(9))
+	p := project(f, "spec.managedResources[*].namespace", "spec.type", "spec.managedResources[*].kind",
+		"spec.managedResources[*].namespace", "spec.managedResources[*].nested[*].name")
+	f.Fuzz(func(t *testing.T, text []byte, namespace string, at uint8) {
+		var object map[string]any
+		if utiljson.Unmarshal(text, &object) != nil {
+			return
+		}
+		before, belongs := p.Part(object, namespace)
+		checkEntries(t, before, namespace)
+		spec, _ := object["spec"].(map[string]any)
+		list, _ := spec["managedResources"].([]any)
+		if spec == nil || list == nil {
+			if belongs {
+				t.Fatalf("a part without a list: %v", before)
+			}
+			return
+		}
+		i := int(at) % (len(list) + 1)
+		for _, foreign := range []any{
+			map[string]any{"namespace": namespace + "x", "kind": "SECRET"},
+			map[string]any{"kind": "SECRET"},
+			map[string]any{"namespace": map[string]any{"x": namespace}, "kind": "SECRET"},
+			"SECRET",
+			[]any{map[string]any{"namespace": namespace, "kind": "SECRET"}},
+			nil,
+		} {
+			more := append(append(append([]any{}, list[:i]...), foreign), list[i:]...)
+			spec["managedResources"] = more
+			after, still := p.Part(object, namespace)
+			if still != belongs || !reflect.DeepEqual(after, before) {
+				t.Fatalf("with %v: %v, want %v", foreign, after, before)
+			}
+		}
+	})
+}
+
+// checkEntries fails if a part contains an entry of another namespace, or a field that is not listed.
+func checkEntries(t *testing.T, part map[string]any, namespace string) {
+	t.Helper()
+	for key := range part {
+		if key != "metadata" && key != "spec" {
+			t.Fatalf("%s is not listed", key)
+		}
+	}
+	if part == nil {
+		return
+	}
+	if metadata := part["metadata"].(map[string]any); len(metadata) != 3 || metadata["namespace"] != namespace {
+		t.Fatalf("metadata: %v", metadata)
+	}
+	spec, _ := part["spec"].(map[string]any)
+	for key, value := range spec {
+		switch value.(type) {
+		case string, bool, int64, float64:
+			if key != "type" {
+				t.Fatalf("%s is not listed", key)
+			}
+		case []any:
+			if key != "managedResources" {
+				t.Fatalf("%s is not listed", key)
+			}
+		default:
+			t.Fatalf("%s: %v", key, value)
+		}
+	}
+	list, _ := spec["managedResources"].([]any)
+	for _, entry := range list {
+		if is := entry.(map[string]any)["namespace"]; is != namespace {
+			t.Fatalf("an entry of %v", is)
+		}
+	}
+}
