@@ -3,20 +3,18 @@ package authn
 import (
 	"context"
 	"errors"
-	"net/http"
 	"regexp"
 	"strings"
 	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
 	"github.com/kubetenant/kubetenant/authn/internal/validity"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 const (
@@ -255,8 +253,11 @@ func (d *tokens) verify(
 
 // counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
 func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
-	if d.revoked != nil && d.revoked().hasToken(&v.token) {
-		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
+	if d.revoked != nil {
+		if entry := d.revoked().tokenEntry(&v.token); entry != "" {
+			id, _ := tenant.Of(v.resp.User) // of an identity that a source bound
+			return refuse(v.from.Hygiene.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
+		}
 	}
 	resp, ok, err := d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
 	if ok && err == nil {
@@ -267,22 +268,4 @@ func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Respon
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {
 	return s.Hygiene.apply(nil, false, err)
-}
-
-// newTokenAdapter reads tokens from the bearer header and the websocket subprotocol by upstream's
-// own adapters. It abstains where next answers errUnclaimed.
-func newTokenAdapter(next authenticator.Token) authenticator.Request {
-	adapters := []authenticator.Request{bearertoken.New(next), websocket.NewProtocolAuthenticator(next)}
-	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		for _, a := range adapters {
-			resp, ok, err := a.AuthenticateRequest(req)
-			if errors.Is(err, errUnclaimed) {
-				continue
-			}
-			if ok || err != nil {
-				return resp, ok, err
-			}
-		}
-		return nil, false, nil
-	})
 }
