@@ -61,7 +61,7 @@ func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
 		`"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[]}}`, until)), nil
 }
 
-// slowly returns an authenticator that asks such a Keystone.
+// slowly returns an authenticator that uses such a Keystone.
 func slowly(t *testing.T) (*slow, *Authenticator) {
 	s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, "+
 		"system_scope: all } } }"), "kube", "https://keystone.example.com")

@@ -4,7 +4,10 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -63,4 +66,55 @@ func TestOwnNamesStay(t *testing.T) {
 			t.Errorf("%s, somebody: %v", what, err)
 		}
 	}
+}
+
+// TestTheGatewayWaitsForItsNames checks that callers who come while a cluster is asked for the names
+// of the gateway wait for the answer. The pause after a failure begins at its end.
+func TestTheGatewayWaitsForItsNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var asked atomic.Int64
+		var broken atomic.Bool
+		broken.Store(true)
+		client.PrependReactor("create", "selfsubjectreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
+			asked.Add(1)
+			time.Sleep(3 * ownNamesFailFor)
+			if broken.Load() {
+				return true, nil, errors.New("no")
+			}
+			return true, &authenticationv1.SelfSubjectReview{
+				Status: authenticationv1.SelfSubjectReviewStatus{UserInfo: authenticationv1.UserInfo{Username: "gateway"}},
+			}, nil
+		})
+		o := &ownNames{clients: []kubernetes.Interface{client}, configs: []*rest.Config{{}}}
+		all := func() []error {
+			errs := make([]error, 16)
+			var group sync.WaitGroup
+			for i := range errs {
+				group.Go(func() { errs[i] = o.check(t.Context(), "alice") })
+				time.Sleep(30 * time.Millisecond)
+				synctest.Wait()
+			}
+			group.Wait()
+			return errs
+		}
+		for i, err := range append(all(), all()...) { // the latter in the pause
+			if err == nil {
+				t.Errorf("caller %d: the names are not known", i)
+			}
+		}
+		if n := asked.Load(); n != 1 {
+			t.Errorf("asked %d times in the pause", n)
+		}
+		broken.Store(false)
+		time.Sleep(ownNamesFailFor)
+		for i, err := range all() {
+			if err != nil {
+				t.Errorf("caller %d: %v", i, err)
+			}
+		}
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
+		}
+	})
 }

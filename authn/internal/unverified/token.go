@@ -35,7 +35,7 @@ type Token struct {
 	// tokens.
 	JWT bool
 	// Issuerless reports whether a signed token, of three parts, has no claim iss, whatever its value.
-	// Such a token cannot be told by its issuer.
+	// No source can be chosen by the issuer of such a token.
 	Issuerless bool
 	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings. An ID
 	// that is a number, as some issuers have it, is its digits as they stand.
