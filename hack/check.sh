@@ -19,6 +19,6 @@ for module in "$@"; do
     cd "$module"
     go mod tidy -diff
     packages=$(go list ./...)
-    [ -z "$packages" ] || "$bin/golangci-lint" run --config "$OLDPWD/.golangci.yml" ./...
+    [ -z "$packages" ] || "$bin/golangci-lint" run --allow-parallel-runners --config "$OLDPWD/.golangci.yml" ./...
   )
 done
