@@ -76,11 +76,15 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	if server.Cluster.Owners == nil {
 		return nil, errors.New("Cluster.Owners is required")
 	}
+	exists := server.Exists
+	if exists == nil {
+		exists = server.Cluster.exists
+	}
 	of := &shared{
 		Server:    server,
 		reloads:   newReloadMetrics(),
 		counters:  authn.NewMetrics(),
-		decisions: newDecisionMetrics(server.Cluster.exists),
+		decisions: newDecisionMetrics(exists),
 		clientCAs: &clientCAs{},
 		compiler:  sync.OnceValue(authenticationcel.NewDefaultCompiler),
 		sessions:  &authz.Sessions{},
