@@ -1,0 +1,118 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/gateway"
+	"github.com/kubetenant/kubetenant/internal/serving/state"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestWebhookServiceNamespace checks that a tenant's account cannot take over the namespace of the
+// service, whatever its role allows there. It tries to get the token of the gateway's impersonator.
+// The control plane, the service and administrators still write there.
+func TestWebhookServiceNamespace(t *testing.T) {
+	t.Parallel()
+	s, _ := startGateway(t)
+	admin := client(t, config(t, s, "admin"))
+	apply(t, s, "{apiVersion: v1, kind: Namespace, metadata: {name: acme--web, labels: {kubetenant.dev/tenant: acme}}}")
+	account(t, admin, "acme--web")
+	robot := client(t,
+		withToken(config(t, s, "admin"), request(t, admin, "acme--web", authenticationv1.TokenRequestSpec{})))
+	for _, role := range []string{"edit", "admin", "cluster-admin"} {
+		binding := &rbacv1.ClusterRoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Name: "robot-" + role},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "acme--web", Name: "robot"}},
+		}
+		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		waittest.Until(t, func() error { // until its role counts
+			_, err := robot.CoreV1().Pods(serviceNamespace).List(t.Context(), metav1.ListOptions{})
+			return err
+		})
+		for what, err := range writesOf(t, robot) {
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "service.kubetenant.dev") &&
+				!strings.Contains(err.Error(), "TenantGate") {
+				t.Errorf("%s: %s: %v", role, what, err)
+			}
+		}
+	}
+	for what, err := range writesOf(t, admin) {
+		if apierrors.IsForbidden(err) != (what == "the backfill's ConfigMap") {
+			t.Errorf("an administrator: %s: %v", what, err)
+		}
+	}
+}
+
+// writesOf tries to write in the namespace of the service.
+func writesOf(t *testing.T, k *kubernetes.Clientset) map[string]error {
+	t.Helper()
+	core := k.CoreV1()
+	patch := []byte(`{"data":{"swept.json":"{}"}}`)
+	_, token := core.ServiceAccounts(serviceNamespace).CreateToken(t.Context(), gateway.ImpersonatorAccount,
+		&authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	_, created := core.ConfigMaps(serviceNamespace).Create(t.Context(),
+		&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "new-"}}, metav1.CreateOptions{})
+	_, patched := core.ConfigMaps(serviceNamespace).Patch(t.Context(), state.SweptName, types.MergePatchType, patch,
+		metav1.PatchOptions{})
+	_, labeled := core.Namespaces().Patch(t.Context(), serviceNamespace, types.MergePatchType,
+		[]byte(`{"metadata":{"annotations":{"example.com/x":"y"}}}`), metav1.PatchOptions{})
+	return map[string]error{
+		"a token of the impersonator": token,
+		"a new ConfigMap":             created,
+		"the backfill's ConfigMap":    patched,
+		"the Namespace":               labeled,
+		"the controller's Lease": k.CoordinationV1().Leases(serviceNamespace).Delete(t.Context(), "kubetenant-controller",
+			metav1.DeleteOptions{}),
+		"exec": core.RESTClient().Post().Namespace(serviceNamespace).Resource("pods").Name("none").SubResource("exec").
+			Param("command", "id").Param("stdout", "true").Do(t.Context()).Error(),
+	}
+}
+
+// TestWebhookConfiguration checks that a broken configuration in the Secret of the service is
+// rejected with its position, and that other Secrets are not checked.
+func TestWebhookConfiguration(t *testing.T) {
+	t.Parallel()
+	s := start(t, t.TempDir(), "--webhook")
+	admin := client(t, config(t, s, "admin"))
+	const configurationSecret = "kubetenant-webhook-config" // #nosec G101 -- a name
+	const head = "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"
+	create := func(name, text string) error {
+		_, err := admin.CoreV1().Secrets(serviceNamespace).Create(t.Context(), &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			StringData: map[string]string{"tenancy.yaml": text},
+		}, metav1.CreateOptions{})
+		return err
+	}
+	if err := create(configurationSecret, head+"authorisation: {}\n"); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "tenancy.yaml:3:1: authorisation: ") {
+		t.Errorf("a broken configuration: %v", err)
+	}
+	for _, name := range []string{configurationSecret, "other"} {
+		text := head
+		if name == "other" {
+			text += "authorisation: {}\n"
+		}
+		if err := create(name, text); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	patch := fmt.Appendf(nil, `{"stringData":{"tenancy.yaml":%q}}`, head+"authorization: { mode: Off }\n")
+	if _, err := admin.CoreV1().Secrets(serviceNamespace).Patch(t.Context(), configurationSecret,
+		types.MergePatchType, patch, metav1.PatchOptions{}); !apierrors.IsInvalid(err) ||
+		!strings.Contains(err.Error(), "tenancy.yaml:3:") {
+		t.Errorf("a broken update: %v", err)
+	}
+}
