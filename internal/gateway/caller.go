@@ -41,6 +41,7 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errSomebody))
 			return
 		}
+		x.authenticated()
 		id, there, err := c.mapCaller(r, u)
 		if err != nil {
 			respond(w, r, forbidden(err))

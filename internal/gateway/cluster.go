@@ -16,7 +16,6 @@ import (
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -30,7 +29,7 @@ type cluster struct {
 	stack  *stack.Stack
 	client kubernetes.Interface // of the reader
 	keys   signatures
-	limits *budget.Budgets // of reviews of tokens, by namespace
+	limits *reviewLimits
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -63,7 +62,7 @@ func newCluster(
 			stop()
 		}
 	}()
-	k := &cluster{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
+	k := &cluster{key: key, stop: stop, limits: newReviewLimits()}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin
@@ -102,6 +101,9 @@ func newCluster(
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
+		return nil, err
+	}
+	if err := k.state.FollowNamespaces(forgetting(k.forget)); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {

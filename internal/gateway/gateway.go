@@ -39,6 +39,7 @@ type Gateway struct {
 	requests, streams inFlight
 	writers           writers
 	unknownCallers    *unknownCallers
+	strangers         strangers
 	path              string // of the configuration
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
@@ -360,14 +361,25 @@ const goawayAfter = time.Minute
 
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	leave, ok := g.strangers.enter(r.RemoteAddr)
+	if !ok {
+		turnAway(w, r)
+		return
+	}
+	defer leave()
+	withoutUnread(r)
 	growStack(r.ProtoMajor)
-	serving.Recovered(http.HandlerFunc(g.serve)).ServeHTTP(w, r)
+	serving.Recovered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.serve(w, r, leave)
+	})).ServeHTTP(w, r)
 }
 
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
+// serve answers a request. It calls authenticated when the caller is known.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, authenticated func()) {
 	began, now := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.writes(w)
 	x := &proxyState{path: r.URL.EscapedPath(), left: r.Context().Err, control: http.NewResponseController(w)}
+	x.authenticated = func() { x.known = true; authenticated() }
 	defer func() { // of answers that are broken off, too
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
@@ -378,6 +390,7 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 	handler, rest, refused := now.accept(x, r)
 	if refused != nil {
 		respond(answer, r, refused)
+		finish(timed, r)
 		return
 	}
 	if r.ContentLength != 0 {
@@ -398,6 +411,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	handler.ServeHTTP(answer, rest)
+	if !x.known {
+		finish(timed, r)
+	}
 }
 
 // accept returns who answers a request, and what is left of it, or why

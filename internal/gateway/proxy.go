@@ -34,6 +34,12 @@ type proxyState struct {
 	body *callerBody
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
+	// tokenIsSent reports that the cluster receives and checks the token of a service account that
+	// sends the request. If it is false, a stored result of a TokenReview must not be used.
+	tokenIsSent bool
+	// authenticated is called when the caller is known, and known reports that it was.
+	authenticated func()
+	known         bool
 }
 
 // passesToken reports whether a request goes on by the token of its own service account, and not as

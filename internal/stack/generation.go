@@ -162,6 +162,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		Authorization: of.Authorization,
 		cluster:       &of.Cluster,
 		names:         names,
+		limits:        tenant.Limits(config.Authentication.Limits),
 		qualified:     config.Authentication.QualifyNames,
 		accountsInGroup: of.Authentication.Credentials != BearerTokens &&
 			slices.ContainsFunc(config.Authentication.Sources, isAccounts),

@@ -171,7 +171,7 @@ func layers() []layer {
 			}, engine),
 		},
 		{"cmd/kubetenant-gateway", append([]string{".", "internal/gateway"}, service...)},
-		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook"}, service...)},
+		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook", "internal/cli/validate"}, service...)},
 		{"cmd/kube-apiserver/kubetenant-local", []string{"cmd/kube-apiserver/local"}},
 		{
 			"cmd/kube-apiserver/local",
