@@ -508,7 +508,12 @@ func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world 
 // newTracedWorld is newWorld of a gateway that makes spans.
 func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), clusters: clusters, registry: metrics.NewKubeRegistry()}
+	w := &world{
+		t:        t,
+		dir:      t.TempDir(),
+		clusters: clusters,
+		registry: metrics.NewKubeRegistry(),
+	}
 	for name, c := range clusters {
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-imp"), impersonatorToken)
