@@ -68,6 +68,8 @@ type Options struct {
 	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and
 	// all where the server authenticates by itself. Nil for nobody.
 	Revoked func(tenant.ID, user.Info) bool
+	// Limits of the identities of tenants' callers. The zero value means tenant.DefaultLimits.
+	Limits tenant.Limits
 	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon:
 	// nobody else's may be impersonated.
 	QualifiedNames bool
@@ -189,8 +191,8 @@ func nameOf(u user.Info) string {
 type verdict struct {
 	delegate bool
 	excepted bool      // an exception allows it, for the reason
-	rule     Rule      // by which it is delegated
 	reason   Reason    // why it is denied
+	rule     Rule      // by which it is delegated
 	err      error     // what went wrong, for the log
 	owner    tenant.ID // whose object it is, where that was looked up and is somebody's
 	limits   *limits   // nil but of lists that go on limited, and of exceptions

@@ -5,8 +5,9 @@ package authz
 // no way to make a new Reason from a string. The zero value is [ReasonNone]. docs/reasons.md lists
 // the reasons for operators.
 //
-// Reason is an int because go vet rejects the conversion of an int to a string.
-type Reason int
+// Reason is an int32 because go vet rejects the conversion of an int32 to a string. Its size also
+// lets the boundary copy a decision with few instructions.
+type Reason int32
 
 // The reasons. Their numbers are not part of the interface and may change.
 const (
@@ -15,6 +16,7 @@ const (
 	ReasonNoTenant
 	ReasonBadTenant
 	ReasonSystemGroup
+	ReasonMalformed
 	ReasonRevoked
 	ReasonNoTenantObject
 	ReasonRetired
@@ -67,6 +69,8 @@ func (r Reason) describe() (code, text string) {
 		return "AmbiguousTenant", "tenant subject: the caller's tenant is unknown or ambiguous"
 	case ReasonSystemGroup:
 		return "SystemGroup", "tenant subject: a tenant's caller must not be in a system group"
+	case ReasonMalformed:
+		return "MalformedIdentity", "tenant subject: the caller's identity is malformed or too large"
 	case ReasonRevoked:
 		return "CallerRevoked", "tenant subject: the caller is revoked"
 	case ReasonNoTenantObject:

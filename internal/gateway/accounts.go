@@ -17,8 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -26,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/internal/bearer"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -127,21 +126,13 @@ func newAccounts(a *accounts) authenticator.Request {
 		}
 		return resp, true, nil
 	})
-	adapters := []authenticator.Request{bearertoken.New(token), websocket.NewProtocolAuthenticator(token)}
+	tokens := bearer.New(token, errOthers, errOthers) // the sources refuse a malformed token
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		for _, adapter := range adapters {
-			resp, ok, err := adapter.AuthenticateRequest(req)
-			if errors.Is(err, errOthers) {
-				continue
-			}
-			if ok && a.revoked().HasPresented(req) { // a revoked certificate invalidates the connection
-				return nil, false, authn.ErrRevoked
-			}
-			if ok || err != nil {
-				return resp, ok, err
-			}
+		resp, ok, err := tokens.AuthenticateRequest(req)
+		if ok && a.revoked().HasPresented(req) { // a revoked certificate authenticates no caller on its connection
+			return nil, false, authn.ErrRevoked
 		}
-		return nil, false, nil
+		return resp, ok, err
 	})
 }
 

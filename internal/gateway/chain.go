@@ -124,11 +124,19 @@ func (c *route) authenticator() authenticator.Request {
 // audit events. It is (none) if the request is for no configured cluster.
 const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 
-// audited says in the audit log which cluster a request is for: its path says so no more.
+// targetAuditAnnotation specifies the target of a request that was sent with a whole URL, not only
+// with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
+const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
+
+// audited adds to the audit events of a request what its path does not contain: the cluster, and the
+// rest of the request target.
 func (c *route) audited(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), clusterAuditAnnotation, name)
+		if target := proxyStateFrom(r.Context()).target; target != "" {
+			audit.AddAuditAnnotation(r.Context(), targetAuditAnnotation, cut(target))
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -173,7 +181,8 @@ func (c *route) keepsSessions(before *route) bool {
 	return reflect.DeepEqual(was, is)
 }
 
-// described notes what a request is like.
+// described notes what a request is like. It refuses a malformed timeout, which upstream's filter
+// would repeat in the log and in the audit event of an unauthenticated request.
 func described(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())
@@ -181,6 +190,10 @@ func described(next http.Handler) http.Handler {
 		x.stream = isStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
 		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !(known && answersReview(info))
+		if !x.stream && !isPlainTimeout(r) { // the timeout of a stream is for the cluster or for what is proxied
+			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
+			return
+		}
 		next.ServeHTTP(w, r)
 	})
 }

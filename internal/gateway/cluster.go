@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/internal/stack"
@@ -44,8 +45,8 @@ type clusterKey struct {
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newCluster follows a cluster until ctx ends or it is stopped. What is revoked
-// there, somebody else follows.
+// newCluster follows a cluster until ctx ends or it is stopped. The stack of the gateway follows the
+// revocations, and decided counts the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,
@@ -53,6 +54,7 @@ func newCluster(
 	c *configv1alpha1.GatewayCluster,
 	settings *configv1alpha1.Settings,
 	revoked func() *authn.Revocations,
+	decided func(context.Context, authz.Outcome),
 ) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -89,6 +91,10 @@ func newCluster(
 		Revocations:  revoked,
 		SourceTenant: k.source,
 		Reviewed:     authenticator.RequestFunc(k.reviewToken),
+	}
+	lent.Observe = func(ctx context.Context, o authz.Outcome) {
+		o.Caller = k.source(o.Caller)
+		decided(ctx, o)
 	}
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
 	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)

@@ -474,6 +474,7 @@ type world struct {
 	server   *httptest.Server
 	gateway  *gateway.Gateway
 	clusters map[string]*standIn
+	registry metrics.KubeRegistry
 	older    atomic.Int64 // than they are connections seem, in ns
 }
 
@@ -507,7 +508,7 @@ func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world 
 // newTracedWorld is newWorld of a gateway that makes spans.
 func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), clusters: clusters}
+	w := &world{t: t, dir: t.TempDir(), clusters: clusters, registry: metrics.NewKubeRegistry()}
 	for name, c := range clusters {
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-imp"), impersonatorToken)
@@ -520,7 +521,7 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 	t.Cleanup(stop)
 	var err error
 	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"),
-		gateway.Options{Register: func(metrics.Registerable) error { return nil }, Tracer: recorded}); err != nil {
+		gateway.Options{Register: w.registry.Register, Tracer: recorded}); err != nil {
 		t.Fatal(err)
 	}
 	w.server = httptest.NewUnstartedServer(w.gateway)

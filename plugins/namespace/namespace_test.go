@@ -62,6 +62,21 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 			namespace.EnforceLabel:              "baseline",
 			namespace.EnforceLabel + "-version": "v1.0",
 		},
+		"an empty version": {
+			tenant.Label:                        "a",
+			namespace.EnforceLabel:              "baseline",
+			namespace.EnforceLabel + "-version": "",
+		},
+		"a version of warn without v": {
+			tenant.Label:           "a",
+			namespace.EnforceLabel: "baseline",
+			"pod-security.kubernetes.io/warn-version": "1.30",
+		},
+		"a version of audit without v": {
+			tenant.Label:           "a",
+			namespace.EnforceLabel: "baseline",
+			"pod-security.kubernetes.io/audit-version": "1.30",
+		},
 		"the tenant label absent": {namespace.EnforceLabel: "baseline"},
 	} {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
@@ -79,8 +94,9 @@ func TestValidationDoesNotTrustMutation(t *testing.T) {
 	}
 	old.Labels[namespace.EnforceLabel] = "restricted"
 	for name, labels := range map[string]map[string]string{
-		"the level removed": {tenant.Label: "a"},
-		"the level lowered": {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
+		"the level removed":  {tenant.Label: "a"},
+		"the level lowered":  {tenant.Label: "a", namespace.EnforceLabel: "baseline"},
+		"a level of no kind": {tenant.Label: "a", namespace.EnforceLabel: "strict"},
 	} {
 		is := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "a--web", Labels: labels}}
 		if err := p.Validate(t.Context(), write(admission.Update, is, old), nil); err == nil {

@@ -74,13 +74,16 @@ type plugin struct {
 // Validate implements [admission.ValidationInterface]. It checks the owners of an object before the
 // rules of its kind, so that the rules of no kind replace that check.
 func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	resource, check, refers := a.GetResource().GroupResource(), p.checkOf(a), refers(a)
+	if check == nil && !refers && resource != tenants && resource != members {
+		return nil // the caller is identified only if a rule needs it
+	}
 	held := !p.Subject.IsSystem(ctx, a.GetUserInfo())
 	var refused plugins.Refusals
-	if held && refers(a) {
+	if held && refers {
 		refused.Add(p.checkOwners(ctx, a))
 	}
-	check := p.checkOf(a)
-	switch resource := a.GetResource().GroupResource(); {
+	switch {
 	case refused.Err() != nil: // this refusal names the owner, whatever else is wrong
 	case resource == tenants:
 		return p.checkTenant(ctx, a)

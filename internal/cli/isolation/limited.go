@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -17,6 +15,7 @@ import (
 // listed is an object of a list or of an event.
 type listed struct {
 	Metadata struct{ Name, Namespace string }
+	Spec     map[string]any
 	Code     int // of a Status
 }
 
@@ -47,30 +46,39 @@ func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 		if a.code >= http.StatusBadRequest {
 			return Limited, ""
 		}
-		documents, err := decodeAll(a.body)
-		if err != nil || len(documents) == 0 && !isWatch(path) {
-			return Untested, untestedNoList
-		}
-		outcome, why := Limited, ""
-		for _, d := range documents {
-			switch {
-			case d.tellsOfMore() && !more:
-				return Leaked, ""
-			case d.Items != nil:
-				if slices.ContainsFunc(*d.Items, func(o listed) bool { return !isOwn(o) }) {
-					return Leaked, ""
-				}
-			case d.Object == nil:
-				outcome, why = Untested, untestedNoList
-			case d.Type == "ERROR" && d.Object.Code >= http.StatusInternalServerError:
-				outcome, why = Untested, untestedNoAnswer
-			case d.Type == "BOOKMARK", d.Type == "ERROR":
-			case !isOwn(*d.Object):
+		return objects{isWatch(path), more}.judge(a.body, isOwn)
+	}
+}
+
+// objects are what a list or a watch may hold. It may show that more objects exist only if more is
+// true.
+type objects struct{ watch, more bool }
+
+// judge returns the outcome of an answer that may hold only objects for which isOwn is true.
+func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
+	documents, err := decodeAll(body)
+	if err != nil || len(documents) == 0 && !o.watch {
+		return Untested, untestedNoList
+	}
+	outcome, why := Limited, ""
+	for _, d := range documents {
+		switch {
+		case d.tellsOfMore() && !o.more:
+			return Leaked, ""
+		case d.Items != nil:
+			if slices.ContainsFunc(*d.Items, func(o listed) bool { return !isOwn(o) }) {
 				return Leaked, ""
 			}
+		case d.Object == nil:
+			outcome, why = Untested, untestedNoList
+		case d.Type == "ERROR" && d.Object.Code >= http.StatusInternalServerError:
+			outcome, why = Untested, untestedNoAnswer
+		case d.Type == "BOOKMARK", d.Type == "ERROR":
+		case !isOwn(*d.Object):
+			return Leaked, ""
 		}
-		return outcome, why
 	}
+	return outcome, why
 }
 
 // decodeAll decodes a list, or the events of a watch.
@@ -88,28 +96,19 @@ func decodeAll(body []byte) (all []document, err error) {
 	}
 }
 
-// onlyAbout returns a function that judges a list of objects that name their tenant in a field of
-// the spec. The list may hold only objects about one tenant. A watch is not limited.
+// onlyAbout returns a function that judges a list or watch of objects that name their tenant in a
+// field of the spec. It may hold only objects about one tenant. Any other answer is a leak.
 func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, string) {
+	isOwn := func(o listed) bool { return o.Spec[field] == id.String() }
 	return func(a answer) (Outcome, string) {
-		var got struct {
-			Metadata metav1.ListMeta
-			Items    *[]struct{ Spec map[string]any }
-		}
-		switch {
-		case watch, a.code != http.StatusOK:
-			return Leaked, ""
-		case json.Unmarshal(a.body, &got) != nil || got.Items == nil && !holdsObject(a.body):
-			return Untested, untestedNoList
-		case got.Items == nil, got.Metadata.Continue != "", got.Metadata.RemainingItemCount != nil:
+		if a.code != http.StatusOK {
 			return Leaked, ""
 		}
-		for _, o := range *got.Items {
-			if o.Spec[field] != id.String() {
-				return Leaked, ""
-			}
+		outcome, why := objects{watch: watch}.judge(a.body, isOwn)
+		if why == untestedNoList && holdsObject(a.body) {
+			return Leaked, ""
 		}
-		return Limited, ""
+		return outcome, why
 	}
 }
 

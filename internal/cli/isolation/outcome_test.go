@@ -199,6 +199,27 @@ func TestContinuations(t *testing.T) {
 	}
 }
 
+// TestWatchesOfOwnObjects: a watch of objects that name their tenant may send only the objects of the
+// caller's tenant.
+func TestWatchesOfOwnObjects(t *testing.T) {
+	m, _ := testMatrix(t, nil)
+	for body, want := range map[string]Outcome{
+		``: Limited, // no event in time
+		`{"type":"ADDED","object":{"spec":{"id":"a"}}}`:                                                Limited,
+		`{"type":"BOOKMARK","object":{"metadata":{}}}`:                                                 Limited,
+		`{"type":"ADDED","object":{"spec":{"id":"b"}}}`:                                                Leaked,
+		`{"type":"ADDED","object":{"spec":{"id":"a"}}}{"type":"DELETED","object":{"spec":{"id":"b"}}}`: Leaked,
+		`{"type":"ADDED","object":{}}`:                                                                 Leaked,
+		`{"type":"ERROR","object":{"code":500}}`:                                                       Untested,
+		`{"items":[{"spec":{"id":"b"}}]}`:                                                              Leaked,
+		`{"type":"ADDED","object":{"spec":{"id":"a"}}}{"type":`:                                        Untested,
+	} {
+		if got := outcomeOf(onlyAbout(m.world.tenants[0], "id", true), http.StatusOK, body); got != want {
+			t.Errorf("%s: %v; want %v", body, got, want)
+		}
+	}
+}
+
 // TestTruncated: an answer that was not read to its end shows nothing.
 func TestTruncated(t *testing.T) {
 	p := probe{limited: func(answer) (Outcome, string) { return Limited, "" }}

@@ -348,6 +348,17 @@ func (m *matrix) impersonationProbes(c *caller, r resource) []probe {
 	return all
 }
 
+// limitedToOwn returns a probe of a list or a watch that may hold only objects about one tenant, which
+// they name in a field of the spec.
+func limitedToOwn(p probe, id tenant.ID, field string) probe {
+	watch := isWatch(p.path)
+	if watch {
+		p.path = withTimeout(p.path) // otherwise, the events are not read
+	}
+	p.limited = onlyAbout(id, field, watch)
+	return p
+}
+
 // clusterProbes are about what lives in no namespace.
 func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 	if r.is("", "namespaces") {
@@ -361,10 +372,10 @@ func (m *matrix) clusterProbes(c *caller, r resource) []probe {
 		case c.own >= 0 && r.isSelf(), c.own >= 0 && read && r.isShared():
 			p.own = true
 		case c.own >= 0 && read && r.is(tenant.Domain, v1alpha1.ResourceTenantQuotas):
-			p.limited = onlyAbout(m.world.tenants[c.own], "tenant", isWatch(p.path))
+			p = limitedToOwn(p, m.world.tenants[c.own], "tenant")
 		case c.own >= 0 && read &&
 			(r.is(tenant.Domain, v1alpha1.ResourceTenants) || r.is(tenant.Domain, v1alpha1.ResourceTenantMembers)):
-			p.limited = onlyAbout(m.world.tenants[c.own], "id", isWatch(p.path))
+			p = limitedToOwn(p, m.world.tenants[c.own], "id")
 		case c.own >= 0 && p.method == http.MethodPost && r.subresource == "" &&
 			r.is(tenant.Domain, v1alpha1.ResourceTenantMembers):
 			// That a tenant says who its own members are, and nobody else's, admission holds.

@@ -152,7 +152,7 @@ func severalAtOnce(t *testing.T, s *localserver.Server) {
 	}
 	for _, command := range []string{"grant-privileges", "grant-privileges", "revoke-privileges", "revoke-privileges"} {
 		out := tenantCommand(t, s, "acme", command, "--user", "carol", "--for-namespace", "acme--shared", "--cluster",
-			"local,local-2")
+			"gateway,local-2")
 		for _, context := range []string{"acme", "acme@local-2"} {
 			bindings, err := client(t, contextOf(t, s, context)).RbacV1().RoleBindings("acme--shared").List(t.Context(),
 				metav1.ListOptions{})
@@ -161,8 +161,8 @@ func severalAtOnce(t *testing.T, s *localserver.Server) {
 			}
 		}
 	}
-	out = tenantCommand(t, s, "acme", "list-privileges", "--cluster", "local,local-2")
-	if !strings.Contains(out, "cluster local ") || !strings.Contains(out, "cluster local-2 ") {
+	out = tenantCommand(t, s, "acme", "list-privileges", "--cluster", "gateway,local-2")
+	if !strings.Contains(out, "cluster gateway ") || !strings.Contains(out, "cluster local-2 ") {
 		t.Errorf("privileges: %s", out)
 	}
 	out = tenantCommand(t, s, "admin", "who-can", "list", "pods", "-n", "acme--shared", "--cluster", "local,local-2")
