@@ -50,7 +50,7 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 	all.open[out] = struct{}{}
 	all.mu.Unlock()
 	done = func() {
-		if out.code != http.StatusSwitchingProtocols && !out.finished { // what is left of the answer is written when nobody looks any more
+		if out.code != http.StatusSwitchingProtocols && !out.finished { // the rest is written after the handler
 			_ = out.control.SetWriteDeadline(time.Now().Add(blockedFor))
 		}
 		all.mu.Lock()
