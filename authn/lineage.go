@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
+	"github.com/kubetenant/kubetenant/internal/bearer"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -106,5 +107,5 @@ func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 		}
 		return nil, false, errUnclaimed
 	}
-	return newTokenAdapter(authenticator.TokenFunc(look))
+	return bearer.New(authenticator.TokenFunc(look), errUnclaimed, ErrForm)
 }

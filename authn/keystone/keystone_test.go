@@ -478,6 +478,15 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 }
 
+// signed returns a token as Keystone's JWS provider writes it: signed by ES256, without an issuer.
+func signed(payload string) string {
+	token, err := authntest.MustKey("ES256").Sign(map[string]any{"alg": "ES256", "typ": "JWT"}, []byte(payload))
+	if err != nil {
+		panic(err)
+	}
+	return token
+}
+
 func TestLooksLike(t *testing.T) {
 	for token, want := range map[string]bool{
 		"gAAAAABk-_=":                      true,
@@ -489,6 +498,14 @@ func TestLooksLike(t *testing.T) {
 		"0123456789abcdef0123456789abcde":  false,
 		"0123456789abcdef0123456789abcdeg": false,
 		"":                                 false,
+		signed(`{"sub":"u","iat":1,"exp":2,"openstack_methods":["password"],"openstack_audit_ids":["a"]}`): true,
+		signed(`{"sub":"u","iat":1,"exp":2}`):                                     false,
+		signed(`{"sub":"u","x":{"openstack_methods":[]}}`):                        false,
+		signed(`{"sub":"u","iss":"https://id","openstack_methods":["password"]}`): false,
+		signed(`["openstack_methods"]`):                                           false,
+		signed(`null`):                                                            false,
+		signed(`{"openstack_methods":["password"]}`) + ".x.y":                     false,
+		"bnVsbA.eyJvcGVuc3RhY2tfbWV0aG9kcyI6W119.x":                               false, // the header is null
 	} {
 		if keystone.LooksLike(token) != want {
 			t.Errorf("LooksLike(%q) = %v", token, !want)

@@ -14,8 +14,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -29,7 +29,7 @@ type cluster struct {
 	stack  *stack.Stack
 	client kubernetes.Interface // of the reader
 	keys   signatures
-	limits *budget.Budgets // of reviews of tokens, by namespace
+	limits *reviewLimits
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -45,8 +45,8 @@ type clusterKey struct {
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newCluster follows a cluster until ctx ends or it is stopped. What is revoked
-// there, somebody else follows.
+// newCluster follows a cluster until ctx ends or it is stopped. The stack of the gateway follows the
+// revocations, and decided counts the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,
@@ -54,6 +54,7 @@ func newCluster(
 	c *configv1alpha1.GatewayCluster,
 	settings *configv1alpha1.Settings,
 	revoked func() *authn.Revocations,
+	decided func(context.Context, authz.Outcome),
 ) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -61,7 +62,7 @@ func newCluster(
 			stop()
 		}
 	}()
-	k := &cluster{key: key, stop: stop, limits: budget.New(reviewsPerSecond, reviewsAtOnce)}
+	k := &cluster{key: key, stop: stop, limits: newReviewLimits()}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
 	asking.Timeout = answerWithin
@@ -91,11 +92,18 @@ func newCluster(
 		SourceTenant: k.source,
 		Reviewed:     authenticator.RequestFunc(k.reviewToken),
 	}
+	lent.Observe = func(ctx context.Context, o authz.Outcome) {
+		o.Caller = k.source(o.Caller)
+		decided(ctx, o)
+	}
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
 	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
+		return nil, err
+	}
+	if err := k.state.FollowNamespaces(forgetting(k.forget)); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {

@@ -246,11 +246,16 @@ func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	if err != nil {
 		return err
 	}
+	tenantFrom := config.OIDC.Tenant.Claim
+	if config.OIDC.Tenant.Expression != "" {
+		tenantFrom = "tenant.expression"
+	}
 	a := oidc.New(ctx, oidc.Options{
-		JWT:      jwt,
-		Compiler: p.claims(),
-		Clients:  p.issuers,
-		Now:      p.now,
+		JWT:        jwt,
+		TenantFrom: tenantFrom,
+		Compiler:   p.claims(),
+		Clients:    p.issuers,
+		Now:        p.now,
 	})
 	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
 	return nil
