@@ -323,7 +323,12 @@ func TestWarningsOfTenants(t *testing.T) {
 
 // TestDefaultTenant: an unset default grants nothing, and neither does one that is not valid.
 func TestDefaultTenant(t *testing.T) {
-	for value, want := range map[string]string{"": "", "acme": "acme", "system": "system", "ALL": ""} {
+	for value, want := range map[string]string{
+		"":       "",
+		"acme":   "acme",
+		"system": "system",
+		"ALL":    "",
+	} {
 		f := v1alpha1.CredentialFile{DefaultTenant: value}
 		if got := f.Default(); got.String() != want {
 			t.Errorf("Default() of %q = %q, want %q", value, got, want)
