@@ -24,6 +24,9 @@ type SystemNames struct {
 	// Organizations are reserved as group names too: an old-format certificate that bears one is
 	// the system tenant's.
 	Organizations []string
+	// CommonNames are reserved as user names. An old-format certificate with one of them belongs to
+	// the system tenant. Other callers do not become system callers by such a name.
+	CommonNames []string
 }
 
 // Has reports whether u is the system tenant's by its name or by one of its groups.
@@ -44,7 +47,7 @@ func (n *SystemNames) hasGroup(name string) bool {
 
 // ReservedUser reports whether only the system tenant's callers may bear the user name.
 func (n *SystemNames) ReservedUser(name string) bool {
-	return strings.HasPrefix(name, "system:") || n.hasUser(name)
+	return strings.HasPrefix(name, "system:") || n.hasUser(name) || n != nil && slices.Contains(n.CommonNames, name)
 }
 
 // ReservedGroup reports whether only the system tenant's callers, or, for groups that begin

@@ -26,7 +26,7 @@ func TenantOf(name pkix.Name, o Options) (tenant.ID, []string, error) {
 	if name.CommonName == "" {
 		return tenant.ID{}, nil, errNoCommonName
 	}
-	s := subject{o.SystemOrganizations, o.DenyOldFormat}
+	s := subject{o.SystemOrganizations, o.SystemUsers, o.DenyOldFormat}
 	return s.tenantAndGroups(name.CommonName, name.Organization, name.OrganizationalUnit)
 }
 
@@ -42,6 +42,7 @@ var errNoCommonName = errors.New("the certificate has no common name")
 // UserConversion.
 type subject struct {
 	systemOrganizations []string
+	systemUsers         []string
 	denyOldFormat       bool
 }
 
@@ -101,7 +102,8 @@ func (s subject) oldFormat(commonName string, organizations []string) (tenant.ID
 	rest := strings.TrimPrefix(commonName, marker+":")
 	name, _, found := strings.Cut(rest, ":")
 	if !found && rest == commonName {
-		if slices.ContainsFunc(organizations, func(o string) bool { return slices.Contains(s.systemOrganizations, o) }) {
+		if slices.Contains(s.systemUsers, commonName) ||
+			slices.ContainsFunc(organizations, func(o string) bool { return slices.Contains(s.systemOrganizations, o) }) {
 			return tenant.System(), nil
 		}
 		return tenant.ID{}, errors.New("the certificate does not name a tenant")

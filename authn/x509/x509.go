@@ -26,6 +26,9 @@ type Options struct {
 	// SystemOrganizations make an old-format certificate without a tenant in its common name the
 	// system tenant's.
 	SystemOrganizations []string
+	// SystemUsers are common names that make an old-format certificate without a tenant the system
+	// tenant's. The caller MUST reserve them for the system tenant.
+	SystemUsers []string
 	// DenyOldFormat refuses certificates without a tenant organization.
 	DenyOldFormat bool
 	// Revoked returns why a certificate of a verified chain above the leaf counts no longer, nil if it
@@ -46,7 +49,7 @@ type Options struct {
 // The identity is upstream's, UID and credential-id included, with tenant.ExtraKey added. It is
 // audience-agnostic.
 func New(v *Verifier, authorities func() *Authorities, o Options) authenticator.Request {
-	s := &source{v, len(v.sources), authorities, subject{o.SystemOrganizations, o.DenyOldFormat}, o.Revoked}
+	s := &source{v, len(v.sources), authorities, subject{o.SystemOrganizations, o.SystemUsers, o.DenyOldFormat}, o.Revoked}
 	v.sources = append(v.sources, s)
 	return s
 }

@@ -20,7 +20,12 @@ func TestNoPathInKubeconfig(t *testing.T) {
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := &genOptions{issuer: "https://login.example.com", clientID: "kubectl", issuerCA: path, storage: storageDisk}
+	o := &genOptions{
+		issuer:   "https://login.example.com",
+		clientID: "kubectl",
+		issuerCA: path,
+		storage:  storageDisk,
+	}
 	if err := o.readAuthority(); err != nil {
 		t.Fatal(err)
 	}

@@ -289,9 +289,46 @@ func TestWarningsOfReplacedLists(t *testing.T) {
 	}
 }
 
+// TestWarningsOfTenants: a tenant whose name no namespace can begin with is named, in each field.
+func TestWarningsOfTenants(t *testing.T) {
+	const (
+		jwt  = "jwt: { issuer: { url: https://i, audiences: [k] }, claimMappings: { username: { claim: sub, prefix: '' } } }"
+		text = " cannot create a namespace, because the name of a namespace cannot begin with "
+	)
+	source := func(s string) string { return "authentication: { sources: [ { name: a, " + s + " } ] }" }
+	for config, want := range map[string]string{
+		source("tenants: [acme, '*'], x509: { clientCAFile: c }"):                   "",
+		source("tenants: [Default], x509: { clientCAFile: c }"):                     "tenants[0]: tenant Default" + text + "Default--",
+		source("tokenFile: { path: t, defaultTenant: a.b }"):                        "tokenFile.defaultTenant: tenant a.b" + text,
+		source("basicAuthFile: { path: t, defaultTenant: a_b }"):                    "basicAuthFile.defaultTenant: tenant a_b" + text,
+		source("tenants: ['*'], oidc: { " + jwt + ", tenant: { value: Default } }"): "oidc.tenant.value: tenant Default" + text,
+		source("tenants: ['*'], webhook: { kubeConfigFile: k, match: { opaque: true }, tenant: { value: ACME } }"): "" +
+			"webhook.tenant.value: tenant ACME" + text,
+		source("tenants: ['*'], keystone: { authURL: 'https://k', cloud: c, cloudsFile: f, tenantMap: { D: Default, E: e } }"): "" +
+			"keystone.tenantMap[D]: tenant Default" + text,
+		source("tenants: [Default], x509: { clientCAFile: c }") + "\nadmission: { namespace: { namespacePrefix: None } }": "",
+	} {
+		c, err := v1alpha1.Decode([]byte(header + config + "\n"))
+		if err != nil {
+			t.Errorf("%s: %v", config, err)
+			continue
+		}
+		got := c.Warnings()
+		if want == "" && len(got) > 0 || want != "" && (len(got) != 1 ||
+			!strings.HasPrefix(got[0], "authentication.sources[0]."+want)) {
+			t.Errorf("%s: Warnings() = %q, want %q", config, got, want)
+		}
+	}
+}
+
 // TestDefaultTenant: an unset default grants nothing, and neither does one that is not valid.
 func TestDefaultTenant(t *testing.T) {
-	for value, want := range map[string]string{"": "", "acme": "acme", "system": "system", "ALL": ""} {
+	for value, want := range map[string]string{
+		"":       "",
+		"acme":   "acme",
+		"system": "system",
+		"ALL":    "",
+	} {
 		f := v1alpha1.CredentialFile{DefaultTenant: value}
 		if got := f.Default(); got.String() != want {
 			t.Errorf("Default() of %q = %q, want %q", value, got, want)

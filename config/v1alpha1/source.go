@@ -177,6 +177,13 @@ func (x *X509) validate(s *validatedSource) field.ErrorList {
 		errs = append(errs,
 			field.NotSupported(s.own.Child("oldFormat"), x.OldFormat, []OldFormat{OldFormatAllow, OldFormatDeny}))
 	}
+	for i, name := range x.SystemUsers {
+		if strings.Contains(name, ":") {
+			errs = append(errs, field.Invalid(s.own.Child("systemUsers").Index(i), name,
+				"must not contain a colon: the text before the colon of a common name is a tenant"))
+		}
+	}
+	errs = append(errs, validateNames(x.SystemUsers, s.own.Child("systemUsers"))...)
 	return append(errs, validateNames(x.SystemOrganizations, s.own.Child("systemOrganizations"))...)
 }
 

@@ -144,6 +144,13 @@ type X509 struct {
 	// "kubeadm:cluster-admins"].
 	// +optional
 	SystemOrganizations []string `json:"systemOrganizations"`
+	// systemUsers specifies user names of the system tenant, for components of the cluster whose
+	// certificate has only a common name, such as k3s-cloud-controller-manager. An old-format
+	// certificate without a tenant in its common name belongs to the system tenant if its common name
+	// is one of them. No other caller may have them as user names. Must not contain an empty name or a
+	// colon. Defaults to none.
+	// +optional
+	SystemUsers []string `json:"systemUsers,omitempty"`
 	// oldFormat specifies how a certificate without an organization tenant:<id> is handled: Allow or
 	// Deny. Defaults to Allow.
 	// +optional

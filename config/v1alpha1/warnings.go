@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -22,7 +23,7 @@ func (s *Settings) Warnings() []string {
 			}
 		}
 	}
-	return append(warnings, s.replacedDefaults()...)
+	return slices.Concat(warnings, s.namelessTenants(), s.replacedDefaults())
 }
 
 // replacedDefaults returns a warning for each list that replaces its default and lacks one of the

@@ -151,6 +151,7 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	p.clientCAs = append(p.clientCAs, func() []byte { return file.Load().pem })
 	o := authnx509.Options{
 		SystemOrganizations: config.X509.SystemOrganizations,
+		SystemUsers:         config.X509.SystemUsers,
 		DenyOldFormat:       config.X509.OldFormat == configv1alpha1.OldFormatDeny,
 	}
 	if p.revoked != nil {

@@ -331,6 +331,7 @@ func systemNames(config *configv1alpha1.Settings) *tenant.SystemNames {
 	for _, src := range config.Authentication.Sources {
 		if src.X509 != nil {
 			names.Organizations = append(names.Organizations, src.X509.SystemOrganizations...)
+			names.CommonNames = append(names.CommonNames, src.X509.SystemUsers...)
 		}
 	}
 	return names
