@@ -21,6 +21,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/authn/internal/validity"
+	"github.com/kubetenant/kubetenant/internal/bearer"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -95,7 +96,7 @@ func New(c Chain) authenticator.Request {
 			chain = append(chain, c.request(s))
 		case !adapted:
 			adapted = true
-			chain = append(chain, newTokenAdapter(newTokens(&c)))
+			chain = append(chain, bearer.New(newTokens(&c), errUnclaimed, &refusal{source: tokenSourceName, err: ErrForm}))
 		}
 	}
 	if c.BuiltIn != nil {

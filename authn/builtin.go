@@ -1,7 +1,6 @@
 package authn
 
 import (
-	"crypto/x509"
 	"errors"
 	"net/http"
 	"slices"
@@ -46,8 +45,8 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 		if err := c.Limits.OrDefault().Check(resp.User); err != nil {
 			return nil, false, &refusal{source: builtInSource, err: err}
 		}
-		if c.isOfRevokedAuthority(req, resp.User) {
-			return refuse(builtInSource, resp.User, ErrRevoked)
+		if entry := c.revokedAuthority(req, resp.User); entry != "" {
+			return refuse(builtInSource, resp.User, &revocation{entry, callerOf(req, tenant.ID{}, resp.User)})
 		}
 		if err := c.checkBuiltIn(req, issued, resp.User); err != nil {
 			return refuse(builtInSource, resp.User, err)
@@ -56,17 +55,26 @@ func (c *Chain) cleanBuiltIn(next authenticator.Request) authenticator.Request {
 	})
 }
 
-// isOfRevokedAuthority reports whether a certificate that BuiltIn took leads to its authorities
-// over nothing but revoked ones, which need not have been presented.
-func (c *Chain) isOfRevokedAuthority(req *http.Request, u user.Info) bool {
+// revokedAuthority returns the entry of the list that revokes an authority of a certificate that
+// BuiltIn accepted, or "". Every chain of the certificate must contain a revoked authority. The
+// client need not have presented the authority.
+func (c *Chain) revokedAuthority(req *http.Request, u user.Info) (entry string) {
 	if c.Revoked == nil || c.BuiltInChains == nil || req.TLS == nil || len(req.TLS.PeerCertificates) == 0 {
-		return false
+		return ""
 	}
 	list := c.Revoked()
 	if list == nil || len(list.Serials)+len(list.Fingerprints) == 0 || !isCertificate(u) {
-		return false
+		return ""
 	}
-	return !slices.ContainsFunc(c.BuiltInChains(req.TLS.PeerCertificates), func(chain []*x509.Certificate) bool {
-		return !slices.ContainsFunc(chain[1:], list.HasCertificate)
-	})
+	for _, chain := range c.BuiltInChains(req.TLS.PeerCertificates) {
+		i := slices.IndexFunc(chain[1:], list.HasCertificate)
+		if i < 0 {
+			return ""
+		}
+		entry = list.certificateEntry(chain[1+i])
+	}
+	if entry == "" { // no chain is known by which the certificate is valid
+		entry = "certificates"
+	}
+	return entry
 }

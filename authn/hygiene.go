@@ -58,9 +58,14 @@ func (h *Hygiene) Check(name string, groups []string, id tenant.ID) error {
 		return ErrNotMinted
 	case name == "":
 		return ErrNameless
-	case !tenant.IsWellFormed(name),
-		slices.ContainsFunc(groups, func(group string) bool { return !tenant.IsWellFormed(group) }):
-		return tenant.ErrForm
+	}
+	if err := tenant.CheckForm("the user name", name); err != nil {
+		return err
+	}
+	for _, group := range groups {
+		if err := tenant.CheckForm("a group", group); err != nil {
+			return err
+		}
 	}
 	if h.ServiceAccounts {
 		return checkServiceAccount(name, groups)

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
+	"github.com/kubetenant/kubetenant/internal/bearer"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -95,14 +96,16 @@ func (c *Chain) tokenLooker(oldest *time.Time) authenticator.Request {
 		if !found || seen.IssuedAt.Before(*oldest) {
 			found, *oldest = true, seen.IssuedAt
 		}
-		switch {
-		case c.Revoked == nil:
-		case err != nil: // another reader may find in it who is revoked
+		if c.Revoked == nil {
+			return nil, false, errUnclaimed
+		}
+		if err != nil { // another reader may find in it who is revoked
 			return nil, false, ErrForm
-		case c.Revoked().hasToken(&seen):
-			return nil, false, ErrRevoked
+		}
+		if entry := c.Revoked().tokenEntry(&seen); entry != "" {
+			return nil, false, &revocation{entry: entry}
 		}
 		return nil, false, errUnclaimed
 	}
-	return newTokenAdapter(authenticator.TokenFunc(look))
+	return bearer.New(authenticator.TokenFunc(look), errUnclaimed, ErrForm)
 }

@@ -3,6 +3,7 @@ package authn
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +16,8 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// ErrRevoked says that a credential, or whoever it names, was revoked.
+// ErrRevoked is the kind of the errors about a revoked credential, tenant or user. Test for it with
+// [errors.Is]. The error of a refused request also names the caller and the entry of the list.
 var ErrRevoked = errors.New("revoked")
 
 // certificateCredential begins the credential-id of identities from client certificates
@@ -69,12 +71,32 @@ func (r TokenRule) fits(t *unverified.Token) bool {
 		(r.IssuedBefore.IsZero() || t.IssuedAt.Before(r.IssuedBefore))
 }
 
-// hasToken reports whether a token is revoked by its claims.
-func (r *Revocations) hasToken(t *unverified.Token) bool {
+// tokenEntry returns the entry of the list that revokes a token by its claims, or "".
+func (r *Revocations) tokenEntry(t *unverified.Token) string {
 	if r == nil || !t.JWT || len(r.Tokens) == 0 {
-		return false
+		return ""
 	}
-	return slices.ContainsFunc(r.Tokens[t.Issuer], func(rule TokenRule) bool { return rule.fits(t) })
+	for _, rule := range r.Tokens[t.Issuer] {
+		if rule.fits(t) {
+			return rule.entry(t.Issuer)
+		}
+	}
+	return ""
+}
+
+// entry returns the rule as the file writes it.
+func (r TokenRule) entry(issuer string) string {
+	text := fmt.Sprintf("tokens { issuer: %q", issuer)
+	if r.ID != "" {
+		text += fmt.Sprintf(", id: %q", r.ID)
+	}
+	if r.Subject != "" {
+		text += fmt.Sprintf(", subject: %q", r.Subject)
+	}
+	if !r.IssuedBefore.IsZero() {
+		text += ", issuedBefore: " + r.IssuedBefore.UTC().Format(time.RFC3339)
+	}
+	return text + " }"
 }
 
 // HasToken reports whether a JSON Web Token is revoked by its claims, for who authenticates tokens
@@ -85,48 +107,109 @@ func (r *Revocations) HasToken(token string) bool {
 		return false
 	}
 	seen, err := unverified.Read(token)
-	return err != nil || r.hasToken(&seen)
+	return err != nil || r.tokenEntry(&seen) != ""
 }
 
 // HasPresented reports whether one of the certificates that came with a request is revoked. It
 // need not be the request's credential: nobody speaks over a revoked certificate's connection.
 func (r *Revocations) HasPresented(req *http.Request) bool {
-	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
-		return false
-	}
-	return slices.ContainsFunc(req.TLS.PeerCertificates, r.HasCertificate)
+	return r.presentedEntry(req) != ""
 }
 
 // HasCertificate reports whether a certificate is revoked, by its serial number and
 // issuer or by its fingerprint. A fingerprint revokes both forms in which a certificate
 // signed by ECDSA can be written.
 func (r *Revocations) HasCertificate(c *x509.Certificate) bool {
-	if r == nil {
-		return false
-	}
-	issuers := r.Serials[c.SerialNumber.Text(16)]
-	if len(issuers) > 0 && slices.Contains(issuers, distinguishedName(c.RawIssuer)) {
-		return true
-	}
-	return len(r.Fingerprints) > 0 && slices.ContainsFunc(fingerprints(c.Raw), func(sum string) bool {
-		_, revoked := r.Fingerprints[sum]
-		return revoked
-	})
+	return r.certificateEntry(c) != ""
 }
 
-// hasUser reports whether a user of a tenant, if only as one of it, is revoked.
-func (r *Revocations) hasUser(id tenant.ID, u user.Info) bool {
+// certificateEntry returns the entry of the list that revokes a certificate, or "".
+func (r *Revocations) certificateEntry(c *x509.Certificate) string {
 	if r == nil {
-		return false
+		return ""
+	}
+	serial := c.SerialNumber.Text(16)
+	if issuers := r.Serials[serial]; len(issuers) > 0 {
+		if issuer := distinguishedName(c.RawIssuer); slices.Contains(issuers, issuer) {
+			return fmt.Sprintf("certificates { serial: %q, issuer: %q }", serial, issuer)
+		}
+	}
+	if len(r.Fingerprints) == 0 {
+		return ""
+	}
+	for _, sum := range fingerprints(c.Raw) {
+		if _, revoked := r.Fingerprints[sum]; revoked {
+			return fmt.Sprintf("certificates { sha256: %q }", sum)
+		}
+	}
+	return ""
+}
+
+// CheckCertificate returns an error of kind [ErrRevoked] that names the entry of the list if a
+// certificate is revoked.
+func (r *Revocations) CheckCertificate(c *x509.Certificate) error {
+	if entry := r.certificateEntry(c); entry != "" {
+		return &revocation{entry: entry}
+	}
+	return nil
+}
+
+// presentedEntry returns the entry of the list that revokes a certificate that came with a request,
+// or "".
+func (r *Revocations) presentedEntry(req *http.Request) string {
+	if r == nil || req.TLS == nil || len(r.Serials)+len(r.Fingerprints) == 0 {
+		return ""
+	}
+	for _, c := range req.TLS.PeerCertificates {
+		if entry := r.certificateEntry(c); entry != "" {
+			return entry
+		}
+	}
+	return ""
+}
+
+// userEntry returns the entry of the list that revokes a user of a tenant, or "".
+func (r *Revocations) userEntry(id tenant.ID, u user.Info) string {
+	if r == nil {
+		return ""
 	}
 	if _, revoked := r.Tenants[id]; revoked && !id.IsZero() {
-		return true
+		return fmt.Sprintf("tenants { name: %q }", id)
 	}
 	if _, revoked := r.ServiceAccounts[u.GetUID()]; revoked && tenant.IsServiceAccountName(u.GetName()) {
-		return true
+		return fmt.Sprintf("serviceAccounts { uid: %q }", u.GetUID())
 	}
-	_, revoked := r.Users[TenantUser{id, u.GetName()}]
-	return revoked
+	if _, revoked := r.Users[TenantUser{id, u.GetName()}]; revoked {
+		return fmt.Sprintf("users { tenant: %q, name: %q }", id, u.GetName())
+	}
+	return ""
+}
+
+// revocation is an error of kind ErrRevoked that names the entry of the list.
+type revocation struct{ entry, caller string }
+
+func (r *revocation) Error() string {
+	text := ErrRevoked.Error()
+	if r.caller != "" {
+		text += ": " + r.caller
+	}
+	return text + ", by the entry " + r.entry
+}
+
+// Is implements the interface that [errors.Is] uses.
+func (r *revocation) Is(target error) bool { return target == ErrRevoked }
+
+// callerOf describes the caller of a request for the log: the user, the tenant, and the serial
+// number of the certificate that was presented.
+func callerOf(req *http.Request, id tenant.ID, u user.Info) string {
+	text := fmt.Sprintf("user %q", u.GetName())
+	if !id.IsZero() {
+		text += fmt.Sprintf(" of tenant %q", id)
+	}
+	if req != nil && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
+		text += fmt.Sprintf(" with the certificate of serial number %q", req.TLS.PeerCertificates[0].SerialNumber.Text(16))
+	}
+	return text
 }
 
 // Covers reports whether a caller of a tenant, zero for none, is revoked by what its identity says:
@@ -136,7 +219,7 @@ func (r *Revocations) Covers(id tenant.ID, u user.Info) bool {
 	switch {
 	case r == nil:
 		return false
-	case r.hasUser(id, u):
+	case r.userEntry(id, u) != "":
 		return true
 	}
 	for _, credential := range u.GetExtra()[user.CredentialIDKey] {
@@ -175,7 +258,7 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		return next
 	}
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		certificate := c.Revoked().HasPresented(req)
+		entry := c.Revoked().presentedEntry(req)
 		resp, ok, err := next.AuthenticateRequest(req)
 		if err != nil || !ok {
 			return resp, ok, err
@@ -189,12 +272,15 @@ func (c *Chain) unrevoked(next authenticator.Request) authenticator.Request {
 		default: // who cannot be told might be revoked
 			return nil, false, &refusal{source: revocationSource, err: err}
 		}
-		if certificate || c.Revoked().hasUser(id, resp.User) {
+		if entry == "" {
+			entry = c.Revoked().userEntry(id, resp.User)
+		}
+		if entry != "" {
 			source := revocationSource
 			if names := resp.User.GetExtra()[tenant.SourceKey]; len(names) == 1 {
 				source = names[0]
 			}
-			return refuse(source, resp.User, ErrRevoked)
+			return refuse(source, resp.User, &revocation{entry, callerOf(req, id, resp.User)})
 		}
 		return resp, ok, nil
 	})

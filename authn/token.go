@@ -3,18 +3,18 @@ package authn
 import (
 	"context"
 	"errors"
-	"net/http"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/internal/tokencache"
 	"github.com/kubetenant/kubetenant/authn/internal/unverified"
 	"github.com/kubetenant/kubetenant/authn/internal/validity"
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 const (
@@ -41,9 +41,9 @@ type Match struct {
 	Every bool
 	// Issuers are the values of the claim iss of JSON Web Tokens. No two sources may have one.
 	Issuers []string
-	// Prefix begins tokens that are no JSON Web Tokens. No prefix may begin another.
+	// Prefix begins tokens that are not JSON Web Tokens with an issuer. No prefix may begin another.
 	Prefix string
-	// Form recognises tokens that are no JSON Web Tokens and have no source's prefix.
+	// Form recognizes tokens that are not JSON Web Tokens with an issuer, and have no source's prefix.
 	Form func(token string) bool
 	// Rest is all tokens that are no JSON Web Tokens, no bootstrap tokens and no other source's.
 	Rest bool
@@ -65,6 +65,7 @@ type tokens struct {
 	revoked  func() *Revocations
 	accepts  acceptance
 	metrics  *Metrics
+	logged   atomic.Int64 // when an unclaimed token was last logged, in Unix nanoseconds
 }
 
 // tokenSource is a source with audiences and hygiene put around it.
@@ -155,6 +156,7 @@ func (d *tokens) AuthenticateToken(ctx context.Context, token string) (*authenti
 	case src == nil && err != nil && seen.Issuer == "": // another reader may find one of our issuers in it
 		return nil, false, &refusal{source: tokenSourceName, err: err}
 	case src == nil:
+		d.logUnclaimed(ctx, &seen)
 		return nil, false, errUnclaimed
 	case err != nil:
 		return src.refuse(err)
@@ -180,11 +182,25 @@ func wellFormed(token string) error {
 	return nil
 }
 
-// choose returns the one source that may claim the token, nil if none does. A JSON Web Token is
-// never shown to a source of other tokens, and a bootstrap token to none.
+// unclaimedEvery is the least time between two lines of the log about tokens that no source claims.
+const unclaimedEvery = 5 * time.Second
+
+// logUnclaimed logs, now and then, that no source claims tokens without an issuer. Anyone can send
+// such tokens.
+func (d *tokens) logUnclaimed(ctx context.Context, seen *unverified.Token) {
+	last, now := d.logged.Load(), d.now().UnixNano()
+	if seen.Issuerless && (last == 0 || now-last >= int64(unclaimedEvery)) && d.logged.CompareAndSwap(last, now) {
+		klog.FromContext(ctx).Info("No source of kubetenant accepts the token",
+			"reason", "a JSON Web Token without an issuer")
+	}
+}
+
+// choose returns the one source that may claim the token, nil if none does. A JSON Web Token with an
+// issuer is shown only to the source of that issuer. A token without one goes by its prefix and
+// form, as other tokens do, and never to the source of the rest. No source is shown a bootstrap token.
 func (d *tokens) choose(token string, seen *unverified.Token) *tokenSource {
 	switch {
-	case seen.JWT:
+	case seen.JWT && !seen.Issuerless:
 		return d.byIssuer[seen.Issuer]
 	case bootstrap.MatchString(token):
 		return nil
@@ -198,6 +214,9 @@ func (d *tokens) choose(token string, seen *unverified.Token) *tokenSource {
 		if src.Match.Form(token) {
 			return src
 		}
+	}
+	if seen.JWT {
+		return nil
 	}
 	return d.rest
 }
@@ -213,7 +232,7 @@ func (d *tokens) verify(
 		return src.refuse(err)
 	}
 	v := verified{token: *seen, from: src}
-	if v.issued, v.expires = validity.Of(resp.User); seen.JWT {
+	if v.issued, v.expires = validity.Of(resp.User); seen.JWT && v.issued.IsZero() && v.expires.IsZero() {
 		v.issued, v.expires = seen.IssuedAt, seen.Expires
 	}
 	if living, is := resp.User.(Living); is {
@@ -234,8 +253,11 @@ func (d *tokens) verify(
 
 // counts answers with what is known of a token, unless it is revoked or a deleted tenant's.
 func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
-	if d.revoked != nil && d.revoked().hasToken(&v.token) {
-		return refuse(v.from.Hygiene.Source, v.resp.User, ErrRevoked)
+	if d.revoked != nil {
+		if entry := d.revoked().tokenEntry(&v.token); entry != "" {
+			id, _ := tenant.Of(v.resp.User) // of an identity that a source bound
+			return refuse(v.from.Hygiene.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
+		}
 	}
 	resp, ok, err := d.accepts.check(ctx, v.from.Hygiene.Source, v.resp, v.issued)
 	if ok && err == nil {
@@ -246,22 +268,4 @@ func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Respon
 
 func (s *tokenSource) refuse(err error) (*authenticator.Response, bool, error) {
 	return s.Hygiene.apply(nil, false, err)
-}
-
-// newTokenAdapter reads tokens from the bearer header and the websocket subprotocol by upstream's
-// own adapters. It abstains where next answers errUnclaimed.
-func newTokenAdapter(next authenticator.Token) authenticator.Request {
-	adapters := []authenticator.Request{bearertoken.New(next), websocket.NewProtocolAuthenticator(next)}
-	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		for _, a := range adapters {
-			resp, ok, err := a.AuthenticateRequest(req)
-			if errors.Is(err, errUnclaimed) {
-				continue
-			}
-			if ok || err != nil {
-				return resp, ok, err
-			}
-		}
-		return nil, false, nil
-	})
 }

@@ -82,7 +82,8 @@ func TestDispatch(t *testing.T) {
 		"p-x":                       "prefix",
 		"p-" + jwt("https://one"):   "one",
 		"0123abcd":                  "form",
-		"anything else":             "",
+		"anything-else":             "rest",
+		"anything else":             "malformed",
 		"something":                 "rest",
 		"abcdef.0123456789abcdef":   "",
 		"a.b.c":                     "rest",
@@ -103,14 +104,17 @@ func TestDispatch(t *testing.T) {
 		if ok {
 			got = resp.User.GetExtra()[tenant.SourceKey][0]
 		}
-		if token == "anything else" { // ends at the space
-			want = "rest"
+		if want == "malformed" {
+			if want = ""; !errors.Is(err, authn.ErrForm) {
+				t.Errorf("%.20q: %v, want %v", token, err, authn.ErrForm)
+			}
+			err = nil
 		}
 		if got != want || err != nil {
 			t.Errorf("%.20q was claimed by %q (%v), want %q", token, got, err, want)
 		}
 		for name, s := range sources {
-			if shown := s.asked > 0; shown != (name == want || name == "lookup") {
+			if shown := s.asked > 0; shown != (name == want || name == "lookup" && token != "anything else") {
 				t.Errorf("%.20q was shown to %q: %v", token, name, shown)
 			}
 		}
@@ -429,7 +433,8 @@ func BenchmarkCachedToken(b *testing.B) {
 	}
 }
 
-// TestAuditTellsWhoWasRevoked: by credential-id, remembered or not.
+// TestAuditTellsWhoWasRevoked: the audit event names the caller, the credential and the entry of the
+// list, whether or not the token is in the cache.
 func TestAuditTellsWhoWasRevoked(t *testing.T) {
 	u := &user.DefaultInfo{
 		Name:  "alice",
@@ -446,17 +451,23 @@ func TestAuditTellsWhoWasRevoked(t *testing.T) {
 	if _, ok, err := chain.AuthenticateRequest(bearing(t.Context(), token)); !ok {
 		t.Fatal(err)
 	}
-	for name, r := range map[string]authn.Revocations{
-		"token": {Tokens: map[string][]authn.TokenRule{"i": {{ID: "id"}}}},
-		"user":  {Users: map[authn.TenantUser]struct{}{{Tenant: tenanttest.ID(t, "a"), Name: "alice"}: {}}},
+	a := tenanttest.ID(t, "a")
+	for entry, r := range map[string]authn.Revocations{
+		`tokens { issuer: "i", id: "id" }`:     {Tokens: map[string][]authn.TokenRule{"i": {{ID: "id"}}}},
+		`users { tenant: "a", name: "alice" }`: {Users: map[authn.TenantUser]struct{}{{Tenant: a, Name: "alice"}: {}}},
+		`tenants { name: "a" }`:                {Tenants: map[tenant.ID]struct{}{a: {}}},
+		`tokens { issuer: "i", issuedBefore: 2099-01-01T00:00:00Z }`: {Tokens: map[string][]authn.TokenRule{
+			"i": {{IssuedBefore: time.Date(2099, 1, 1, 0, 0, 0, 0, time.UTC)}},
+		}},
 	} {
 		rules = &r
+		want := `revoked: user "alice" of tenant "a", by the entry ` + entry
 		ctx := audit.WithAuditContext(t.Context())
 		_, _, _ = chain.AuthenticateRequest(bearing(ctx, token))
 		got := audit.AuditContextFrom(ctx).GetEventAnnotations()
 		const prefix = "authentication.kubetenant.dev/"
-		if got[prefix+"source"] != "src" || got[prefix+"refused"] != "revoked" || got[prefix+"credential-id"] != "JTI=id" {
-			t.Errorf("%s: annotations %v", name, got)
+		if got[prefix+"source"] != "src" || got[prefix+"refused"] != want || got[prefix+"credential-id"] != "JTI=id" {
+			t.Errorf("%s: annotations %v", entry, got)
 		}
 	}
 }

@@ -68,6 +68,8 @@ type Options struct {
 	// Revoked reports callers that count no longer: impersonated ones, which nobody authenticates, and
 	// all where the server authenticates by itself. Nil for nobody.
 	Revoked func(tenant.ID, user.Info) bool
+	// Limits of the identities of tenants' callers. The zero value means tenant.DefaultLimits.
+	Limits tenant.Limits
 	// QualifiedNames says that the names of a tenant's callers begin with the tenant and a colon:
 	// nobody else's may be impersonated.
 	QualifiedNames bool

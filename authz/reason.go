@@ -16,6 +16,7 @@ const (
 	ReasonNoTenant
 	ReasonBadTenant
 	ReasonSystemGroup
+	ReasonMalformed
 	ReasonRevoked
 	ReasonNoTenantObject
 	ReasonRetired
@@ -68,6 +69,8 @@ func (r Reason) describe() (code, text string) {
 		return "AmbiguousTenant", "tenant subject: the caller's tenant is unknown or ambiguous"
 	case ReasonSystemGroup:
 		return "SystemGroup", "tenant subject: a tenant's caller must not be in a system group"
+	case ReasonMalformed:
+		return "MalformedIdentity", "tenant subject: the caller's identity is malformed or too large"
 	case ReasonRevoked:
 		return "CallerRevoked", "tenant subject: the caller is revoked"
 	case ReasonNoTenantObject:

@@ -31,6 +31,7 @@ func TestReasonCodesStay(t *testing.T) {
 		authz.ReasonNoTenant:       "NoTenant",
 		authz.ReasonBadTenant:      "AmbiguousTenant",
 		authz.ReasonSystemGroup:    "SystemGroup",
+		authz.ReasonMalformed:      "MalformedIdentity",
 		authz.ReasonRevoked:        "CallerRevoked",
 		authz.ReasonNoTenantObject: "TenantNotFound",
 		authz.ReasonRetired:        "TenantDeleted",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -15,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	"k8s.io/streaming/pkg/httpstream"
 
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -129,9 +129,9 @@ func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.
 }
 
 // WithTenant is the innermost filter, around the API handler. It carries out what the
-// boundary noted: an impersonated user goes on bound to its tenant, a list goes on limited to
-// the tenant, in the query and in RequestInfo alike, and what stays open in a namespace ends
-// with the namespace's owner.
+// boundary noted: an impersonated user goes on bound to its tenant, and a list goes on limited to
+// the tenant, in the query and in RequestInfo alike. Every request is a session, whatever its caller
+// and its path. The session ends with the rights of the caller and with the owner of the namespace.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		state := requestStateFrom(r.Context())
@@ -157,24 +157,41 @@ func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 				return
 			}
 		}
-		info, ok := request.RequestInfoFrom(ctx)
-		if ok && (isOpenEnded(info) || httpstream.IsUpgradeRequest(r) || state.session.excepted ||
-			!state.session.owner.IsZero() && info.Namespace != "") {
-			var done func()
-			if r.TLS != nil {
-				state.session.Certificates = r.TLS.PeerCertificates
-			}
-			ctx, done = sessions.begin(ctx, info.Namespace, state.session, state.began)
-			defer done()
-			w = endWith(ctx, w)
+		namespace := ""
+		if info, known := request.RequestInfoFrom(ctx); known {
+			namespace = info.Namespace
 		}
-		next.ServeHTTP(w, r.WithContext(ctx))
+		if r.TLS != nil {
+			state.session.Certificates = r.TLS.PeerCertificates
+		}
+		ctx, done := sessions.begin(ctx, namespace, state.session, state.began)
+		defer done()
+		r = r.WithContext(ctx)
+		if r.Body != nil && r.Body != http.NoBody {
+			r.Body = &sessionBody{r.Body, ctx}
+		}
+		next.ServeHTTP(endWith(ctx, w), r)
 	})
 }
 
-// isOpenEnded reports whether a request is answered for as long as the caller likes.
-func isOpenEnded(info *request.RequestInfo) bool {
-	return info.Verb == "watch" || info.Subresource == "log" || connects(info.Subresource)
+// errEnded is the answer to a request whose session ended while its body was being read.
+var errEnded = apierrors.NewServiceUnavailable(
+	"the caller's rights or the namespace's owner changed during the request: try again")
+
+// sessionBody is the body of a request. Nothing of it can be read after the session of the request
+// has ended, so that a body that a caller completes later has no effect.
+type sessionBody struct {
+	io.ReadCloser
+	ctx context.Context //nolint:containedctx // of the one request
+}
+
+// Read implements [io.Reader].
+func (b *sessionBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if errors.Is(b.ctx.Err(), context.Canceled) {
+		return 0, errEnded
+	}
+	return n, err
 }
 
 // isReal reports whether u is who was authenticated. A request without a note of who that is, the

@@ -44,10 +44,28 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 	switch {
 	case b.Revoked != nil && b.Revoked(id, u):
 		return caller{tenant: id, denied: ReasonRevoked}
+	case !id.IsSystem() && b.checkForm(u) != nil:
+		return caller{tenant: id, denied: ReasonMalformed}
 	case !id.IsSystem() && inForeignSystemGroup(u):
 		return caller{tenant: id, denied: ReasonSystemGroup}
 	}
 	return caller{tenant: id, user: u}
+}
+
+// added is what servers add to an identity after its limits were checked: the groups of a tenant, of
+// all authenticated users and of service accounts, and extras of the credential.
+const (
+	addedGroups = 8
+	addedBytes  = 4 << 10
+)
+
+// checkForm returns an error if a server that trims names could take the caller of a tenant for
+// another user, or if the identity is too large. A server that authenticates requests itself does
+// not check that.
+func (b *Boundary) checkForm(u user.Info) error {
+	limits := b.Limits.OrDefault()
+	limits.Bytes, limits.Groups = limits.Bytes+addedBytes, limits.Groups+addedGroups
+	return limits.Check(u)
 }
 
 // errImpersonation says that an impersonated user would leave the tenant of who impersonates it.

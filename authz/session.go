@@ -18,13 +18,14 @@ import (
 // longer than a server lets one wait (--request-timeout, 60 s by default).
 const remembered = 2 * time.Minute
 
-// Sessions are the requests that tenants' callers have open. One in a namespace ends with the
-// namespace's owner: a watch in a namespace that is deleted and made anew for another tenant would
-// go on in that one's. One that an exception allowed ends with the exception, and a revoked
-// caller's with the revocation. The zero value is ready to use. Safe for concurrent use.
+// Sessions are the active requests of a server, of every caller and on every path. A request in a
+// namespace ends when the namespace gets another owner: a watch in a namespace that was deleted and
+// created again for another tenant would continue in the new namespace. A request that an exception
+// allowed ends with the exception, and a request of a revoked caller with the revocation. The zero
+// value is ready to use. Safe for concurrent use.
 //
-// A session ends by its context, and by its connection where that was taken over from HTTP
-// (exec, attach, portforward).
+// A session ends by its context, and by its connection if that was taken over from HTTP
+// (exec, attach, portforward). The body of a request cannot be read after its session has ended.
 type Sessions struct {
 	mu      sync.Mutex
 	open    map[string]map[*session]struct{} // by namespace, empty for those over all

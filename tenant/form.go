@@ -9,7 +9,8 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 )
 
-// Why the form of an identity is refused; to be tested with [errors.Is].
+// Why the form of an identity is refused, to be tested with [errors.Is]. The error of [CheckForm]
+// and [Limits.Check] specifies which name breaks which rule, and contains no part of the name.
 var (
 	ErrForm  = errors.New("a name begins or ends with white space, or contains an invisible character")
 	ErrLarge = errors.New("the identity exceeds the limits")
@@ -35,33 +36,72 @@ func (l Limits) OrDefault() Limits {
 	return l
 }
 
-// Check returns [ErrForm] unless each name that u bears can be written in one way only, and
+// Check returns an error of kind [ErrForm] unless each name that u bears can be written in one way only, and
 // [ErrLarge] if u is larger than the limits. What it lets through reads the same after any hop over
 // HTTP, which trims white space (RFC 9110, section 5.5). Names that only look alike, by other
 // letters or by compositions of Unicode, stay apart.
 func (l Limits) Check(u user.Info) error {
 	groups := u.GetGroups()
 	size := len(u.GetName()) + len(u.GetUID())
-	well := IsWellFormed(u.GetName()) && IsWellFormed(u.GetUID())
-	for _, group := range groups {
-		size += len(group)
-		well = well && size <= l.Bytes && IsWellFormed(group)
+	err := CheckForm("the user name", u.GetName())
+	if err == nil {
+		err = CheckForm("the UID", u.GetUID())
 	}
-	for key, values := range u.GetExtra() {
-		size += len(key)
-		well = well && size <= l.Bytes && IsWellFormed(key)
-		for _, value := range values {
-			size += len(value)
-			well = well && size <= l.Bytes && IsWellFormedValue(value)
+	for _, group := range groups {
+		if size += len(group); err == nil && size <= l.Bytes {
+			err = CheckForm("a group", group)
 		}
 	}
-	switch {
-	case size > l.Bytes || len(groups) > l.Groups:
-		return ErrLarge
-	case !well:
-		return ErrForm
+	for key, values := range u.GetExtra() {
+		if size += len(key); err == nil && size <= l.Bytes {
+			err = CheckForm("an extra key", key)
+		}
+		for _, value := range values {
+			if size += len(value); err == nil && size <= l.Bytes && !IsWellFormedValue(value) {
+				err = &formError{"a value of an extra", ruleOf(value, -1)}
+			}
+		}
 	}
-	return nil
+	if size > l.Bytes || len(groups) > l.Groups {
+		return ErrLarge
+	}
+	return err
+}
+
+// CheckForm returns nil if a name is well-formed ([IsWellFormed]). Otherwise it returns an error of
+// kind [ErrForm] that begins with what, such as "the user name", and specifies the rule that the
+// name breaks. The error does not contain the name.
+func CheckForm(what, name string) error {
+	at := Malformation(name)
+	if at < 0 {
+		return nil
+	}
+	return &formError{what, ruleOf(name, at)}
+}
+
+// formError is an error of kind ErrForm.
+type formError struct{ what, rule string }
+
+func (e *formError) Error() string { return e.what + " " + e.rule }
+
+// Is implements the interface that [errors.Is] uses.
+func (e *formError) Is(target error) bool { return target == ErrForm }
+
+// ruleOf returns the rule that a text breaks. If it breaks several rules, the encoding comes first,
+// and white space second. The position of an invisible character is at, or -1 if the text may
+// contain such characters.
+func ruleOf(text string, at int) string {
+	switch {
+	case !utf8.ValidString(text):
+		return "is not valid UTF-8"
+	case strings.TrimSpace(text) != text:
+		return "begins or ends with white space"
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return "contains a control character"
+	case at >= 0:
+		return "contains an invisible character"
+	}
+	return "is malformed"
 }
 
 // IsWellFormed reports whether a name of a user or group, a UID or an extra key has one form only:

@@ -2,7 +2,8 @@
 //
 //	password,user,uid[,"group1,group2"[,other...]][,,tenant]
 //
-// A password is plain text or a bcrypt hash ($2a$, $2b$, $2y$). Two tenants may both have a user
+// A password is plain text or a bcrypt hash ($2a$, $2b$, $2y$). The text of any other hash, such as
+// $6$ or {SHA}, is refused. Two tenants may both have a user
 // of one name: then the login name is user@tenant. A user name that is unique in the file works
 // alone too. The file is refused as a whole, naming line and field, where it breaks a rule.
 package basicauth
@@ -36,9 +37,6 @@ const maxHeaderBytes = 8 << 10
 type Options struct {
 	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
 	DefaultTenant tenant.ID
-	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
-	// record without a tenant is refused in such a file, so that an omission grants nothing.
-	AllowMixed bool
 	// Check refuses, at load, a tenant that the source may not assert and names that are reserved.
 	// Required.
 	Check func(name string, groups []string, id tenant.ID) error

@@ -51,7 +51,7 @@ func parse(data []byte, o Options) (*table, error) {
 	byName := map[string][]*entry{}
 	rules := credfile.Rules{
 		Default:     o.DefaultTenant,
-		AllowMixed:  o.AllowMixed,
+		Secrets:     credfile.TextOrBcrypt,
 		Check:       o.Check,
 		EmptySecret: func(int) error { return errors.New("empty password") },
 	}
@@ -86,6 +86,15 @@ func parse(data []byte, o Options) (*table, error) {
 		}
 	}
 	return t, t.makeDummies()
+}
+
+// CheckPassword returns an error if a password file must not contain the text as a password, such as
+// a hash that this package does not verify. The error contains no part of the text.
+func CheckPassword(text string) error {
+	if err := credfile.CheckSecret(text, credfile.TextOrBcrypt); err != nil {
+		return err
+	}
+	return (&entry{}).setPassword(text, newRecent())
 }
 
 // setPassword keeps a bcrypt hash as it is and of a plain-text password a keyed hash only.

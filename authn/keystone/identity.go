@@ -44,6 +44,29 @@ type named struct {
 
 func (n named) isWhole() bool { return n.ID != "" && n.Name != "" }
 
+// isEmpty reports whether an answer contains nothing about a token, so that it is not Keystone's.
+// Each token of Keystone has a user and an end.
+func (t *answer) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
+
+// missing returns the first field of a project-scoped token that an identity needs and that is
+// missing. A token of a federated user may have no domain.
+func (t *answer) missing() string {
+	for _, field := range []struct{ name, value string }{
+		{"user.id", t.User.ID},
+		{"user.name", t.User.Name},
+		{"user.domain.id", t.User.Domain.ID},
+		{"user.domain.name", t.User.Domain.Name},
+		{"project.id", t.Project.ID},
+		{"project.name", t.Project.Name},
+		{"project.domain.id", t.Project.Domain.ID},
+	} {
+		if field.value == "" {
+			return field.name
+		}
+	}
+	return ""
+}
+
 // credentialID begins the credential-id of these identities.
 const credentialID = "KEYSTONEAUDITID=" // #nosec G101 -- the beginning of an identifier
 
@@ -74,9 +97,8 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 		return nil, ErrDomainScope
 	case t.Project == nil:
 		return nil, ErrUnscoped
-	case !t.User.isWhole() || !t.User.Domain.isWhole() || !t.Project.isWhole() || t.Project.Domain.ID == "" ||
-		t.Expires.IsZero():
-		return nil, ErrAnswer
+	case t.missing() != "":
+		return nil, fmt.Errorf("%w: token.%s is missing", ErrAnswer, t.missing())
 	case !a.o.Now().Before(t.Expires):
 		return nil, ErrExpired
 	case t.Project.Domain.ID != t.User.Domain.ID:
@@ -91,7 +113,7 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 	var roles, roleIDs []string
 	for _, role := range t.Roles {
 		if !role.isWhole() {
-			return nil, ErrAnswer
+			return nil, fmt.Errorf("%w: token.roles has a role without an id or a name", ErrAnswer)
 		}
 		roles, roleIDs = append(roles, role.Name), append(roleIDs, role.ID)
 		groups = append(groups, "role:"+project+":"+escape(role.Name))

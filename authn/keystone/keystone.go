@@ -9,6 +9,8 @@ package keystone
 
 import (
 	"context"
+	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -220,11 +222,36 @@ func earlier(a, b time.Time) time.Time {
 // fernet begins every Fernet token: its version byte and the zeros of its time (until 2106).
 const fernet = "gAAAA"
 
-// LooksLike reports whether a token has the form of one of Keystone's: a Fernet token or 32
-// hexadecimal digits (UUID).
+// LooksLike reports whether a token has the form of one of Keystone's: a Fernet token, 32
+// hexadecimal digits (UUID), or a signed token (JWS) with claims that only Keystone writes.
 func LooksLike(token string) bool {
 	if rest, is := strings.CutPrefix(token, fernet); is {
 		return rest != "" && strings.Trim(rest, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_=%") == ""
 	}
-	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == ""
+	return len(token) == 32 && strings.Trim(token, "0123456789abcdefABCDEF") == "" || isSigned(token)
+}
+
+// isSigned reports whether a token has the form that Keystone's JWS provider writes: no issuer, and
+// claims such as openstack_methods (keystone/token/token_formatters.py, 2024.1).
+func isSigned(token string) bool {
+	parts := strings.SplitN(token, ".", 4)
+	if len(parts) != 3 {
+		return false
+	}
+	var header, claims map[string]json.RawMessage
+	for i, into := range []*map[string]json.RawMessage{&header, &claims} {
+		data, err := base64.RawURLEncoding.DecodeString(parts[i])
+		if err != nil || json.Unmarshal(data, into) != nil {
+			return false
+		}
+	}
+	if _, has := claims["iss"]; has || header == nil {
+		return false
+	}
+	for name := range claims {
+		if strings.HasPrefix(name, "openstack_") {
+			return true
+		}
+	}
+	return false
 }

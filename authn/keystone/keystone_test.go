@@ -478,6 +478,15 @@ func TestNothingSecretIsTold(t *testing.T) {
 	}
 }
 
+// signed returns a token as Keystone's JWS provider writes it: signed by ES256, without an issuer.
+func signed(payload string) string {
+	token, err := authntest.MustKey("ES256").Sign(map[string]any{"alg": "ES256", "typ": "JWT"}, []byte(payload))
+	if err != nil {
+		panic(err)
+	}
+	return token
+}
+
 func TestLooksLike(t *testing.T) {
 	for token, want := range map[string]bool{
 		"gAAAAABk-_=":                      true,
@@ -489,6 +498,14 @@ func TestLooksLike(t *testing.T) {
 		"0123456789abcdef0123456789abcde":  false,
 		"0123456789abcdef0123456789abcdeg": false,
 		"":                                 false,
+		signed(`{"sub":"u","iat":1,"exp":2,"openstack_methods":["password"],"openstack_audit_ids":["a"]}`): true,
+		signed(`{"sub":"u","iat":1,"exp":2}`):                                     false,
+		signed(`{"sub":"u","x":{"openstack_methods":[]}}`):                        false,
+		signed(`{"sub":"u","iss":"https://id","openstack_methods":["password"]}`): false,
+		signed(`["openstack_methods"]`):                                           false,
+		signed(`null`):                                                            false,
+		signed(`{"openstack_methods":["password"]}`) + ".x.y":                     false,
+		"bnVsbA.eyJvcGVuc3RhY2tfbWV0aG9kcyI6W119.x":                               false, // the header is null
 	} {
 		if keystone.LooksLike(token) != want {
 			t.Errorf("LooksLike(%q) = %v", token, !want)
@@ -496,21 +513,40 @@ func TestLooksLike(t *testing.T) {
 	}
 }
 
+// TestOpenRefuses: the error names the cause, and no credential.
 func TestOpenRefuses(t *testing.T) {
-	for name, text := range map[string]string{
-		"no YAML":       "CANARY: [",
-		"no such cloud": "clouds: { other: {} }",
-		"a token":       "clouds: { kube: { auth: { token: CANARY } } }",
-		"no password":   "clouds: { kube: { auth: { username: CANARY } } }",
-		"not verified":  "clouds: { kube: { verify: false, auth: { username: u, password: CANARY, user_domain_name: d } } }",
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, text := range map[string]string{"empty.pem": "", "other.pem": "CANARY"} {
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const password = "auth: { username: u, password: CANARY, user_domain_name: d }"
+	for text, want := range map[string]string{
+		"CANARY: [":                "the file is not valid YAML",
+		"clouds: { kube: CANARY }": "the file is not valid YAML, or a field has the wrong type",
+		"clouds: { b: {}, a: {} }": `cloud "kube" is missing: the clouds of the file are a, b`,
+		"{}":                       `cloud "kube" is missing: the clouds of the file are none`,
+		"clouds: { kube: { auth: { token: CANARY } } }":                             `cloud "kube"`,
+		"clouds: { kube: { auth_type: token, auth: { token: CANARY } } }":           "auth_type must be v3password or",
+		"clouds: { kube: { auth_type: v3totp, " + password + " } }":                 "auth_type must be v3password or",
+		"clouds: { kube: { auth: { username: CANARY } } }":                          `cloud "kube"`,
+		"clouds: { kube: { verify: false, " + password + " } }":                     "verify may not be false",
+		"clouds: { kube: { cacert: missing.pem, " + password + " } }":               "cacert: open missing.pem: no such file",
+		"clouds: { kube: { cacert: empty.pem, " + password + " } }":                 "cacert: empty.pem contains no PEM-encoded",
+		"clouds: { kube: { cert: other.pem, " + password + " } }":                   "cert and key must be set together",
+		"clouds: { kube: { cert: missing.pem, key: other.pem, " + password + " } }": "cert: stat missing.pem: no such file",
+		"clouds: { kube: { cert: other.pem, key: missing.pem, " + password + " } }": "key: stat missing.pem: no such file",
+		"clouds: { kube: { cert: other.pem, key: other.pem, " + password + " } }":   "cert and key are not a PEM-encoded",
 	} {
-		path := filepath.Join(t.TempDir(), "clouds.yaml")
+		path := filepath.Join(dir, "clouds.yaml")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if _, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: "http://k"}, nil); err == nil ||
-			strings.Contains(err.Error(), "CANARY") {
-			t.Errorf("%s: Open() = %v", name, err)
+			strings.Contains(err.Error(), "CANARY") || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Open() = %v; want %s", text, err, want)
 		}
 	}
 }

@@ -221,3 +221,39 @@ func TestA401CostsFewLogins(t *testing.T) {
 		t.Errorf("%d logins for 50 tokens", n)
 	}
 }
+
+// TestIncompleteAnswers: an answer that says nothing about the token is an outage, so a token that
+// was valid before stays valid for Stale. An answer about a token that cannot be an identity refuses
+// the token, and the error names the field that is missing.
+func TestIncompleteAnswers(t *testing.T) {
+	good := body("1", time.Now().Add(time.Hour))
+	for name, c := range map[string]struct{ answer, want string }{
+		"an empty token":     {`{"token":{}}`, ""},
+		"no user":            {`{"token":{"expires_at":"2099-01-01T00:00:00.000000Z"}}`, ""},
+		"no end":             {strings.Replace(good, "expires_at", "expires", 1), ""},
+		"no ID of the user":  {strings.Replace(good, `"id":"id-1",`, "", 1), ""},
+		"null":               {`null`, ""},
+		"no name of a user":  {strings.Replace(good, `"name":"user-1",`, "", 1), "token.user.name is missing"},
+		"no user's domain":   {strings.Replace(good, `,"domain":{"id":"d","name":"acme"}}`, "}", 1), "token.user.domain.id is missing"},
+		"no name of its":     {strings.Replace(good, `"d","name":"acme"`, `"d"`, 1), "token.user.domain.name is missing"},
+		"no project's name":  {strings.Replace(good, `"name":"web",`, "", 1), "token.project.name is missing"},
+		"no project's ID":    {strings.Replace(good, `"id":"p",`, "", 1), "token.project.id is missing"},
+		"a role without one": {strings.Replace(good, `,"name":"member"`, "", 1), "token.roles has a role without an id or a name"},
+	} {
+		s := newServer(t)
+		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })
+		if _, ok, err := a.AuthenticateToken(t.Context(), token(1)); !ok {
+			t.Fatal(err)
+		}
+		s.set(func() { s.fault = func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, c.answer) } })
+		clock.Advance(10 * time.Minute)
+		_, ok, err := a.AuthenticateToken(t.Context(), token(1))
+		if c.want == "" && (!ok || err != nil) {
+			t.Errorf("%s: %t, %v; want the answer of before", name, ok, err)
+		}
+		if c.want != "" && (ok || !errors.Is(err, keystone.ErrAnswer) || !strings.HasSuffix(err.Error(), c.want)) {
+			t.Errorf("%s: %t, %v; want %s", name, ok, err, c.want)
+		}
+		s.Close()
+	}
+}

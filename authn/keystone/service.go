@@ -82,9 +82,11 @@ func httpClient(t *http.Transport) http.Client {
 func newService(data []byte, cloud, authURL string) (*service, error) {
 	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
+	if problem := checkCloud(data, cloud); problem != nil {
+		return nil, problem
+	}
 	if err != nil {
-		// The library's error may quote the file.
-		return nil, fmt.Errorf("cloud %q is missing or invalid, or a certificate file that it names cannot be read", cloud)
+		return nil, fmt.Errorf("cloud %q is invalid", cloud) // the library's error may quote the file
 	}
 	if options.Password == "" && options.ApplicationCredentialSecret == "" {
 		return nil, fmt.Errorf("cloud %q must have a password or an application credential", cloud)
@@ -200,8 +202,8 @@ func (s *service) validate(ctx context.Context, token string) (*answer, error) {
 		return nil, ErrBusy
 	case slices.ContainsFunc(refusals(), func(code int) bool { return gophercloud.ResponseCodeIs(err, code) }):
 		return nil, ErrUnknown
-	case err == nil && body.Token == nil:
-		err = ErrAnswer
+	case err == nil && (body.Token == nil || body.Token.isEmpty()):
+		err = fmt.Errorf("%w: it has no token, or the token has no user.id or no expires_at", ErrAnswer)
 		fallthrough
 	case err != nil:
 		return nil, s.unavailable(ctx, "validate a token", err)

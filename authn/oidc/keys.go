@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-jose/go-jose/v4"
-	"golang.org/x/sync/singleflight"
 	"k8s.io/apiserver/pkg/apis/apiserver"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 	"k8s.io/klog/v2"
@@ -20,19 +19,16 @@ import (
 )
 
 const (
-	// keysFresh is how long keys are used before they are fetched again: a key that the provider has
-	// withdrawn counts no longer than this.
+	// keysFresh is how long keys are used before they are fetched again. A key that the provider has
+	// withdrawn is valid for at most this time.
 	keysFresh = 5 * time.Minute
 	// keysStale is how long keys are used while the provider cannot be reached.
 	keysStale = time.Hour
-	// refetchAfter is the least time between two fetches for the sake of tokens whose key is not
-	// known, which anybody can send; and between two attempts that fail.
+	// refetchAfter is the least time from the end of a fetch that failed, or that was made for a token
+	// with an unknown key, to the next one. Anyone can send such a token.
 	refetchAfter = 5 * time.Second
-	// staleAfter is how long a request waits for fresh keys where stale ones would do.
+	// staleAfter is how long a request waits for fresh keys if stale ones are valid.
 	staleAfter = time.Second
-	// maxKeys bounds the keys of an issuer: each may have to be tried for a token that names none,
-	// which anybody can send. The largest sets known hold a dozen.
-	maxKeys = 32
 	// fetchTimeout bounds one fetch of discovery document and keys.
 	fetchTimeout = 10 * time.Second
 )
@@ -42,17 +38,26 @@ const (
 type keySet struct {
 	ctx               context.Context
 	issuer, discovery string
-	address           string // of the keys, where no discovery document says it
+	address           string // the URL of the keys if there is no discovery document
 	client            *http.Client
 	algorithms        []jose.SignatureAlgorithm
 	now               func() time.Time
-	flights           singleflight.Group
 
-	mu      sync.Mutex
-	keys    []jose.JSONWebKey
-	fetched time.Time // when keys were
-	tried   time.Time // when the last attempt was that is not to be repeated at once
-	err     error     // of the last attempt
+	mu       sync.Mutex
+	ring     *keyring  // from the last successful fetch; nil if there is none
+	flight   *flight   // the fetch that is under way; nil if there is none
+	err      error     // from the last fetch; nil if it succeeded
+	failed   time.Time // when a fetch last ended that failed
+	sought   time.Time // when a fetch last ended that was made for an unknown key
+	unusable string    // the last log line about unusable keys
+}
+
+// flight is a fetch. Receiving from done succeeds when ring and err are set.
+type flight struct {
+	done  chan struct{}
+	seeks bool // for a token with an unknown key; guarded by keySet.mu
+	ring  *keyring
+	err   error
 }
 
 // Keys are the keys of an issuer at an address that is known, as of a kube-apiserver
@@ -60,16 +65,16 @@ type keySet struct {
 // is not among them, at most every few seconds. Safe for concurrent use.
 type Keys struct{ set keySet }
 
-// NewKeys returns the keys at an https URL, which client reaches. Nothing is fetched any more when
-// ctx ends. now is the clock; nil means time.Now.
+// NewKeys returns the keys at an https URL, which client reaches. Nothing is fetched after ctx has
+// ended. now is the clock; nil means time.Now.
 func NewKeys(ctx context.Context, url string, client *http.Client, now func() time.Time) *Keys {
 	k := &Keys{*newKeySet(ctx, apiserver.Issuer{URL: url}, client, now)}
 	k.set.address = url
 	return k
 }
 
-// VerifySignature returns the payload of a token that one of the keys has signed. Nothing that it
-// claims was looked at. The errors are [ErrMalformed], [ErrSignature] and [ErrKeys].
+// VerifySignature returns the payload of a token that one of the keys has signed. No claim of the
+// payload is verified. The errors are [ErrMalformed], [ErrSignature], [ErrNoKey] and [ErrKeys].
 func (k *Keys) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	return k.set.VerifySignature(ctx, token)
 }
@@ -94,154 +99,163 @@ func newKeySet(ctx context.Context, issuer apiserver.Issuer, client *http.Client
 	return k
 }
 
-// VerifySignature returns the payload of a token that one of the issuer's keys has signed.
+// VerifySignature returns the payload of a token that one of the issuer's keys has signed. It
+// stores the result in the [verdict] of ctx, because go-oidc passes on the text of an error only.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
+	payload, err := k.verify(ctx, token)
+	if v := verdictIn(ctx); v != nil {
+		payload = withoutEmptyNames(payload)
+		v.payload, v.err = payload, err
+	}
+	return payload, err
+}
+
+// withoutEmptyNames removes an empty _claim_names, which refers to nothing. Upstream refuses it
+// without _claim_sources.
+func withoutEmptyNames(payload []byte) []byte {
+	if !bytes.Contains(payload, []byte("_claim_names")) {
+		return payload
+	}
+	var claims map[string]json.RawMessage
+	var names map[string]json.RawMessage
+	if json.Unmarshal(payload, &claims) != nil || json.Unmarshal(claims["_claim_names"], &names) != nil ||
+		len(names) > 0 {
+		return payload
+	}
+	delete(claims, "_claim_names")
+	plain, err := json.Marshal(claims)
+	if err != nil {
+		return payload
+	}
+	return plain
+}
+
+func (k *keySet) verify(ctx context.Context, token string) ([]byte, error) {
 	signed, err := jose.ParseSignedCompact(token, k.algorithms)
 	if err != nil || len(signed.Signatures) != 1 {
 		return nil, ErrMalformed
 	}
-	keys, fetched, err := k.current(ctx)
+	ring, fetched, err := k.current(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if payload, ok := verify(ctx, signed, keys); ok {
-		return payload, checkPayload(payload)
-	}
-	if fetched {
-		return nil, ErrSignature
+	payload, err := ring.verify(ctx, signed)
+	if err == nil || fetched {
+		return payload, err
 	}
 	// Perhaps the provider has new keys.
-	keys, fetched, err = k.again(ctx)
-	if err != nil || !fetched {
-		return nil, ErrSignature
-	}
-	if payload, ok := verify(ctx, signed, keys); ok {
-		return payload, checkPayload(payload)
-	}
-	return nil, ErrSignature
-}
-
-// checkPayload refuses distributed claims (OpenID Connect Core 1.0, section 5.6.2), for which
-// upstream's authenticator would ask any server that the token names, with nothing to bound that.
-func checkPayload(payload []byte) error {
-	if !bytes.Contains(payload, []byte("_claim_names")) && !bytes.ContainsRune(payload, '\\') {
-		return nil
-	}
-	var claims map[string]json.RawMessage
-	if err := json.Unmarshal(payload, &claims); err != nil {
-		return ErrMalformed
-	}
-	if _, distributed := claims["_claim_names"]; distributed {
-		return ErrDistributed
-	}
-	return nil
-}
-
-func verify(ctx context.Context, signed *jose.JSONWebSignature, keys []jose.JSONWebKey) ([]byte, bool) {
-	header := signed.Signatures[0].Header
-	for i := range keys {
-		if ctx.Err() != nil {
-			return nil, false
-		}
-		if alg := keys[i].Algorithm; alg != "" && alg != header.Algorithm {
-			continue
-		}
-		if header.KeyID == "" || header.KeyID == keys[i].KeyID {
-			if payload, err := signed.Verify(keys[i].Key); err == nil {
-				return payload, true
-			}
-		}
-	}
-	return nil, false
-}
-
-// current returns keys that are fresh, or stale ones while the provider cannot be reached, and
-// whether they were fetched just now.
-func (k *keySet) current(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
-	k.mu.Lock()
-	keys, known, err := k.keys, k.fetched, k.err
-	age, failing := k.now().Sub(known), k.now().Sub(k.tried) < refetchAfter && err != nil
-	k.mu.Unlock()
+	newer, problem := k.seek(ctx, ring)
 	switch {
-	case keys != nil && age < keysFresh:
-		return keys, false, nil
-	case !failing:
-		waiting, cancel := ctx, context.CancelFunc(func() {})
-		if keys != nil && age < keysStale {
-			waiting, cancel = context.WithTimeout(ctx, staleAfter)
-		}
-		defer cancel()
-		var fresh []jose.JSONWebKey
-		if fresh, err = k.fetch(waiting, known); err == nil {
-			return fresh, true, nil
-		}
+	case problem != nil && ring.lacks(signed): // nothing was learned of the token
+		return nil, problem
+	case problem != nil || newer == ring:
+		return nil, err
 	}
-	if keys != nil && age < keysStale {
-		return keys, false, nil
+	return newer.verify(ctx, signed)
+}
+
+// current returns keys that are fresh, or stale ones while the provider cannot be reached. fetched
+// reports whether they were fetched for this caller.
+func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err error) {
+	k.mu.Lock()
+	ring = k.ring
+	k.mu.Unlock()
+	stale := false
+	if ring != nil {
+		age := k.now().Sub(ring.fetched)
+		if age < keysFresh {
+			return ring, false, nil
+		}
+		stale = age < keysStale
+	}
+	waiting := ctx
+	if stale {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, staleAfter)
+		defer cancel()
+	}
+	fresh, own, err := k.newerThan(waiting, ring, false)
+	switch {
+	case err == nil:
+		return fresh, own, nil
+	case stale:
+		return ring, false, nil
 	}
 	return nil, false, err
 }
 
-// again fetches the keys for a token whose key is not among them, unless that was done just now.
-func (k *keySet) again(ctx context.Context) (keys []jose.JSONWebKey, fetched bool, err error) {
+// seek returns the newest keys for a token whose key is not in ring. It returns ring if keys were
+// fetched for such a token a moment ago.
+func (k *keySet) seek(ctx context.Context, ring *keyring) (*keyring, error) {
+	newest, _, err := k.newerThan(ctx, ring, true)
+	return newest, err
+}
+
+// newerThan returns newer keys than a caller has. A caller that comes while a fetch is under way
+// waits for it, at most until ctx ends. Otherwise the caller starts a fetch, which own reports. If
+// the last fetch ended a moment ago, newerThan returns its error or the same keys.
+func (k *keySet) newerThan(ctx context.Context, has *keyring, seeks bool) (ring *keyring, own bool, err error) {
 	k.mu.Lock()
-	known, recent := k.fetched, k.now().Sub(k.tried) < refetchAfter
-	if !recent {
-		k.tried = k.now()
-	}
-	k.mu.Unlock()
-	if recent {
-		return nil, false, nil
-	}
-	keys, err = k.fetch(ctx, known)
-	return keys, true, err
-}
-
-// fetch fetches the keys, once for all who ask at the same time, and no longer than ctx lasts.
-// known is when the keys were fetched that the caller has.
-func (k *keySet) fetch(ctx context.Context, known time.Time) ([]jose.JSONWebKey, error) {
-	flight := k.flights.DoChan("", outbound.Recover(ErrKeys, func() (any, error) {
-		if keys := k.since(known); keys != nil {
-			return keys, nil
-		}
-		ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
-		defer cancel()
-		keys, err := k.download(ctx)
-		k.mu.Lock()
+	if k.ring != has { // a fetch ended after the caller looked
 		defer k.mu.Unlock()
-		if k.err = err; err != nil {
-			k.tried = k.now()
-			klog.FromContext(ctx).Error(err, "Failed to fetch the keys of an issuer", "issuer", k.issuer)
-			return nil, err
+		return k.ring, false, nil
+	}
+	if k.flight == nil {
+		now := k.now()
+		if k.err != nil && now.Sub(k.failed) < refetchAfter || seeks && now.Sub(k.sought) < refetchAfter {
+			defer k.mu.Unlock()
+			return has, false, k.err
 		}
-		k.keys, k.fetched = keys, k.now()
-		return keys, nil
-	}))
+		own, k.flight = true, &flight{done: make(chan struct{})}
+		go k.fetch(k.flight)
+	}
+	f := k.flight
+	f.seeks = f.seeks || seeks
+	k.mu.Unlock()
 	select {
-	case result := <-flight:
-		if result.Err != nil {
-			return nil, result.Err
-		}
-		return result.Val.([]jose.JSONWebKey), nil
+	case <-f.done:
+		return f.ring, own, f.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrKeys, ctx.Err())
+		return nil, own, fmt.Errorf("%w: %w", ErrKeys, ctx.Err())
 	}
 }
 
-// since returns the keys if they were fetched after a time, else nil. An earlier flight may have
-// fetched them after a caller looked for keys.
-func (k *keySet) since(known time.Time) []jose.JSONWebKey {
+// fetch fetches the keys for all callers that wait for the flight.
+func (k *keySet) fetch(f *flight) {
+	ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
+	defer cancel()
+	f.ring, f.err = outbound.Recover(ErrKeys, func() (*keyring, error) { return k.download(ctx) })()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.fetched.After(known) {
-		return nil
+	now := k.now()
+	if k.err = f.err; f.err == nil {
+		f.ring.fetched = now
+		k.ring = f.ring
+		k.logUnusable(ctx)
+	} else {
+		k.failed = now
+		klog.FromContext(ctx).Error(f.err, "Failed to fetch the keys of an issuer", "issuer", k.issuer)
 	}
-	return k.keys
+	if f.seeks {
+		k.sought = now
+	}
+	k.flight = nil
+	close(f.done)
 }
 
-// download reads the keys, whose address the discovery document says (OpenID Connect
-// Discovery 1.0, section 4).
-func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
+// logUnusable logs which keys of a set cannot verify tokens. It logs the same keys only once.
+func (k *keySet) logUnusable(ctx context.Context) {
+	text := k.ring.describeUnusable()
+	if text != "" && text != k.unusable {
+		klog.FromContext(ctx).Info("Some keys of an issuer are unusable", "issuer", k.issuer,
+			"usable", len(k.ring.keys), "unusable", k.ring.passedOver, "keys", text)
+	}
+	k.unusable = text
+}
+
+// download reads the keys. Their address is in the discovery document (OpenID Connect Discovery
+// 1.0, section 4).
+func (k *keySet) download(ctx context.Context) (*keyring, error) {
 	address := k.address
 	if address == "" {
 		var err error
@@ -250,29 +264,15 @@ func (k *keySet) download(ctx context.Context) ([]jose.JSONWebKey, error) {
 		}
 	}
 	var set struct {
-		Keys []json.RawMessage `json:"keys"`
+		Keys *[]json.RawMessage `json:"keys"`
 	}
 	if err := k.get(ctx, address, &set); err != nil {
 		return nil, err
 	}
-	if len(set.Keys) > maxKeys {
-		return nil, fmt.Errorf("%w: more than %d keys", ErrKeys, maxKeys)
+	if set.Keys == nil {
+		return nil, fmt.Errorf("%w: the document at %s has no keys", ErrKeys, address)
 	}
-	keys := []jose.JSONWebKey{}
-	for _, raw := range set.Keys {
-		var private struct {
-			D json.RawMessage `json:"d"`
-			K json.RawMessage `json:"k"`
-		}
-		var key jose.JSONWebKey
-		// A key of a type that we do not know is passed over (RFC 7517, section
-		// 5), and so is a secret one.
-		if json.Unmarshal(raw, &private) == nil && private.D == nil && private.K == nil &&
-			json.Unmarshal(raw, &key) == nil && key.Valid() && key.IsPublic() && key.Use != "enc" {
-			keys = append(keys, key)
-		}
-	}
-	return keys, nil
+	return newKeyring(*set.Keys), nil
 }
 
 // discover returns where the keys are.
@@ -285,10 +285,11 @@ func (k *keySet) discover(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if document.Issuer != k.issuer {
-		return "", fmt.Errorf("%w: the discovery document names another issuer", ErrKeys)
+		return "", fmt.Errorf("%w: the document at %s names the issuer %s, and not %s", ErrKeys, k.discovery,
+			shown(document.Issuer), k.issuer)
 	}
 	if !strings.HasPrefix(document.Keys, "https://") {
-		return "", fmt.Errorf("%w: jwks_uri must be an https URL", ErrKeys)
+		return "", fmt.Errorf("%w: jwks_uri in the document at %s must be an https URL", ErrKeys, k.discovery)
 	}
 	return document.Keys, nil
 }
@@ -307,7 +308,7 @@ func (k *keySet) get(ctx context.Context, url string, into any) error {
 		return fmt.Errorf("%w: %s returned status %d", ErrKeys, url, resp.StatusCode)
 	}
 	if err := json.NewDecoder(resp.Body).Decode(into); err != nil {
-		return fmt.Errorf("%w: %s: %w", ErrKeys, url, err)
+		return fmt.Errorf("%w: the document at %s cannot be read: %w", ErrKeys, url, err)
 	}
 	return nil
 }

@@ -1,36 +1,284 @@
 package oidc
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
-	"net/http/httptest"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
+
+	"github.com/kubetenant/kubetenant/authn/authntest"
 )
 
-// TestFetchedMeanwhile checks that keys are fetched once for a caller that looks for keys before
-// another caller's fetch ends, and fetches them after it.
-func TestFetchedMeanwhile(t *testing.T) {
-	var fetches atomic.Int64
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fetches.Add(1)
-		_, _ = io.WriteString(w, `{"keys":[]}`)
-	}))
-	defer server.Close()
-	k := newKeySet(t.Context(), apiserver.Issuer{URL: server.URL}, server.Client(), nil)
-	k.address = server.URL
-	for range 2 { // both callers found nothing
-		if keys, err := k.fetch(t.Context(), time.Time{}); keys == nil || err != nil {
-			t.Errorf("%v, %v", keys, err)
+// provider serves keys after a while, as a transport, so that its time is a bubble's.
+type provider struct {
+	mu      sync.Mutex
+	keys    []*authntest.Key
+	broken  bool
+	takes   time.Duration
+	fetches atomic.Int64
+}
+
+func (p *provider) set(keys ...*authntest.Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keys = keys
+}
+
+func (p *provider) fail(broken bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.broken = broken
+}
+
+func (p *provider) RoundTrip(req *http.Request) (*http.Response, error) {
+	p.fetches.Add(1)
+	select {
+	case <-time.After(p.takes):
+	case <-req.Context().Done():
+		return nil, req.Context().Err()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.broken {
+		return nil, errors.New("connection refused")
+	}
+	set := []any{}
+	for _, key := range p.keys {
+		set = append(set, key.JWK())
+	}
+	body, err := json.Marshal(map[string]any{"keys": set})
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader(string(body)))}, err
+}
+
+// serve returns a key set of a provider that answers after half a second.
+func serve(t *testing.T, keys ...*authntest.Key) (*provider, *keySet) {
+	p := &provider{takes: 500 * time.Millisecond, keys: keys}
+	k := newKeySet(t.Context(), apiserver.Issuer{URL: "https://id.example.com"}, &http.Client{Transport: p}, nil)
+	k.address = "https://id.example.com/keys"
+	return p, k
+}
+
+func signed(keys ...*authntest.Key) (tokens []string) {
+	for _, key := range keys {
+		tokens = append(tokens, key.MustSign(map[string]any{"sub": "alice"}))
+	}
+	return tokens
+}
+
+// together verifies tokens that come 30 ms apart.
+func together(ctx context.Context, k *keySet, tokens ...string) []error {
+	errs := make([]error, len(tokens))
+	var all sync.WaitGroup
+	for i, token := range tokens {
+		all.Go(func() { _, errs[i] = k.VerifySignature(ctx, token) })
+		time.Sleep(30 * time.Millisecond)
+		synctest.Wait()
+	}
+	all.Wait()
+	return errs
+}
+
+func times(n int, token string) (tokens []string) {
+	for range n {
+		tokens = append(tokens, token)
+	}
+	return tokens
+}
+
+// TestCallersWaitForALook checks that callers who come while keys are fetched wait for the end of
+// the fetch. The reason of the fetch does not matter.
+func TestCallersWaitForALook(t *testing.T) {
+	before, after, foreign := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
+	for name, c := range map[string]struct {
+		idle  time.Duration
+		first *authntest.Key // signs the token that begins the fetch
+		want  error          // for that token
+	}{
+		"a token of the new key":    {6 * time.Second, after, nil},
+		"a forged token":            {6 * time.Second, foreign, ErrNoKey},
+		"keys that are not fresh":   {keysFresh, before, nil},
+		"keys that may not be used": {keysStale, after, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, k := serve(t, before)
+				if errs := together(t.Context(), k, signed(before)...); errs[0] != nil {
+					t.Fatal(errs)
+				}
+				time.Sleep(c.idle)
+				p.set(before, after)
+				errs := together(t.Context(), k, append(signed(c.first), times(15, signed(after)[0])...)...)
+				if !errors.Is(errs[0], c.want) {
+					t.Errorf("the first: %v, want %v", errs[0], c.want)
+				}
+				for i, err := range errs[1:] {
+					if err != nil {
+						t.Errorf("caller %d: %v", i+1, err)
+					}
+				}
+				if n := p.fetches.Load(); n != 2 {
+					t.Errorf("%d fetches, want 2", n)
+				}
+			})
+		})
+	}
+}
+
+// TestTheFirstLook checks that all callers wait for the very first fetch.
+func TestTheFirstLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := authntest.MustKey("ES256")
+		p, k := serve(t, key)
+		for i, err := range together(t.Context(), k, times(16, signed(key)[0])...) {
+			if err != nil {
+				t.Errorf("caller %d: %v", i, err)
+			}
 		}
+		if n := p.fetches.Load(); n != 1 {
+			t.Errorf("%d fetches", n)
+		}
+	})
+}
+
+// TestThePauseBeginsAtTheEnd checks that the next fetch for an unknown key may begin 5 seconds after
+// the end of the last one. A long fetch does not shorten the pause. The pause refuses no key of the
+// newest set.
+func TestThePauseBeginsAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after, later := authntest.MustKey("ES256"), authntest.MustKey("ES256"), authntest.MustKey("ES256")
+		p, k := serve(t, before)
+		_ = together(t.Context(), k, signed(before)...)
+		p.takes = 8 * time.Second // longer than the pause
+		p.set(before, after)
+		if errs := together(t.Context(), k, signed(after, after)...); errs[0] != nil || errs[1] != nil {
+			t.Fatal(errs)
+		}
+		p.set(before, after, later)
+		for _, err := range together(t.Context(), k, signed(later, before, after)...)[:1] {
+			if !errors.Is(err, ErrNoKey) {
+				t.Errorf("in the pause: %v", err)
+			}
+		}
+		if n := p.fetches.Load(); n != 2 {
+			t.Errorf("%d fetches in the pause, want 2", n)
+		}
+		time.Sleep(refetchAfter)
+		if errs := together(t.Context(), k, signed(later, later)...); errs[0] != nil || errs[1] != nil {
+			t.Error(errs)
+		}
+	})
+}
+
+// TestAnOutageOfKeys checks that a pause after a failed fetch is an outage for unknown keys, and
+// that callers who come while the next fetch is under way wait for it.
+func TestAnOutageOfKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
+		p, k := serve(t, before)
+		p.fail(true)
+		for _, err := range together(t.Context(), k, times(20, signed(before)[0])...) { // some in the pause
+			if !errors.Is(err, ErrKeys) {
+				t.Errorf("without keys: %v", err)
+			}
+		}
+		if n := p.fetches.Load(); n != 1 {
+			t.Errorf("%d fetches during an outage", n)
+		}
+		p.fail(false)
+		time.Sleep(refetchAfter)
+		for _, err := range together(t.Context(), k, times(16, signed(before)[0])...) {
+			if err != nil {
+				t.Errorf("after the outage: %v", err)
+			}
+		}
+		p.fail(true)
+		errs := together(t.Context(), k, append(times(20, signed(after)[0]), signed(before)[0], forged(before))...)
+		for i, err := range errs[:20] {
+			if !errors.Is(err, ErrKeys) || errors.Is(err, ErrNoKey) {
+				t.Errorf("caller %d with an unknown key: %v", i, err)
+			}
+		}
+		if errs[20] != nil || !errors.Is(errs[21], ErrSignature) {
+			t.Errorf("a known key: %v, %v", errs[20], errs[21])
+		}
+	})
+}
+
+// forged is a token that names a key and was signed by another one.
+func forged(key *authntest.Key) string {
+	other := authntest.MustKey("ES256")
+	token, err := other.Sign(key.Header(), []byte("{}"))
+	if err != nil {
+		panic(err)
 	}
-	if n := fetches.Load(); n != 1 {
-		t.Errorf("%d fetches", n)
-	}
-	if _, err := k.fetch(t.Context(), k.fetched); err != nil || fetches.Load() != 2 {
-		t.Errorf("for a caller that has these keys: %d fetches, %v", fetches.Load(), err)
-	}
+	return token
+}
+
+// TestAWaitEndsWithItsCaller checks that a caller waits for a fetch only as long as its request
+// lasts. The fetch continues for the others.
+func TestAWaitEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := authntest.MustKey("ES256")
+		_, k := serve(t, key)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		began := time.Now()
+		_, err := k.VerifySignature(ctx, signed(key)[0])
+		if took := time.Since(began); !errors.Is(err, ErrKeys) || took != 100*time.Millisecond {
+			t.Errorf("%v after %v", err, took)
+		}
+		if _, err := k.VerifySignature(t.Context(), signed(key)[0]); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestFetchedMeanwhile checks that keys are fetched once for a caller that looks for keys before
+// another caller's fetch ends, and comes after it.
+func TestFetchedMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, k := serve(t)
+		var has *keyring
+		for range 2 { // both callers found nothing
+			ring, _, err := k.newerThan(t.Context(), nil, false)
+			if ring == nil || err != nil {
+				t.Errorf("%v, %v", ring, err)
+			}
+			has = ring
+		}
+		if n := p.fetches.Load(); n != 1 {
+			t.Errorf("%d fetches", n)
+		}
+		if _, _, err := k.newerThan(t.Context(), has, false); err != nil || p.fetches.Load() != 2 {
+			t.Errorf("for a caller that has these keys: %d fetches, %v", p.fetches.Load(), err)
+		}
+	})
+}
+
+// TestSharedKeys checks that the keys of a cluster wait as the keys of an issuer do.
+func TestSharedKeys(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		before, after := authntest.MustKey("ES256"), authntest.MustKey("ES256")
+		p := &provider{takes: 500 * time.Millisecond, keys: []*authntest.Key{before}}
+		k := NewKeys(t.Context(), "https://cluster.example.com/openid/v1/jwks", &http.Client{Transport: p}, nil)
+		if _, err := k.VerifySignature(t.Context(), signed(before)[0]); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(6 * time.Second)
+		p.set(before, after)
+		for i, err := range together(t.Context(), &k.set, times(16, signed(after)[0])...) {
+			if err != nil {
+				t.Errorf("caller %d: %v", i, err)
+			}
+		}
+	})
 }

@@ -30,9 +30,6 @@ import (
 type Options struct {
 	// DefaultTenant is the tenant of a record that names none. If zero, such a record is refused.
 	DefaultTenant tenant.ID
-	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
-	// record without a tenant is refused in such a file, so that an omission grants nothing.
-	AllowMixed bool
 	// Check refuses, at load, a tenant that the source may not assert and names that are reserved.
 	// Required.
 	Check func(name string, groups []string, id tenant.ID) error
@@ -58,6 +55,10 @@ func Open(ctx context.Context, path string, o Options) (*Authenticator, error) {
 	}
 	return &Authenticator{file: file}, nil
 }
+
+// CheckToken returns an error if a token file must not contain the text as a token, such as a hash.
+// The error contains no part of the text.
+func CheckToken(text string) error { return credfile.CheckSecret(text, credfile.Text) }
 
 // Run follows the file until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
@@ -108,9 +109,8 @@ func parse(ctx context.Context, path string, data []byte, o Options) (table, err
 	known := map[*credfile.Kin]uint32{}
 	extras := map[tenant.ID]map[string][]string{}
 	rules := credfile.Rules{
-		Default:    o.DefaultTenant,
-		AllowMixed: o.AllowMixed,
-		Check:      o.Check,
+		Default: o.DefaultTenant,
+		Check:   o.Check,
 		EmptySecret: func(line int) error {
 			klog.FromContext(ctx).Info("Skipped a record without a token", "line", line)
 			return nil

@@ -1,6 +1,7 @@
 package webhook_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -9,15 +10,21 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr/funcr"
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/authn/authntest"
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 	"github.com/kubetenant/kubetenant/authn/webhook"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
 const review = `"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview"`
 
-// TestAnswersAreReadInOneWay: what another reader would read otherwise counts for nothing.
+// TestAnswersAreReadInOneWay: a response that another reader would read in another way is no answer.
 func TestAnswersAreReadInOneWay(t *testing.T) {
 	const user = `"user":{"username":"alice"}`
 	for answer, want := range map[string]error{
@@ -26,20 +33,20 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 		"\n{" + review + `,"status":{"authenticated":true,` + user + `}} ` + "\n":             nil,
 		`{` + review + `,"status":{"authenticated":false,"Authenticated":true,` + user + `}}`: webhook.ErrNotAuthenticated,
 		`{` + review + `,"status":{"Authenticated":true,` + user + `}}`:                       webhook.ErrNotAuthenticated,
-		`{` + review + `,"Status":{"authenticated":true,` + user + `}}`:                       webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":false,"authenticated":true,` + user + `}}`: webhook.ErrNotAuthenticated,
+		`{` + review + `,"Status":{"authenticated":true,` + user + `}}`:                       webhook.ErrUnreadable,
+		`{` + review + `,"status":{"authenticated":false,"authenticated":true,` + user + `}}`: webhook.ErrUnreadable,
 		`{` + review + `,"status":{"authenticated":false},"status":{"authenticated":true,` + user +
-			`}}`: webhook.ErrNotAuthenticated,
+			`}}`: webhook.ErrUnreadable,
 		`{` + review +
-			`,"status":{"authenticated":true,"user":{"username":"alice","username":"bob"}}}`: webhook.ErrNotAuthenticated,
+			`,"status":{"authenticated":true,"user":{"username":"alice","username":"bob"}}}`: webhook.ErrUnreadable,
 		`{` + review +
 			`,"status":{"authenticated":true,"user":{"username":"alice","extra":{"k":["a"],` +
-			`"k":["b"]}}}}`: webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,` + user + `}}{}`:                       webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,` + user + `}}` + "\x00":                webhook.ErrNotAuthenticated,
-		`{` + review + `,"status":{"authenticated":true,` + user + `}` + `,"status\u0000":{}}}`: webhook.ErrNotAuthenticated,
+			`"k":["b"]}}}}`: webhook.ErrUnreadable,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}}{}`:                       webhook.ErrUnreadable,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}}` + "\x00":                webhook.ErrUnreadable,
+		`{` + review + `,"status":{"authenticated":true,` + user + `}` + `,"status\u0000":{}}}`: webhook.ErrUnreadable,
 		`{"apiversion":"authentication.k8s.io/v1","Kind":"TokenReview","status":{"authenticated":true,` + user +
-			`}}`: webhook.ErrNotAuthenticated,
+			`}}`: webhook.ErrUnreadable,
 		`{` + review + `,"status":{"authenticated":true,"user":{"username":"alice","groups":[` +
 			strings.Repeat(`"g",`, 2000) + `"g"]}}}`: tenant.ErrLarge,
 	} {
@@ -49,6 +56,96 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 		})
 		if _, ok, err := a.AuthenticateToken(t.Context(), "token"); !errors.Is(err, want) || ok != (want == nil) {
 			t.Errorf("%.140s: %t, %v; want %v", answer, ok, err, want)
+		}
+	}
+}
+
+// TestUnreadableAnswers: a response that is not a TokenReview is an outage. The error specifies why
+// it cannot be read, and contains nothing else of the response.
+func TestUnreadableAnswers(t *testing.T) {
+	const status = `"status":{"authenticated":true,"user":{"username":"CANARY"}}`
+	for name, c := range map[string]struct{ contentType, answer, want string }{
+		"v1beta1": {
+			"application/json", `{"apiVersion":"authentication.k8s.io/v1beta1","kind":"TokenReview",` + status + `}`,
+			"apiVersion is authentication.k8s.io/v1beta1, and must be authentication.k8s.io/v1",
+		},
+		"no version": {"application/json", `{"kind":"TokenReview",` + status + `}`, "apiVersion is missing or invalid"},
+		"a version that is no version": {
+			"application/json", `{"apiVersion":"CANARY CANARY","kind":"TokenReview",` + status + `}`,
+			"apiVersion is missing or invalid",
+		},
+		"another kind": {
+			"application/json", `{"apiVersion":"authentication.k8s.io/v1","kind":"Status",` + status + `}`, "kind is Status",
+		},
+		"no kind":   {"application/json", `{"apiVersion":"authentication.k8s.io/v1",` + status + `}`, "kind is missing"},
+		"no status": {"application/json", `{` + review + `,"spec":{"token":"CANARY"}}`, "status is missing"},
+		"null":      {"application/json", `null`, "apiVersion is missing"},
+		"a page": {
+			"text/html; charset=utf-8", "<html>CANARY</html>", "it is not the expected JSON (Content-Type text/html)",
+		},
+		"nothing":           {"application/json", "", "it is empty"},
+		"a byte order mark": {"application/json", "\ufeff{" + review + `,` + status + `}`, "a byte order mark"},
+		"twice": {
+			"application/json", `{` + review + `,"status":{"authenticated":false},` + status + `}`, "has a member twice",
+		},
+		"text for a boolean": {
+			"application/json", `{` + review + `,"status":{"authenticated":"CANARY"}}`, "it is not the expected JSON",
+		},
+		"too large": {
+			"application/json", `{"x":"` + strings.Repeat("CANARY", 1<<18) + `"}`, "response too large",
+		},
+	} {
+		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", c.contentType)
+			_, _ = io.WriteString(w, c.answer)
+		})
+		var logged authntest.Log
+		logger := funcr.New(func(_, args string) { _, _ = logged.Write([]byte(args + "\n")) }, funcr.Options{})
+		ctx := klog.NewContext(t.Context(), logger)
+		for range 3 {
+			_, ok, err := a.AuthenticateToken(ctx, "token")
+			if ok || !errors.Is(err, webhook.ErrUnreadable) || !errors.As(err, new(outbound.Unavailable)) ||
+				!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "CANARY") {
+				t.Errorf("%s: %t, %v; want %s", name, ok, err, c.want)
+			}
+		}
+		if n := strings.Count(logged.String(), c.want); n != 1 || !strings.Contains(logged.String(), `"source"="partner"`) {
+			t.Errorf("%s: logged %d times:\n%s", name, n, logged.String())
+		}
+		if strings.Contains(logged.String(), "CANARY") {
+			t.Errorf("%s: the log contains a part of the response:\n%s", name, logged.String())
+		}
+	}
+}
+
+// TestReasonsOfRefusals: the service's reason is shown to the operator, shortened and without
+// control characters, unless it contains a part of the token.
+func TestReasonsOfRefusals(t *testing.T) {
+	const token = "SECRET-0123456789-abcdefghij"
+	for reason, want := range map[string]string{
+		"":                                      "the service did not authenticate the token",
+		"token expired":                         "the service did not authenticate the token: token expired",
+		"a\nb\x1b[31m c\u202ed":                 "the service did not authenticate the token: a b [31m c d",
+		strings.Repeat("x", 300):                "the service did not authenticate the token: " + strings.Repeat("x", 200) + "...",
+		token:                                   "contains a part of the token",
+		"no such token " + token[:12]:           "contains a part of the token",
+		"no such token " + token[len(token)-9:]: "contains a part of the token",
+		strings.ReplaceAll(token, "-", "%2D"):   "contains a part of the token",
+		strings.ToLower(token):                  "contains a part of the token",
+		strings.Join(strings.Split(token, ""), "\n"): "contains a part of the token",
+		"%53%45%43%52%45%54%2D0123456789":            "contains a part of the token",
+	} {
+		a := open(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_ = json.NewEncoder(w).Encode(authenticationv1.TokenReview{
+				TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
+				Status:   authenticationv1.TokenReviewStatus{Error: reason},
+			})
+		})
+		_, ok, err := a.AuthenticateToken(t.Context(), token)
+		if ok || !errors.Is(err, webhook.ErrNotAuthenticated) || !strings.HasSuffix(err.Error(), want) ||
+			errors.As(err, new(outbound.Unavailable)) || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%q: %t, %v; want %s", reason, ok, err, want)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -24,6 +25,7 @@ import (
 	webhookutil "k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/apiserver/plugin/pkg/authenticator/token/webhook"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn/internal/outbound"
 	"github.com/kubetenant/kubetenant/internal/reload"
@@ -35,19 +37,26 @@ const (
 	timeout = 5 * time.Second
 	// atOnce bounds the reviews under way; a service that hangs holds no more than these.
 	atOnce = 256
+	// logEvery is the least time between two lines of the log about unreadable responses.
+	logEvery = 5 * time.Second
 )
 
-// Why a token is refused, beside the errors of [tenant.Limits.Check]; to be tested with
-// [errors.Is]. None holds anything that the service said.
+// Why a token is refused, in addition to the errors of [tenant.Limits.Check]. Test them with
+// [errors.Is]. The error of a refused token may contain the service's own reason, shortened, if the
+// reason contains no part of the token. ErrUnavailable and ErrUnreadable are outages: the service
+// neither accepted nor refused the token.
 var (
 	ErrNotAuthenticated = errors.New("the service did not authenticate the token")
 	ErrUnavailable      = error(outbound.Unavailable("the service is unavailable"))
+	ErrUnreadable       = error(outbound.Unavailable("the service's response cannot be read"))
 	ErrTenant           = errors.New("the service's response does not name exactly one tenant")
 	ErrReservedExtra    = errors.New("the service's response has an extra key that only the server may set")
 )
 
 // Options say how answers become identities.
 type Options struct {
+	// Source is the name of the source in the log.
+	Source string
 	// Audiences of the server, for answers that name none.
 	Audiences authenticator.Audiences
 	// Limits of an identity; zero for tenant.DefaultLimits.
@@ -63,6 +72,7 @@ type Authenticator struct {
 	file    *reload.File[*webhook.WebhookTokenAuthenticator]
 	flights singleflight.Group
 	gate    outbound.Gate
+	logged  atomic.Int64 // when an unreadable response was last logged, in Unix nanoseconds
 }
 
 // Open returns the authenticator that asks the service of a kubeconfig file. The error names the
@@ -109,10 +119,11 @@ func (a *Authenticator) Run(ctx context.Context) { a.file.Run(ctx) }
 // tokens that are meant for its service.
 func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	audiences, limited := authenticator.AudiencesFrom(ctx)
+	logger := klog.FromContext(ctx)
 	// Quoted, so that no token and audience together read as another token.
 	flight := a.flights.DoChan(fmt.Sprintf("%q %q", token, audiences),
 		outbound.Recover(ErrNotAuthenticated, func() (any, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), timeout)
+			ctx, cancel := context.WithTimeout(klog.NewContext(context.Background(), logger), timeout)
 			defer cancel()
 			if limited {
 				ctx = authenticator.WithAudiences(ctx, audiences)
@@ -135,11 +146,14 @@ func (a *Authenticator) AuthenticateToken(ctx context.Context, token string) (*a
 }
 
 func (a *Authenticator) review(ctx context.Context, token string) (*authenticator.Response, error) {
-	note := &answer{}
+	note := &answer{token: token}
 	resp, ok, err := (*a.file.Load()).AuthenticateToken(context.WithValue(ctx, answerKey{}, note), token)
 	switch {
 	case err != nil && !note.came:
 		return nil, ErrUnavailable
+	case errors.Is(note.err, ErrUnreadable):
+		a.logUnreadable(ctx, note.err)
+		return nil, note.err
 	case note.err != nil:
 		return nil, note.err
 	case err != nil || !ok:
@@ -166,19 +180,30 @@ func (a *Authenticator) bind(ctx context.Context, u user.Info) (user.Info, error
 	return tenant.Bind(u, id), nil
 }
 
+// logUnreadable logs a response that cannot be read, at most once in logEvery.
+func (a *Authenticator) logUnreadable(ctx context.Context, err error) {
+	now, last := time.Now().UnixNano(), a.logged.Load()
+	if now-last < int64(logEvery) || !a.logged.CompareAndSwap(last, now) {
+		return
+	}
+	klog.FromContext(ctx).Error(err, "Rejected the tokens of a webhook source", "source", a.o.Source)
+}
+
 // answerKey is the key of a context's *answer.
 type answerKey struct{}
 
 // answer is what is known of a service's answer beside what upstream's client makes of it.
 type answer struct {
-	came bool  // the service answered
-	err  error // why what it said counts for nothing
+	token string
+	came  bool  // the service answered
+	err   error // why the token is refused, or why the answer cannot be read
 }
 
-// reading reads an answer and hands on no more than its status: upstream's client logs what it
-// cannot decode, which may be the token, and reads names in any case. It also tells a service that
-// says no from one that cannot be asked, which upstream's errors do not, and drops an identity
-// beyond the limits before it is copied.
+// reading reads a response, and passes only its status to upstream's client. That client logs a
+// response that it cannot decode, which may contain the token, and reads names in any case. The
+// errors of that client do not distinguish a refusal from an outage, so reading records why the
+// token is refused or why the response cannot be read. It drops an identity that exceeds the limits
+// before the identity is copied.
 func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 	gate := make(outbound.Gate, outbound.AtOnce)
 	return roundTripper(func(req *http.Request) (*http.Response, error) {
@@ -192,17 +217,25 @@ func reading(next http.RoundTripper, limits tenant.Limits) http.RoundTripper {
 			note = &answer{}
 		}
 		note.came = true
-		said := authenticationv1.TokenReview{}
+		said := response{}
 		err = outbound.Decode(req.Context(), gate, resp.Body, &said)
-		if err != nil || said.APIVersion != "authentication.k8s.io/v1" || said.Kind != "TokenReview" {
-			said.Status = authenticationv1.TokenReviewStatus{} // not authenticated
+		status := authenticationv1.TokenReviewStatus{} // not authenticated
+		if note.err = said.unreadable(resp.Header.Get("Content-Type"), note.token, err); note.err == nil {
+			status = *said.Status
 		}
-		if note.err = checkUser(&said.Status.User, limits); note.err != nil {
-			said.Status = authenticationv1.TokenReviewStatus{}
+		switch {
+		case note.err != nil:
+		case !status.Authenticated:
+			note.err = refused(status.Error, note.token)
+		default:
+			note.err = checkUser(&status.User, limits)
+		}
+		if note.err != nil {
+			status = authenticationv1.TokenReviewStatus{}
 		}
 		body, err := json.Marshal(authenticationv1.TokenReview{
 			TypeMeta: metav1.TypeMeta{APIVersion: "authentication.k8s.io/v1", Kind: "TokenReview"},
-			Status:   said.Status,
+			Status:   status,
 		})
 		if err != nil {
 			return nil, err

@@ -56,7 +56,7 @@ func open(t testing.TB, handler http.HandlerFunc) *webhook.Authenticator {
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	kubeconfig(t, path, server.URL)
 	a, err := webhook.Open(path,
-		webhook.Options{Audiences: authenticator.Audiences{"one"}, Tenant: webhook.Value(acme(t))}, nil)
+		webhook.Options{Source: "partner", Audiences: authenticator.Audiences{"one"}, Tenant: webhook.Value(acme(t))}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,10 +148,10 @@ func TestBadServices(t *testing.T) {
 			http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
 		}, webhook.ErrUnavailable},
 		"garbage": {
-			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, webhook.ErrNotAuthenticated,
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "<html>") }, webhook.ErrUnreadable,
 		},
-		"nothing":    {func(http.ResponseWriter, *http.Request) {}, webhook.ErrNotAuthenticated},
-		"a gigabyte": {func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") }, webhook.ErrNotAuthenticated},
+		"nothing":    {func(http.ResponseWriter, *http.Request) {}, webhook.ErrUnreadable},
+		"a gigabyte": {func(w http.ResponseWriter, _ *http.Request) { authntest.Flood(w, "") }, webhook.ErrUnreadable},
 		"an error message": {func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w,
 				`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","status":{"error":"CANARY"}}`)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
@@ -176,18 +177,25 @@ func isBeyond(err error) bool {
 	return err != nil && !errors.As(err, &unknown) && !errors.As(err, &invalid)
 }
 
-// look returns the chains to roots, and the error for which the leaf may not be used: although they
-// lead there, if there are any. Go checks the leaf's validity before it looks for its authority,
-// which shows at a time when the leaf was valid and for any usage.
+// look returns the chains to roots, and why the leaf may not be used now. Both are set if the leaf
+// leads to roots but is not valid. Go checks the validity of a certificate before it looks for the
+// authority. Therefore look verifies an invalid leaf again, at the end of its validity and for any
+// usage. That second look decides only to whom the leaf belongs: its own errors about time would
+// be about another time.
 func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)
-	if invalid := (x509.CertificateInvalidError{}); errors.As(err, &invalid) {
-		o.CurrentTime, o.KeyUsages = presented[0].NotAfter, []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
-		var lenient error
-		if chains, lenient = chainsOf(presented, o); lenient != nil {
-			err = lenient
-		}
+	invalid := x509.CertificateInvalidError{}
+	if !errors.As(err, &invalid) {
+		return chains, err
+	}
+	o.CurrentTime, o.KeyUsages = presented[0].NotAfter, []x509.ExtKeyUsage{x509.ExtKeyUsageAny}
+	chains, lenient := chainsOf(presented, o)
+	if lenient != nil && !errors.As(lenient, &x509.CertificateInvalidError{}) {
+		return chains, lenient
+	}
+	if invalid.Cert != nil && !invalid.Cert.Equal(presented[0]) {
+		err = fmt.Errorf("the issuing certificate %q: %w", invalid.Cert.Subject, err)
 	}
 	return chains, err
 }

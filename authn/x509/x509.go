@@ -12,6 +12,7 @@ package x509
 import (
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 
@@ -68,7 +69,7 @@ func (s *source) AuthenticateRequest(req *http.Request) (*authenticator.Response
 		return nil, false, o.err
 	}
 	if err := s.unrevoked(o.issuers); err != nil {
-		return nil, false, err
+		return nil, false, fmt.Errorf("user %q: %w", o.user.GetName(), err)
 	}
 	return &authenticator.Response{User: o.user}, true, nil
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -388,5 +389,38 @@ func BenchmarkAuthenticate(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestDiagnosis: the error is about the present time, and names the certificate that is invalid now
+// if it is not the client's own.
+func TestDiagnosis(t *testing.T) {
+	at := func(days time.Duration) time.Time { return time.Now().Add(days * 24 * time.Hour) }
+	root := sign(t, nil, pkix.Name{CommonName: "root"}, true, inAYear())
+	ended := sign(t, root, pkix.Name{CommonName: "ended"}, true, at(-1))
+	middle := sign(t, root, pkix.Name{CommonName: "middle"}, true, at(5))
+	for name, c := range map[string]struct {
+		presented *http.Request
+		days      time.Duration // from now to the present of the source
+		want      string
+		not       string
+	}{
+		"the intermediate ended":          {request(sign(t, ended, tenantA, false, at(90)), ended), 0, `"CN=ended"`, "CN=root"},
+		"the leaf ended":                  {request(sign(t, middle, tenantA, false, at(1)), middle), 2, "is after", "issuing"},
+		"both ended":                      {request(sign(t, middle, tenantA, false, at(1)), middle), 6, "is after", "issuing"},
+		"the intermediate ends first":     {request(sign(t, middle, tenantA, false, at(90)), middle), 6, `"CN=middle"`, "CN=root"},
+		"the authority ended":             {request(sign(t, middle, tenantA, false, at(900)), middle), 400, `"CN=middle"`, "CN=u"},
+		"the authority of the leaf ended": {request(sign(t, root, tenantA, false, at(900))), 400, `"CN=root"`, "CN=u"},
+	} {
+		present := at(c.days)
+		a := authorities(t, root)
+		s := ours.New(ours.NewVerifier(func() time.Time { return present }),
+			func() *ours.Authorities { return a }, ours.Options{})
+		_, ok, err := s.AuthenticateRequest(c.presented)
+		if ok || err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), c.not) ||
+			!strings.Contains(err.Error(), "current time "+present.Format("2006-01-02T15:04:05")) &&
+				!strings.Contains(err.Error(), "current time "+present.UTC().Format("2006-01-02T15:04:05")) {
+			t.Errorf("%s: %t, %v; want %s at %s", name, ok, err, c.want, present)
+		}
 	}
 }

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/cert"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
@@ -29,6 +32,7 @@ type genOptions struct {
 	groups, audiences            []string
 	oidc, tenantPath             bool
 	issuer, clientID, issuerCA   string
+	authority                    []byte // the content of issuerCA
 	storage                      string
 	scopes                       []string
 	until                        string
@@ -124,7 +128,7 @@ func (o *genOptions) check() (id tenant.ID, err error) {
 	case o.issuer == "" || o.clientID == "":
 		problems = append(problems, errors.New("--oidc needs --issuer-url and --client-id"))
 	}
-	problems = append(problems, checkStorage(o.storage), o.gateway.check())
+	problems = append(problems, o.readAuthority(), checkStorage(o.storage), o.gateway.check())
 	if o.serviceAccount != "" {
 		problems = append(problems, o.gateway.checkServiceAccount())
 	}
@@ -373,11 +377,26 @@ func (o *genOptions) token(cmd *cobra.Command, c *client.Cluster, k kubernetes.I
 	return got.Status.Token, nil
 }
 
+// readAuthority reads the file of --issuer-ca, so that the kubeconfig contains its content. A path
+// would apply only on this machine.
+func (o *genOptions) readAuthority() (err error) {
+	if o.issuerCA == "" {
+		return nil
+	}
+	if o.authority, err = os.ReadFile(o.issuerCA); err != nil {
+		return fmt.Errorf("--issuer-ca: %w", err)
+	}
+	if _, err := cert.ParseCertsPEM(o.authority); err != nil {
+		return fmt.Errorf("--issuer-ca: %s contains no certificate", o.issuerCA)
+	}
+	return nil
+}
+
 // login is the exec stanza of --oidc.
 func (o *genOptions) login() *clientcmdapi.ExecConfig {
 	args := []string{"login", "--issuer-url", o.issuer, "--client-id", o.clientID}
-	if o.issuerCA != "" {
-		args = append(args, "--issuer-ca", o.issuerCA)
+	if len(o.authority) > 0 {
+		args = append(args, "--issuer-ca-data", base64.StdEncoding.EncodeToString(o.authority))
 	}
 	for _, scope := range o.scopes {
 		args = append(args, "--scope", scope)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
@@ -23,7 +24,7 @@ const loginWithin = 5 * time.Minute
 
 func newLoginCommand() *cobra.Command {
 	o := &login.OpenID{Now: time.Now}
-	cache, secret, noBrowser := &login.Cache{}, "", false
+	cache, secret, authority, noBrowser := &login.Cache{}, "", "", false
 	cmd := &cobra.Command{
 		Use:   "login --issuer-url URL --client-id ID",
 		Short: "Log in at an OpenID provider (kubectl credential plugin)",
@@ -43,6 +44,12 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if u, err := url.Parse(o.Issuer); err != nil || u.Scheme != "https" || u.Host == "" {
 				return fmt.Errorf("--issuer-url %q: must start with https://", o.Issuer)
+			}
+			if authority != "" {
+				var err error
+				if o.CAData, err = base64.StdEncoding.DecodeString(authority); err != nil {
+					return errors.New("--issuer-ca-data: is not base64")
+				}
 			}
 			o.Secret = os.Getenv("KUBECTL_TENANT_CLIENT_SECRET")
 			if secret != "" {
@@ -71,6 +78,8 @@ secret is read from a file, or from $KUBECTL_TENANT_CLIENT_SECRET.`,
 	f.StringVar(&o.ClientID, "client-id", "", "client ID registered with the provider (required)")
 	f.StringVar(&secret, "client-secret-file", "", "file with the secret of a confidential client")
 	f.StringVar(&o.CAFile, "issuer-ca", "", "file with the certificate authority of the provider (default: the system's)")
+	f.StringVar(&authority, "issuer-ca-data", "", "certificate authority of the provider: base64 of a PEM file")
+	cmd.MarkFlagsMutuallyExclusive("issuer-ca", "issuer-ca-data")
 	f.StringSliceVar(&o.Scopes, "scope", nil, "scopes to request in addition to openid, such as offline_access for a "+
 		"refresh token")
 	f.BoolVar(&o.Device, "device", false, "log in on another device (RFC 8628)")

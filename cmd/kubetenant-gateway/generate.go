@@ -37,6 +37,7 @@ the rights of each impersonator.`,
 			"accounts (DIR/kubeconfigs), which read the tokens from files")
 	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "with --contexts: path of your kubeconfig; defaults to the kubeconfig "+
 		"of kubectl")
+	f.BoolVar(&o.Monitoring, "monitoring", false, "add a ServiceMonitor and alert rules (DIR/monitoring.yaml)")
 	_ = cmd.MarkFlagRequired("config")
 	return cmd
 }

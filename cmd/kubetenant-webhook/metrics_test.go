@@ -78,6 +78,11 @@ func TestMetricsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	gateway, err := deploy.Files.ReadFile("gateway/templates/monitoring.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts = append(alerts, gateway...)
 	check("alerts", string(alerts))
 	for _, name := range known {
 		switch name {

@@ -153,14 +153,15 @@ func (o *serveOptions) run(ctx context.Context) error {
 	ready := append([]healthz.HealthChecker{healthz.PingHealthz, server.Draining(), server.CertificateValid()},
 		known.Checks()...)
 	handler, err := service.New(service.Options{
-		Stack:     stack,
-		Limits:    limitsOf(&settings.Service.Limits, o.memory.Value()/2),
-		OwnerOf:   known.OwnerOf,
-		Live:      live,
-		Ready:     ready,
-		Register:  registry.Register,
-		Tracer:    tracer,
-		Anonymous: anonymous,
+		Stack:              stack,
+		CheckConfiguration: o.configurationCheck(),
+		Limits:             limitsOf(&settings.Service.Limits, o.memory.Value()/2),
+		OwnerOf:            known.OwnerOf,
+		Live:               live,
+		Ready:              ready,
+		Register:           registry.Register,
+		Tracer:             tracer,
+		Anonymous:          anonymous,
 	})
 	if err != nil {
 		return err
@@ -175,6 +176,15 @@ func (o *serveOptions) run(ctx context.Context) error {
 	}
 	klog.FromContext(ctx).Info("Serving", "webhooks", server.Listener.Addr(), "mode", settings.Authorization.Mode)
 	return server.Serve(ctx, handler)
+}
+
+// configurationCheck returns the check of the configuration's Secret. It is nil if any client can send
+// reviews.
+func (o *serveOptions) configurationCheck() func(context.Context, map[string][]byte) ([]string, error) {
+	if o.admissionOnly && len(o.admissionClients) == 0 {
+		return nil
+	}
+	return checkConfiguration
 }
 
 // loadChecked loads a configuration. It also reports errors of sources that the service does not

@@ -196,6 +196,36 @@ func TestGatewaySection(t *testing.T) {
 		},
 		"audit without a log":    {"  clusters:", "  audit: { policyFile: p }\n  clusters:", "gateway.audit.logPath"},
 		"audit without a policy": {"  clusters:", "  audit: { logPath: l }\n  clusters:", "gateway.audit.policyFile"},
+		"an unknown failure": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, onFailure: Drop }\n  clusters:", "gateway.audit.onFailure",
+		},
+		"a failure that is ignored": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, onFailure: Ignore }\n  clusters:", "",
+		},
+		"a log of any size and age": {
+			"  clusters:",
+			"  audit: { policyFile: p, logPath: l, maxSizeMegabytes: 0, maxBackups: 0, maxAgeDays: 0 }\n  clusters:", "",
+		},
+		"a negative size": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, maxSizeMegabytes: -1 }\n  clusters:",
+			"gateway.audit.maxSizeMegabytes",
+		},
+		"a log that is too large": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, maxSizeMegabytes: 1048577 }\n  clusters:",
+			"gateway.audit.maxSizeMegabytes",
+		},
+		"negative backups": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, maxBackups: -1 }\n  clusters:", "gateway.audit.maxBackups",
+		},
+		"a negative age": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, maxAgeDays: -1 }\n  clusters:", "gateway.audit.maxAgeDays",
+		},
+		"an age that is too high": {
+			"  clusters:", "  audit: { policyFile: p, logPath: l, maxAgeDays: 36501 }\n  clusters:", "gateway.audit.maxAgeDays",
+		},
+		"rotation of standard output": {
+			"  clusters:", "  audit: { policyFile: p, logPath: \"-\", maxBackups: 1 }\n  clusters:", "gateway.audit.maxBackups",
+		},
 		"a second root": {
 			"  clusters:",
 			"  clusters:\n  - { name: us1, root: true, tenants: [a], reader: { kubeConfigFile: r }, impersonator: " +

@@ -91,11 +91,9 @@ func TestPublishedReplicas(t *testing.T) {
 	}
 }
 
-// TestPublishedDefaultTenant: an unset defaultTenant is published as unset,
-// since setting it means more.
+// TestPublishedDefaultTenant: the default tenant is published as it is set.
 func TestPublishedDefaultTenant(t *testing.T) {
-	none, system := "", "system"
-	for _, want := range []*string{nil, &none, &system} {
+	for _, want := range []string{"", "system"} {
 		p := published(t)
 		p.Settings.Authentication.Sources[0].TokenFile.DefaultTenant = want
 		object, err := p.ConfigMap("kube-system")

@@ -182,18 +182,12 @@ func (x *X509) validate(s *validatedSource) field.ErrorList {
 
 func (x *X509) files() []*string { return []*string{&x.ClientCAFile} }
 
-// setDefaults leaves defaultTenant unset: setting it has a meaning of its own.
 func (f *CredentialFile) setDefaults(src *Source) { src.fedByTheAdmin() }
 
 // Default returns the tenant of a record that names none. It is zero if such a record is refused.
-// It reports whether the configuration sets the tenant: if not, the tenant applies only in a file
-// in which no record names one.
-func (f *CredentialFile) Default() (id tenant.ID, isSet bool) {
-	if f.DefaultTenant == nil {
-		return tenant.System(), false
-	}
-	id, _ = tenant.Parse(*f.DefaultTenant) // valid or empty
-	return id, true
+func (f *CredentialFile) Default() tenant.ID {
+	id, _ := tenant.Parse(f.DefaultTenant) // valid or empty
+	return id
 }
 
 func (f *CredentialFile) validate(s *validatedSource) field.ErrorList {
@@ -204,11 +198,7 @@ func (f *CredentialFile) validate(s *validatedSource) field.ErrorList {
 	if f.Path == "" {
 		errs = append(errs, field.Required(s.own.Child("path"), ""))
 	}
-	name := tenant.System().String()
-	if f.DefaultTenant != nil {
-		name = *f.DefaultTenant
-	}
-	return append(errs, validateTenant(name, s.may, s.own.Child("defaultTenant"))...)
+	return append(errs, validateTenant(f.DefaultTenant, s.may, s.own.Child("defaultTenant"))...)
 }
 
 func (f *CredentialFile) files() []*string { return []*string{&f.Path} }

@@ -155,11 +155,10 @@ type CredentialFile struct {
 	// path specifies the path of the CSV file. The server reloads the file when it changes. Required.
 	// +required
 	Path string `json:"path"`
-	// defaultTenant specifies the tenant of a record that names none. If it is "", such a record is an
-	// error. If unset, such a record belongs to the system tenant if no record of the file names a
-	// tenant. Otherwise it is an error. Must be one of the tenants of the source.
+	// defaultTenant specifies the tenant of a record that names none. If it is "" or unset, such a
+	// record is an error. Must be one of the tenants of the source.
 	// +optional
-	DefaultTenant *string `json:"defaultTenant,omitempty"`
+	DefaultTenant string `json:"defaultTenant,omitempty"`
 }
 
 // RevocationFile specifies the path of a file of kind Revocation.

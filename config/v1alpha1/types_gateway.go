@@ -319,4 +319,39 @@ type GatewayAudit struct {
 	// Required.
 	// +required
 	LogPath string `json:"logPath"`
+	// onFailure specifies how a request is handled if its first event cannot be written, for example
+	// because the disk is full: Deny or Ignore. Defaults to Deny.
+	// +optional
+	OnFailure AuditFailure `json:"onFailure,omitempty"`
+	// maxSizeMegabytes specifies the size, in megabytes, at which the gateway renames the file and
+	// begins a new one. It is like --audit-log-maxsize of kube-apiserver. Must be from 0 to 1048576; with
+	// 0, the gateway does not rotate the file. Must be unset if logPath is "-". Defaults to 100.
+	// +optional
+	MaxSizeMegabytes *int `json:"maxSizeMegabytes,omitempty"`
+	// maxBackups specifies how many renamed files the gateway keeps. The gateway deletes the oldest
+	// ones. It is like --audit-log-maxbackup of kube-apiserver. Must not be negative; 0 keeps all. Must
+	// be unset if logPath is "-". Defaults to 10.
+	// +optional
+	MaxBackups *int `json:"maxBackups,omitempty"`
+	// maxAgeDays specifies for how many days the gateway keeps renamed files. It is like
+	// --audit-log-maxage of kube-apiserver. Must be from 0 to 36500; 0 sets no limit. Must be unset if
+	// logPath is "-". Defaults to 0.
+	// +optional
+	MaxAgeDays *int `json:"maxAgeDays,omitempty"`
 }
+
+// AuditFailure specifies how a request is handled if its audit event cannot be written.
+//
+// +kubebuilder:validation:Enum=Deny;Ignore
+type AuditFailure string
+
+// The values of onFailure.
+const (
+	// AuditFailureDeny denies the request.
+	AuditFailureDeny AuditFailure = "Deny"
+	// AuditFailureIgnore handles the request without an event.
+	AuditFailureIgnore AuditFailure = "Ignore"
+)
+
+// LogPathStdout is the logPath of standard output.
+const LogPathStdout = "-"

@@ -93,8 +93,8 @@ type Keystone struct {
 	// +optional
 	LegacyExtras bool `json:"legacyExtras,omitempty"`
 	// match specifies which tokens are sent to Keystone. match.issuer is not allowed. Required for a
-	// second source of this kind. Defaults to tokens that begin with gAAAA or have 32 hexadecimal
-	// digits.
+	// second source of this kind. Defaults to tokens that begin with gAAAA, tokens of 32 hexadecimal
+	// digits, and JSON Web Tokens with claims openstack_* and without the claim iss.
 	// +optional
 	Match *TokenMatch `json:"match,omitempty"`
 	// cache specifies how long a validated token is cached.
@@ -137,8 +137,8 @@ type TokenMatch struct {
 	// issuer specifies the claim iss of JSON Web Tokens. No other source may have the same issuer.
 	// Mutually exclusive with prefix and opaque.
 	Issuer string `json:"issuer,omitempty"`
-	// prefix specifies how tokens begin that are not JSON Web Tokens. No prefix may be a prefix of
-	// another source's. Mutually exclusive with issuer and opaque.
+	// prefix specifies how tokens begin, except JSON Web Tokens with the claim iss. The prefix eyJ
+	// matches JSON Web Tokens without this claim. No prefix may be a prefix of another source's. Mutually exclusive with issuer and opaque.
 	Prefix string `json:"prefix,omitempty"`
 	// opaque specifies whether all remaining tokens match. JSON Web Tokens, bootstrap tokens and
 	// tokens of other sources are excluded. At most one source may set it. Mutually exclusive with

@@ -183,8 +183,8 @@ func validateResources(list []GroupResource, path *field.Path) field.ErrorList {
 
 // validateForm refuses a name, or the beginning of one, that no identity may have.
 func validateForm(name string, path *field.Path) field.ErrorList {
-	if !tenant.IsWellFormed(name) {
-		return field.ErrorList{field.Invalid(path, name, tenant.ErrForm.Error())}
+	if err := tenant.CheckForm("the name", name); err != nil {
+		return field.ErrorList{field.Invalid(path, name, err.Error())}
 	}
 	return nil
 }

@@ -1,7 +1,9 @@
 package v1alpha1
 
 import (
+	"fmt"
 	"maps"
+	"math"
 	"regexp"
 	"slices"
 	"strings"
@@ -28,6 +30,7 @@ func defaultGateway(g *Gateway) {
 	defaultValue(&g.Limits.BodyBytes, 16<<20)
 	defaultDuration(&g.Limits.Timeout, time.Minute)
 	defaultValue(&g.Limits.GoawayPerMillion, 1000)
+	defaultAudit(g.Audit)
 	for i := range g.Clusters {
 		c := &g.Clusters[i]
 		defaultText(&c.Impersonator.Mode, ImpersonationLegacy)
@@ -37,6 +40,18 @@ func defaultGateway(g *Gateway) {
 		defaultText(&c.Identity.Unmapped, UnmappedKeep)
 		defaultValue(&c.Identity.WithUser, true)
 		defaultValue(&c.Identity.GroupPattern, `(?s).*`)
+	}
+}
+
+func defaultAudit(a *GatewayAudit) {
+	if a == nil {
+		return
+	}
+	defaultText(&a.OnFailure, AuditFailureDeny)
+	if a.LogPath != LogPathStdout {
+		defaultValue(&a.MaxSizeMegabytes, 100)
+		defaultValue(&a.MaxBackups, 10)
+		defaultValue(&a.MaxAgeDays, 0)
 	}
 }
 
@@ -50,7 +65,7 @@ func (g *Gateway) paths() (all []*string) {
 	}
 	if g.Audit != nil {
 		all = append(all, &g.Audit.PolicyFile)
-		if g.Audit.LogPath != "-" {
+		if g.Audit.LogPath != LogPathStdout {
 			all = append(all, &g.Audit.LogPath)
 		}
 	}
@@ -98,9 +113,42 @@ func validateGateway(g *Gateway, path *field.Path) field.ErrorList {
 	if n := *g.Limits.GoawayPerMillion; n < 0 || n > mostGoaways {
 		errs = append(errs, field.Invalid(limits.Child("goawayPerMillion"), n, "must be between 0 and 20000"))
 	}
-	if g.Audit != nil {
+	return append(errs, g.Audit.validate(path.Child("audit"))...)
+}
+
+// maxAuditSize is the upper bound of maxSizeMegabytes: 1 TiB. Larger numbers overflow in bytes.
+const maxAuditSize = 1 << 20
+
+// maxAuditDays is the upper bound of maxAgeDays: a hundred years. Larger numbers overflow in
+// nanoseconds.
+const maxAuditDays = 36_500
+
+func (a *GatewayAudit) validate(path *field.Path) field.ErrorList {
+	if a == nil {
+		return nil
+	}
+	errs := requireAll(path, map[string]string{"policyFile": a.PolicyFile, "logPath": a.LogPath})
+	if !slices.Contains([]AuditFailure{AuditFailureDeny, AuditFailureIgnore}, a.OnFailure) {
 		errs = append(errs,
-			requireAll(path.Child("audit"), map[string]string{"policyFile": g.Audit.PolicyFile, "logPath": g.Audit.LogPath})...)
+			field.NotSupported(path.Child("onFailure"), a.OnFailure, []AuditFailure{AuditFailureDeny, AuditFailureIgnore}))
+	}
+	for _, limit := range []struct {
+		name        string
+		n           *int
+		least, most int
+	}{
+		{"maxSizeMegabytes", a.MaxSizeMegabytes, 0, maxAuditSize},
+		{"maxBackups", a.MaxBackups, 0, math.MaxInt32},
+		{"maxAgeDays", a.MaxAgeDays, 0, maxAuditDays},
+	} {
+		switch {
+		case limit.n == nil:
+		case a.LogPath == LogPathStdout:
+			errs = append(errs, field.Invalid(path.Child(limit.name), *limit.n, "must be unset if logPath is \"-\""))
+		case *limit.n < limit.least || *limit.n > limit.most:
+			errs = append(errs, field.Invalid(path.Child(limit.name), *limit.n,
+				fmt.Sprintf("must be between %d and %d", limit.least, limit.most)))
+		}
 	}
 	return errs
 }

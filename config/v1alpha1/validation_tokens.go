@@ -90,7 +90,7 @@ func (k *Keystone) validate(s *validatedSource) field.ErrorList {
 	}
 	if k.Match != nil && k.Match.Issuer != "" {
 		errs = append(errs, field.Forbidden(s.own.Child("match", "issuer"),
-			"may not be set, because JSON Web Tokens are never sent to Keystone"))
+			"may not be set, because Keystone's tokens have no issuer: use prefix"))
 	}
 	return errs
 }
@@ -127,6 +127,8 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 	errs := exactlyOne(path.Child("tenant"), "claim", o.Tenant.Claim, "expression", o.Tenant.Expression,
 		"value", o.Tenant.Value)
 	errs = append(errs, validateTenant(o.Tenant.Value, may, path.Child("tenant", "value"))...)
+	errs = append(errs, validateTenantExpression(o.Tenant.Expression, path,
+		compiler().CompileClaimsExpression, "string", "dyn", "google.protobuf.Any")...)
 	jwt := path.Child("jwt")
 	for i, mapping := range o.JWT.ClaimMappings.Extra {
 		if domain, _, _ := strings.Cut(mapping.Key, "/"); strings.EqualFold(domain, tenant.Domain) {
@@ -159,13 +161,33 @@ func validateOIDC(o *OIDC, may tenant.Set, path *field.Path) field.ErrorList {
 	own := field.NewPath("claimMappings", "extra").Index(len(config.ClaimMappings.Extra) - 1).String()
 	for _, p := range problems {
 		if strings.HasPrefix(p.Field, own) {
-			p.Field = path.Child("tenant").String()
+			p.Field, p.BadValue = path.Child("tenant").String(), o.Tenant
 		} else {
 			p.Field = jwt.String() + "." + p.Field
 		}
 		errs = append(errs, p)
 	}
 	return errs
+}
+
+// validateTenantExpression compiles the text of an expression by itself, so that an error is about
+// what the user wrote. The static type of the expression must be one of types.
+func validateTenantExpression(
+	text string, path *field.Path,
+	compile func(authenticationcel.ExpressionAccessor) (authenticationcel.CompilationResult, error), types ...string,
+) field.ErrorList {
+	if text == "" {
+		return nil
+	}
+	path = path.Child("tenant", "expression")
+	compiled, err := compile(&authenticationcel.ClaimMappingExpression{Expression: text})
+	if err != nil {
+		return field.ErrorList{field.Invalid(path, text, err.Error())}
+	}
+	if is := compiled.AST.OutputType().String(); !slices.Contains(types, is) {
+		return field.ErrorList{field.Invalid(path, text, "must give a string, the tenant, but gives "+is)}
+	}
+	return nil
 }
 
 // validateTenant holds a tenant that stands in the configuration; an empty one is none.
@@ -230,6 +252,8 @@ func validateWebhook(w *Webhook, may tenant.Set, path *field.Path) field.ErrorLi
 	errs := exactlyOne(path.Child("tenant"), "extra", w.Tenant.Extra, "expression", w.Tenant.Expression,
 		"value", w.Tenant.Value)
 	errs = append(errs, validateTenant(w.Tenant.Value, may, path.Child("tenant", "value"))...)
+	errs = append(errs,
+		validateTenantExpression(w.Tenant.Expression, path, compiler().CompileUserExpression, "string")...)
 	if w.KubeConfigFile == "" {
 		errs = append(errs, field.Required(path.Child("kubeConfigFile"), ""))
 	}

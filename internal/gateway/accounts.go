@@ -13,11 +13,10 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
-	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
-	"k8s.io/apiserver/pkg/authentication/request/websocket"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/token/cache"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -25,6 +24,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authn"
+	"github.com/kubetenant/kubetenant/internal/bearer"
 	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -39,7 +39,8 @@ var (
 	errNoReview       = errors.New("the cluster could not review the token")
 )
 
-// reviewedFor is how long the cluster's word about a token counts.
+// reviewedFor is how long the result of a TokenReview is valid for requests that the gateway forwards
+// with the caller's own token: the cluster checks the token of each of them.
 const reviewedFor = 10 * time.Second
 
 // signatures verifies that a token was signed with one of a cluster's keys.
@@ -47,51 +48,76 @@ type signatures interface {
 	VerifySignature(ctx context.Context, token string) ([]byte, error)
 }
 
-// accounts authenticates the tokens of a cluster's own service accounts, as the cluster says: it
-// takes every credential of its own for one, so that what it answers counts for service accounts
-// alone. What its keys did not sign it is not asked about.
+// accounts authenticates the tokens of the service accounts of one cluster by TokenReviews there. A
+// TokenReview accepts every credential of the cluster, so accounts accepts only those of service
+// accounts. It sends only tokens that the keys of the cluster have signed.
+//
+// The name of a service account says nothing about its tenant if the namespace was created again.
+// Therefore a token that is older than the namespace is unknown, and each result is stored for the
+// namespace's UID, owner and state.
 type accounts struct {
 	issuers []string
 	keys    signatures
-	limits  *budget.Budgets // of reviews, by namespace
+	limits  *reviewLimits
 	revoked func() *authn.Revocations
 	reviews authenticationclient.TokenReviewInterface
+	// cached returns the Namespace in the watch cache, and an error if there is none.
+	cached func(name string) (*corev1.Namespace, error)
+	// current returns the Namespace that has the name now, and nil if there is none. It may read it
+	// from the cluster.
+	current func(ctx context.Context, name string) (*corev1.Namespace, error)
 }
 
-// The tokens of one namespace that are shown to the cluster: each costs it a review, whoever asks,
-// and again after reviewedFor.
+// reviewLimits bound the TokenReviews for the service accounts of each namespace.
+type reviewLimits struct {
+	stored *budget.Budgets // of reviews whose result is stored
+	fresh  *budget.Budgets // of reviews for one request
+}
+
+// The limits of TokenReviews for one namespace. A review for one request is rarer than the request
+// itself, so its limit exceeds what a controller that impersonates sends.
 const (
-	reviewsPerSecond = 20
-	reviewsAtOnce    = 200
+	reviewsPerSecond      = 20
+	reviewsAtOnce         = 200
+	freshReviewsPerSecond = 100
+	freshReviewsAtOnce    = 400
 )
 
-// newAccounts returns the authenticator of requests that bear such tokens, and notes the token to
-// be passed on. It abstains from tokens of other issuers.
+func newReviewLimits() *reviewLimits {
+	return &reviewLimits{
+		stored: budget.New(reviewsPerSecond, reviewsAtOnce),
+		fresh:  budget.New(freshReviewsPerSecond, freshReviewsAtOnce),
+	}
+}
+
+// newAccounts returns the authenticator of requests with such tokens, and notes the token to be
+// forwarded. It abstains from tokens of other issuers.
 func newAccounts(a *accounts) authenticator.Request {
-	cached := cache.New(authenticator.TokenFunc(a.authenticate), false, reviewedFor, reviewedFor)
+	results := cache.New(authenticator.TokenFunc(a.authenticateKeyed), false, reviewedFor, reviewedFor)
 	token := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 		claimed := claimsOf(token)
 		if !slices.Contains(a.issuers, claimed.Issuer) {
 			return nil, false, errOthers
 		}
-		if !claimed.expires().After(time.Now()) { // remembered or not
+		if !claimed.expires().After(time.Now()) { // also of a stored result
 			return nil, false, errRefused
 		}
-		resp, ok, err := cached.AuthenticateToken(ctx, token)
+		x := proxyStateFrom(ctx)
+		resp, ok, err := a.review(ctx, results, token, &claimed, x != nil && x.tokenIsSent)
 		switch {
 		case err == nil && !ok:
 			err = errRefused // ours to claim
-		case err == nil && a.revoked().HasToken(token): // remembered or not; its signature is good
+		case err == nil && a.revoked().HasToken(token): // also of a stored result: its signature is valid
 			err = authn.ErrRevoked
 		}
-		if x := proxyStateFrom(ctx); x != nil {
+		if x != nil {
 			switch {
 			case err == nil:
 				x.token, x.expiry.At = token, claimed.expires()
 			case errors.Is(err, errTooManyReviews):
 				x.unknown = apierrors.NewTooManyRequests(errTooManyReviews.Error(), 1)
 			case errors.Is(err, errNoReview):
-				// of keys that cannot be had nobody is told: whose the token is nothing vouches for
+				// Missing keys are not reported: nothing vouches for the token's issuer.
 				x.unknown = apierrors.NewServiceUnavailable(errNoReview.Error())
 			}
 		}
@@ -100,37 +126,65 @@ func newAccounts(a *accounts) authenticator.Request {
 		}
 		return resp, true, nil
 	})
-	adapters := []authenticator.Request{bearertoken.New(token), websocket.NewProtocolAuthenticator(token)}
+	tokens := bearer.New(token, errOthers, errOthers) // the sources refuse a malformed token
 	return authenticator.RequestFunc(func(req *http.Request) (*authenticator.Response, bool, error) {
-		for _, adapter := range adapters {
-			resp, ok, err := adapter.AuthenticateRequest(req)
-			if errors.Is(err, errOthers) {
-				continue
-			}
-			if ok && a.revoked().HasPresented(req) { // over whose connection nobody speaks
-				return nil, false, authn.ErrRevoked
-			}
-			if ok || err != nil {
-				return resp, ok, err
-			}
+		resp, ok, err := tokens.AuthenticateRequest(req)
+		if ok && a.revoked().HasPresented(req) { // a revoked certificate authenticates no caller on its connection
+			return nil, false, authn.ErrRevoked
 		}
-		return nil, false, nil
+		return resp, ok, err
 	})
+}
+
+// review returns the result of a TokenReview. The result may be a stored one only if the cluster
+// checks the token again (sent), and if the watch cache has the namespace.
+func (a *accounts) review(
+	ctx context.Context, results authenticator.Token, token string, claimed *claims, sent bool,
+) (*authenticator.Response, bool, error) {
+	namespace, name, err := serviceaccount.SplitUsername(claimed.Subject)
+	if err != nil || name == "" {
+		return nil, false, errNotAccount
+	}
+	ns, err := a.cached(namespace)
+	if err != nil || ns.DeletionTimestamp != nil || !sent {
+		return a.authenticate(ctx, token, a.limits.fresh)
+	}
+	if claimed.precede(ns) {
+		return nil, false, errRefused
+	}
+	return results.AuthenticateToken(ctx, storedFor(ns)+"\n"+token)
+}
+
+// storedFor returns the part of a key that changes whenever the accounts of a namespace may be
+// others than before.
+func storedFor(ns *corev1.Namespace) string {
+	return string(ns.UID) + " " + ns.Labels[tenant.Label]
 }
 
 // claims are those of a cluster's token (RFC 7519, section 4.1).
 type claims struct {
-	Issuer  string  `json:"iss"`
-	Subject string  `json:"sub"`
-	Expires float64 `json:"exp"`
+	Issuer   string  `json:"iss"`
+	Subject  string  `json:"sub"`
+	Expires  float64 `json:"exp"`
+	IssuedAt float64 `json:"iat"`
 }
 
-// expires is long ago for what is no time.
-func (c *claims) expires() time.Time {
-	if c.Expires <= 0 || c.Expires >= 1<<40 {
+// expires returns the Unix epoch if the claim is not a valid time.
+func (c *claims) expires() time.Time { return timeOf(c.Expires) }
+
+func timeOf(seconds float64) time.Time {
+	if seconds <= 0 || seconds >= 1<<40 {
 		return time.Unix(0, 0)
 	}
-	return time.Unix(int64(c.Expires), 0)
+	return time.Unix(int64(seconds), 0)
+}
+
+// precede reports whether the token was issued before the Namespace was created, for an account of
+// an earlier namespace of that name. Both times are whole seconds. A token without a time of issue
+// precedes every namespace.
+func (c *claims) precede(ns *corev1.Namespace) bool {
+	issued := timeOf(c.IssuedAt)
+	return issued.Unix() <= 0 || issued.Before(ns.CreationTimestamp.Truncate(time.Second))
 }
 
 // claimsOf returns what a JSON Web Token claims, which nobody has verified.
@@ -147,7 +201,15 @@ func claimsOf(token string) (out claims) {
 	return out
 }
 
-func (a *accounts) authenticate(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+// authenticateKeyed is authenticate for a token with the key of its namespace in front.
+func (a *accounts) authenticateKeyed(ctx context.Context, keyed string) (*authenticator.Response, bool, error) {
+	_, token, _ := strings.Cut(keyed, "\n")
+	return a.authenticate(ctx, token, a.limits.stored)
+}
+
+func (a *accounts) authenticate(
+	ctx context.Context, token string, limits *budget.Budgets,
+) (*authenticator.Response, bool, error) {
 	payload, err := a.keys.VerifySignature(ctx, token)
 	if err != nil {
 		return nil, false, err
@@ -156,11 +218,28 @@ func (a *accounts) authenticate(ctx context.Context, token string) (*authenticat
 	if json.Unmarshal(payload, &verified) != nil || !verified.expires().After(time.Now()) {
 		return nil, false, errRefused
 	}
-	if namespace, _, err := serviceaccount.SplitUsername(verified.Subject); err != nil {
+	namespace, _, err := serviceaccount.SplitUsername(verified.Subject)
+	if err != nil {
 		return nil, false, errNotAccount
-	} else if !a.limits.Of(namespace).TryAccept() {
+	}
+	if !limits.Of(namespace).TryAccept() {
 		return nil, false, errTooManyReviews
 	}
+	switch ns, err := a.current(ctx, namespace); {
+	case err != nil:
+		return nil, false, fmt.Errorf("%w: %w", errNoReview, err)
+	case ns == nil || verified.precede(ns):
+		return nil, false, errRefused
+	}
+	resp, ok, err := a.ask(ctx, token)
+	if err == nil && ok && resp.User.GetName() != verified.Subject {
+		return nil, false, errNotAccount
+	}
+	return resp, ok, err
+}
+
+// ask sends a TokenReview to the cluster.
+func (a *accounts) ask(ctx context.Context, token string) (*authenticator.Response, bool, error) {
 	// client-go logs bodies, if that is asked for: this one holds the token.
 	ctx = klog.NewContext(ctx, logr.Discard())
 	audiences, _ := authenticator.AudiencesFrom(ctx) // of a review that is delegated

@@ -29,6 +29,7 @@ var (
 	errImpersonate = errors.New("the cluster does not allow the gateway to impersonate this caller: check the " +
 		"gateway's roles (kubetenant-gateway generate)")
 	errUnreachable = errors.New("the cluster cannot be reached")
+	errBody        = errors.New("the body of the request cannot be read")
 	errTooSlow     = errors.New("the cluster did not answer in time")
 )
 
@@ -44,6 +45,9 @@ func (c *route) modifyResponse(resp *http.Response) error {
 	ctx := resp.Request.Context()
 	x := proxyStateFrom(ctx)
 	resp.Header.Del(auditapi.HeaderAuditID) // the caller has it already
+	if isProxied(ctx) {
+		ofProxied(resp.Header)
+	}
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
 		return nil
@@ -69,7 +73,7 @@ func (c *route) modifyResponse(resp *http.Response) error {
 // isProxied reports whether an answer is one of a Pod, Service or node.
 func isProxied(ctx context.Context) bool {
 	info, known := request.RequestInfoFrom(ctx)
-	return known && info.Subresource == "proxy"
+	return known && (info.Subresource == "proxy" || info.Verb == "proxy")
 }
 
 // says reports whether an answer is about the gateway by what it says, which what is proxied may
@@ -159,6 +163,9 @@ func (c *route) answerError(w http.ResponseWriter, r *http.Request, err error) {
 			said = errStopping
 		}
 		respond(w, r, apierrors.NewServiceUnavailable(said.Error()))
+		return
+	case x.body.isMalformed():
+		respond(w, r, apierrors.NewBadRequest(errBody.Error()))
 		return
 	}
 	responsewriters.ErrorNegotiated(statusOf(r.Context(), err), codecs(), schemaVersion, w, r)

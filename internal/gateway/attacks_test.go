@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -334,5 +335,64 @@ func TestRefusedConfigurations(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), of.want) || errors.Is(err, context.Canceled) {
 			t.Errorf("%s: %v", what, err)
 		}
+	}
+}
+
+// TestUnreadRefusals: the answer to a caller that is not authenticated, or whose request is malformed,
+// waits two seconds at most until it is read.
+func TestUnreadRefusals(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	f := w.frames()
+	if err := f.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0}); err != nil {
+		t.Fatal(err)
+	}
+	const many = 20
+	for i := range many {
+		path := podsPath
+		if i%2 == 0 {
+			path = "/api//v1"
+		}
+		if err := f.get("nobody", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.conn.SetReadDeadline(time.Now().Add(15 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for reset := map[uint32]bool{}; len(reset) < many; {
+		frame, err := f.ReadFrame()
+		if err != nil {
+			t.Fatalf("%d of %d answers were given up: %v", len(reset), many, err)
+		}
+		if frame.Header().Type == http2.FrameRSTStream {
+			reset[frame.Header().StreamID] = true
+		}
+	}
+}
+
+// TestKnownCallersAreNoStrangers: a request counts among those of unknown callers only until its
+// caller is authenticated, and headers that nothing reads are not held by then.
+func TestKnownCallersAreNoStrangers(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	var during atomic.Int64
+	c.become(func() {
+		c.answer = func(http.ResponseWriter, *http.Request) bool {
+			during.Store(int64(w.gateway.Strangers()) + 1)
+			return false
+		}
+	})
+	for token, want := range map[string]int{"alice-token": http.StatusOK, "nobody": http.StatusUnauthorized} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, podsPath, http.NoBody)
+		r.Header.Set("Authorization", "Bearer "+token)
+		r.Header.Set("Cookie", "a=b")
+		answer := httptest.NewRecorder()
+		if w.gateway.ServeHTTP(answer, r); answer.Code != want || r.Header.Get("Cookie") != "" {
+			t.Errorf("%d, want %d, with cookies %q", answer.Code, want, r.Header.Get("Cookie"))
+		}
+	}
+	if during.Load() != 1 || w.gateway.Strangers() != 0 {
+		t.Errorf("%d strangers while the cluster answers, %d afterwards", during.Load()-1, w.gateway.Strangers())
 	}
 }

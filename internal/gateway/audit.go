@@ -2,8 +2,8 @@ package gateway
 
 import (
 	"fmt"
+	"io"
 	"os"
-	"syscall"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -12,17 +12,18 @@ import (
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 )
 
-// auditing is where requests are recorded, and which. The zero value records none.
+// auditing specifies which requests are recorded, and where. The zero value records none.
 type auditing struct {
-	sink   audit.Sink
-	policy audit.PolicyRuleEvaluator
-	path   string
-	// policyFile is that of the policy, and policyText what stood in it.
+	sink     audit.Sink
+	policy   audit.PolicyRuleEvaluator
+	log      *logFile // nil for none and for standard output
+	rotation rotation // for log
+	// policyFile is the path of the policy, and policyText its content.
 	policyFile string
 	policyText fingerprint
 }
 
-// openAuditing reads a policy, nil for none, and opens its log, unless it is the one that is open.
+// openAuditing reads the policy of config and opens its log. If config is nil, nothing is recorded.
 func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, error) {
 	if config == nil {
 		return &auditing{}, nil
@@ -41,52 +42,51 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 	}
 	out := &auditing{
 		policy:     policy.NewPolicyRuleEvaluator(rules),
-		path:       config.LogPath,
+		rotation:   rotationOf(config),
 		policyFile: config.PolicyFile,
 		policyText: text,
 	}
-	if before := g.current.Load(); before != nil && before.auditing.path == out.path {
-		out.sink = before.auditing.sink
-		return out, nil
-	}
-	log, err := openLog(config)
+	lines, err := out.open(g.current.Load(), config)
 	if err != nil {
 		return nil, fmt.Errorf("audit: %w", err)
 	}
-	out.sink = auditLog{log}
+	out.sink = &auditSink{
+		lines:         auditLog{lines},
+		ignoresErrors: config.OnFailure == configv1alpha1.AuditFailureIgnore,
+		unknown:       g.unknownCallers,
+		metrics:       g.metrics,
+	}
 	return out, nil
 }
 
-// openLog opens the log to write on. Requests that go on for long tell of their end there: who lets
-// go of it last, closes it.
-func openLog(config *configv1alpha1.GatewayAudit) (*wholeLines, error) {
-	if config.LogPath == "-" {
+// open returns where events are written. It opens the log, unless the version before has it open.
+func (a *auditing) open(before *generation, config *configv1alpha1.GatewayAudit) (io.Writer, error) {
+	if config.LogPath == configv1alpha1.LogPathStdout {
 		return &wholeLines{out: os.Stdout}, nil
 	}
-	file, err := os.OpenFile(config.LogPath, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, err
+	if before != nil && before.auditing.log != nil && before.auditing.log.path == config.LogPath {
+		a.log = before.auditing.log
+		return a.log, nil
 	}
-	return &wholeLines{out: file, torn: endsTorn(file)}, nil
+	var err error
+	a.log, err = openLogFile(config)
+	return a.log, err
 }
 
-// endsTorn reports whether a file ends within a line, as one does after a crash. Of one that cannot
-// be read that is not known.
-func endsTorn(file *os.File) bool {
-	info, err := file.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false
+// replace closes the log of the version before if this version has another one, and applies the
+// rotation of this version.
+func (a *auditing) replace(before *auditing) {
+	if before.log != nil && before.log != a.log {
+		before.log.retire()
 	}
-	// which does not wait, whatever has the name by now
-	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return false
+	if a.log != nil {
+		a.log.configure(a.rotation)
 	}
-	defer func() { _ = reader.Close() }()
-	if is, err := reader.Stat(); err != nil || !os.SameFile(is, info) {
-		return false
+}
+
+// discard closes the log of a version that does not take effect.
+func (a *auditing) discard(inForce *generation) {
+	if a.log != nil && (inForce == nil || inForce.auditing.log != a.log) {
+		a.log.retire()
 	}
-	last := make([]byte, 1)
-	_, err = reader.ReadAt(last, info.Size()-1)
-	return err == nil && last[0] != '\n'
 }

@@ -1,9 +1,12 @@
 package gateway_test
 
 import (
+	"encoding/json"
 	"errors"
+	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -63,6 +66,200 @@ func TestAuditNamesTheCluster(t *testing.T) {
 	if of["eu1"] < 3 || of["none"] < 1 || strings.Contains(string(text), "made-up") {
 		t.Errorf("%v in %s", of, text)
 	}
+}
+
+// audited configures an audit log for the cluster eu1, and waits until it is in force.
+func (w *world) audited(settings string) {
+	w.t.Helper()
+	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: Metadata } ]\n")
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, "+settings+" }\n", 1)+entry("eu1", ", root: true"))
+}
+
+// logged returns the events in a log.
+func (w *world) logged(name string) []string {
+	w.t.Helper()
+	text, err := os.ReadFile(filepath.Join(w.dir, name))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		w.t.Fatal(err)
+	}
+	return slices.Collect(strings.Lines(string(text)))
+}
+
+// untilLogged waits until requests are recorded in a log.
+func (w *world) untilLogged(name string) {
+	w.t.Helper()
+	waittest.Until(w.t, func() error {
+		w.get("alice-token", podsPath)
+		if len(w.logged(name)) == 0 {
+			return errors.New("nothing is recorded")
+		}
+		return nil
+	})
+}
+
+// TestAuditOfUnknownCallers checks that a caller without a credential cannot fill the audit log:
+// neither by long requests nor by many, and that other callers' requests are recorded meanwhile.
+func TestAuditOfUnknownCallers(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	w.audited("logPath: audit.log")
+	w.untilLogged("audit.log")
+	const mostEvent = 5 << 10
+	long := strings.Repeat("+%22<", 12_000)
+	lines := map[string]string{
+		"a path":          "GET /" + long + " HTTP/1.1\r\n",
+		"a query":         "GET /api?x=" + long + " HTTP/1.1\r\n",
+		"a namespace":     "GET /api/v1/namespaces/" + long + "/pods HTTP/1.1\r\n",
+		"a name":          "GET " + podsPath + "/" + long + " HTTP/1.1\r\n",
+		"a resource":      "GET /apis/" + long + "/v1/" + long + " HTTP/1.1\r\n",
+		"a subresource":   "GET " + podsPath + "/p/" + long + " HTTP/1.1\r\n",
+		"a timeout":       "GET /api?timeout=" + strings.Repeat("x", 60_000) + " HTTP/1.1\r\n",
+		"a selector":      "GET " + podsPath + "?watch=1&fieldSelector=metadata.name%3D" + long + " HTTP/1.1\r\n",
+		"a method":        strings.Repeat("X", 60_000) + " /healthz HTTP/1.1\r\n",
+		"a cluster":       "GET /clusters/" + strings.Repeat("x", 60_000) + "/api HTTP/1.1\r\n",
+		"a cluster's":     "GET /clusters/eu1/" + long + " HTTP/1.1\r\n",
+		"another's":       "GET /clusters/us1/" + long + " HTTP/1.1\r\n",
+		"a whole URL":     "GET https://" + strings.Repeat("x", 60_000) + "/" + long + " HTTP/1.1\r\n",
+		"a client's name": "GET /api HTTP/1.1\r\nUser-Agent: " + long + "\r\n",
+		"an audit ID":     "GET /api HTTP/1.1\r\nAudit-ID: " + long + "\r\n",
+		"an address":      "GET /api HTTP/1.1\r\nX-Forwarded-For: " + long + "\r\n",
+		"a token":         "GET /api HTTP/1.1\r\nAuthorization: Bearer " + strings.Repeat("x", 60_000) + "\r\n",
+	}
+	for what, line := range lines {
+		before := len(w.logged("audit.log"))
+		_, _, resp := w.raw(strings.Replace(line, "\r\n", "\r\nHost: x\r\n", 1) + "\r\n")
+		if resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("%s: %s", what, resp.Status)
+		}
+		for _, event := range w.logged("audit.log")[before:] {
+			if len(event) > mostEvent || !json.Valid([]byte(event)) {
+				t.Errorf("%s: an event of %d bytes: %.500s", what, len(event), event)
+			}
+		}
+	}
+	count := func() (n int) {
+		for _, event := range w.logged("audit.log") {
+			if strings.Contains(event, `"code":401`) {
+				n++
+			}
+		}
+		return n
+	}
+	const flood = 300
+	for range flood {
+		w.get("nobody", podsPath)
+	}
+	if n := count(); n < 50 || n > flood/2 {
+		t.Errorf("%d events of %d requests", n, flood)
+	}
+	before := len(w.logged("audit.log"))
+	w.get("alice-token", podsPath)
+	if events := w.logged("audit.log")[before:]; len(events) != 2 || !strings.Contains(events[0], `"alice"`) {
+		t.Errorf("%v: want two events of a caller that is known", events)
+	}
+}
+
+// TestAuditOfWholeURLs checks that the audit log has the whole target of a request, and that another
+// scheme is refused.
+func TestAuditOfWholeURLs(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	w.audited("logPath: audit.log")
+	w.untilLogged("audit.log")
+	c.sent()
+	for target, want := range map[string]int{
+		"https://evil.example:1" + podsPath: http.StatusOK,
+		"http://evil.example" + podsPath:    http.StatusOK,
+		"HTTPS://evil.example" + podsPath:   http.StatusOK,
+		"javascript:" + podsPath:            http.StatusBadRequest,
+		"ftp://evil.example" + podsPath:     http.StatusBadRequest,
+		"file://" + podsPath:                http.StatusBadRequest,
+	} {
+		before := len(w.logged("audit.log"))
+		_, _, resp := w.raw("GET " + target + " HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer alice-token\r\n\r\n")
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d", target, resp.Status, want)
+		}
+		if want != http.StatusOK {
+			continue
+		}
+		w.get("alice-token", podsPath)
+		events := w.logged("audit.log")[before:]
+		if len(events) != 4 || !strings.Contains(events[0], `"gateway.kubetenant.dev/request-target":"`+target+`"`) ||
+			strings.Contains(events[2], "request-target") {
+			t.Errorf("%s: %v", target, events)
+		}
+	}
+}
+
+// TestAuditLogIsFollowed checks that the log may be renamed or removed at any time: the next request
+// is recorded at the path, or refused.
+func TestAuditLogIsFollowed(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	logs := filepath.Join(w.dir, "logs")
+	if err := os.Mkdir(logs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	w.audited("logPath: logs/audit.log")
+	w.untilLogged("logs/audit.log")
+	log := filepath.Join(logs, "audit.log")
+	for what, change := range map[string]func() error{
+		"renamed": func() error { return os.Rename(log, log+".1") },
+		"removed": func() error { return os.Remove(log) },
+	} {
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+			t.Errorf("%s: %d, %s", what, code, text)
+		}
+		if events := w.logged("logs/audit.log"); len(events) != 2 {
+			t.Errorf("%s: %v, want two events", what, events)
+		}
+	}
+	if err := os.Rename(logs, logs+".old"); err != nil {
+		t.Fatal(err)
+	}
+	c.sent()
+	if code, text := w.get("alice-token", podsPath); code != http.StatusInternalServerError {
+		t.Errorf("without a log: %d, %s", code, text)
+	}
+	if came := c.sent(); len(came) != 0 {
+		t.Errorf("without a log, %d requests were sent on", len(came))
+	}
+	if err := os.Mkdir(logs, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if code, text := w.get("alice-token", podsPath); code != http.StatusOK || len(w.logged("logs/audit.log")) != 2 {
+		t.Errorf("with a log again: %d, %s, %v", code, text, w.logged("logs/audit.log"))
+	}
+}
+
+// TestAuditOnFailure checks what a full disk does to requests.
+func TestAuditOnFailure(t *testing.T) {
+	t.Parallel()
+	w, c := rooted(t)
+	w.audited("logPath: /dev/full")
+	w.until(http.StatusInternalServerError, "alice-token", podsPath)
+	c.sent()
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPatch} {
+		if code, text := w.do("alice-token", method, podsPath, ""); code != http.StatusInternalServerError {
+			t.Errorf("%s: %d, %s", method, code, text)
+		}
+	}
+	if code, text := w.get("alice-token", podsPath+"?watch=1"); code != http.StatusInternalServerError {
+		t.Errorf("a watch: %d, %s", code, text)
+	}
+	if code, text := w.get("nobody", podsPath); code != http.StatusUnauthorized {
+		t.Errorf("an unknown caller: %d, %s", code, text)
+	}
+	if came := c.sent(); len(came) != 0 {
+		t.Errorf("%d requests were sent on", len(came))
+	}
+	w.audited("logPath: /dev/full, onFailure: Ignore")
+	w.until(http.StatusOK, "alice-token", podsPath)
 }
 
 // TestAuditPolicyIsFollowed: another policy counts, though nothing else changes.

@@ -41,6 +41,7 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			respond(w, r, forbidden(errSomebody))
 			return
 		}
+		x.authenticated()
 		id, there, err := c.mapCaller(r, u)
 		if err != nil {
 			respond(w, r, forbidden(err))
@@ -72,7 +73,8 @@ func (c *route) withCaller(next http.Handler) http.Handler {
 			return
 		}
 		if r.Body != nil {
-			r.Body = http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)
+			x.body = &callerBody{ReadCloser: http.MaxBytesReader(w, r.Body, *c.shared.Limits.BodyBytes)}
+			r.Body = x.body
 		}
 		if x.stream && r.ContentLength != 0 {
 			_ = x.control.SetReadDeadline(time.Time{}) // it is told apart from others when its caller goes

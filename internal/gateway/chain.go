@@ -7,18 +7,15 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
-	"time"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
-	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/filters"
-	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/klog/v2"
 
@@ -44,50 +41,36 @@ type route struct {
 	server  *url.URL
 	// impersonator acts for callers, anonymous passes their own tokens on.
 	impersonator, anonymous *transports
-	// reviews decides at the cluster.
-	reviews authorizer.Authorizer
-	who     authenticator.Request
-	handler http.Handler
-	objects http.Handler // the views of the cluster's objects; nil if there are none
+	who                     authenticator.Request
+	// decisions are the cluster's of the last seconds.
+	decisions atomic.Pointer[decisions]
+	handler   http.Handler
+	objects   http.Handler // the views of the cluster's objects; nil if there are none
 }
-
-// allowedFor is how long the cluster's word that somebody may impersonate counts;
-// that one may not never does.
-const allowedFor = 10 * time.Second
 
 // build puts the steps of a request together, from the last to the first.
 func (c *route) build(a *auditing) error {
-	var err error
-	if c.reviews, err = (authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(),
-		AllowCacheTTL:             allowedFor,
-		DenyCacheTTL:              time.Nanosecond,
-		WebhookRetryBackoff:       &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
-	}).New(); err != nil {
-		return err
-	}
 	c.who = c.authenticator()
-	c.handler = c.steps(c.withReviews(c.newProxy()), a)
+	last := c.withReviews(c.newProxy())
 	if len(c.shared.Views.Objects) > 0 {
-		objects, err := c.newObjects()
-		if err != nil {
+		var err error
+		if last, err = c.withObjects(last); err != nil {
 			return err
 		}
-		c.objects = c.steps(objects, a)
 	}
-	return nil
-}
-
-// steps returns the steps of a request to the cluster, in front of the one that answers it.
-func (c *route) steps(last http.Handler, a *auditing) http.Handler {
 	stack := c.cluster.stack
 	h := stack.WithTenant(c.whileCurrent(last))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
-	h = impersonation.WithConstrainedImpersonation(h, stack.Authorizer, codecs())
-	h = c.withCaller(h)
+	if err := c.decideBy(h); err != nil {
+		return err
+	}
+	h = c.withCaller(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c.decisions.Load().impersonated.ServeHTTP(w, r)
+	}))
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
 	// before it is known who asks.
-	return c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
+	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
+	return nil
 }
 
 // withAuthentication puts before a step all that does not know the cluster.
@@ -140,6 +123,8 @@ func (c *route) authenticator() authenticator.Request {
 		limits:  c.cluster.limits,
 		revoked: c.gateway.stack.Revocations,
 		reviews: c.cluster.client.AuthenticationV1().TokenReviews(),
+		cached:  c.cluster.state.CachedNamespace,
+		current: c.cluster.state.Server.Cluster.Owners.Namespace,
 	}), sources)
 }
 
@@ -147,11 +132,19 @@ func (c *route) authenticator() authenticator.Request {
 // audit events. It is (none) if the request is for no configured cluster.
 const clusterAuditAnnotation = "gateway.kubetenant.dev/cluster"
 
-// audited says in the audit log which cluster a request is for: its path says so no more.
+// targetAuditAnnotation specifies the target of a request that was sent with a whole URL, not only
+// with a path. The gateway cuts it after 256 bytes and ignores everything in it except the path.
+const targetAuditAnnotation = "gateway.kubetenant.dev/request-target"
+
+// audited adds to the audit events of a request what its path does not contain: the cluster, and the
+// rest of the request target.
 func (c *route) audited(next http.Handler) http.Handler {
 	name := nameOf(c)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		audit.AddAuditAnnotation(r.Context(), clusterAuditAnnotation, name)
+		if target := proxyStateFrom(r.Context()).target; target != "" {
+			audit.AddAuditAnnotation(r.Context(), targetAuditAnnotation, cut(target))
+		}
 		next.ServeHTTP(w, r)
 	})
 }
@@ -197,13 +190,19 @@ func (c *route) keepsSessions(before *route) bool {
 	return reflect.DeepEqual(was, is)
 }
 
-// described notes what a request is like.
+// described notes what a request is like. It refuses a malformed timeout, which upstream's filter
+// would repeat in the log and in the audit event of an unauthenticated request.
 func described(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		info, _ := request.RequestInfoFrom(r.Context())
+		info, known := request.RequestInfoFrom(r.Context())
 		x := proxyStateFrom(r.Context())
 		x.stream = isStream(r, info)
 		x.prefix = prefixOf(x, r.URL.EscapedPath())
+		if !x.stream && !isPlainTimeout(r) { // the timeout of a stream is for the cluster or for what is proxied
+			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
+			return
+		}
+		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !(known && answersReview(info))
 		next.ServeHTTP(w, r)
 	})
 }
@@ -246,7 +245,7 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 
 // ask asks the cluster.
 func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	decision, reason, err := c.reviews.Authorize(ctx, a)
+	decision, reason, err := c.decisions.Load().reviews.Authorize(ctx, a)
 	if err != nil { // which names the cluster's address, and would be told
 		klog.FromContext(ctx).Error(err, "Failed to review the access of a caller in the cluster", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil

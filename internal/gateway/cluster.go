@@ -14,8 +14,8 @@ import (
 
 	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
+	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
-	"github.com/kubetenant/kubetenant/internal/budget"
 	"github.com/kubetenant/kubetenant/internal/gateway/views"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/internal/stack"
@@ -30,7 +30,7 @@ type cluster struct {
 	stack  *stack.Stack
 	client kubernetes.Interface // of the reader
 	keys   signatures
-	limits *budget.Budgets // of reviews of tokens, by namespace
+	limits *reviewLimits
 	reader *rest.Config
 	lists  inFlight      // of all objects behind the views
 	held   *views.Budget // of these lists
@@ -49,8 +49,8 @@ type clusterKey struct {
 
 var errNoRoute = errors.New("the cluster is not configured")
 
-// newCluster follows a cluster until ctx ends or it is stopped. What is revoked
-// there, somebody else follows.
+// newCluster follows a cluster until ctx ends or it is stopped. The stack of the gateway follows the
+// revocations, and decided counts the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,
@@ -58,6 +58,7 @@ func newCluster(
 	c *configv1alpha1.GatewayCluster,
 	settings *configv1alpha1.Settings,
 	revoked func() *authn.Revocations,
+	decided func(context.Context, authz.Outcome),
 ) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -68,7 +69,7 @@ func newCluster(
 	k := &cluster{
 		key:    key,
 		stop:   stop,
-		limits: budget.New(reviewsPerSecond, reviewsAtOnce),
+		limits: newReviewLimits(),
 		reader: reader,
 		held:   views.NewBudget(viewBytes),
 	}
@@ -101,11 +102,18 @@ func newCluster(
 		SourceTenant: k.source,
 		Reviewed:     authenticator.RequestFunc(k.reviewToken),
 	}
+	lent.Observe = func(ctx context.Context, o authz.Outcome) {
+		o.Caller = k.source(o.Caller)
+		decided(ctx, o)
+	}
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
 	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)
 	labelled := lent.Cluster.Labelled
 	lent.Cluster.Labelled = func(r schema.GroupResource, id tenant.ID) bool { return k.labelsHold() && labelled(r, id) }
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
+		return nil, err
+	}
+	if err := k.state.FollowNamespaces(forgetting(k.forget)); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {

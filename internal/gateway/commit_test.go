@@ -9,7 +9,7 @@ import (
 // TestCommit: while parts of a generation count and others do not, what comes is asked for again;
 // where one of them panics that stays so, until a whole one counts.
 func TestCommit(t *testing.T) {
-	g, in := &Gateway{}, &generation{}
+	g, in := &Gateway{}, &generation{auditing: &auditing{}}
 	h := g.whileInForce(func(now *generation) bool { return now == in },
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	comes := func(what string, want int) {
@@ -32,6 +32,6 @@ func TestCommit(t *testing.T) {
 	comes("a part panicked", http.StatusServiceUnavailable)
 	commit(func() {})
 	comes("a whole one is in force", http.StatusNoContent)
-	g.commit(&generation{}, nil)
+	g.commit(&generation{auditing: &auditing{}}, nil)
 	comes("it is in force no more", http.StatusServiceUnavailable)
 }

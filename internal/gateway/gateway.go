@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
@@ -37,6 +38,8 @@ type Gateway struct {
 	metrics           *gatewayMetrics
 	requests, streams inFlight
 	writers           writers
+	unknownCallers    *unknownCallers
+	strangers         strangers
 	path              string // of the configuration
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
@@ -78,6 +81,8 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		tracer:   o.Tracer,
 		stopping: newStopping(),
 		opened:   time.Now(),
+
+		unknownCallers: newUnknownCallers(),
 	}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
@@ -99,11 +104,29 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 	go file.Run(ctx)
 	go g.followFiles(ctx)
 	go g.writers.run(ctx)
+	go wait.UntilWithContext(ctx, func(context.Context) { g.stack.ForgetTenants() }, forgetEvery)
 	return g, nil
 }
 
 // ClientCA returns the authorities that clients' certificates may be of, to be told in handshakes.
 func (g *Gateway) ClientCA() dynamiccertificates.CAContentProvider { return g.stack.ClientCA }
+
+// forgetEvery is the interval at which metrics of tenants are deleted that no cluster has any longer.
+const forgetEvery = time.Minute
+
+// hasTenant reports whether a cluster has a tenant, which may use it.
+func (g *Gateway) hasTenant(id tenant.ID) bool {
+	now := g.current.Load()
+	if now == nil {
+		return false
+	}
+	for _, c := range now.routes {
+		if there, known := c.mapping.tenant(id); known && c.serves(id) && c.cluster.stack.HasTenant(there) {
+			return true
+		}
+	}
+	return false
+}
 
 // nobody knows no namespace: who authenticates for several clusters is asked about none.
 func nobody() *authz.Owners {
@@ -167,6 +190,7 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 		if g.stack, err = stack.New(ctx, settings, stack.Server{
 			Register: g.register,
 			Cluster:  stack.Cluster{Owners: nobody()},
+			Exists:   g.hasTenant,
 			Authentication: stack.Authentication{
 				APIAudiences:       settings.Service.APIAudiences,
 				Accepts:            accepts,
@@ -186,6 +210,7 @@ func (g *Gateway) apply(ctx context.Context, settings *configv1alpha1.Settings) 
 	if next.auditing, err = g.openAuditing(settings.Gateway.Audit); err != nil {
 		return nil, err
 	}
+	discards = append(discards, func() { next.auditing.discard(g.current.Load()) })
 	for i := range settings.Gateway.Clusters {
 		c, commit, discard, err := g.newRoute(ctx, &settings.Gateway.Clusters[i], settings, next.auditing)
 		if err != nil {
@@ -224,6 +249,7 @@ func (g *Gateway) swap(next *generation) {
 	if before == nil {
 		return
 	}
+	next.auditing.replace(before.auditing)
 	for name, old := range before.routes {
 		now := next.routes[name]
 		if !now.keepsSessions(old) {
@@ -294,7 +320,7 @@ func (g *Gateway) newRoute(
 			return nil, nil, nil, err
 		}
 	} else {
-		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack.Revocations); err != nil {
+		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack.Revocations, g.stack.Decided); err != nil {
 			return nil, nil, nil, err
 		}
 		keep, drop = func() {}, c.cluster.stop
@@ -335,21 +361,36 @@ const goawayAfter = time.Minute
 
 // ServeHTTP implements [http.Handler].
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	leave, ok := g.strangers.enter(r.RemoteAddr)
+	if !ok {
+		turnAway(w, r)
+		return
+	}
+	defer leave()
+	withoutUnread(r)
 	growStack(r.ProtoMajor)
-	serving.Recovered(http.HandlerFunc(g.serve)).ServeHTTP(w, r)
+	serving.Recovered(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		g.serve(w, r, leave)
+	})).ServeHTTP(w, r)
 }
 
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
+// serve answers a request. It calls authenticated when the caller is known.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, authenticated func()) {
 	began, now := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.writes(w)
 	x := &proxyState{path: r.URL.EscapedPath(), left: r.Context().Err, control: http.NewResponseController(w)}
+	x.authenticated = func() { x.known = true; authenticated() }
 	defer func() { // of answers that are broken off, too
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
 	}()
+	if r.URL.IsAbs() {
+		x.target = r.RequestURI
+	}
 	handler, rest, refused := now.accept(x, r)
 	if refused != nil {
 		respond(answer, r, refused)
+		finish(timed, r)
 		return
 	}
 	if r.ContentLength != 0 {
@@ -370,6 +411,9 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Connection", "close") // which is a GOAWAY
 	}
 	handler.ServeHTTP(answer, rest)
+	if !x.known {
+		finish(timed, r)
+	}
 }
 
 // accept returns who answers a request, and what is left of it, or why

@@ -29,6 +29,36 @@ var keptPrefixes = []string{"Impersonate-", "X-Remote-", "X-Forwarded-", "Proxy-
 // and where one comes from the connection says. The audit log and spans would believe them.
 var forged = []string{auditapi.HeaderAuditID, "X-Forwarded-For", "X-Real-Ip", "Forwarded"}
 
+// read are the headers that the gateway reads and does not forward, beside those that begin with one
+// of keptPrefixes.
+var read = []string{
+	"Authorization", "Connection", "Upgrade", "Origin", "Sec-Fetch-Site", "Expect", "Content-Length", "Accept-Language",
+	"Transfer-Encoding", "Host", "Te", "Trailer",
+}
+
+// withoutUnread removes the headers that the gateway neither reads nor forwards, before anything else
+// is done: they would be held as long as the request. Only a request that may be proxied to a Pod, a
+// Service or a node retains others, except cookies, which are never forwarded.
+func withoutUnread(r *http.Request) {
+	delete(r.Header, "Cookie")
+	if strings.Contains(r.URL.Path, "/proxy") {
+		return
+	}
+	for name := range r.Header {
+		canonical := http.CanonicalHeaderKey(name)
+		if !goesOn(canonical, false) && !slices.Contains(read, canonical) && !beginsWith(canonical, keptPrefixes) {
+			delete(r.Header, name)
+		}
+	}
+}
+
+// beginsWith reports whether a header's name begins with one of some prefixes, in any case.
+func beginsWith(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool {
+		return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)
+	})
+}
+
 // hopByHop are the headers of one connection (RFC 9110, section 7.6.1): those
 // of the next are its own.
 var hopByHop = []string{"Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade"}
@@ -62,19 +92,14 @@ func sent(r *http.Request) http.Header {
 }
 
 func goesOn(name string, proxied bool) bool {
-	begins := func(prefixes []string) bool {
-		return slices.ContainsFunc(prefixes, func(p string) bool {
-			return len(name) >= len(p) && strings.EqualFold(name[:len(p)], p)
-		})
-	}
 	switch {
 	case strings.Contains(name, "_"):
 		return false
 	case proxied:
-		return !slices.Contains(kept, name) && !begins(keptPrefixes) &&
+		return !slices.Contains(kept, name) && !beginsWith(name, keptPrefixes) &&
 			name != http.CanonicalHeaderKey(auditapi.HeaderAuditID) && name != "Cookie"
 	}
-	return slices.Contains(passed, name) || begins(passedPrefixes)
+	return slices.Contains(passed, name) || beginsWith(name, passedPrefixes)
 }
 
 // withoutTokens takes tokens out of the websocket's subprotocols.

@@ -21,6 +21,7 @@ var (
 	errUnmapped   = errors.New("the user has no name in the cluster")
 	errReserved   = errors.New("the name is reserved for the cluster")
 	errForm       = errors.New("the name cannot be sent in a header")
+	errUID        = errors.New("the UID is not forwarded to the cluster")
 	errExtra      = errors.New("the extra key is not forwarded to the cluster")
 	// errAccountGroup: the cluster would know the account in that group alone, or, if it is left out,
 	// in more than was asked for.
@@ -153,6 +154,8 @@ func (m *mapping) impersonation(u user.Info) (transport.ImpersonationConfig, err
 		return out, errForm
 	case strings.HasPrefix(out.UserName, "system:") && !isAccount:
 		return out, errReserved
+	case out.UID != "" && !m.config.WithUID: // the impersonator has no right to it
+		return out, errUID
 	}
 	for _, group := range u.GetGroups() {
 		switch {

@@ -11,8 +11,17 @@ import (
 type gatewayMetrics struct {
 	requests *metrics.CounterVec
 	latency  *metrics.HistogramVec
-	current  metrics.StableCollector
+	// auditEvents has the results auditWritten, auditFailed and auditOmitted.
+	auditEvents *metrics.CounterVec
+	current     metrics.StableCollector
 }
+
+// The results of audit events.
+const (
+	auditWritten = "written"
+	auditFailed  = "failed"
+	auditOmitted = "omitted"
+)
 
 // noCluster is the label of what was for no cluster that is configured: names that
 // callers make up are none.
@@ -35,12 +44,20 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 			StabilityLevel: metrics.ALPHA,
 			Buckets:        []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30},
 		}, []string{"cluster"}),
+		auditEvents: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace: "kubetenant",
+			Subsystem: "gateway",
+			Name:      "audit_events_total",
+			Help: "Number of audit events by result: written, failed, or omitted if there were too many events of " +
+				"unauthenticated requests.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
 		current: &clusterCollector{gateway: g},
 	}
 }
 
 func (m *gatewayMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.requests, m.latency}
+	return []metrics.Registerable{m.requests, m.latency, m.auditEvents}
 }
 
 // count counts a request that was answered.

@@ -23,14 +23,24 @@ type proxyState struct {
 	left    func() error           // says why its caller is not there any more; nil while it is
 	path    string                 // as it came, with escapes
 	prefix  string                 // of it, which the cluster's has not
+	target  string                 // of the request if it is more than a path (RFC 9112, section 3.2.2)
 	stream  bool                   // it is answered for as long as the caller likes
 	token   string                 // a service account's own, for its own cluster
 	unknown *apierrors.StatusError // the answer, where a token's signature is good and whose it is was not found out
 	expiry  authn.Expiry
 	// issued is when a credential of a request for no cluster was; nil before it is asked about.
 	issued *time.Time
+	// body is that of the caller's request; nil before it is read.
+	body *callerBody
+	view bool // it is for a view of the cluster's objects
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
+	// tokenIsSent reports that the cluster receives and checks the token of a service account that
+	// sends the request. If it is false, a stored result of a TokenReview must not be used.
+	tokenIsSent bool
+	// authenticated is called when the caller is known, and known reports that it was.
+	authenticated func()
+	known         bool
 }
 
 // passesToken reports whether a request goes on by the token of its own service account, and not as
@@ -58,6 +68,7 @@ func (c *route) newProxy() http.Handler {
 	}
 	requests, streams := through(requestBuffers), through(streamBuffers)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = &finalWriter{w}
 		if proxyStateFrom(r.Context()).stream {
 			streams.ServeHTTP(w, r)
 			return
@@ -76,6 +87,9 @@ func (c *route) rewrite(p *httputil.ProxyRequest) {
 	if isUpgrade(p.In) {
 		p.Out.Header.Set("Connection", "Upgrade")
 		p.Out.Header.Set("Upgrade", p.In.Header.Get("Upgrade"))
+		if origin := p.In.Header.Get("Origin"); origin != "" { // watches by websocket need it
+			p.Out.Header.Set("Origin", origin)
+		}
 	}
 }
 

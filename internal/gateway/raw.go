@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -12,6 +13,8 @@ import (
 // The answers to requests that two readers could read as two. They repeat nothing of the request.
 var (
 	errQuery   = errors.New("malformed query")
+	errTarget  = errors.New("malformed request target: its scheme must be https or http")
+	errTimeout = errors.New("malformed timeout: it must be a duration, for example 30s")
 	errPath    = errors.New("malformed path: it has empty segments, dot segments or ambiguous percent-encoding")
 	errUpgrade = errors.New("malformed upgrade request: the Upgrade header must specify websocket or SPDY/3.1 " +
 		"exactly once, and the request must have no body")
@@ -23,6 +26,9 @@ func checkRaw(r *http.Request) *apierrors.StatusError {
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		return apierrors.NewGenericServerResponse(
 			http.StatusMethodNotAllowed, "", schemaNone, "", "method not allowed", 0, false)
+	}
+	if r.URL.IsAbs() && r.URL.Scheme != "https" && r.URL.Scheme != "http" {
+		return apierrors.NewBadRequest(errTarget.Error())
 	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		return apierrors.NewBadRequest(errQuery.Error())
@@ -53,6 +59,16 @@ func isPlainPath(escaped string) bool {
 		}
 	}
 	return true
+}
+
+// isPlainTimeout reports whether the timeout of a request, if it has one, is a duration.
+func isPlainTimeout(r *http.Request) bool {
+	timeout := r.URL.Query().Get("timeout")
+	if timeout == "" {
+		return true
+	}
+	_, err := time.ParseDuration(timeout)
+	return err == nil
 }
 
 // isPlainUpgrade reports whether a request asks for no upgrade, or for one

@@ -36,14 +36,23 @@ func (c *route) withReviews(next http.Handler) http.Handler {
 	})
 }
 
-// isReviewOfOthers reports whether a request is of a review of others.
+// isReviewOfOthers reports whether a request is a review of other users.
 func isReviewOfOthers(a authorizer.Attributes) bool {
-	switch (schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()}) {
+	return a.IsResourceRequest() && reviewsOthers(schema.GroupResource{Group: a.GetAPIGroup(), Resource: a.GetResource()})
+}
+
+func reviewsOthers(r schema.GroupResource) bool {
+	switch r {
 	case authenticationv1.Resource("tokenreviews"), authorizationv1.Resource("subjectaccessreviews"),
 		authorizationv1.Resource("localsubjectaccessreviews"):
-		return a.IsResourceRequest()
+		return true
 	}
 	return false
+}
+
+// answersReview reports whether the gateway answers a request itself instead of the cluster.
+func answersReview(info *request.RequestInfo) bool {
+	return info.IsResourceRequest && reviewsOthers(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource})
 }
 
 // reviewToken knows whose a token is, under its name in the cluster.

@@ -64,7 +64,8 @@ const (
 // what comes to it as whom.
 type standIn struct {
 	*httptest.Server
-	key *authntest.Key
+	key   *authntest.Key
+	began time.Time
 
 	mu          sync.Mutex
 	readerToken string
@@ -111,6 +112,7 @@ func newStandIn(t testing.TB, namespaces map[string]string) *standIn {
 	t.Helper()
 	s := &standIn{
 		readerToken: readerToken,
+		began:       time.Now().Truncate(time.Second),
 		key:         authntest.MustKey("ES256"),
 		tokens:      map[string]string{},
 		namespaces:  namespaces,
@@ -168,12 +170,18 @@ func (s *standIn) sent() []request {
 	return s.came
 }
 
-// namespaceOf is one of a name that was made so often before.
-func namespaceOf(name, owner, version string, before int) *corev1.Namespace {
+// namespaceOf is one of a name that was made so often before: the first an hour before the test began,
+// the next an hour after it, so that no test waits.
+func (s *standIn) namespaceOf(name, owner, version string, before int) *corev1.Namespace {
 	uid := types.UID(fmt.Sprintf("u-%d", before+1))
 	ns := &corev1.Namespace{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, ResourceVersion: version},
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              name,
+			UID:               uid,
+			ResourceVersion:   version,
+			CreationTimestamp: metav1.NewTime(s.began.Add(time.Duration(2*before-1) * time.Hour)),
+		},
 	}
 	if owner != "" {
 		ns.Labels = map[string]string{tenant.Label: owner}
@@ -294,7 +302,7 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 	s.mu.Lock()
 	for name, owner := range s.namespaces {
 		if namespaces {
-			items = append(items, namespaceOf(name, owner, "1", s.again[name]))
+			items = append(items, s.namespaceOf(name, owner, "1", s.again[name]))
 		}
 	}
 	s.mu.Unlock()
@@ -359,11 +367,11 @@ func (s *standIn) watch(w http.ResponseWriter, r *http.Request, resource string)
 			})
 		}
 		for name, owner := range s.namespaces {
-			now := namespaceOf(name, owner, fmt.Sprint(version), s.again[name])
+			now := s.namespaceOf(name, owner, fmt.Sprint(version), s.again[name])
 			switch {
 			case resource != "namespaces":
 			case made[name] != s.again[name]:
-				tell("DELETED", namespaceOf(name, owner, fmt.Sprint(version), made[name]))
+				tell("DELETED", s.namespaceOf(name, owner, fmt.Sprint(version), made[name]))
 				tell("ADDED", now)
 			default:
 				tell("MODIFIED", now)
@@ -435,7 +443,18 @@ func (s *standIn) token(t *testing.T, subject string) string {
 // tokenUntil is token for one that ends at a time.
 func (s *standIn) tokenUntil(t *testing.T, subject string, end time.Time) string {
 	t.Helper()
-	text := s.key.MustSign(map[string]any{"iss": "https://kubernetes.default.svc", "sub": subject, "exp": end.Unix()})
+	return s.tokenBetween(t, subject, time.Now(), end)
+}
+
+// tokenBetween is tokenUntil for one that was issued at a time.
+func (s *standIn) tokenBetween(t *testing.T, subject string, issued, end time.Time) string {
+	t.Helper()
+	text := s.key.MustSign(map[string]any{
+		"iss": "https://kubernetes.default.svc",
+		"sub": subject,
+		"iat": issued.Unix(),
+		"exp": end.Unix(),
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.tokens[text] = subject
@@ -455,6 +474,7 @@ type world struct {
 	server   *httptest.Server
 	gateway  *gateway.Gateway
 	clusters map[string]*standIn
+	registry metrics.KubeRegistry
 	older    atomic.Int64 // than they are connections seem, in ns
 }
 
@@ -488,7 +508,7 @@ func newWorld(t testing.TB, config string, clusters map[string]*standIn) *world 
 // newTracedWorld is newWorld of a gateway that makes spans.
 func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, recorded trace.TracerProvider) *world {
 	t.Helper()
-	w := &world{t: t, dir: t.TempDir(), clusters: clusters}
+	w := &world{t: t, dir: t.TempDir(), clusters: clusters, registry: metrics.NewKubeRegistry()}
 	for name, c := range clusters {
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-reader"), readerToken)
 		c.kubeconfig(t, filepath.Join(w.dir, name+"-imp"), impersonatorToken)
@@ -501,7 +521,7 @@ func newTracedWorld(t testing.TB, config string, clusters map[string]*standIn, r
 	t.Cleanup(stop)
 	var err error
 	if w.gateway, err = gateway.Open(ctx, filepath.Join(w.dir, "tenancy.yaml"),
-		gateway.Options{Register: func(metrics.Registerable) error { return nil }, Tracer: recorded}); err != nil {
+		gateway.Options{Register: w.registry.Register, Tracer: recorded}); err != nil {
 		t.Fatal(err)
 	}
 	w.server = httptest.NewUnstartedServer(w.gateway)

@@ -50,7 +50,7 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 	all.open[out] = struct{}{}
 	all.mu.Unlock()
 	done = func() {
-		if out.code != http.StatusSwitchingProtocols { // what is left of the answer is written when nobody looks any more
+		if out.code != http.StatusSwitchingProtocols && !out.finished { // what is left of the answer is written when nobody looks any more
 			_ = out.control.SetWriteDeadline(time.Now().Add(blockedFor))
 		}
 		all.mu.Lock()
@@ -71,8 +71,10 @@ func (all *writers) writes(w http.ResponseWriter) (_ http.ResponseWriter, out *t
 type timedWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController
-	code    int          // of the answer
-	since   atomic.Int64 // when what may block began, in ns; 0 for nothing
+	code    int // of the answer
+	// finished reports that the answer has its last deadline.
+	finished bool
+	since    atomic.Int64 // when what may block began, in ns; 0 for nothing
 }
 
 // within does what may block.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
+	"github.com/kubetenant/kubetenant/internal/bearer"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -76,6 +77,9 @@ func (d *Delegated) token(
 	token, asked := review.Spec.Token, authenticator.Audiences(review.Spec.Audiences)
 	review.Spec.Token = "" // nobody needs it again
 	review.Status = authenticationv1.TokenReviewStatus{}
+	if !bearer.IsWellFormed(token) { // in the header, another token could begin it
+		return review, nil
+	}
 	synthetic, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "/", http.NoBody)
 	if err != nil {
 		return nil, errRead

@@ -56,6 +56,7 @@ func newWorld(t *testing.T) *world {
 			t.Errorf("the token is asked about with %v", r.Header)
 		}
 		token := strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer ")
+		token, _, _ = strings.Cut(strings.TrimSpace(token), " ") // as upstream's authenticators read it
 		if token == "broken" {
 			return nil, false, errors.New("CANARY")
 		}
@@ -143,7 +144,9 @@ func TestTokens(t *testing.T) {
 		t.Errorf("its own: %d: %s", code, own)
 	}
 	_, none := ask("nobody's")
-	for _, token := range []string{"bob", "root", "stray", "broken"} {
+	for _, token := range []string{
+		"bob", "root", "stray", "broken", "alice anything", "alice ", " alice", "alice\t", "alice\n", "alice\u00a0", "al ice",
+	} {
 		if code, text := ask(token); code != http.StatusCreated || text != none {
 			t.Errorf("%s: %d: %s, of nobody's %s", token, code, text, none)
 		}

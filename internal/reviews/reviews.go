@@ -88,8 +88,12 @@ func With(next http.Handler, of func(r *http.Request, resource schema.GroupResou
 
 func unread(err error) *apierrors.StatusError {
 	var large *http.MaxBytesError
-	if errors.As(err, &large) {
+	var ended *apierrors.StatusError
+	switch {
+	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError("a review may have at most 64 KiB")
+	case errors.As(err, &ended): // of the session (package authz)
+		return ended
 	}
 	return errRead
 }

@@ -82,6 +82,9 @@ type connections struct {
 
 // note is a server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
+	if counted, is := conn.(*countedConn); is { // of HTTP/2
+		conn = counted.Conn
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if state == http.StateClosed || state == http.StateHijacked {
@@ -286,6 +289,9 @@ func (s *Server) Serve(ctx context.Context, handler http.Handler) error {
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: headerBytes,
 		ErrorLog:       errorLog(ctx),
+	}
+	if err := newIdleFrames().configure(s.http); err != nil {
+		return err
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.ServeTLS(s.Listener, "", "") }()

@@ -155,10 +155,7 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	}
 	if p.revoked != nil {
 		o.Revoked = func(c *x509.Certificate) error {
-			if p.revoked().HasCertificate(c) {
-				return authn.ErrRevoked
-			}
-			return nil
+			return p.revoked().CheckCertificate(c)
 		}
 	}
 	s.Request = authnx509.New(p.certificates, func() *authnx509.Authorities { return file.Load().authorities }, o)
@@ -166,10 +163,8 @@ func openX509(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 }
 
 func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
-	id, isSet := config.TokenFile.Default()
 	o := tokenfile.Options{
-		DefaultTenant: id,
-		AllowMixed:    isSet,
+		DefaultTenant: config.TokenFile.Default(),
 		Check:         s.Hygiene.Check,
 		Report:        p.report,
 	}
@@ -183,10 +178,8 @@ func openTokenFile(ctx context.Context, p *sourceParts, config *configv1alpha1.S
 }
 
 func openBasicAuthFile(ctx context.Context, p *sourceParts, config *configv1alpha1.Source, s *authn.Source) error {
-	id, isSet := config.BasicAuthFile.Default()
 	o := basicauth.Options{
-		DefaultTenant: id,
-		AllowMixed:    isSet,
+		DefaultTenant: config.BasicAuthFile.Default(),
 		Check:         s.Hygiene.Check,
 		Report:        p.report,
 	}
@@ -252,11 +245,16 @@ func openOIDC(ctx context.Context, p *sourceParts, config *configv1alpha1.Source
 	if err != nil {
 		return err
 	}
+	tenantFrom := config.OIDC.Tenant.Claim
+	if config.OIDC.Tenant.Expression != "" {
+		tenantFrom = "tenant.expression"
+	}
 	a := oidc.New(ctx, oidc.Options{
-		JWT:      jwt,
-		Compiler: p.claims(),
-		Clients:  p.issuers,
-		Now:      p.now,
+		JWT:        jwt,
+		TenantFrom: tenantFrom,
+		Compiler:   p.claims(),
+		Clients:    p.issuers,
+		Now:        p.now,
 	})
 	s.Token, s.Match.Issuers, s.Hygiene.Remote, s.Hygiene.Extras = a, a.Issuers(), true, []string{user.CredentialIDKey}
 	return nil
@@ -301,7 +299,7 @@ func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Sou
 	if p.issues(config.Match.Issuer) {
 		return errOwnIssuer
 	}
-	o := webhook.Options{Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
+	o := webhook.Options{Source: source.Name, Audiences: p.APIAudiences, Limits: s.Hygiene.Limits}
 	switch t := config.Tenant; {
 	case t.Value != "":
 		id, err := tenant.Parse(t.Value)

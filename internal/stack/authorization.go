@@ -67,6 +67,7 @@ type authorizationParts struct {
 	Authorization
 	cluster *Cluster
 	names   *tenant.SystemNames
+	limits  tenant.Limits // of the identities of tenants' callers
 	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's
 	// own stands under its prefix, accountsInGroup that service accounts are authenticated into the
 	// groups of their tenants.
@@ -106,6 +107,7 @@ func newBoundary(
 		Shadow:         config.Mode == configv1alpha1.ModeShadow,
 		Observe:        p.observe,
 
+		Limits:         p.limits,
 		QualifiedNames: p.qualified,
 		OwnPrefixes:    p.ownPrefixes,
 

@@ -16,12 +16,12 @@ import (
 
 const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 
-// TestMixedFilesAreFollowed: a new version of a file that omits a tenant is refused, as is a
+// TestOmittedTenantsAreFollowed: a new version of a file that omits a tenant is refused, as is a
 // configuration that no longer sets the default tenant of such a file. The version before it stays.
-func TestMixedFilesAreFollowed(t *testing.T) {
+func TestOmittedTenantsAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
-	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "omitted,bob,2\n", "passwords.csv": ""})
+	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "omitted,bob,2,,system\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
 	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
 		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
@@ -36,7 +36,7 @@ func TestMixedFilesAreFollowed(t *testing.T) {
 		return resp.User.GetExtra()[tenant.ExtraKey][0]
 	}
 	if got := of("omitted"); got != "system" {
-		t.Fatalf("in a file in which no record names a tenant: %q", got)
+		t.Fatalf("in a file that names the system tenant: %q", got)
 	}
 	replace(t, dir, map[string]string{"tokens.csv": mixed})
 	eventually(t, "the mixed file is refused", func() bool { return reloads(t, registry, "error") == 1 })
@@ -62,7 +62,7 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	replace(t, dir, map[string]string{
 		"tenancy.yaml":  config,
 		"tokens.csv":    "CANARY1,CANARY2,CANARY3,CANARY4,,system\nCANARY5,CANARY6,CANARY7,,CANARY8\n",
-		"passwords.csv": "CANARY1,CANARY2,3\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,CANARY4,5\n",
+		"passwords.csv": "CANARY1,CANARY2,3,,system\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,CANARY4,5,,system\n",
 	})
 	_, err := stack.Open(klog.NewContext(t.Context(), logger), filepath.Join(dir, "tenancy.yaml"),
 		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})
@@ -78,7 +78,8 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 		}
 	}
 	replace(t, dir,
-		map[string]string{"tokens.csv": "CANARY1,CANARY2,CANARY3\nCANARY4,CANARY5,CANARY6\nCANARY7,CANARY8,CANARY9\n"})
+		map[string]string{"tokens.csv": "CANARY1,CANARY2,CANARY3,,system\nCANARY4,CANARY5,CANARY6,,system\n" +
+			"CANARY7,CANARY8,CANARY9,,system\n"})
 	eventually(t, "the reload is logged", func() bool {
 		return strings.Contains(log.String(), `tokens.csv" "records"=3 "systemTenantRecords"=3`)
 	})

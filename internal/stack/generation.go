@@ -76,11 +76,15 @@ func newShared(server Server, stack *Stack) (*shared, error) {
 	if server.Cluster.Owners == nil {
 		return nil, errors.New("Cluster.Owners is required")
 	}
+	exists := server.Exists
+	if exists == nil {
+		exists = server.Cluster.exists
+	}
 	of := &shared{
 		Server:    server,
 		reloads:   newReloadMetrics(),
 		counters:  authn.NewMetrics(),
-		decisions: newDecisionMetrics(server.Cluster.exists),
+		decisions: newDecisionMetrics(exists),
 		clientCAs: &clientCAs{},
 		compiler:  sync.OnceValue(authenticationcel.NewDefaultCompiler),
 		sessions:  &authz.Sessions{},
@@ -158,6 +162,7 @@ func newGeneration(ctx context.Context, of *shared, config *configv1alpha1.Setti
 		Authorization: of.Authorization,
 		cluster:       &of.Cluster,
 		names:         names,
+		limits:        tenant.Limits(config.Authentication.Limits),
 		qualified:     config.Authentication.QualifyNames,
 		accountsInGroup: of.Authentication.Credentials != BearerTokens &&
 			slices.ContainsFunc(config.Authentication.Sources, isAccounts),

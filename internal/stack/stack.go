@@ -45,6 +45,9 @@ type Server struct {
 
 	// Observe is told of each decision of the boundary, see [authz.Options]. Nil for nobody.
 	Observe func(context.Context, authz.Outcome)
+	// Exists reports whether a tenant exists. Metrics name only tenants that exist. If nil, the Tenants
+	// and namespaces of Cluster decide. Set it with Decided.
+	Exists func(tenant.ID) bool
 	// Register registers metrics, as legacyregistry.Register does. Nil for none.
 	Register func(metrics.Registerable) error
 	// Now is the clock; nil means time.Now.
@@ -329,6 +332,17 @@ func (s *Stack) SharedClusterResources() []schema.GroupResource {
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
+
+// Decided counts, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
+// the caller's tenant by its name in the configuration of this Stack.
+func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisions.observe(ctx, o) }
+
+// HasTenant reports whether a tenant has a Tenant or a namespace. It returns true if this is unknown.
+func (s *Stack) HasTenant(id tenant.ID) bool { return s.shared.Cluster.exists(id) }
+
+// ForgetTenants deletes the metrics of tenants that no longer exist. A Stack that follows no
+// namespaces needs it, if Server.Exists is set.
+func (s *Stack) ForgetTenants() { s.shared.decisions.forget() }
 
 // TenantChanged must be called when the callers of a tenant may go less far than
 // before, or its Tenant is gone, so that what they have open ends. Clients that may

@@ -102,7 +102,8 @@ type layer struct {
 // layers returns the layers from the bottom to the top. The first that holds a package applies.
 func layers() []layer {
 	shared := []string{
-		"internal/budget", "internal/listinformer", "internal/projection", "internal/reload", "internal/reviews",
+		"internal/bearer", "internal/budget", "internal/listinformer", "internal/projection", "internal/reload",
+		"internal/reviews",
 		"internal/typed", "internal/yamlfile",
 	}
 	kinds := []string{"tenant.", "tenant/v1alpha1"}
@@ -117,17 +118,18 @@ func layers() []layer {
 		{"tenant/tenanttest", []string{"tenant."}},
 		{"tenant", nil},
 		{"config/v1alpha1", append([]string{"internal/projection", "internal/yamlfile"}, kinds...)},
+		{"internal/bearer", nil},
 		{"internal/budget", nil},
 		{"internal/listinformer", nil},
 		{"internal/projection", nil},
 		{"internal/reload", nil},
-		{"internal/reviews", []string{"tenant."}},
+		{"internal/reviews", []string{"tenant.", "internal/bearer"}},
 		{"internal/typed", []string{"internal/listinformer", "tenant/v1alpha1"}},
 		{"internal/yamlfile", nil},
 		// authn, authz and plugins do not know each other, the kinds or the configuration. A source or
 		// a plugin does not know another one.
 		{"authn/authntest", nil},
-		{"authn", []string{"authn/internal", "tenant.", "internal/reload"}},
+		{"authn", []string{"authn/internal", "tenant.", "internal/bearer", "internal/reload"}},
 		{"authz", []string{"authz", "tenant.", "internal/budget"}},
 		{"plugins", []string{"plugins.", "plugins/workload", "tenant."}},
 		// A part of cluster knows only the part that follows Tenants.
@@ -171,7 +173,7 @@ func layers() []layer {
 			}, engine),
 		},
 		{"cmd/kubetenant-gateway", append([]string{".", "internal/gateway"}, service...)},
-		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook"}, service...)},
+		{"cmd/kubetenant-webhook", append([]string{".", "internal/webhook", "internal/cli/validate"}, service...)},
 		{"cmd/kube-apiserver/kubetenant-local", []string{"cmd/kube-apiserver/local"}},
 		{
 			"cmd/kube-apiserver/local",

@@ -2,6 +2,7 @@
 package logintest
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -33,9 +34,11 @@ type Provider struct {
 	nonces    map[string]string
 	Nonce     string // in place of the one that was sent
 	Lifetime  time.Duration
-	NoRefresh bool // refresh tokens are refused
-	Devices   int  // answers "not yet" so often
-	Broken    string
+	NoRefresh bool   // refresh tokens are refused
+	Devices   int    // answers "not yet" so often
+	Broken    string // the error of the token endpoint
+	// Description of that error. If empty, the description contains what the client sent.
+	Description string
 }
 
 // NewProvider starts a provider, until it is closed.
@@ -67,8 +70,8 @@ func NewProvider() *Provider {
 			"device_code":      "device",
 			"user_code":        "ABCD-EFGH",
 			"verification_uri": p.URL + "/activate",
-			"expires_in":       60,
-			"interval":         1,
+			"expires_in":       "60", // as some providers send it
+			"interval":         "1",
 		})
 	})
 	mux.HandleFunc("/token", p.token)
@@ -106,7 +109,7 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": code, "error_description": "CANARY " + r.Form.Encode()})
+		_ = json.NewEncoder(w).Encode(map[string]any{"error": code, "error_description": cmp.Or(p.Description, "CANARY "+r.Form.Encode())})
 	}
 	_ = r.ParseForm()
 	nonce := ""

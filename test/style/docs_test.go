@@ -106,7 +106,7 @@ func firstCells(t *testing.T, text, section string) []string {
 	return cells
 }
 
-// TestRunbook requires that the runbook has each alert of the chart and no other, and that each
+// TestRunbook requires that the runbook has each alert of the charts and no other, and that each
 // message and annotation in its section about logs is in the code.
 func TestRunbook(t *testing.T) {
 	root := git(t, ".", "rev-parse", "--show-toplevel")[0]
@@ -114,9 +114,13 @@ func TestRunbook(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	rules, err := os.ReadFile(filepath.Join(root, "deploy/chart/templates/monitoring.yaml"))
-	if err != nil {
-		t.Fatal(err)
+	var rules []byte
+	for _, chart := range []string{"chart", "gateway"} {
+		of, err := os.ReadFile(filepath.Join(root, "deploy", chart, "templates/monitoring.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, of...)
 	}
 	var want []string
 	for _, alert := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(string(rules), -1) {

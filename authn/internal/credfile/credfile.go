@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"k8s.io/klog/v2"
@@ -43,9 +42,8 @@ type Kin struct {
 type Rules struct {
 	// Default is the tenant of a record that names none. If zero, such a record is refused.
 	Default tenant.ID
-	// AllowMixed reads a file in which some records name a tenant and others do not. If false, a
-	// record without a tenant is refused in such a file.
-	AllowMixed bool
+	// Secrets specifies how the file holds secrets. Any other form is refused.
+	Secrets Secrets
 	// Check refuses a tenant that the source may not assert and names that are reserved.
 	Check func(name string, groups []string, id tenant.ID) error
 	// EmptySecret decides about a record without a secret: an error refuses the file, nil skips it.
@@ -77,11 +75,9 @@ func AboutUser(err error) error { return aboutUser{err} }
 
 type aboutUser struct{ error }
 
-// The reasons why a record without a tenant is refused.
 var (
 	errNoDefault = errors.New("no tenant: name the tenant in the record, or set defaultTenant in the configuration")
-	errMixed     = errors.New("no tenant, but another record of the file names one: " +
-		"name the tenant in each record, or set defaultTenant in the configuration")
+	errUTF16     = errors.New("the file is UTF-16: save it as UTF-8")
 )
 
 // byteOrderMark begins what some editors write; it is no part of the first secret.
@@ -103,12 +99,16 @@ func (c Count) Log(ctx context.Context, path string) {
 // the first record that breaks a rule or for which each returns an error. An error that [AboutUser]
 // made is about the user. Any other error is about the secret.
 func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
-	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte(byteOrderMark))))
+	if isUTF16(data) {
+		return Count{}, &Error{1, -1, errUTF16}
+	}
+	data = bytes.TrimPrefix(data, []byte(byteOrderMark))
+	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
 	r.ReuseRecord = true
-	kins := kinship{}
-	forms, count := forms{}, Count{}
+	kins, count := kinship{}, Count{}
 	for {
+		quoted := isQuoted(data[r.InputOffset():])
 		fields, err := r.Read()
 		if err != nil {
 			return count, ended(err)
@@ -120,15 +120,14 @@ func Read(data []byte, rules Rules, each func(Record) error) (Count, error) {
 				fmt.Errorf("a record must have at least secret, user and uid, but has only %d of them", len(fields)),
 			}
 		}
-		forms.add(line, fields)
-		if mixed := forms.mixed(); mixed != nil && !rules.AllowMixed && !rules.Default.IsZero() {
-			return count, mixed
-		}
 		if fields[fieldSecret] == "" {
 			if err := rules.EmptySecret(line); err != nil {
 				return count, &Error{line, fieldSecret, err}
 			}
 			continue
+		}
+		if err := checkSecret(fields[fieldSecret], quoted, rules.Secrets); err != nil {
+			return count, &Error{line, fieldSecret, err}
 		}
 		rec, at, err := kins.record(fields, rules)
 		if err != nil {
@@ -152,28 +151,19 @@ func (c *Count) add(r Record) {
 	}
 }
 
-// forms records whether a file has records with and without a tenant. A record without a secret
-// grants nothing, so it is ignored unless it names a tenant.
-type forms struct {
-	named   bool
-	unnamed *Error // about the first record without a tenant
+// isUTF16 reports whether a file begins with the byte order mark of UTF-16, or with a character of
+// ASCII in UTF-16.
+func isUTF16(data []byte) bool {
+	if len(data) < 2 {
+		return false
+	}
+	mark := [2]byte(data)
+	return mark == [2]byte{0xff, 0xfe} || mark == [2]byte{0xfe, 0xff} || mark[0] == 0 || mark[1] == 0
 }
 
-func (f *forms) add(line int, fields []string) {
-	switch {
-	case hasTenantForm(fields):
-		f.named = true
-	case f.unnamed == nil && fields[fieldSecret] != "":
-		f.unnamed = &Error{line, len(fields) - 1, errMixed}
-	}
-}
-
-// mixed returns an error about the first record without a tenant if another record names one.
-func (f *forms) mixed() *Error {
-	if !f.named {
-		return nil
-	}
-	return f.unnamed
+// isQuoted reports whether the first field of the next record is in quotes.
+func isQuoted(rest []byte) bool {
+	return bytes.HasPrefix(bytes.TrimLeft(rest, "\r\n"), []byte(`"`))
 }
 
 // hasTenantForm reports whether a record ends with an empty field and a tenant.
@@ -204,8 +194,8 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 		if fields[i] == "" {
 			return Record{}, i, errors.New("must not be empty")
 		}
-		if !tenant.IsWellFormed(fields[i]) {
-			return Record{}, i, tenant.ErrForm
+		if err := tenant.CheckForm([]string{fieldUser: "the user name", fieldUID: "the UID"}[i], fields[i]); err != nil {
+			return Record{}, i, err
 		}
 	}
 	tenantText := ""
@@ -231,8 +221,10 @@ func (k kinship) record(fields []string, rules Rules) (Record, int, error) {
 		}
 		groupsText, tenantText = strings.Clone(groupsText), strings.Clone(tenantText)
 		kin = &Kin{Groups: splitGroups(groupsText), Tenant: id}
-		if slices.ContainsFunc(kin.Groups, func(group string) bool { return !tenant.IsWellFormed(group) }) {
-			return Record{}, fieldGroups, tenant.ErrForm
+		for _, group := range kin.Groups {
+			if err := tenant.CheckForm("a group", group); err != nil {
+				return Record{}, fieldGroups, err
+			}
 		}
 		k[[2]string{groupsText, tenantText}] = kin
 	}

@@ -14,7 +14,6 @@ import (
 func rules() credfile.Rules {
 	return credfile.Rules{
 		Default:     tenant.System(),
-		AllowMixed:  true,
 		Check:       func(string, []string, tenant.ID) error { return nil },
 		EmptySecret: func(int) error { return nil },
 	}
@@ -104,38 +103,6 @@ func TestReadAsksForEachRecord(t *testing.T) {
 	}
 }
 
-// TestMixedFiles: a record that omits the tenant is refused if another record names one. The error
-// is about the first record that omits it, wherever it is.
-func TestMixedFiles(t *testing.T) {
-	for data, want := range map[string]string{
-		"s,u,1\ns,u,2,g\ns,u,3,g,x\n":    "",
-		"s,u,1,,a\ns,u,2,g,,system\n":    "",
-		"s,u,1,,a\n,u,2\n":               "",
-		"s,u,1,,a\ns,u,2,g\n":            "line 2, field 3",
-		"s,u,1\ns,u,2\n\ns,u,3,,a\n":     "line 1, field 2",
-		"s,u,1,g,a\ns,u,2,g,,a\n":        "line 1, field 4",
-		"s,u,1,,system\ns,u,2\n":         "line 2, field 2",
-		",u,1,,a\ns,u,2\n":               "line 2, field 2",
-		"s,u,1,,a\ns,u,2,\n":             "line 2, field 3",
-		"\"s\ns\",u,1\ns,u,2,,a\n":       "line 1, field 2",
-		"s,u,1,,a\r\ns,u,2\r\n":          "line 2, field 2",
-		"\ufeffs,u,1\ns,u,2,,a\n":        "line 1, field 2",
-		"s,u,1\ns,u,2,,\n":               "line 1, field 2",
-		"s,u,1,\"\",\"\",\"a\"\ns,u,2\n": "line 2, field 2",
-	} {
-		for _, byDefault := range []string{"system", "acme"} {
-			r := rules()
-			r.Default, _ = tenant.Parse(byDefault)
-			r.AllowMixed = false
-			_, err := read(data, r)
-			if (err == nil) != (want == "") ||
-				err != nil && !strings.HasPrefix(err.Error(), want+": no tenant, but another") {
-				t.Errorf("%q, default %s: %v; want %q", data, byDefault, err, want)
-			}
-		}
-	}
-}
-
 func TestCount(t *testing.T) {
 	accept := func(credfile.Record) error { return nil }
 	count, err := credfile.Read([]byte("s,u,1\n,u,2\ns,u,3,,a\ns,u,4,,system\n"), rules(), accept)
@@ -154,13 +121,14 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data string) {
 		strict := rules()
-		strict.AllowMixed = false
-		tenants := map[bool]bool{}
+		strict.Default = tenant.ID{}
 		if _, err := credfile.Read([]byte(data), strict, func(r credfile.Record) error {
-			tenants[r.Kin.Tenant.IsSystem()] = true
+			if r.Kin.Tenant.IsSystem() && !strings.Contains(data, "system") {
+				t.Fatal("a record without a tenant is the system tenant's")
+			}
 			return nil
-		}); err == nil && tenants[true] && tenants[false] && !strings.Contains(data, "system") {
-			t.Fatal("a record without a tenant is the system tenant's in a file that names another")
+		}); err == nil && strings.HasPrefix(data, "#") {
+			t.Fatal("a file that begins with a comment was read")
 		}
 		_, err := credfile.Read([]byte(data), rules(), func(r credfile.Record) error {
 			if r.Secret == "" || r.Name == "" || r.UID == "" || r.Kin.Tenant.IsZero() {

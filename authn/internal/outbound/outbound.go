@@ -3,6 +3,7 @@
 package outbound
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -54,8 +55,15 @@ func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 		return ErrTooLarge
 	}
 	strict, err := json.UnmarshalStrict(data, into, json.DisallowDuplicateFields)
-	if err != nil || len(strict) > 0 {
-		return ErrMalformed // not what stands there
+	switch { // no error may contain what the answer contains
+	case len(bytes.TrimSpace(data)) == 0:
+		return fmt.Errorf("%w: it is empty", ErrMalformed)
+	case bytes.HasPrefix(data, []byte("\ufeff")):
+		return fmt.Errorf("%w: it begins with a byte order mark", ErrMalformed)
+	case err != nil:
+		return fmt.Errorf("%w: it is not the expected JSON", ErrMalformed)
+	case len(strict) > 0:
+		return fmt.Errorf("%w: a JSON object has a member twice", ErrMalformed)
 	}
 	return nil
 }

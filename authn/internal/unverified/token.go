@@ -31,16 +31,20 @@ const maxDepth = 32
 // Token is what can be seen of a bearer token. The zero value is an opaque token.
 type Token struct {
 	// JWT says that the token has the form of a signed (RFC 7515, section 7.1) or encrypted (RFC
-	// 7516) JSON Web Token, by its payload or by its header. It is then never to be shown to a service
-	// for opaque tokens.
+	// 7516) JSON Web Token, by its payload or by its header. It must not be sent to a service for opaque
+	// tokens.
 	JWT bool
+	// Issuerless reports whether a signed token, of three parts, has no claim iss, whatever its value.
+	// Such a token cannot be told by its issuer.
+	Issuerless bool
 	// Issuer, Subject and ID are the claims iss, sub and jti; empty if absent or no strings. An ID
 	// that is a number, as some issuers have it, is its digits as they stand.
 	Issuer, Subject, ID string
 	// IssuedAt and Expires are the claims iat and exp; zero if absent.
 	IssuedAt, Expires time.Time
 
-	badTime bool // a claim that must be a time is none
+	badTime   bool // a claim that must be a time is none
+	hasIssuer bool // the claim iss is present
 }
 
 // Google's tokens have two forms of one issuer (OpenID Connect Core 1.0, section 15.6.2), which
@@ -73,6 +77,7 @@ func Read(token string) (Token, error) {
 	if err == nil && t.badTime {
 		err = ErrMalformed
 	}
+	t.Issuerless = err == nil && !t.hasIssuer && strings.Count(token, ".") == 2
 	return t, err
 }
 
@@ -109,6 +114,7 @@ func isVariant(key string) bool {
 func (t *Token) claim(key string, raw []byte) {
 	switch key {
 	case "iss":
+		t.hasIssuer = true
 		if t.Issuer = text(raw); t.Issuer == googleOlder {
 			t.Issuer = google
 		}
@@ -123,7 +129,9 @@ func (t *Token) claim(key string, raw []byte) {
 	case "exp":
 		t.Expires = t.time(raw)
 	case "nbf":
-		t.time(raw)
+		if string(raw) != "null" { // as if absent, as in upstream (RFC 7519, section 4.1.5)
+			t.time(raw)
+		}
 	}
 }
 

@@ -12,6 +12,11 @@
 {{- define "system" -}}
 ({{ template "exempt" . }} || (has(request.userInfo.extra) && "kubetenant.dev/tenant" in request.userInfo.extra ? request.userInfo.extra["kubetenant.dev/tenant"] == ["system"] : {{ if .Values.fromGroups }}has(request.userInfo.extra) && "authentication.kubernetes.io/credential-id" in request.userInfo.extra && request.userInfo.extra["authentication.kubernetes.io/credential-id"].exists(c, c.startsWith("X509SHA256=")) && has(request.userInfo.groups) && request.userInfo.groups.filter(g, g.startsWith("tenant:")) == ["tenant:system"]{{ else }}false{{ end }}))
 {{- end -}}
+{{- /* CEL that reports whether the caller is the control plane's, the system tenant's, or an account of the service's
+       own namespace. */ -}}
+{{- define "service" -}}
+({{ template "system" . }} || !{{ template "bound" . }} && request.userInfo.username.startsWith("system:serviceaccount:{{ .Release.Namespace }}:"))
+{{- end -}}
 {{- /* CEL that says whether the request's namespace has the label of a tenant, and is none of the system namespaces,
        which are the system tenant's whatever label they have. */ -}}
 {{- define "labelled" -}}

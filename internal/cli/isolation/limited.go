@@ -46,21 +46,24 @@ func (w *world) onlyOwn(own int, path string) func(answer) (Outcome, string) {
 		if a.code >= http.StatusBadRequest {
 			return Limited, ""
 		}
-		return judgeObjects(a.body, isWatch(path), more, isOwn)
+		return objects{isWatch(path), more}.judge(a.body, isOwn)
 	}
 }
 
-// judgeObjects returns the outcome of a list or a watch. It may hold only objects for which isOwn is
-// true, and it may show that more objects exist only if more is true.
-func judgeObjects(body []byte, watch, more bool, isOwn func(listed) bool) (Outcome, string) {
+// objects are what a list or a watch may hold. It may show that more objects exist only if more is
+// true.
+type objects struct{ watch, more bool }
+
+// judge returns the outcome of an answer that may hold only objects for which isOwn is true.
+func (o objects) judge(body []byte, isOwn func(listed) bool) (Outcome, string) {
 	documents, err := decodeAll(body)
-	if err != nil || len(documents) == 0 && !watch {
+	if err != nil || len(documents) == 0 && !o.watch {
 		return Untested, untestedNoList
 	}
 	outcome, why := Limited, ""
 	for _, d := range documents {
 		switch {
-		case d.tellsOfMore() && !more:
+		case d.tellsOfMore() && !o.more:
 			return Leaked, ""
 		case d.Items != nil:
 			if slices.ContainsFunc(*d.Items, func(o listed) bool { return !isOwn(o) }) {
@@ -101,7 +104,7 @@ func onlyAbout(id tenant.ID, field string, watch bool) func(answer) (Outcome, st
 		if a.code != http.StatusOK {
 			return Leaked, ""
 		}
-		outcome, why := judgeObjects(a.body, watch, false, isOwn)
+		outcome, why := objects{watch: watch}.judge(a.body, isOwn)
 		if why == untestedNoList && holdsObject(a.body) {
 			return Leaked, ""
 		}

@@ -43,7 +43,7 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 		got := result{code: query.Get("code")}
 		text := "You are logged in. You can return to the terminal."
 		if got.code == "" {
-			got.err = errors.New("the provider rejected the login: " + reason(query.Get("error")))
+			got.err = errors.New("the provider rejected the login: " + reason(query.Get("error"), query.Get("error_description")))
 			text = "You are not logged in. For details, see the terminal."
 		}
 		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)
@@ -57,15 +57,20 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 	return c, nil
 }
 
-// reason returns an error code of RFC 6749, section 4.1.2.1; what is none is not repeated.
-func reason(code string) string {
+// reason returns an error code of RFC 6749, section 4.1.2.1, and the provider's description of it.
+// It does not repeat a code that is not in the RFC.
+func reason(code, description string) string {
 	switch code {
 	case "access_denied", "invalid_request", "unauthorized_client", "unsupported_response_type",
 		"invalid_scope", "server_error", "temporarily_unavailable",
 		"interaction_required", "login_required", "consent_required":
-		return code
+	default:
+		code = "an unknown error"
 	}
-	return "an unknown error"
+	if description = printable(description, descriptionBytes); description != "" {
+		return code + ": " + description
+	}
+	return code
 }
 
 // code waits for the browser.

@@ -188,6 +188,28 @@ func TestDevice(t *testing.T) {
 	}
 }
 
+// TestAuthorityAsData: the certificate authority of the provider need not be in a file.
+func TestAuthorityAsData(t *testing.T) {
+	p := newProvider(t)
+	o := p.client()
+	o.CAFile = ""
+	if _, err := o.Token(t.Context(), nil); err == nil {
+		t.Error("a provider of an unknown authority is trusted")
+	}
+	data, err := os.ReadFile(p.ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.CAData = data
+	if _, err := o.Token(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	o.CAData = []byte("nothing")
+	if _, err := o.Token(t.Context(), nil); err == nil || !strings.Contains(err.Error(), "contains no certificate") {
+		t.Errorf("data without a certificate: %v", err)
+	}
+}
+
 // TestRefused: a login that is not ours, or fails, gives no token, and no secret away.
 func TestRefused(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -198,6 +220,11 @@ func TestRefused(t *testing.T) {
 		"another audience":    {func(_ *provider, o *login.OpenID) { o.ClientID = "somebody" }, "audience"},
 		"a token of the past": {func(p *provider, _ *login.OpenID) { p.Lifetime = -time.Hour }, "expired"},
 		"an error":            {func(p *provider, _ *login.OpenID) { p.Broken = "server_error" }, "400 server_error"},
+		"an error with a description": {
+			func(p *provider, _ *login.OpenID) {
+				p.Broken, p.Description = "invalid_grant", "AADSTS50105: not\n\x1b[2J assigned "+strings.Repeat("x", 600)
+			}, "400 invalid_grant: AADSTS50105: not [2J assigned xxx",
+		},
 		"nobody comes": {
 			func(_ *provider, o *login.OpenID) { o.Within = 50 * time.Millisecond; o.Open = nothing }, "in time",
 		},

@@ -1,18 +1,24 @@
 package login
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
@@ -38,8 +44,10 @@ type OpenID struct {
 	Issuer, ClientID string
 	// Secret of a confidential client; empty for a public one, which PKCE is for.
 	Secret string
-	// CAFile is the provider's authority; empty for the system's.
+	// CAFile and CAData are a file with the provider's certificate authority, and the authority
+	// itself in PEM. If both are empty, the system's authorities apply.
 	CAFile string
+	CAData []byte
 	// Scopes are asked for beside openid.
 	Scopes []string
 	// Device uses the device flow (RFC 8628) in place of a browser on this machine.
@@ -107,18 +115,62 @@ func (o *OpenID) Token(ctx context.Context, kept *Token) (*Token, error) {
 func (o *OpenID) httpClient() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	data, from := o.CAData, "--issuer-ca-data"
 	if o.CAFile != "" {
-		data, err := os.ReadFile(o.CAFile)
-		if err != nil {
+		var err error
+		if data, err = os.ReadFile(o.CAFile); err != nil {
 			return nil, err
 		}
+		from = o.CAFile
+	}
+	if o.CAFile != "" || len(data) > 0 {
 		pool := x509.NewCertPool()
 		if !pool.AppendCertsFromPEM(data) {
-			return nil, fmt.Errorf("%s contains no certificate", o.CAFile)
+			return nil, fmt.Errorf("%s contains no certificate", from)
 		}
 		transport.TLSClientConfig.RootCAs = pool
 	}
 	return &http.Client{Transport: transport, Timeout: httpTimeout}, nil
+}
+
+// maxDeviceBytes bounds the response to the start of a device flow.
+const maxDeviceBytes = 1 << 20
+
+// numbers is a transport for the start of a device flow. Some providers send the numbers of that
+// response as strings, which the library does not read. The transport writes them as numbers.
+type numbers struct {
+	next http.RoundTripper
+	url  string // of the device authorization endpoint
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (n *numbers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := n.next.RoundTrip(req)
+	if err != nil || req.URL.String() != n.url || resp.StatusCode != http.StatusOK {
+		return resp, err
+	}
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDeviceBytes))
+	_ = resp.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) == nil {
+		for _, name := range []string{"expires_in", "interval"} {
+			var text string
+			if json.Unmarshal(fields[name], &text) != nil {
+				continue
+			}
+			if number, err := strconv.ParseInt(text, 10, 64); err == nil {
+				fields[name] = json.RawMessage(strconv.FormatInt(number, 10))
+			}
+		}
+		if body, err = json.Marshal(fields); err != nil {
+			return nil, err
+		}
+	}
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return resp, nil
 }
 
 // refresh returns a new token; nil if the provider does not take the refresh token any more.
@@ -132,7 +184,7 @@ func (o *OpenID) refresh(
 		return nil, nil // log in again
 	}
 	if err != nil {
-		return nil, fmt.Errorf("refresh the token: %s", safe(err))
+		return nil, fmt.Errorf("refresh the token: %s", safe(err, token, o.Secret))
 	}
 	got, err := o.verified(ctx, verifier, answer, "")
 	if errors.Is(err, ErrNoToken) {
@@ -180,7 +232,7 @@ func (o *OpenID) browse(ctx context.Context, config *oauth2.Config, verifier *oi
 	}
 	answer, err := config.Exchange(ctx, code, oauth2.VerifierOption(proof))
 	if err != nil {
-		return nil, fmt.Errorf("exchange the authorization code: %s", safe(err))
+		return nil, fmt.Errorf("exchange the authorization code: %s", safe(err, code, proof, o.Secret))
 	}
 	return o.verified(ctx, verifier, answer, nonce)
 }
@@ -190,20 +242,27 @@ func (o *OpenID) device(ctx context.Context, config *oauth2.Config, verifier *oi
 	if config.Endpoint.DeviceAuthURL == "" {
 		return nil, ErrNoDevice
 	}
+	client, err := o.httpClient()
+	if err != nil {
+		return nil, err
+	}
+	client.Transport = &numbers{client.Transport, config.Endpoint.DeviceAuthURL}
+	ctx = oidc.ClientContext(ctx, client)
 	asked, err := config.DeviceAuth(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("start the device flow: %s", safe(err))
+		return nil, fmt.Errorf("start the device flow: %s", safe(err, o.Secret))
 	}
 	o.Say("open %s on any device and enter the code %s", asked.VerificationURI, asked.UserCode)
 	answer, err := config.DeviceAccessToken(ctx, asked)
 	if err != nil {
-		return nil, fmt.Errorf("wait for the device login: %s", safe(err))
+		return nil, fmt.Errorf("wait for the device login: %s", safe(err, asked.DeviceCode, o.Secret))
 	}
 	return o.verified(ctx, verifier, answer, "")
 }
 
-// safe returns what an error of the provider says, without what it sent: that may hold a token.
-func safe(err error) string {
+// safe returns the code and the description of an error of the provider, and no other part of the
+// response: that may contain a token. It omits a description that contains a secret that was sent.
+func safe(err error, sent ...string) string {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		return oneLine(err)
@@ -212,13 +271,31 @@ func safe(err error) string {
 	if refused.Response != nil {
 		status = refused.Response.StatusCode
 	}
-	code := strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' {
-			return -1
-		}
-		return r
-	}, refused.ErrorCode)
-	return fmt.Sprintf("the provider returned %d %s", status, code)
+	text := fmt.Sprintf("the provider returned %d %s", status, printable(refused.ErrorCode, 64))
+	decoded, _ := url.QueryUnescape(refused.ErrorDescription)
+	echoes := slices.ContainsFunc(sent, func(secret string) bool {
+		return secret != "" && (strings.Contains(refused.ErrorDescription, secret) || strings.Contains(decoded, secret))
+	})
+	if refused.ErrorDescription != "" && !echoes {
+		text += ": " + printable(refused.ErrorDescription, descriptionBytes)
+	}
+	return text
+}
+
+// descriptionBytes bounds what is shown of a provider's description of an error.
+const descriptionBytes = 500
+
+// printable returns a text of a provider on one line, shortened, without control characters and
+// other characters that are not visible.
+func printable(text string, most int) string {
+	cut := len(text) > most
+	text = strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text[:min(len(text), most)], ""), func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	if cut {
+		text += "..."
+	}
+	return text
 }
 
 // oneLine returns what a library's error says; the error itself is no part of ours.

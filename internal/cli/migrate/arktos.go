@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kubetenant/kubetenant/authn/basicauth"
+	"github.com/kubetenant/kubetenant/authn/tokenfile"
 	"github.com/kubetenant/kubetenant/authz/abac"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -30,6 +32,10 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 	r := csv.NewReader(bytes.NewReader(data))
 	r.FieldsPerRecord = -1
 	result := &Result{Files: map[string]string{}}
+	checkSecret := basicauth.CheckPassword
+	if kind == "tokenFile" {
+		checkSecret = tokenfile.CheckToken
+	}
 	var records []credential
 	for {
 		fields, err := r.Read()
@@ -48,6 +54,10 @@ func arktosCredentials(data []byte, file, kind string) (*Result, error) {
 		converted, why := arktosRecord(fields)
 		if why != "" {
 			result.left(where, "%s", why)
+			continue
+		}
+		if err := checkSecret(converted[0]); err != nil {
+			result.left(where, "the secret: %v", err)
 			continue
 		}
 		id := converted[len(converted)-1]
@@ -122,17 +132,20 @@ func arktosRecord(fields []string) ([]string, string) {
 	if _, err := tenant.Parse(id); err != nil {
 		return nil, fmt.Sprintf("tenant field: %v", err)
 	}
-	if i := slices.IndexFunc(fields[1:3], func(name string) bool { return !tenant.IsWellFormed(name) }); i >= 0 {
-		return nil, fmt.Sprintf("field %d: %v", i+2, tenant.ErrForm)
+	for i, what := range []string{"the user name", "the UID"} {
+		if err := tenant.CheckForm(what, fields[1+i]); err != nil {
+			return nil, fmt.Sprintf("field %d: %v", i+2, err)
+		}
 	}
 	out := slices.Clone(fields[:3])
 	groups := ""
 	if n > 3 {
 		groups = fields[3]
 	}
-	malformed := func(group string) bool { return group != "" && !tenant.IsWellFormed(group) }
-	if slices.ContainsFunc(strings.Split(groups, ","), malformed) {
-		return nil, fmt.Sprintf("field 4: %v", tenant.ErrForm)
+	for group := range strings.SplitSeq(groups, ",") {
+		if err := tenant.CheckForm("a group", group); err != nil {
+			return nil, fmt.Sprintf("field 4: %v", err)
+		}
 	}
 	if groups != "" {
 		out = append(out, groups)

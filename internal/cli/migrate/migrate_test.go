@@ -1,7 +1,6 @@
 package migrate_test
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"path/filepath"
@@ -68,8 +67,7 @@ func check(t *testing.T, dir string, files map[string]string) {
 		case "tokens.csv":
 			_, err = tokenfile.Open(context.Background(), path, tokenfile.Options{Check: refuse})
 		case "passwords.csv":
-			if bytes.Contains([]byte(text), []byte(":")) || bytes.Contains([]byte(text), []byte("$2")) ||
-				strings.Contains(text, "@") {
+			if strings.ContainsAny(text, ":@") {
 				continue // a file of its own rules, which lint tells
 			}
 			_, err = basicauth.Open(context.Background(), path, basicauth.Options{Check: refuse})

@@ -119,8 +119,7 @@ func TestSubjects(t *testing.T) {
 		"names with white space": {
 			named("alice ", "tenant:acme"),
 			[]string{
-				"2:1: a name begins or ends with white space, or contains an invisible character | remove leading and " +
-					"trailing white space and invisible characters",
+				"2:1: the user name begins or ends with white space | remove the leading and trailing white space",
 			},
 		},
 	} {

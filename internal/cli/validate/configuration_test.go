@@ -128,6 +128,7 @@ func TestNamedFiles(t *testing.T) {
 	t.Chdir(dir) // problems name files as the configuration does
 	for name, text := range map[string]string{
 		"none.csv":      "S1,alice,1\n",
+		"unset.csv":     "S8,heidi,8\n",
 		"system.csv":    "S2,bob,2\n",
 		"acme.csv":      "S3,system:admin,3\nS5,erin,5,,globex\n",
 		"mixed.csv":     "S6,frank,6,,acme\nS7,grace,7\n",
@@ -138,7 +139,8 @@ func TestNamedFiles(t *testing.T) {
   revocation: { path: revoked.yaml }
   sources:
   - { name: none, tokenFile: { path: none.csv, defaultTenant: "" } }
-  - { name: system, tokenFile: { path: system.csv } }
+  - { name: unset, tokenFile: { path: unset.csv } }
+  - { name: system, tokenFile: { path: system.csv, defaultTenant: system } }
   - { name: acme, tokenFile: { path: acme.csv, defaultTenant: acme } }
   - { name: mixed, tokenFile: { path: mixed.csv } }
   - { name: said, tokenFile: { path: mixed.csv, defaultTenant: system } }
@@ -164,8 +166,7 @@ authorization: { abac: { path: policy.jsonl } }
 	}
 	want := []string{
 		`acme.csv:1:1: the user name "system:admin" is the system tenant's`,
-		"mixed.csv:2:10: no tenant, but another record of the file names one: name the tenant in each record, " +
-			"or set defaultTenant in the configuration",
+		"mixed.csv:2:10: no tenant: name the tenant in the record, or set defaultTenant in the configuration",
 		"mixed.csv:2:10: warning: the record names no tenant: it is the system tenant's",
 		"none.csv:1:10: no tenant: name the tenant in the record, or set defaultTenant in the configuration",
 		"passwords.csv:1:1: empty password",
@@ -173,6 +174,7 @@ authorization: { abac: { path: policy.jsonl } }
 		`revoked.yaml:3:1: user: unknown field "user"`,
 		"system.csv:1:1: warning: other users may read the file (mode 0644)",
 		"system.csv:1:8: warning: the record names no tenant: it is the system tenant's",
+		"unset.csv:1:10: no tenant: name the tenant in the record, or set defaultTenant in the configuration",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
@@ -182,14 +184,15 @@ authorization: { abac: { path: policy.jsonl } }
 // TestNamedAndMissing: what is only warned of in one file hides nothing of another.
 func TestNamedAndMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
-	text := header + "authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv } }\n" +
+	text := header + "authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv, defaultTenant: system } }\n" +
 		"  - { name: missing, tokenFile: { path: missing.csv } }\n"
 	for name, text := range map[string]string{"old.csv": "S1,alice,1\n", "tenancy.yaml": text} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []string{"1:10:" + unnamed, `6:5: authentication.sources[1]: source "missing": ` +
+	want := []string{`1:10: warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT ` +
+		`(,,system for the system tenant), or set defaultTenant: "" in the configuration`, `6:5: authentication.sources[1]: source "missing": ` +
 		"stat missing.csv: no such file or directory | create the file, or write the path of another one"}
 	if diff := cmp.Diff(want, found(t, "tenancy.yaml", "")); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)

@@ -46,8 +46,8 @@ func readable(path string) []Finding {
 // most is the number of problems of a file up to which more are looked for.
 const most = 100
 
-// credentials returns the problems of a token or password file. It warns of a record without a
-// tenant unless the server refuses that record.
+// credentials returns the problems of a token or password file. It warns of the records that the
+// server accepts but whose author probably meant something else.
 func credentials(
 	ctx context.Context, data []byte, kind string, config *configv1alpha1.CredentialFile,
 ) ([]Finding, error) {
@@ -55,8 +55,8 @@ func credentials(
 	if err != nil {
 		return nil, err
 	}
-	for _, warning := range oldFormat(data, config) {
-		if !slices.ContainsFunc(found, func(p Finding) bool { return p.Line == warning.Line }) {
+	for _, warning := range suspicious(data, config) {
+		if !slices.ContainsFunc(found, func(p Finding) bool { return p.Line == warning.Line && p.Severity != Warning }) {
 			found = append(found, warning)
 		}
 	}
@@ -79,7 +79,7 @@ func refused(
 		return nil, err
 	}
 	check := func(name string, groups []string, id tenant.ID) error { return reserved(names, name, groups, id) }
-	byDefault, isSet := config.Default()
+	byDefault := config.Default()
 	lines := bytes.SplitAfter(data, []byte("\n"))
 	for range most {
 		// #nosec G703 -- in a directory of our own
@@ -91,9 +91,9 @@ func refused(
 			return nil, err
 		}
 		if kind == Tokens {
-			_, err = tokenfile.Open(ctx, path, tokenfile.Options{DefaultTenant: byDefault, AllowMixed: isSet, Check: check})
+			_, err = tokenfile.Open(ctx, path, tokenfile.Options{DefaultTenant: byDefault, Check: check})
 		} else {
-			_, err = basicauth.Open(ctx, path, basicauth.Options{DefaultTenant: byDefault, AllowMixed: isSet, Check: check})
+			_, err = basicauth.Open(ctx, path, basicauth.Options{DefaultTenant: byDefault, Check: check})
 		}
 		var at interface {
 			error
@@ -159,33 +159,6 @@ func record(lines [][]byte, line, field int) (first, last, column int) {
 	}
 }
 
-// oldFormat warns of each record without a tenant if the system tenant is its default.
-func oldFormat(data []byte, config *configv1alpha1.CredentialFile) []Finding {
-	if byDefault, _ := config.Default(); !byDefault.IsSystem() {
-		return nil
-	}
-	var found []Finding
-	r := csv.NewReader(bytes.NewReader(data))
-	r.FieldsPerRecord = -1
-	for {
-		fields, err := r.Read()
-		if err != nil {
-			return found
-		}
-		line, _ := r.FieldPos(0)
-		if n := len(fields); n >= 3 && fields[0] != "" && (n < 5 || fields[n-2] != "") {
-			_, column := r.FieldPos(n - 1)
-			found = append(found, Finding{
-				Line:     line,
-				Column:   column,
-				Severity: Warning,
-				Reason:   "the record names no tenant: it is the system tenant's",
-				Fix:      "end it with ,,TENANT (,,system for the system tenant), or set defaultTenant: \"\" in the configuration",
-			})
-		}
-	}
-}
-
 // defaultNames are the names that the default configuration reserves.
 func defaultNames() (*tenant.SystemNames, error) {
 	settings, err := (&configv1alpha1.Settings{}).Complete()
@@ -209,35 +182,6 @@ func reserved(names *tenant.SystemNames, name string, groups []string, id tenant
 		}
 	}
 	return nil
-}
-
-// credentialFix returns how to fix a problem.
-func credentialFix(text string) string { return fixOf(credentialFixes(), text) }
-
-// credentialFixes returns how to fix the problems of credentials, by a part of the message. The first
-// part that a message contains applies.
-func credentialFixes() [][2]string {
-	return [][2]string{
-		{"must have at least", "write secret,user,uid, then groups in quotes, then ,,TENANT"},
-		{"two empty fields", "put the tenant after the last comma"},
-		{"before a tenant", "remove the empty field, or end the record with ,,TENANT"},
-		{"no tenant: name", "end the record with ,,TENANT"},
-		{
-			"another record of the file names one",
-			"end the record with ,,TENANT, or with ,,system for a caller of the cluster's own",
-		},
-		{"earlier line", "remove one of the two records"},
-		{"is the system tenant's", "choose another name, or end the record with ,,system"},
-		{"invalid tenant", "a tenant is a label value: at most 63 letters, digits, -, _ and ., and neither all nor tenant"},
-		{"empty password", "write a password or its bcrypt hash (htpasswd -nB), or remove the record"},
-		{"white space", "remove leading and trailing white space and invisible characters"},
-		{"exceeds the limits", "remove groups: an identity can have at most 2,000 groups, and at most 128 KiB in total"},
-		{"contain a colon", "use a name without a colon: Basic authentication cannot send it"},
-		{"bcrypt cost", "hash it with a cost of at most 16"},
-		{"bcrypt hash", "use the complete 60-character hash (htpasswd -nB)"},
-		{"quote", "put the field in quotes and write quotes in it twice"},
-		{"empty", "write the user name and the uid"},
-	}
 }
 
 func fixOf(fixes [][2]string, message string) string {

@@ -16,13 +16,15 @@ const (
 	noName = " invalid tenant: not a valid label value | a tenant is a label value: at most 63 letters, digits, -, " +
 		"_ and ., " +
 		"and neither all nor tenant"
-	space = " a name begins or ends with white space, or contains an invisible character | remove leading and " +
-		"trailing white space and invisible characters"
-	unnamed = ` warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT ` +
-		`(,,system for the system tenant), or set defaultTenant: "" in the configuration`
-	omitted = " no tenant, but another record of the file names one: name the tenant in each record, " +
-		"or set defaultTenant in the configuration" +
-		" | end the record with ,,TENANT, or with ,,system for a caller of the cluster's own"
+	space   = " the user name begins or ends with white space | remove the leading and trailing white space"
+	omitted = " no tenant: name the tenant in the record, or set defaultTenant in the configuration" +
+		" | end the record with ,,TENANT, or with ,,system for a caller of the system tenant"
+	unread = " warning: the server does not read this field: it is neither a group nor the tenant | write several " +
+		`groups as one field in quotes, such as "dev,ops", and the tenant after two commas`
+	typographic = " warning: the field contains a typographic quotation mark, which does not quote anything | " +
+		`use the quotation mark of ASCII: "`
+	apostrophe = " warning: the field begins or ends with an apostrophe, which does not quote anything | " +
+		`use the quotation mark of ASCII: "`
 )
 
 // TestTokens: each thing that is wrong with a record is said at its field with what to write, and
@@ -102,10 +104,60 @@ func TestTokens(t *testing.T) {
 				"3:1: a record must have at least secret, user and uid, but has only 2" + few,
 			},
 		},
-		"no tenant": {"S1,alice,1\nS2,bob,2,dev,ops\n", []string{"1:10:" + unnamed, "2:14:" + unnamed}},
 		"an omitted tenant": {
 			"S1,alice,1\nS2,bob,2,dev,ops\nS3,carol,3,,acme\nS4,dave,4\n",
 			[]string{"1:10:" + omitted, "2:14:" + omitted, "4:9:" + omitted},
+		},
+	})
+}
+
+// TestSuspiciousRecords: a record that the server accepts although it says something else.
+func TestSuspiciousRecords(t *testing.T) {
+	hold(t, validate.Tokens, map[string]finding{
+		"typographic quotes": {
+			"S1,bob,2,“dev,ops”,,acme\n", []string{"1:10:" + typographic, "1:17:" + unread},
+		},
+		"a typographic user": {"S1,‘bob’,2,,acme\n", []string{"1:4:" + typographic}},
+		"apostrophes": {
+			"S1,bob,2,'dev,ops',,acme\n", []string{"1:10:" + apostrophe, "1:15:" + unread},
+		},
+		"groups without quotes": {"S1,bob,2,dev,ops,,acme\n", []string{"1:14:" + unread}},
+		"groups and the tenant": {"S1,bob,2,\"dev,ops\",,acme\n", nil},
+		"an apostrophe within":  {"S1,o'brien,2,dev,,acme\n", nil},
+		"semicolons": {
+			"S1,bob,2,dev;ops,,acme\n",
+			[]string{
+				"1:10: warning: a group contains a semicolon or a vertical bar, which does not separate groups | " +
+					"separate groups with commas",
+			},
+		},
+		"a header": {
+			"token,user,uid,groups,,acme\n",
+			[]string{
+				"1:1: warning: the record looks like a header, but the server accepts its first field as a secret | " +
+					"remove the record: the format has no header",
+			},
+		},
+		"another comment": {
+			"//S1,bob,2,,acme\n",
+			[]string{
+				"1:1: warning: the record looks like a comment, but the server accepts its first field as a secret | " +
+					"remove the record: the format has no comments",
+			},
+		},
+		"a comment": {
+			"#S1,bob,2,dev,,acme\n",
+			[]string{
+				"1:1: the record looks like a comment, but the server would accept its secret: remove the record, or put " +
+					"the secret in quotes | remove the record",
+			},
+		},
+		"a hash": {
+			"{SSHA}abc,bob,2,dev,,acme\n",
+			[]string{
+				"1:1: is a hash of the format {SSHA}, which is not supported: write the token itself | htpasswd -nB USER " +
+					"prints a bcrypt hash; a token is written as it is",
+			},
 		},
 	})
 }

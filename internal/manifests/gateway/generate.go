@@ -28,6 +28,8 @@ type Options struct {
 	// are written for those. An empty Kubeconfig is where kubectl looks.
 	Contexts   map[string]string
 	Kubeconfig string
+	// Monitoring adds a ServiceMonitor and alert rules.
+	Monitoring bool
 }
 
 var (
@@ -48,7 +50,7 @@ func Generate(o Options) (map[string][]byte, error) {
 		return nil, errNoImage
 	}
 	out := map[string][]byte{}
-	if out["gateway.yaml"], err = o.render(); err != nil {
+	if err := o.render(out); err != nil {
 		return nil, err
 	}
 	for i := range config.Gateway.Clusters {
@@ -60,22 +62,31 @@ func Generate(o Options) (map[string][]byte, error) {
 	return out, o.addKubeconfigs(config.Gateway.Clusters, out)
 }
 
-// render renders the chart, whose other values are an operator's to set with Helm.
-func (o *Options) render() ([]byte, error) {
+// render adds the files of the chart to out. An operator sets other values of the chart with Helm.
+func (o *Options) render(out map[string][]byte) error {
 	values, err := charts.Defaults(deploy.Files, "gateway")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	values["image"] = o.Image
+	values["image"], values["monitoring"] = o.Image, o.Monitoring
 	data, err := charts.Data(deploy.Files, "gateway", o.Namespace, values)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	templates, err := fs.Sub(deploy.Files, "gateway/templates")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return charts.RenderOne(templates, "gateway.yaml", data)
+	files := []string{"gateway.yaml"}
+	if o.Monitoring {
+		files = append(files, "monitoring.yaml")
+	}
+	for _, name := range files {
+		if out[name], err = charts.RenderOne(templates, name, data); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Check returns what is wrong with a set that was generated in a directory, for the configuration
@@ -89,7 +100,7 @@ func Check(dir string, o Options) (wrong, notes []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	delete(files, "gateway.yaml") // is the operator's to change
+	delete(files, "gateway.yaml") // which the operator may change
 	for i := range config.Gateway.Clusters {
 		c := &config.Gateway.Clusters[i]
 		name := "clusters/" + c.Name + ".yaml"

@@ -66,6 +66,10 @@ type checker struct {
 	published  []*x509.Certificate // and in the cluster
 	namespaces map[string]map[string]string
 	subjects   []located[rbacv1.Subject]
+	roles      map[string][]rbacv1.PolicyRule // by kind, namespace of Roles, and name
+	granted    []granted
+	judges     []judge
+	enforced   map[string]bool // the policies with a binding that denies everywhere
 }
 
 type located[T any] struct {
@@ -137,6 +141,8 @@ func newChecker(loaded *configv1alpha1.TenancyConfiguration, namespace string) *
 		namespace:  namespace,
 		seen:       map[string]bool{},
 		namespaces: map[string]map[string]string{},
+		roles:      map[string][]rbacv1.PolicyRule{},
+		enforced:   map[string]bool{},
 	}
 }
 
@@ -347,15 +353,18 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 					w.Name, h.Name, h.FailurePolicy, h.MatchPolicy, h.ObjectSelector, h.NamespaceSelector, h.Rules, &h.ClientConfig,
 				})
 			}
+			c.addWebhooks(w)
 		})
 	case "ValidatingAdmissionPolicy":
 		return decoded(doc, func(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
+			c.addPolicy(p)
 			if isOurs(p.Name) && p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail {
 				c.report("policy %s: failurePolicy Ignore allows requests that the policy cannot evaluate", p.Name)
 			}
 		})
 	case "ValidatingAdmissionPolicyBinding":
 		return decoded(doc, func(b *admissionregistrationv1.ValidatingAdmissionPolicyBinding) {
+			c.addBinding(b)
 			if isOurs(b.Name) && !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny) {
 				c.report("policy binding %s: validationActions lacks Deny, so the policy rejects nothing", b.Name)
 			}
@@ -378,13 +387,19 @@ func (c *checker) checkKind(kind string, doc []byte) error {
 	case "ClusterRoleBinding":
 		return decoded(doc, func(b *rbacv1.ClusterRoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
+			c.granted = append(c.granted, granted{c.file, kind + " " + b.Name, "", b.RoleRef, b.Subjects})
 			c.reportAll(leaving.OfClusterRoleBinding(b))
 		})
 	case "RoleBinding":
 		return decoded(doc, func(b *rbacv1.RoleBinding) {
 			c.addSubjects(kind, b.Name, b.Subjects)
+			c.granted = append(c.granted, granted{c.file, kind + " " + b.Name, b.Namespace, b.RoleRef, b.Subjects})
 			c.reportAll(leaving.OfRoleBinding(b))
 		})
+	case "ClusterRole":
+		return decoded(doc, func(r *rbacv1.ClusterRole) { c.roles[kind+"/"+r.Name] = r.Rules })
+	case "Role":
+		return decoded(doc, func(r *rbacv1.Role) { c.roles[kind+"/"+r.Namespace+"/"+r.Name] = r.Rules })
 	}
 	return nil
 }

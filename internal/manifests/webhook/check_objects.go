@@ -35,15 +35,20 @@ type hook struct {
 // addsToOthers reports whether a webhook is one of those that hold some more
 // callers to a few resources.
 func (h *hook) addsToOthers() bool {
-	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.")
+	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.checksConfiguration()
 }
+
+// checksConfiguration reports whether a webhook is the one that checks the configuration of the
+// service. It fails open, so that a broken configuration can be replaced.
+func (h *hook) checksConfiguration() bool { return strings.HasPrefix(h.name, "configuration.") }
 
 func (c *checker) checkHook(h *hook) {
 	if h.config != "kubetenant" {
 		return
 	}
 	// What TenantGate would refuse passes in its shadow mode anyway.
-	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") {
+	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") &&
+		!h.checksConfiguration() {
 		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
 	}
 	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {
@@ -57,8 +62,11 @@ func (c *checker) checkHook(h *hook) {
 			c.report("webhook %s: namespaceSelector on %s excludes every other namespace", h.name, key)
 		}
 		for _, e := range s.MatchExpressions {
-			own := e.Key == corev1.LabelMetadataName && e.Operator == metav1.LabelSelectorOpNotIn &&
-				slices.Equal(e.Values, []string{c.namespace})
+			operator := metav1.LabelSelectorOpNotIn
+			if strings.HasPrefix(h.name, "service.") || h.checksConfiguration() {
+				operator = metav1.LabelSelectorOpIn
+			}
+			own := e.Key == corev1.LabelMetadataName && e.Operator == operator && slices.Equal(e.Values, []string{c.namespace})
 			if e.Key != tenant.Label && !own {
 				c.report("webhook %s: namespaceSelector on %s excludes namespaces", h.name, e.Key)
 			}
@@ -243,6 +251,7 @@ func hooksOf(config map[string]any) map[string]map[string]any {
 func (c *checker) checkWhole() {
 	c.file, c.line = ".", 0
 	c.checkCopy()
+	c.checkCoverage()
 	for what, why := range map[string]string{
 		"MutatingWebhookConfiguration/kubetenant":   "no object gets the label of its tenant",
 		"ValidatingWebhookConfiguration/kubetenant": "no request is rejected",
@@ -270,6 +279,8 @@ func (c *checker) checkWhole() {
 	if !c.seen["AuthorizationConfiguration/"] {
 		c.report("the AuthorizationConfiguration is missing")
 	}
+	c.checkRights()
+	c.file = "."
 	slices.SortStableFunc(c.findings, func(a, b Finding) int { return strings.Compare(a.String(), b.String()) })
 	z := c.settings.Authorization
 	for _, s := range c.subjects {

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/informers"
 	authorizationclient "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/authz/rbac"
@@ -348,6 +349,16 @@ func (s *State) OwnerOf(namespace string) string {
 		return ""
 	}
 	return ns.Labels[tenant.Label]
+}
+
+// CachedNamespace returns a Namespace from the watch cache. The caller MUST NOT change it.
+func (s *State) CachedNamespace(name string) (*corev1.Namespace, error) {
+	return s.known.Namespaces.Get(name)
+}
+
+// FollowNamespaces registers a handler of Namespace events. It MUST be called before [State.Run].
+func (s *State) FollowNamespaces(handler cache.ResourceEventHandler) error {
+	return s.known.FollowNamespaces(handler)
 }
 
 // ask asks kube-apiserver, and the storage behind it, for the namespace of the service.

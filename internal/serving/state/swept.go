@@ -25,6 +25,13 @@ const SweptKey = "swept.json"
 // were labelled, as [WebhooksVersion.String] writes it.
 const WebhooksAnnotation = "kubetenant.dev/webhooks"
 
+// PolicyAnnotation specifies the version of the policy that allowed only the controller to write the
+// ConfigMap. The next controller ignores a ConfigMap that was written under another version.
+const PolicyAnnotation = "kubetenant.dev/policy"
+
+// PolicyName is the name of the policy of the service's namespace, and of its binding.
+const PolicyName = "service.kubetenant.dev"
+
 // sweptFile is what that ConfigMap says. Nothing is swept where it says nothing.
 type sweptFile struct {
 	informer cache.SharedIndexInformer

@@ -39,6 +39,8 @@ func adviceFor(reason authz.Reason, caller tenant.ID) string {
 		return "The caller's tenant is not valid, or its lookup failed. The server's log shows why."
 	case authz.ReasonSystemGroup:
 		return "A tenant's caller may not be in a group that begins with system:. Remove the caller from the group."
+	case authz.ReasonMalformed:
+		return "Issue a credential without white space at the beginning or end of a name, and without invisible characters."
 	case authz.ReasonRevoked:
 		return "The caller is revoked. Remove it from the revocation file (authentication.revocation.path)."
 	case authz.ReasonImpersonation:

@@ -196,6 +196,16 @@ func reasonCases(t *testing.T) map[authz.Reason][]reasonCase {
 				"A tenant's caller may not be in a group",
 			},
 		},
+		authz.ReasonMalformed: {
+			{
+				"a group that becomes a system group when it is trimmed",
+				somebody("alice", "acme", " system:masters"),
+				own,
+				nil,
+				"",
+				"Issue a credential without white space",
+			},
+		},
 		authz.ReasonRevoked: {{"revoked", alice, own, func(q *explain.Query) {
 			q.Config.Authentication.Revocation = &configv1alpha1.RevocationFile{Path: revoked}
 		}, "", "The caller is revoked. Remove it from"}},

@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -125,22 +127,45 @@ func TestSweepResumes(t *testing.T) {
 	twice := mutating.DeepCopy()
 	twice.Generation = -2
 	const before = `{"pods":["acme"]}`
-	for name, c := range map[string]struct{ webhooks, namespace, want string }{
-		"the same webhooks": {same, "system", before},
-		"other webhooks":    {"other", "system", "{}"},
-		"changed twice":     {state.VersionOf(twice, validating).String(), "system", "{}"},
-		"no webhooks":       {"", "system", "{}"},
-		"somebody else's":   {same, "elsewhere", "{}"},
+	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: state.PolicyName, UID: "p", Generation: 2},
+	}
+	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: state.PolicyName, UID: "b", Generation: 1},
+	}
+	const guarded = "p 2 b 1"
+	for name, c := range map[string]struct {
+		webhooks, guard, namespace, want string
+		policies                         []runtime.Object
+	}{
+		"the same webhooks": {same, guarded, "system", before, []runtime.Object{policy, binding}},
+		"other webhooks":    {"other", guarded, "system", "{}", []runtime.Object{policy, binding}},
+		"changed twice": {
+			state.VersionOf(twice, validating).String(),
+			guarded,
+			"system",
+			"{}",
+			[]runtime.Object{policy, binding},
+		},
+		"no webhooks":                         {"", guarded, "system", "{}", []runtime.Object{policy, binding}},
+		"somebody else's":                     {same, guarded, "elsewhere", "{}", []runtime.Object{policy, binding}},
+		"written without a policy":            {same, "", "system", "{}", []runtime.Object{policy, binding}},
+		"written under another policy":        {same, "q 1 b 1", "system", "{}", []runtime.Object{policy, binding}},
+		"written under another binding":       {same, "p 2 c 1", "system", "{}", []runtime.Object{policy, binding}},
+		"the policy was changed":              {same, "p 1 b 1", "system", "{}", []runtime.Object{policy, binding}},
+		"the policy is gone":                  {same, guarded, "system", "{}", []runtime.Object{binding}},
+		"the policy is not in force":          {same, guarded, "system", "{}", []runtime.Object{policy}},
+		"neither, and nothing was said of it": {same, "", "system", "{}", nil},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), waittest.Limit)
-		client := fake.NewClientset(mutating, validating, &corev1.ConfigMap{
+		client := fake.NewClientset(append([]runtime.Object{mutating, validating, &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:        state.SweptName,
 				Namespace:   c.namespace,
-				Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks},
+				Annotations: map[string]string{state.WebhooksAnnotation: c.webhooks, state.PolicyAnnotation: c.guard},
 			},
 			Data: map[string]string{state.SweptKey: before},
-		})
+		}}, c.policies...)...)
 		said := ""
 		published(t, client, func(m *corev1.ConfigMap) error {
 			said = m.Data[state.SweptKey] + " of " + m.Annotations[state.WebhooksAnnotation]
@@ -152,6 +177,64 @@ func TestSweepResumes(t *testing.T) {
 			t.Errorf("%s: %s; want %s", name, said, want)
 		}
 		cancel()
+	}
+}
+
+// TestPutBack checks that the publisher writes the ConfigMap again within seconds after another
+// caller changed or deleted it, and does not write it otherwise.
+func TestPutBack(t *testing.T) {
+	now := state.VersionOf(webhooks("1", "ca", admissionregistrationv1.Fail))
+	for name, spoil := range map[string]func(*corev1.ConfigMap) bool{
+		"nothing":          func(*corev1.ConfigMap) bool { return true },
+		"less is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.SweptKey] = "{}"; return true },
+		"more is swept":    func(m *corev1.ConfigMap) bool { m.Data[state.SweptKey] = `{"secrets":[]}`; return true },
+		"other webhooks":   func(m *corev1.ConfigMap) bool { m.Annotations[state.WebhooksAnnotation] = "x 1 1"; return true },
+		"another policy":   func(m *corev1.ConfigMap) bool { m.Annotations[state.PolicyAnnotation] = "x 1 y 1"; return true },
+		"nothing is there": func(*corev1.ConfigMap) bool { return false },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			client := fake.NewClientset()
+			swept := label.NewSweep(nil, nil, nil)
+			swept.Resume(map[schema.GroupResource][]tenant.ID{{Resource: "pods"}: nil})
+			p := &publisher{
+				client:    client,
+				namespace: "system",
+				sweep:     swept,
+				with:      now,
+				webhooks:  func() (state.WebhooksVersion, bool) { return now, true },
+			}
+			done := make(chan error)
+			go func() { done <- p.run(ctx) }()
+			synctest.Wait()
+			configs := client.CoreV1().ConfigMaps("system")
+			first, err := configs.Get(ctx, state.SweptName, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			spoiled := first.DeepCopy()
+			if spoil(spoiled) {
+				_, err = configs.Update(ctx, spoiled, metav1.UpdateOptions{})
+			} else {
+				err = configs.Delete(ctx, state.SweptName, metav1.DeleteOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			client.ClearActions()
+			time.Sleep(confirmEvery + 2*publishEvery)
+			synctest.Wait()
+			written := slices.ContainsFunc(client.Actions(), func(a clienttesting.Action) bool { return a.GetVerb() == "patch" })
+			is, err := configs.Get(ctx, state.SweptName, metav1.GetOptions{})
+			if err != nil || !maps.Equal(is.Data, first.Data) || !maps.Equal(is.Annotations, first.Annotations) ||
+				written != (name != "nothing") {
+				t.Errorf("%s: %+v, %v; want %+v; written: %v", name, is, err, first, written)
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

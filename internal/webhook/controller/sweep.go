@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
@@ -129,6 +131,8 @@ func sweep(ctx context.Context, known *cluster.Cluster, namespace string) error 
 	}
 	switch {
 	case err != nil: // nobody has said anything
+	case !p.isGuarded(ctx, before):
+		// Another caller may have written it.
 	case now.Follows(state.ParseVersion(before.Annotations[state.WebhooksAnnotation])):
 		known.Sweep.Resume(state.ParseSwept(before.Data[state.SweptKey]))
 	default:
@@ -156,21 +160,35 @@ type publisher struct {
 // it for half a minute each.
 const inFlight = 90 * time.Second
 
-// run tells until ctx ends, at first what the leader before said, if that holds.
+// confirmEvery is how often the publisher checks that the ConfigMap has the content that it wrote.
+const confirmEvery = 5 * time.Second
+
+// run publishes until ctx ends. It writes the ConfigMap again if another caller changed or deleted it.
 func (p *publisher) run(ctx context.Context) error {
 	said := ""
+	confirmed := time.Now()
 	for {
 		text, err := p.text()
 		if err != nil {
 			return err
 		}
-		if is := p.with.String() + " " + text; is != said {
+		if said != "" && time.Since(confirmed) >= confirmEvery {
+			confirmed = time.Now()
+			if p.isChanged(ctx, said) {
+				said = ""
+			}
+		}
+		if is := p.with.String() + " " + text; !strings.HasPrefix(said, is+" ") {
+			guard := p.guard(ctx)
 			config := applycorev1.ConfigMap(state.SweptName, p.namespace).WithData(map[string]string{state.SweptKey: text}).
-				WithAnnotations(map[string]string{state.WebhooksAnnotation: p.with.String()})
+				WithAnnotations(map[string]string{
+					state.WebhooksAnnotation: p.with.String(),
+					state.PolicyAnnotation:   guard,
+				})
 			_, err := p.client.CoreV1().ConfigMaps(p.namespace).Apply(ctx, config,
 				metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
 			if err == nil {
-				said = is
+				said = is + " " + guard
 			} else if ctx.Err() == nil {
 				klog.FromContext(ctx).Info("Failed to publish the progress of the backfill", "err", err)
 			}
@@ -181,6 +199,46 @@ func (p *publisher) run(ctx context.Context) error {
 		case <-time.After(publishEvery):
 		}
 	}
+}
+
+// isChanged reports whether the ConfigMap does not have the content that the publisher wrote, or the
+// policy that guards it has changed. It reports false if the ConfigMap cannot be read.
+func (p *publisher) isChanged(ctx context.Context, said string) bool {
+	is, err := p.client.CoreV1().ConfigMaps(p.namespace).Get(ctx, state.SweptName, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return false
+	case is.Annotations[state.WebhooksAnnotation]+" "+is.Data[state.SweptKey]+" "+is.Annotations[state.PolicyAnnotation] ==
+		said && is.Annotations[state.PolicyAnnotation] == p.guard(ctx):
+		return false
+	}
+	klog.FromContext(ctx).Info("Another caller changed what the controller published, or the policy that guards it "+
+		"changed: publishing it again", "configMap", state.SweptName)
+	return true
+}
+
+// isGuarded reports whether only a controller can have written the ConfigMap: the policy that is in
+// force was in force before.
+func (p *publisher) isGuarded(ctx context.Context, m *corev1.ConfigMap) bool {
+	guard := p.guard(ctx)
+	return guard != "" && m.Annotations[state.PolicyAnnotation] == guard
+}
+
+// guard returns the version of the policy of the service's namespace and of its binding. It returns
+// "" if the policy is not in force or cannot be read.
+func (p *publisher) guard(ctx context.Context) string {
+	named := metav1.ListOptions{FieldSelector: "metadata.name=" + state.PolicyName}
+	policies, err := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, named)
+	if err != nil || len(policies.Items) != 1 {
+		return ""
+	}
+	bindings, err := p.client.AdmissionregistrationV1().ValidatingAdmissionPolicyBindings().List(ctx, named)
+	if err != nil || len(bindings.Items) != 1 {
+		return ""
+	}
+	policy, binding := &policies.Items[0], &bindings.Items[0]
+	return fmt.Sprintf("%s %d %s %d", policy.UID, policy.Generation, binding.UID, binding.Generation)
 }
 
 // text returns what the service is to be told now. What is swept while the webhooks are not

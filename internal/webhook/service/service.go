@@ -37,9 +37,20 @@ type Options struct {
 	Register func(metrics.Registerable) error
 	// Tracer records spans; nil for none.
 	Tracer oteltrace.TracerProvider
+	// CheckConfiguration returns the problems of the configuration in a Secret, by the keys of the
+	// Secret. The problems MUST NOT contain a credential. It is called for one Secret at a time. If nil,
+	// the service does not serve [ConfigurationPath]. It MUST be nil if clients that are not
+	// kube-apiserver can send reviews.
+	CheckConfiguration func(ctx context.Context, data map[string][]byte) ([]string, error)
 	// Anonymous is of a service that authenticates nobody, which answers reviews of admission
 	// alone; nil of one that does.
 	Anonymous *Anonymous
+}
+
+// reviewKind is what answers the reviews of a path, and the memory for their bodies.
+type reviewKind struct {
+	answer answerer
+	memory int64
 }
 
 // New returns the handler. Whoever reaches it may ask who a token is and what anybody
@@ -54,15 +65,15 @@ func New(o Options) (http.Handler, error) {
 	}
 	mux, reviews := http.NewServeMux(), map[string]http.Handler{}
 	sixteenth := o.Limits.Memory / 16 // of which all have sixteen
-	objects := newObjects(o.Stack.ReadsContent, 6*sixteenth, o.Limits.Memory)
-	kinds := map[string]struct {
-		answer answerer
-		memory int64
-	}{
+	objects := newObjects(o.Stack.ReadsContent, 5*sixteenth, o.Limits.Memory)
+	kinds := map[string]reviewKind{
 		AuthenticatePath: {authenticate(o.Stack.Authenticator), sixteenth},
 		AuthorizePath:    {authorize(o.Stack.Authorizer), sixteenth},
 		MutatePath:       {mutate(o.Stack.Admission, objects), 4 * sixteenth},
 		ValidatePath:     {validate(o.Stack.Admission, objects), 4 * sixteenth},
+	}
+	if o.CheckConfiguration != nil {
+		kinds[ConfigurationPath] = reviewKind{configure(o.CheckConfiguration), sixteenth}
 	}
 	protected := func(next http.Handler) http.Handler { return next }
 	var bodies *arrivals // bounded where somebody has to be
@@ -74,7 +85,11 @@ func New(o Options) (http.Handler, error) {
 		protected = o.Anonymous.fromKnown
 	}
 	for path, kind := range kinds {
-		queue := newQueue(o.Limits.Concurrent, o.Limits.Queued, kind.memory)
+		concurrent := o.Limits.Concurrent
+		if path == ConfigurationPath {
+			concurrent = 1 // it can use a processor for seconds
+		}
+		queue := newQueue(concurrent, o.Limits.Queued, kind.memory)
 		answer := limited(o.Limits, queue, bodies, o.OwnerOf, kind.answer)
 		reviews[path] = m.measured(path, serving.Recovered(protected(answer)))
 		mux.Handle(path, reviews[path]) // in another spelling, too

@@ -46,6 +46,9 @@ func alertCases() []alertCase {
 			map[string]string{
 				info + `{pod="a",hash="1",mode="Enforce"}`: day("1"),
 				info + `{pod="b",hash="1",mode="Enforce"}`: day("1"),
+				// a gateway has its own configuration
+				info + `{pod="gateway",hash="2",mode="Enforce"}`:    day("1"),
+				`kubetenant_gateway_cluster_current{pod="gateway"}`: day("1"),
 			},
 		},
 		{
@@ -136,7 +139,28 @@ func alertCases() []alertCase {
 // should be and not otherwise.
 func TestWebhookAlerts(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile(filepath.Join(generated(t), "cluster", "monitoring.yaml"))
+	testAlerts(t, filepath.Join(generated(t), "cluster", "monitoring.yaml"), alertCases())
+}
+
+// TestWebhookAlertsOfTheGateway is TestWebhookAlerts for the alerts of the gateway.
+func TestWebhookAlertsOfTheGateway(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	config := filepath.Join(dir, "tenancy.yaml")
+	if err := os.WriteFile(config, []byte("apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\n"+
+		"gateway: { clusters: [ { name: eu1, tenants: [acme], reader: { kubeConfigFile: r }, "+
+		"impersonator: { kubeConfigFile: i } } ] }\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "kubetenant-gateway", "generate", "--monitoring", "--config", config, "--image", "example.com/gateway:1",
+		"--out", filepath.Join(dir, "out"))
+	testAlerts(t, filepath.Join(dir, "out", "monitoring.yaml"), gatewayAlertCases())
+}
+
+// testAlerts tests the alerts in a file, each of which must have a case.
+func testAlerts(t *testing.T, path string, cases []alertCase) {
+	t.Helper()
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +199,7 @@ func TestWebhookAlerts(t *testing.T) {
 		checkAlert(t, name, r, string(runbook))
 	}
 	var tests []map[string]any
-	for _, c := range alertCases() {
+	for _, c := range cases {
 		if !slices.Contains(names, c.alert) {
 			t.Errorf("there is no alert %s", c.alert)
 		}

@@ -1,0 +1,147 @@
+package credfile
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Secrets specifies how a file holds secrets.
+type Secrets int
+
+const (
+	// Text is for secrets that are written as they are.
+	Text Secrets = iota
+	// TextOrBcrypt is for secrets that are written as they are or as a bcrypt hash.
+	TextOrBcrypt
+)
+
+// Why the form of a secret is refused. None of these errors contains any part of the secret.
+var (
+	errCommented = errors.New("the record looks like a comment, but the server would accept its secret: " +
+		"remove the record, or put the secret in quotes")
+	errHtpasswd = errors.New("contains a user name and a hash: write only the hash, " +
+		"and the user name in the second field")
+	errLocked      = errors.New("is the mark of a locked password: remove the record")
+	errPlaceholder = errors.New("is a placeholder or an encrypted value: write the secret itself")
+	errEncoding    = errors.New("is not valid UTF-8: save the file as UTF-8")
+	errScheme      = errors.New("begins with the name of an authentication scheme: write only the secret")
+	errBcrypt      = errors.New("begins with $2 but is not a valid bcrypt hash")
+)
+
+// The forms of a secret that is not the text of a secret.
+var (
+	// modular is the Modular Crypt Format and PHC strings, as of crypt(3) and htpasswd.
+	modular = regexp.MustCompile(`^\$([A-Za-z0-9][A-Za-z0-9_.-]*)(?:\$|,rounds=)`)
+	// braced is a storage scheme of LDAP (RFC 2307), Dovecot or Spring.
+	braced = regexp.MustCompile(`^\{([A-Za-z][A-Za-z0-9_./+-]*)\}.`)
+	// named is a hash that begins with the name of its algorithm, as of Django, Werkzeug and PostgreSQL.
+	named = regexp.MustCompile(`(?i)^((?:pbkdf2|scrypt|scram|argon2|bcrypt|crypt|sha|md5)[a-z0-9_:-]*)\$.*\$.`)
+	// sums are the hashes of MySQL and of PostgreSQL.
+	sums = regexp.MustCompile(`^(?:\*[0-9A-F]{40}|md5[0-9a-f]{32})$`)
+	// bcryptHash is a hash that this project verifies.
+	bcryptHash = regexp.MustCompile(`^\$2[aby]\$[0-9]{2}\$[./A-Za-z0-9]{53}$`)
+
+	locked      = regexp.MustCompile(`^[!*]+(?:LK|NP)?[!*]*$`)
+	placeholder = regexp.MustCompile(`(?s)^(?:\$\{.*\}|\$\(.*\)|\{\{.*\}\}|<.*>|ENC\[.*\]|\$ANSIBLE_VAULT;.*)$`)
+	scheme      = regexp.MustCompile(`(?i)^(?:bearer|basic|digest)\s`)
+)
+
+// hashBytes is the length from which a text of the form of a hash is one, although its format is
+// unknown. A shorter text may be a password such as $ecret$.
+const hashBytes = 24
+
+// hashNames are the known hash formats. An error does not repeat another name, because it might be
+// a part of a password.
+func hashNames() []string {
+	return []string{
+		"1", "2", "2a", "2b", "2x", "2y", "3", "5", "6", "7", "8", "9", "gy", "y", "md5", "sha1", "apr1", "P", "H", "S",
+		"argon2", "argon2d", "argon2i", "argon2id", "scrypt", "pbkdf2", "pbkdf2-sha1", "pbkdf2-sha256", "pbkdf2-sha512",
+		"bcrypt-sha256", "NT",
+		"sha", "ssha", "sha224", "sha256", "sha384", "sha512", "ssha224", "ssha256", "ssha384", "ssha512", "smd5", "crypt",
+		"bcrypt", "blf-crypt", "md5-crypt", "sha256-crypt", "sha512-crypt", "des-crypt", "ntlm", "lanman", "cleartext",
+		"plain", "noop", "sasl", "kerberos", "sha-1", "sha-256", "sha-512", "pbkdf2_sha1", "pbkdf2_sha256", "scram-sha-256",
+		"bcrypt_sha256",
+	}
+}
+
+// CheckSecret returns an error if a record with the secret, not in quotes, is refused for the
+// secret's form. The error contains no part of the secret.
+func CheckSecret(secret string, as Secrets) error { return checkSecret(secret, false, as) }
+
+// checkSecret returns an error if a secret has a form that the file's reader would misread: the
+// text of a hash would become the secret, or a line that is commented out would apply.
+func checkSecret(secret string, quoted bool, as Secrets) error {
+	text := strings.TrimSpace(secret)
+	unlocked := strings.TrimLeft(text, "!*")
+	switch {
+	case !utf8.ValidString(secret):
+		return errEncoding
+	case !quoted && (strings.HasPrefix(text, "#") || strings.HasPrefix(text, ";")):
+		return errCommented
+	case locked.MatchString(text):
+		return errLocked
+	case placeholder.MatchString(text):
+		return errPlaceholder
+	case scheme.MatchString(text):
+		return errScheme
+	case as == TextOrBcrypt && bcryptHash.MatchString(secret):
+		return nil
+	case as == TextOrBcrypt && isBcrypt(text):
+		return errBcrypt
+	}
+	for _, form := range []string{text, unlocked} {
+		if name, is := hashOf(form); is {
+			return unsupported(name, as)
+		}
+	}
+	if _, rest, found := strings.Cut(text, ":"); found {
+		if _, is := hashOf(strings.TrimLeft(rest, "!*")); is {
+			return errHtpasswd
+		}
+	}
+	return nil
+}
+
+// isBcrypt reports whether a secret begins as the bcrypt hashes that the server verifies, or is a
+// bcrypt hash that was cut off.
+func isBcrypt(text string) bool {
+	name, is := hashOf(text)
+	return is && slices.Contains([]string{"$2a$", "$2b$", "$2y$"}, name) || !is && strings.HasPrefix(text, "$2")
+}
+
+// hashOf reports whether a text has the form of a hash, and returns the name of its format if it is
+// a known one.
+func hashOf(text string) (name string, is bool) {
+	is = sums.MatchString(text)
+	for _, form := range []struct {
+		*regexp.Regexp
+		before, after string
+	}{{modular, "$", "$"}, {braced, "{", "}"}, {named, "", ""}} {
+		m := form.FindStringSubmatch(text)
+		if m == nil {
+			continue
+		}
+		id, _, _ := strings.Cut(m[1], ":")
+		if slices.ContainsFunc(hashNames(), func(known string) bool { return strings.EqualFold(known, id) }) {
+			return form.before + id + form.after, true
+		}
+		is = is || len(text) >= hashBytes
+	}
+	return "", is
+}
+
+// unsupported returns an error about a hash, with the name of its format if it is known.
+func unsupported(name string, as Secrets) error {
+	instead := "write a bcrypt hash (htpasswd -nB) or the password itself"
+	if as == Text {
+		instead = "write the token itself"
+	}
+	if name == "" {
+		return errors.New("has the form of a hash that is not supported: " + instead)
+	}
+	return fmt.Errorf("is a hash of the format %s, which is not supported: %s", name, instead)
+}

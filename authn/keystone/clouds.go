@@ -1,0 +1,69 @@
+package keystone
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"sigs.k8s.io/yaml"
+)
+
+var errCloudsYAML = errors.New("the file is not valid YAML, or a field has the wrong type")
+
+// checkCloud returns why a cloud of a clouds.yaml cannot be used: the cloud, a file that it names, or
+// its method to log in. The error contains names of clouds and paths, and no credential.
+func checkCloud(data []byte, name string) error {
+	var file clouds.Clouds
+	if yaml.Unmarshal(data, &file) != nil {
+		return errCloudsYAML // that error may quote the file
+	}
+	cloud, found := file.Clouds[name]
+	if !found {
+		return fmt.Errorf("cloud %q is missing: the clouds of the file are %s", name, namesOf(file.Clouds))
+	}
+	if cloud.CACertFile != "" {
+		text, err := os.ReadFile(cloud.CACertFile)
+		if err != nil {
+			return fmt.Errorf("cloud %q: cacert: %w", name, err)
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(text) {
+			return fmt.Errorf("cloud %q: cacert: %s contains no PEM-encoded certificate", name, cloud.CACertFile)
+		}
+	}
+	switch cert, key := cloud.ClientCertFile, cloud.ClientKeyFile; {
+	case (cert == "") != (key == ""):
+		return fmt.Errorf("cloud %q: cert and key must be set together", name)
+	case cert != "":
+		for field, path := range map[string]string{"cert": cert, "key": key} {
+			if _, err := os.Stat(path); err != nil {
+				return fmt.Errorf("cloud %q: %s: %w", name, field, err)
+			}
+		}
+		if _, err := tls.LoadX509KeyPair(cert, key); err != nil {
+			return fmt.Errorf("cloud %q: cert and key are not a PEM-encoded certificate and its key", name)
+		}
+	}
+	methods := []clouds.AuthType{
+		"", clouds.AuthPassword, clouds.AuthV3Password, clouds.AuthV3ApplicationCredential,
+	}
+	if !slices.Contains(methods, cloud.AuthType) {
+		return fmt.Errorf("cloud %q: auth_type must be %s or %s", name, clouds.AuthV3Password,
+			clouds.AuthV3ApplicationCredential)
+	}
+	return nil
+}
+
+// namesOf returns the names of the clouds, of which a message can have a few.
+func namesOf(all map[string]clouds.Cloud) string {
+	names := slices.Sorted(maps.Keys(all))
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names[:min(len(names), 10)], ", ")
+}

@@ -1,0 +1,141 @@
+package keystone
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// slow is a Keystone whose logins take two seconds, as a transport, so that its time is a bubble's.
+type slow struct {
+	mu          sync.Mutex
+	logins      int
+	broken      bool
+	service     string // the token of the service user; empty if it was revoked
+	validations int
+}
+
+func (s *slow) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *slow) RoundTrip(req *http.Request) (*http.Response, error) {
+	answer := func(code int, body string) *http.Response {
+		return &http.Response{
+			StatusCode: code,
+			Header:     http.Header{},
+			Request:    req,
+			Body:       io.NopCloser(strings.NewReader(body)),
+		}
+	}
+	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	if req.Method == http.MethodPost {
+		time.Sleep(2 * time.Second)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.logins++
+		if s.broken {
+			return answer(http.StatusServiceUnavailable, ""), nil
+		}
+		s.service = fmt.Sprint("service-", s.logins)
+		resp := answer(http.StatusCreated, fmt.Sprintf(`{"token":{"expires_at":%q}}`, until))
+		resp.Header.Set(subjectToken, s.service)
+		return resp, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.validations++
+	if s.service == "" || req.Header.Get("X-Auth-Token") != s.service {
+		return answer(http.StatusUnauthorized, ""), nil
+	}
+	return answer(http.StatusOK, fmt.Sprintf(`{"token":{"expires_at":%q,`+
+		`"user":{"id":"1","name":"u","domain":{"id":"d","name":"acme"}},`+
+		`"project":{"id":"p","name":"web","domain":{"id":"d","name":"acme"}},"roles":[]}}`, until)), nil
+}
+
+// slowly returns an authenticator that asks such a Keystone.
+func slowly(t *testing.T) (*slow, *Authenticator) {
+	s, err := newService([]byte("clouds: { kube: { auth: { username: u, password: p, user_domain_name: Default, "+
+		"system_scope: all } } }"), "kube", "https://keystone.example.com")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &slow{}
+	s.fresh = http.Client{Transport: server}
+	s.client.HTTPClient = http.Client{Transport: server}
+	return server, newAuthenticator(Options{TTL: time.Second}, func() *service { return s })
+}
+
+// callers authenticate with n tokens of their own, 30 ms apart.
+func callers(t *testing.T, a *Authenticator, n int) []error {
+	errs := make([]error, n)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { _, _, errs[i] = a.AuthenticateToken(t.Context(), fmt.Sprint("gAAAA", time.Now().UnixNano())) })
+		time.Sleep(30 * time.Millisecond)
+		synctest.Wait()
+	}
+	all.Wait()
+	return errs
+}
+
+// TestCallersWaitForALogin checks that callers who come while the service user logs in wait for it:
+// at the first login, and after its token was revoked.
+func TestCallersWaitForALogin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, a := slowly(t)
+		for logins := 1; logins <= 2; logins++ {
+			for i, err := range callers(t, a, 16) {
+				if err != nil {
+					t.Errorf("login %d, caller %d: %v", logins, i, err)
+				}
+			}
+			if server.logins != logins {
+				t.Errorf("%d logins, want %d", server.logins, logins)
+			}
+			server.set(func() { server.service = "" })
+			time.Sleep(6 * time.Second)
+		}
+	})
+}
+
+// TestThePauseOfLogins checks that the pause after a failed login begins at its end. The callers
+// during the login and the pause have an outage. The callers during the next login wait for it.
+func TestThePauseOfLogins(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, a := slowly(t)
+		server.set(func() { server.broken = true })
+		unavailable := func(when string, n int) {
+			t.Helper()
+			for i, err := range callers(t, a, n) {
+				if !errors.Is(err, ErrUnavailable) {
+					t.Errorf("%s, caller %d: %v", when, i, err)
+				}
+			}
+			if server.logins != 1 {
+				t.Errorf("%s: %d logins, want 1", when, server.logins)
+			}
+		}
+		unavailable("during the login", 16)
+		time.Sleep(4 * time.Second) // 6 s after the login began
+		unavailable("in the pause", 16)
+		server.set(func() { server.broken = false })
+		time.Sleep(time.Second)
+		for i, err := range callers(t, a, 16) {
+			if err != nil {
+				t.Errorf("after the pause, caller %d: %v", i, err)
+			}
+		}
+		if server.logins != 2 {
+			t.Errorf("%d logins, want 2", server.logins)
+		}
+	})
+}

@@ -1,0 +1,229 @@
+package oidc
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/rsa"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
+)
+
+const (
+	// maxTried bounds the keys that are tried for one token. A token that names its key needs one.
+	// Anyone can send a token without a kid, for which every key would have to be tried.
+	maxTried = 32
+	// maxShown bounds the unusable keys of a set that the log names.
+	maxShown = 8
+	// shownBytes bounds a text of a provider that the log repeats.
+	shownBytes = 128
+)
+
+// keyring is one set of keys, as a provider served it. It does not change.
+type keyring struct {
+	fetched    time.Time
+	keys       []*verifier
+	byID       map[string][]*verifier
+	why        map[string]string // why a key cannot verify tokens, by kid
+	passedOver int               // unusable keys, without those for encryption
+	shown      []string          // the first of them, for the log
+}
+
+// verifier is a key that verifies signatures.
+type verifier struct {
+	id         string
+	public     any
+	algorithms []jose.SignatureAlgorithm
+}
+
+// rawKey holds the members of a JSON Web Key (RFC 7517) that decide whether it can verify tokens.
+type rawKey struct {
+	Type      string          `json:"kty"`
+	ID        string          `json:"kid"`
+	Use       string          `json:"use"`
+	Algorithm string          `json:"alg"`
+	D         json.RawMessage `json:"d"`
+	K         json.RawMessage `json:"k"`
+}
+
+// newKeyring reads the keys of a set. A key that is of no use is passed over (RFC 7517, section 5).
+func newKeyring(set []json.RawMessage) *keyring {
+	r := &keyring{byID: map[string][]*verifier{}, why: map[string]string{}}
+	for i, raw := range set {
+		var head rawKey
+		if json.Unmarshal(raw, &head) != nil {
+			r.passOver(i, "", "it is not a JSON Web Key")
+			continue
+		}
+		if head.Use == "enc" { // is a key, but not for tokens
+			r.why[head.ID] = "it is for encryption"
+			continue
+		}
+		key, why := newVerifier(raw, &head)
+		if why != "" {
+			r.passOver(i, head.ID, why)
+			continue
+		}
+		r.keys = append(r.keys, key)
+		r.byID[key.id] = append(r.byID[key.id], key)
+	}
+	return r
+}
+
+func (r *keyring) passOver(index int, id, why string) {
+	r.passedOver++
+	name := "keys[" + strconv.Itoa(index) + "]"
+	if id != "" {
+		r.why[id] = why
+		name = shown(id)
+	}
+	if len(r.shown) < maxShown {
+		r.shown = append(r.shown, name+": "+why)
+	}
+}
+
+// describeUnusable names unusable keys and why they are so; empty if there are none.
+func (r *keyring) describeUnusable() string {
+	text := strings.Join(r.shown, ", ")
+	if more := r.passedOver - len(r.shown); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// newVerifier returns a key, or why it is unusable. It does not read the certificates of the key:
+// the key is trusted because of its address.
+func newVerifier(raw json.RawMessage, head *rawKey) (key *verifier, why string) {
+	if head.D != nil || head.K != nil {
+		return nil, "it is not a public key"
+	}
+	var members map[string]json.RawMessage
+	_ = json.Unmarshal(raw, &members) // an object, as head shows
+	for _, name := range []string{"x5c", "x5t", "x5t#S256", "x5u"} {
+		delete(members, name)
+	}
+	plain, err := json.Marshal(members)
+	var parsed jose.JSONWebKey
+	if err == nil {
+		err = json.Unmarshal(plain, &parsed)
+	}
+	switch {
+	case err != nil && head.Type != "EC" && head.Type != "RSA":
+		return nil, "its type " + shown(head.Type) + " is not supported"
+	case err != nil || !parsed.Valid() || !parsed.IsPublic():
+		return nil, "its parameters are invalid"
+	}
+	algorithms := algorithmsOf(parsed.Key)
+	if algorithms == nil {
+		return nil, "its type or curve is not supported"
+	}
+	if head.Algorithm != "" {
+		alg := jose.SignatureAlgorithm(head.Algorithm)
+		if !slices.Contains(algorithms, alg) {
+			return nil, "its alg " + shown(head.Algorithm) + " is not a signature algorithm for this key"
+		}
+		algorithms = []jose.SignatureAlgorithm{alg}
+	}
+	return &verifier{id: head.ID, public: parsed.Key, algorithms: algorithms}, ""
+}
+
+// algorithmsOf returns the algorithms that a key can verify (RFC 7518, section 3.1); none for a key
+// that upstream does not support.
+func algorithmsOf(public any) []jose.SignatureAlgorithm {
+	var all []jose.SignatureAlgorithm
+	switch p := public.(type) {
+	case *rsa.PublicKey:
+		for _, name := range oidc.AllValidSigningAlgorithms() {
+			if !strings.HasPrefix(name, "ES") {
+				all = append(all, jose.SignatureAlgorithm(name))
+			}
+		}
+	case *ecdsa.PublicKey:
+		switch p.Curve.Params().BitSize {
+		case 256:
+			all = append(all, jose.ES256)
+		case 384:
+			all = append(all, jose.ES384)
+		case 521:
+			all = append(all, jose.ES512)
+		}
+	}
+	return all
+}
+
+// candidates are the keys that may have signed a token, by its kid if it names one. more reports
+// whether there are more than may be tried.
+func (r *keyring) candidates(header *jose.Header) (keys []*verifier, more bool) {
+	among := r.keys
+	if header.KeyID != "" {
+		among = r.byID[header.KeyID]
+	}
+	for _, key := range among {
+		if !slices.Contains(key.algorithms, jose.SignatureAlgorithm(header.Algorithm)) {
+			continue
+		}
+		if len(keys) == maxTried {
+			return keys, true
+		}
+		keys = append(keys, key)
+	}
+	return keys, false
+}
+
+// lacks reports whether none of the keys may have signed a token.
+func (r *keyring) lacks(signed *jose.JSONWebSignature) bool {
+	keys, _ := r.candidates(&signed.Signatures[0].Header)
+	return len(keys) == 0
+}
+
+// verify returns the payload of a token that one of the keys has signed.
+func (r *keyring) verify(ctx context.Context, signed *jose.JSONWebSignature) ([]byte, error) {
+	header := &signed.Signatures[0].Header
+	keys, more := r.candidates(header)
+	for _, key := range keys {
+		if ctx.Err() != nil {
+			return nil, ErrSignature
+		}
+		if payload, err := signed.Verify(key.public); err == nil {
+			return payload, nil
+		}
+	}
+	switch {
+	case more:
+		return nil, fmt.Errorf("%w: the issuer has more than %d keys, and the token does not name the key (kid)",
+			ErrNoKey, maxTried)
+	case len(keys) > 0:
+		return nil, ErrSignature
+	}
+	return nil, r.missing(header)
+}
+
+// missing returns why no key may have signed a token. The error may contain the algorithm of the
+// token, and the kid if the issuer has a key with this ID.
+func (r *keyring) missing(header *jose.Header) error {
+	if why := r.why[header.KeyID]; header.KeyID != "" && why != "" {
+		return fmt.Errorf("%w: the key %s cannot verify it: %s", ErrNoKey, shown(header.KeyID), why)
+	}
+	if named := r.byID[header.KeyID]; header.KeyID != "" && len(named) > 0 {
+		return fmt.Errorf("%w: the key %s is for the algorithms %v, and not for %s", ErrNoKey, shown(header.KeyID),
+			named[0].algorithms, header.Algorithm)
+	}
+	if header.KeyID != "" {
+		return fmt.Errorf("%w: no key of the issuer has the kid of the token (usable keys: %d)", ErrNoKey, len(r.keys))
+	}
+	return fmt.Errorf("%w: no key of the issuer is for %s (usable keys: %d)", ErrNoKey, header.Algorithm, len(r.keys))
+}
+
+// shown returns a text of a provider for the log: quoted and shortened.
+func shown(text string) string {
+	if len(text) > shownBytes {
+		text = strings.ToValidUTF8(text[:shownBytes], "") + "..."
+	}
+	return strconv.Quote(text)
+}

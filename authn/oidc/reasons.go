@@ -1,0 +1,332 @@
+package oidc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/apis/apiserver"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Why a token is refused; to be tested with [errors.Is]. The text of an error may continue with
+// words of the configuration and of the provider's documents, such as names of claims, messages of
+// rules, and URLs. It never contains the value of a claim.
+var (
+	ErrMalformed   = errors.New("malformed token")
+	ErrAlgorithm   = errors.New("algorithm not allowed")
+	ErrSignature   = errors.New("invalid signature")
+	ErrNoKey       = errors.New("no usable key")
+	ErrKeys        = error(outbound.Unavailable("cannot fetch the issuer's keys"))
+	ErrAudience    = errors.New("wrong audience")
+	ErrExpired     = errors.New("token expired")
+	ErrNotYetValid = errors.New("token not valid yet")
+	ErrClaim       = errors.New("invalid claim")
+	ErrUsername    = errors.New("no user name in the claims")
+	ErrGroups      = errors.New("invalid groups claim")
+	ErrRule        = errors.New("a claim or user validation rule failed")
+	ErrTenant      = errors.New("the claims do not name exactly one tenant")
+	ErrMapping     = errors.New("a claim mapping failed")
+	ErrDistributed = errors.New("groups overage: the token refers to a server for the groups, and does not contain them")
+	ErrRefused     = errors.New("token refused")
+)
+
+// asksNobody is the transport of the client that upstream gets. Keys come from a [keySet]. Upstream
+// needs a client only for distributed claims (OpenID Connect Core 1.0, section 5.6.2). For
+// these it would contact any server that a token names, without a bound.
+type asksNobody struct{}
+
+func (asksNobody) RoundTrip(*http.Request) (*http.Response, error) { return nil, ErrDistributed }
+
+// verdict is the result of a [keySet] for the token of one call.
+type verdict struct {
+	payload []byte // set if the signature is valid
+	err     error
+}
+
+type verdictKey struct{}
+
+func verdictIn(ctx context.Context) *verdict {
+	v, _ := ctx.Value(verdictKey{}).(*verdict)
+	return v
+}
+
+// reasons finds the reason in an error of upstream or go-oidc. Their texts begin with fixed words
+// and words of the configuration, and may continue with claims of the token, which are left out.
+type reasons struct {
+	jwt        *apiserver.JWTAuthenticator
+	tenantFrom string
+}
+
+// fixed returns the beginnings of errors that do not depend on the configuration.
+func fixed() []struct {
+	text   string
+	reason error
+} {
+	return []struct {
+		text   string
+		reason error
+	}{
+		{"oidc: verify token: oidc: malformed jwt", ErrMalformed},
+		{"oidc: verify token: oidc: id token not signed", ErrMalformed},
+		{"oidc: verify token: oidc: multiple signatures", ErrMalformed},
+		{"oidc: parse claims: ", ErrMalformed},
+		{"oidc: verify token: oidc: id token signed with unsupported algorithm", ErrAlgorithm},
+		{"oidc: verify token: oidc: failed to obtain source", about(ErrClaim, "_claim_names names no source")},
+		{"oidc: verify token: oidc: source does not exist", about(ErrClaim, "_claim_sources lacks a source of _claim_names")},
+		{"oidc: verify token: oidc: id token issued by a different provider", about(ErrClaim, "iss names another issuer")},
+		{"oidc: verify token: oidc: expected audience", ErrAudience},
+		{
+			"oidc: verify token: oidc: token is expired (Token Expiry: 0001-01-01 00:00:00 +0000 UTC)",
+			about(ErrClaim, "exp is missing"),
+		},
+		{"oidc: verify token: oidc: token is expired", ErrExpired},
+		{"oidc: verify token: oidc: current time", ErrNotYetValid},
+		{"oidc: could not expand distributed claims: while getting distributed claim", ErrDistributed},
+		{"oidc: could not expand distributed claims: ", about(ErrClaim, "_claim_names or _claim_sources is malformed")},
+		{
+			"oidc: empty username via CEL expression",
+			about(ErrUsername, "claimMappings.username.expression gives an empty string"),
+		},
+		{"oidc: parse 'email_verified' claim", about(ErrClaim, "email_verified is not true: it is not a boolean")},
+		{"oidc: email not verified", about(ErrClaim, "email_verified is not true")},
+	}
+}
+
+func about(reason error, detail string) error { return fmt.Errorf("%w: %s", reason, detail) }
+
+func (r reasons) reasonOf(text string, v *verdict) error {
+	if v.err != nil {
+		return v.err
+	}
+	if strings.HasPrefix(text, "oidc: verify token: oidc: failed to unmarshal claims") {
+		return registeredClaim(v.payload)
+	}
+	for _, f := range fixed() {
+		if strings.HasPrefix(text, f.text) {
+			return f.reason
+		}
+	}
+	for _, find := range []func(string) error{r.claimReason, r.requiredReason, r.mappingReason, r.ruleReason} {
+		if reason := find(text); reason != nil {
+			return reason
+		}
+	}
+	return ErrRefused
+}
+
+// seconds reads a time as go-oidc does (jsonTime, v2.5.0).
+type seconds struct{}
+
+func (*seconds) UnmarshalJSON(data []byte) error {
+	var n json.Number
+	if err := json.Unmarshal(data, &n); err != nil {
+		return err
+	}
+	_, err := n.Float64()
+	return err
+}
+
+// registeredClaim names the claim that go-oidc cannot read (idToken, v2.5.0). As in go-oidc,
+// encoding/json reads each claim by its name in any case.
+func registeredClaim(payload []byte) error {
+	for _, c := range []struct {
+		name, kind string
+		into       any
+	}{
+		{"iss", "a string", new(struct {
+			V string `json:"iss"`
+		})},
+		{"sub", "a string", new(struct {
+			V string `json:"sub"`
+		})},
+		{"exp", "a number", new(struct {
+			V seconds `json:"exp"`
+		})},
+		{"iat", "a number", new(struct {
+			V seconds `json:"iat"`
+		})},
+		{"nbf", "a number", new(struct {
+			V *seconds `json:"nbf"`
+		})},
+		{"nonce", "a string", new(struct {
+			V string `json:"nonce"`
+		})},
+		{"at_hash", "a string", new(struct {
+			V string `json:"at_hash"`
+		})},
+		{"_claim_names", "an object of strings", new(struct {
+			V map[string]string `json:"_claim_names"`
+		})},
+		{"_claim_sources", "an object of endpoints", new(struct {
+			V map[string]struct {
+				Endpoint string `json:"endpoint"`
+				Token    string `json:"access_token"`
+			} `json:"_claim_sources"`
+		})},
+	} {
+		if json.Unmarshal(payload, c.into) != nil {
+			return about(ErrClaim, c.name+" is "+nullOr("not "+c.kind, payload, c.name))
+		}
+	}
+	return about(ErrClaim, "aud is not a string or a list of strings") // the one that is left
+}
+
+// nullOr returns "missing" for a claim that is null.
+func nullOr(otherwise string, payload []byte, name string) string {
+	var all map[string]json.RawMessage
+	if json.Unmarshal(payload, &all) == nil && string(all[name]) == "null" {
+		return "missing"
+	}
+	return otherwise
+}
+
+// claimReason is about a claim that the configuration maps.
+func (r reasons) claimReason(text string) error {
+	m := &r.jwt.ClaimMappings
+	for _, c := range []struct {
+		begin  string
+		claim  string
+		reason error
+		kind   string
+	}{
+		{fmt.Sprintf("oidc: parse username claims %q: ", m.Username.Claim), m.Username.Claim, ErrUsername, "a string"},
+		{
+			fmt.Sprintf("oidc: parse groups claim %q: ", m.Groups.Claim),
+			m.Groups.Claim, ErrGroups, "a string or a list of strings",
+		},
+		{fmt.Sprintf("oidc: parse uid claim %q: ", m.UID.Claim), m.UID.Claim, ErrClaim, "a string"},
+	} {
+		if rest, is := strings.CutPrefix(text, c.begin); is {
+			return about(c.reason, c.claim+" is "+missingOr("not "+c.kind, rest))
+		}
+	}
+	return nil
+}
+
+// missingOr returns "missing" for upstream's error about a claim that a token does not have.
+func missingOr(otherwise, rest string) string {
+	if rest == "claim not present" {
+		return "missing"
+	}
+	return otherwise
+}
+
+// requiredReason is about a rule that requires a claim to have a value.
+func (r reasons) requiredReason(text string) error {
+	for i := range r.jwt.ClaimValidationRules {
+		claim := r.jwt.ClaimValidationRules[i].Claim
+		if claim == "" {
+			continue
+		}
+		detail := ""
+		switch {
+		case text == "oidc: required claim "+claim+" not present in ID token":
+			detail = "is missing"
+		case strings.HasPrefix(text, "oidc: required claim "+claim+" value does not match. "):
+			detail = "does not have the required value"
+		case strings.HasPrefix(text, "oidc: parse claim "+claim+": "):
+			detail = "is not a string"
+		default:
+			continue
+		}
+		return about(ErrRule, fmt.Sprintf("claimValidationRules[%d]: %s %s", i, claim, detail))
+	}
+	return nil
+}
+
+// mappingReason is about an expression that maps claims.
+func (r reasons) mappingReason(text string) error {
+	m := &r.jwt.ClaimMappings
+	for _, e := range []struct{ begin, path, expression string }{
+		{"oidc: error evaluating username claim expression: ", "claimMappings.username", m.Username.Expression},
+		{"oidc: error evaluating group claim expression: ", "claimMappings.groups", m.Groups.Expression},
+		{"oidc: error evaluating uid claim expression: ", "claimMappings.uid", m.UID.Expression},
+	} {
+		if rest, is := strings.CutPrefix(text, e.begin); is {
+			return about(ErrMapping, e.path+": "+celReason(e.expression, rest))
+		}
+	}
+	rest, _ := strings.CutPrefix(text, "oidc: error evaluating extra claim expression: ")
+	for i, e := range m.Extra {
+		if !strings.HasPrefix(rest, "expression '"+e.ValueExpression+"' ") &&
+			!strings.HasPrefix(rest, e.ValueExpression+": ") {
+			continue
+		}
+		if e.Key == tenant.ExtraKey {
+			return r.tenantReason(rest)
+		}
+		return about(ErrMapping, fmt.Sprintf("claimMappings.extra[%d]: %s", i, celReason(e.ValueExpression, rest)))
+	}
+	return nil
+}
+
+// tenantReason is about the mapping of the tenant.
+func (r reasons) tenantReason(text string) error {
+	switch {
+	case r.tenantFrom == "":
+		return ErrTenant
+	case strings.Contains(text, "' resulted in error: no such key"):
+		return about(ErrTenant, r.tenantFrom+" is missing")
+	case strings.Contains(text, "' resulted in error: "):
+		return about(ErrTenant, r.tenantFrom+" failed")
+	}
+	return about(ErrTenant, r.tenantFrom+" is not a string")
+}
+
+// ruleReason is about a validation rule in CEL.
+func (r reasons) ruleReason(text string) error {
+	if rest, is := strings.CutPrefix(text, "oidc: error evaluating claim validation expression: "); is {
+		for i, rule := range r.jwt.ClaimValidationRules {
+			if reason := ruleReason(rest, rule.Expression, rule.Message); reason != "" {
+				return about(ErrRule, fmt.Sprintf("claimValidationRules[%d]: %s", i, reason))
+			}
+		}
+		return ErrRule
+	}
+	if rest, is := strings.CutPrefix(text, "oidc: error evaluating user info validation rule: "); is {
+		for i, rule := range r.jwt.UserValidationRules {
+			if reason := ruleReason(rest, rule.Expression, rule.Message); reason != "" {
+				return about(ErrRule, fmt.Sprintf("userValidationRules[%d]: %s", i, reason))
+			}
+		}
+		return ErrRule
+	}
+	return nil
+}
+
+// ruleReason returns why a rule failed, or "" if the error is about another rule.
+func ruleReason(text, expression, message string) string {
+	switch {
+	case expression == "":
+		return ""
+	case text == fmt.Sprintf("validation expression '%s' failed: %s", expression, message):
+		if message == "" {
+			return "the expression " + shown(expression) + " is false"
+		}
+		return message
+	case strings.HasPrefix(text, "expression '"+expression+"' resulted in error: "):
+		return celReason(expression, text)
+	}
+	return ""
+}
+
+// celReason returns why an expression failed. It repeats no value.
+func celReason(expression, text string) string {
+	named := "the expression " + shown(expression)
+	_, cause, _ := strings.Cut(text, "' resulted in error: ")
+	for _, known := range []string{"no such key", "no such overload", "index out of bounds", "invalid argument"} {
+		if strings.HasPrefix(cause, known) {
+			return named + " failed: " + known
+		}
+	}
+	if strings.Contains(text, "must return") {
+		return named + " gives a value of another type"
+	}
+	return named + " failed"
+}

@@ -1,0 +1,112 @@
+package webhook
+
+import (
+	"errors"
+	"fmt"
+	"mime"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/authn/internal/outbound"
+)
+
+// response is a TokenReview of which the status may be missing.
+type response struct {
+	metav1.TypeMeta `json:",inline"`
+	Status          *authenticationv1.TokenReviewStatus `json:"status"`
+}
+
+// plain is a version, kind or media type that an error may contain if no part of the token is in it.
+var plain = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9.+/-]{0,63}$`)
+
+// unreadable returns an error of kind [ErrUnreadable] if the response is not a TokenReview that has
+// a status. The error of decoding the response is err. The error contains no part of the token.
+func (r *response) unreadable(contentType, token string, err error) error {
+	shown := func(text string) bool { return plain.MatchString(text) && !holds(text, token) }
+	switch {
+	case errors.Is(err, outbound.ErrMalformed):
+		if media, _, invalid := mime.ParseMediaType(contentType); invalid == nil && shown(media) {
+			return fmt.Errorf("%w: %w (Content-Type %s)", ErrUnreadable, err, media)
+		}
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+	case errors.Is(err, outbound.ErrTooLarge):
+		return fmt.Errorf("%w: %w", ErrUnreadable, err)
+	case err != nil: // it ended in the middle, or too many are being read
+		return ErrUnavailable
+	}
+	group := authenticationv1.SchemeGroupVersion.String()
+	for _, field := range []struct{ name, got, want string }{
+		{"apiVersion", r.APIVersion, group}, {"kind", r.Kind, "TokenReview"},
+	} {
+		switch {
+		case field.got == field.want:
+		case shown(field.got):
+			return fmt.Errorf("%w: %s is %s, and must be %s", ErrUnreadable, field.name, field.got, field.want)
+		default:
+			return fmt.Errorf("%w: %s is missing or invalid, and must be %s", ErrUnreadable, field.name, field.want)
+		}
+	}
+	if r.Status == nil {
+		return fmt.Errorf("%w: status is missing", ErrUnreadable)
+	}
+	return nil
+}
+
+const (
+	// reasonBytes bounds the service's reason in an error.
+	reasonBytes = 200
+	// partBytes is the length of a part of a token that no reason may contain.
+	partBytes = 8
+)
+
+// refused returns an error of kind [ErrNotAuthenticated] with the service's reason, if it has one
+// and the reason contains no part of the token.
+func refused(reason, token string) error {
+	shown := strings.ToValidUTF8(reason[:min(len(reason), reasonBytes)], "")
+	text := strings.Join(strings.FieldsFunc(shown, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r)
+	}), " ")
+	switch {
+	case text == "":
+		return ErrNotAuthenticated
+	case holds(text, token):
+		return fmt.Errorf("%w: the service's reason is not shown, because it contains a part of the token",
+			ErrNotAuthenticated)
+	case len(reason) > reasonBytes:
+		text += "..."
+	}
+	return fmt.Errorf("%w: %s", ErrNotAuthenticated, text)
+}
+
+// holds reports whether a text contains a part of a token, as it is or as in a URL, or with other
+// characters between the characters of the token.
+func holds(text, token string) bool {
+	letters := func(s string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsLetter(r) || unicode.IsDigit(r) {
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, s)
+	}
+	texts := []string{letters(text)}
+	if decoded, err := url.QueryUnescape(text); err == nil {
+		texts = append(texts, letters(decoded))
+	}
+	secret := letters(token)
+	part := min(partBytes, len(secret))
+	for i := range len(secret) - part + 1 {
+		if part > 0 && slices.ContainsFunc(texts, func(text string) bool {
+			return strings.Contains(text, secret[i:i+part])
+		}) {
+			return true
+		}
+	}
+	return false
+}

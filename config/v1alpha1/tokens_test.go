@@ -1,0 +1,34 @@
+package v1alpha1_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// TestTenantExpressions checks that an expression is valid if it can give a string, also if its type
+// is not known before it is evaluated.
+func TestTenantExpressions(t *testing.T) {
+	for source, expressions := range map[string][]string{
+		"oidc: { jwt: { issuer: { url: https://id.example.com, audiences: [a] }, claimMappings: { " +
+			"username: { claim: sub, prefix: '' } } }, tenant: { expression: %s } }": {
+			`claims.org`, `claims["org"]`, `claims.realm.split("/")[2]`, `has(claims.org) ? claims.org : "acme"`, `"acme"`,
+			`string(claims.id)`, `dyn(claims.org)`, "claims.org // a comment", `claims.orgs[0]`, `claims.a.b.c`,
+			"claims\n.org", `dyn(claims.orgs).filter(o, o != "x")[0]`,
+		},
+		"webhook: { kubeConfigFile: f, match: { prefix: x }, tenant: { expression: %s } }": {
+			`user.extra["example.com/tenant"][0]`, `user.username`, `user.username.split(":")[0]`, `"acme"`,
+			`size(user.groups) == 1 ? user.groups[0] : ""`,
+		},
+	} {
+		for _, expression := range expressions {
+			text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
+				"  - { name: a, tenants: [acme], " + fmt.Sprintf(source, strconv.Quote(expression)) + " }\n"
+			if _, err := v1alpha1.Decode([]byte(text)); err != nil {
+				t.Errorf("%s: %v", expression, err)
+			}
+		}
+	}
+}

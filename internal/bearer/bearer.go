@@ -1,0 +1,72 @@
+// Package bearer reads the bearer tokens of requests. A token that another reader could read as a
+// different one belongs to no caller.
+package bearer
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	"k8s.io/apiserver/pkg/authentication/request/websocket"
+)
+
+// New returns an authenticator of the token in the Authorization header or in the websocket
+// subprotocol of a request. It abstains if there is no token, or if the error of next is abstains. It
+// returns the error malformed, which may be abstains too, if the token is malformed.
+func New(next authenticator.Token, abstains, malformed error) authenticator.Request {
+	wellFormed := authenticator.TokenFunc(func(ctx context.Context, token string) (*authenticator.Response, bool, error) {
+		if !IsWellFormed(token) {
+			return nil, false, malformed
+		}
+		return next.AuthenticateToken(ctx, token)
+	})
+	adapters := []authenticator.Request{bearertoken.New(wellFormed), websocket.NewProtocolAuthenticator(wellFormed)}
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		if !isPlain(r) {
+			if errors.Is(malformed, abstains) {
+				return nil, false, nil
+			}
+			return nil, false, malformed
+		}
+		for _, a := range adapters {
+			resp, ok, err := a.AuthenticateRequest(r)
+			if errors.Is(err, abstains) {
+				continue
+			}
+			if ok || err != nil {
+				return resp, ok, err
+			}
+		}
+		return nil, false, nil
+	})
+}
+
+// IsWellFormed reports whether a token consists of visible ASCII characters. Parsers of JSON Web
+// Tokens ignore white space, so that one such token has several texts. The grammar of RFC 6750
+// (token68) excludes further characters, which tokens of some products contain.
+func IsWellFormed(token string) bool {
+	for i := range len(token) {
+		if token[i] <= ' ' || token[i] > '~' {
+			return false
+		}
+	}
+	return token != ""
+}
+
+// isPlain reports whether the Authorization header of a request, if it has the scheme Bearer, has
+// exactly one token. Upstream's adapter ignores what follows the token
+// (k8s.io/apiserver pkg/authentication/request/bearertoken, v0.37.1).
+func isPlain(r *http.Request) bool {
+	header := strings.Trim(r.Header.Get("Authorization"), " \t") // RFC 9110, section 5.5
+	if header != strings.TrimSpace(header) {
+		return false
+	}
+	scheme, token, _ := strings.Cut(header, " ")
+	if !strings.EqualFold(scheme, "Bearer") || token == "" || token[0] == ' ' { // the adapter finds no token
+		return true
+	}
+	return IsWellFormed(token)
+}

@@ -1,0 +1,186 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+
+	"gopkg.in/natefinch/lumberjack.v2"
+
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+// logFile is an audit log at a path. Each write reaches the file that has the path at that time: if
+// the file was renamed or removed, it is opened again. Regular files are rotated. Safe for
+// concurrent use.
+type logFile struct {
+	path string
+
+	mu       sync.Mutex
+	rotation rotation
+	rotating *lumberjack.Logger // one for each rotation, because each has a goroutine that never ends
+	file     io.WriteCloser     // nil if it is closed
+	opened   os.FileInfo        // the file that was opened
+	lines    wholeLines         // to file
+	retired  bool
+}
+
+// rotation specifies when a file is rotated and which renamed files are kept. With 0 megabytes, it is
+// not rotated.
+type rotation struct{ megabytes, backups, days int }
+
+func rotationOf(config *configv1alpha1.GatewayAudit) rotation {
+	if config.LogPath == configv1alpha1.LogPathStdout {
+		return rotation{}
+	}
+	return rotation{
+		megabytes: *config.MaxSizeMegabytes,
+		backups:   *config.MaxBackups,
+		days:      *config.MaxAgeDays,
+	}
+}
+
+// writeAndSearch is W_OK and X_OK of access(2).
+const writeAndSearch = 2 | 1
+
+// openAttempts bounds how often a file is opened that another process replaces meanwhile, or that
+// has to be rotated first.
+const openAttempts = 3
+
+var errLogReplaced = errors.New("the audit log was replaced while it was opened")
+
+// openLogFile opens a log, so that a path that cannot be written is an error of the configuration.
+func openLogFile(config *configv1alpha1.GatewayAudit) (*logFile, error) {
+	l := &logFile{path: config.LogPath}
+	l.configure(rotationOf(config))
+	if err := l.follow(); err != nil {
+		return nil, err
+	}
+	if _, rotates := l.file.(*lumberjack.Logger); !rotates {
+		return l, nil
+	}
+	if err := syscall.Access(filepath.Dir(l.path), writeAndSearch); err != nil {
+		l.close()
+		return nil, fmt.Errorf("the directory of %s cannot be written, so the file cannot be rotated: change its "+
+			"permissions, or set maxSizeMegabytes: 0: %w", l.path, err)
+	}
+	return l, nil
+}
+
+// Write implements [io.Writer]. Events of long requests may be written after the log is retired.
+func (l *logFile) Write(line []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.follow(); err != nil {
+		return 0, err
+	}
+	if l.retired {
+		defer l.close()
+	}
+	return l.lines.Write(line)
+}
+
+// configure changes the rotation.
+func (l *logFile) configure(r rotation) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rotation == r {
+		return
+	}
+	l.close()
+	l.rotation, l.rotating = r, nil
+	if r.megabytes > 0 {
+		l.rotating = &lumberjack.Logger{
+			Filename:   l.path,
+			MaxSize:    r.megabytes,
+			MaxBackups: r.backups,
+			MaxAge:     r.days,
+		}
+	}
+}
+
+// retire closes the log after another one has replaced it.
+func (l *logFile) retire() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.retired = true
+	l.close()
+}
+
+// close closes the file. l.mu is held.
+func (l *logFile) close() {
+	if l.file != nil {
+		_ = l.file.Close() // each line has been written
+	}
+	l.file, l.opened = nil, nil
+}
+
+// follow opens the file at the path if it is another file than the current one. l.mu is held.
+func (l *logFile) follow() error {
+	for range openAttempts {
+		now, err := os.Stat(l.path)
+		if err == nil && l.opened != nil && os.SameFile(now, l.opened) {
+			return nil
+		}
+		l.close()
+		if err := l.open(); err != nil {
+			l.close()
+			return err
+		}
+	}
+	if now, err := os.Stat(l.path); err == nil && l.opened != nil && os.SameFile(now, l.opened) {
+		return nil
+	}
+	l.close()
+	return errLogReplaced
+}
+
+// open opens the file at the path, which it creates if it does not exist. The caller MUST compare
+// the file that has the path afterwards, because the rotating writer opens the path by name.
+func (l *logFile) open() error {
+	file, err := os.OpenFile(l.path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		_ = file.Close()
+		return err
+	}
+	torn := endsTorn(file)
+	l.file, l.opened = file, info
+	if l.rotating != nil && info.Mode().IsRegular() {
+		_ = file.Close()
+		l.file = l.rotating
+		if _, err := l.rotating.Write(nil); err != nil { // opens the file, or rotates it if it is full
+			return err
+		}
+	}
+	l.lines = wholeLines{out: l.file, torn: torn}
+	return nil
+}
+
+// endsTorn reports whether a file ends within a line, as one does after a crash. It reports false
+// if the file cannot be read.
+func endsTorn(file *os.File) bool {
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return false
+	}
+	// O_NONBLOCK, because another kind of file may have the name by now
+	reader, err := os.OpenFile(file.Name(), os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = reader.Close() }()
+	if is, err := reader.Stat(); err != nil || !os.SameFile(is, info) {
+		return false
+	}
+	last := make([]byte, 1)
+	_, err = reader.ReadAt(last, info.Size()-1)
+	return err == nil && last[0] != '\n'
+}

@@ -1,0 +1,152 @@
+package gateway
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
+)
+
+// recorded is a sink and what it wrote.
+type recorded struct {
+	bytes.Buffer
+	*auditSink
+}
+
+func newRecorded() *recorded {
+	r := &recorded{}
+	r.auditSink = &auditSink{
+		lines:   auditLog{&r.Buffer},
+		unknown: newUnknownCallers(),
+		metrics: newGatewayMetrics(&Gateway{}),
+	}
+	return r
+}
+
+// events returns the events since the last call.
+func (r *recorded) events(t *testing.T) (all []auditv1.Event) {
+	t.Helper()
+	for line := range strings.Lines(r.String()) {
+		var event auditv1.Event
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, event)
+	}
+	r.Reset()
+	return all
+}
+
+func eventFrom(address, name string) *auditinternal.Event {
+	event := &auditinternal.Event{SourceIPs: []string{address}, RequestURI: "/" + strings.Repeat("x", 1000)}
+	event.User.Username = name
+	return event
+}
+
+// TestUnknownCallersAreCounted checks the budgets of events of unauthenticated requests, and that
+// one event states how many were left out.
+func TestUnknownCallersAreCounted(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := newRecorded()
+		for range 1000 {
+			if !r.ProcessEvents(eventFrom("192.0.2.1", "")) {
+				t.Fatal("a request is refused because its event was left out")
+			}
+		}
+		if n := len(r.events(t)); n != unknownAtOnceAndPeer {
+			t.Errorf("one address: %d events, want %d", n, unknownAtOnceAndPeer)
+		}
+		r.ProcessEvents(eventFrom("192.0.2.2", ""))
+		if n := len(r.events(t)); n != 1 {
+			t.Errorf("another address: %d events, want 1", n)
+		}
+		for i := range 1000 {
+			r.ProcessEvents(eventFrom(fmt.Sprintf("2001:db8:%x::1", i), ""))
+		}
+		if n := len(r.events(t)); n != unknownAtOnce-unknownAtOnceAndPeer-1 {
+			t.Errorf("all addresses: %d events more, want %d in total", n, unknownAtOnce)
+		}
+		for range 1000 {
+			r.ProcessEvents(eventFrom("192.0.2.1", "alice"))
+		}
+		if n := len(r.events(t)); n != 1000 {
+			t.Errorf("%d of 1000 events of a known caller", n)
+		}
+		began := time.Now()
+		time.Sleep(omittedEvery + time.Second)
+		synctest.Wait()
+		events := r.events(t)
+		if len(events) != 1 {
+			t.Fatalf("%d events, want the one that counts", len(events))
+		}
+		want := fmt.Sprint(1000 - unknownAtOnceAndPeer + 1000 - (unknownAtOnce - unknownAtOnceAndPeer - 1))
+		e := events[0]
+		if e.Annotations[omittedAuditAnnotation] != want || len(e.SourceIPs) != omittedPeers || e.AuditID == "" ||
+			e.Level != auditv1.LevelMetadata || !e.RequestReceivedTimestamp.Time.Equal(began.Truncate(time.Microsecond)) {
+			t.Errorf("%+v, want %s omitted", e, want)
+		}
+		r.ProcessEvents(eventFrom("192.0.2.1", ""))
+		if n := len(r.events(t)); n != 1 {
+			t.Errorf("after some seconds: %d events, want 1", n)
+		}
+		time.Sleep(2 * omittedEvery)
+		if n := len(r.events(t)); n != 0 {
+			t.Errorf("%d events, though nothing was left out", n)
+		}
+	})
+}
+
+// TestPeers checks which addresses share a budget.
+func TestPeers(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"192.0.2.1":             "192.0.2.1",
+		"::ffff:192.0.2.1":      "::ffff:192.0.2.1",
+		"2001:db8:1:2:3:4:5:6":  "2001:db8:1:2::",
+		"2001:db8:1:2:ffff::":   "2001:db8:1:2::",
+		"2001:db8:1:3::":        "2001:db8:1:3::",
+		"fe80::1%eth0":          "fe80::",
+		"not an address at all": "not an address at all",
+	} {
+		if got := peerOf(&auditinternal.Event{SourceIPs: []string{address}}); got != want {
+			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+	if got := peerOf(&auditinternal.Event{}); got != "" {
+		t.Errorf("no address: %s", got)
+	}
+}
+
+// TestShortenedEvents checks that an event is not changed in place, and that a short one is written
+// as it is.
+func TestShortenedEvents(t *testing.T) {
+	t.Parallel()
+	r := newRecorded()
+	short := eventFrom("192.0.2.1", "")
+	short.RequestURI, short.ObjectRef = "/api/v1/pods", &auditinternal.ObjectReference{Resource: "pods"}
+	r.ProcessEvents(short)
+	if e := r.events(t)[0]; e.RequestURI != short.RequestURI || e.ObjectRef == nil {
+		t.Errorf("%+v", e)
+	}
+	long := eventFrom("192.0.2.1", "")
+	long.ObjectRef = &auditinternal.ObjectReference{Name: strings.Repeat("x", 1000)}
+	r.ProcessEvents(long)
+	e := r.events(t)[0]
+	if len(e.RequestURI) != unauthenticatedText || !strings.HasSuffix(e.RequestURI, cutMark) || e.ObjectRef != nil {
+		t.Errorf("%+v", e)
+	}
+	if len(long.RequestURI) != 1001 || long.ObjectRef == nil {
+		t.Error("the event itself was changed")
+	}
+	r.ProcessEvents(eventFrom("192.0.2.1", "alice"))
+	if e := r.events(t)[0]; len(e.RequestURI) != 1001 {
+		t.Error("the URI of a known caller was cut")
+	}
+}

@@ -1,0 +1,8 @@
+package gateway
+
+// Strangers returns the number of requests whose caller is not authenticated.
+func (g *Gateway) Strangers() int {
+	g.strangers.mu.Lock()
+	defer g.strangers.mu.Unlock()
+	return g.strangers.all
+}

@@ -1,0 +1,100 @@
+package gateway_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// value returns the value of a series, the sum of those that have the labels. It is 0 if there is
+// none.
+func (w *world) value(name string, labels ...string) (sum float64) {
+	w.t.Helper()
+	families, err := w.registry.Gather()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, series := range family.GetMetric() {
+			text := ""
+			for _, label := range series.GetLabel() {
+				text += fmt.Sprintf("%s=%s ", label.GetName(), label.GetValue())
+			}
+			has := true
+			for _, label := range labels {
+				has = has && strings.Contains(text, label+" ")
+			}
+			if has {
+				sum += series.GetCounter().GetValue() + series.GetGauge().GetValue()
+			}
+		}
+	}
+	return sum
+}
+
+// TestDecisionMetrics checks that the gateway counts decisions of the boundary by tenant, under the
+// tenant's name at the gateway, and that invented tenants have no series.
+func TestDecisionMetrics(t *testing.T) {
+	t.Parallel()
+	c := newStandIn(t, map[string]string{"acme--web": "acme", "acme-eu--web": "acme-eu", "globex--shop": "globex"})
+	w := newWorld(t, entry("eu1", ""), map[string]*standIn{"eu1": c})
+	w.write("tokens.csv", "alice-token,alice,u1,dev,,acme\nbob-token,bob,u2,dev,,globex\neve-token,eve,u4,dev,,initech\n"+
+		"root-token,root,u3,ops,,system\n")
+	w.write("tenancy.yaml", header+entry("eu1", ", tenantMap: { acme: acme-eu }"))
+	w.until(http.StatusOK, "alice-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
+	w.until(http.StatusForbidden, "eve-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
+	const requests, denials = "kubetenant_tenant_requests_total", "kubetenant_tenant_denials_total"
+	before := w.value(requests, "tenant=acme")
+	for range 3 {
+		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/acme-eu--web/pods")
+		w.get("alice-token", "/clusters/eu1/api/v1/namespaces/globex--shop/pods")
+	}
+	if got := w.value(requests, "tenant=acme") - before; got != 6 {
+		t.Errorf("%v requests of acme, want 6", got)
+	}
+	if got := w.value(denials, "tenant=acme"); got < 3 {
+		t.Errorf("%v denials of acme, want 3 or more", got)
+	}
+	if got := w.value("kubetenant_authorization_decisions_total", "decision=deny"); got < 4 {
+		t.Errorf("%v decisions to deny, want 4 or more", got)
+	}
+	for _, name := range []string{"acme-eu", "initech"} {
+		if got := w.value(requests, "tenant="+name); got != 0 {
+			t.Errorf("%v requests of %s, which is no tenant of the gateway or does not exist", got, name)
+		}
+	}
+	if got := w.value(requests, "tenant=(others)"); got < 1 {
+		t.Errorf("%v requests of other tenants, want 1 or more", got)
+	}
+}
+
+// TestReloadMetrics checks that a configuration that the gateway refuses shows in its metrics.
+func TestReloadMetrics(t *testing.T) {
+	t.Parallel()
+	w, _ := rooted(t)
+	const successful, reloads = "kubetenant_config_last_reload_successful", "kubetenant_config_reloads_total"
+	path := "path=" + w.dir + "/tenancy.yaml"
+	if got := w.value(successful, path); got != 1 {
+		t.Errorf("%v, want 1 at the start", got)
+	}
+	w.write("tenancy.yaml", header+entry("eu1", ", tenantMap: { acme: globex, initech: globex }"))
+	waittest.Until(t, func() error {
+		if refused := w.value(reloads, path, "result=error"); refused != 1 || w.value(successful, path) != 0 {
+			return fmt.Errorf("%v refused reloads, successful: %v", refused, w.value(successful, path))
+		}
+		return nil
+	})
+	w.write("tenancy.yaml", header+entry("eu1", ""))
+	waittest.Until(t, func() error {
+		if loaded := w.value(reloads, path, "result=success"); loaded != 1 || w.value(successful, path) != 1 {
+			return fmt.Errorf("%v reloads, successful: %v", loaded, w.value(successful, path))
+		}
+		return nil
+	})
+}

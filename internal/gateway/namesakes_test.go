@@ -1,0 +1,264 @@
+package gateway_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+const (
+	robot      = "system:serviceaccount:shared:robot"
+	sharedPath = "/api/v1/namespaces/shared/"
+	reviewPath = "/apis/authentication.k8s.io/v1/tokenreviews"
+)
+
+// shared is a gateway in front of a cluster in which acme has the namespace shared.
+func shared(t *testing.T) (*world, *standIn) {
+	t.Helper()
+	c := newStandIn(t, map[string]string{"shared": "acme", "globex--shop": "globex", "acme--web": "acme"})
+	c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+	w := newWorld(t, entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: "+
+		"[\"https://kubernetes.default.svc\"] }")+"authorization: { delegatedReviews: true }\n",
+		map[string]*standIn{"eu1": c})
+	return w, c
+}
+
+// reviewedBy returns what a caller is told about a token.
+func (w *world) reviewedBy(caller, token string) (authenticationv1.TokenReviewStatus, error) {
+	code, text := w.do(caller, http.MethodPost, reviewPath,
+		fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":%q}}`, token),
+		"Content-Type", "application/json")
+	review := authenticationv1.TokenReview{}
+	if err := json.Unmarshal([]byte(text), &review); code != http.StatusCreated || err != nil {
+		return review.Status, fmt.Errorf("%d: %s", code, text)
+	}
+	return review.Status, nil
+}
+
+// TestTokensOfAnEarlierNamespace: the token of a service account is unknown after its namespace was
+// created again, for another tenant or for the same one, in whatever way it is presented. The cluster
+// of the test still accepts the token, as one that has cached it.
+func TestTokensOfAnEarlierNamespace(t *testing.T) {
+	for _, owner := range []string{"globex", "acme"} {
+		t.Run(owner, func(t *testing.T) {
+			t.Parallel()
+			w, c := shared(t)
+			old := c.token(t, robot)
+			if code, text := w.get(old, sharedPath+"pods"); code != http.StatusOK {
+				t.Fatalf("%d: %s", code, text)
+			}
+			if code, text := w.get(old, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusOK {
+				t.Fatalf("%d: %s", code, text)
+			}
+			c.makeAgain("shared", owner)
+			// by a caller that may see the namespace
+			reviewer := map[string]string{"globex": "bob-token", "acme": "alice-token"}[owner]
+			waittest.Until(t, func() error {
+				code, _ := w.get(reviewer, sharedPath+"pods")
+				if code != http.StatusOK {
+					return fmt.Errorf("%d", code)
+				}
+				if code, _ = w.get(old, sharedPath+"pods"); code != http.StatusUnauthorized {
+					return fmt.Errorf("the old token: %d", code)
+				}
+				return nil
+			})
+			c.sent()
+			for _, headers := range [][]string{
+				nil,
+				{"Impersonate-User", robot},
+				{"Impersonate-User", "carol"},
+				{"Impersonate-User", robot, "Impersonate-Group", "system:serviceaccounts"},
+			} {
+				for _, r := range []struct{ method, path string }{
+					{http.MethodGet, sharedPath + "pods"},
+					{http.MethodGet, sharedPath + "secrets/s"},
+					{http.MethodGet, sharedPath + "pods?watch=1"},
+					{http.MethodPost, sharedPath + "configmaps"},
+					{http.MethodPut, sharedPath + "configmaps/c"},
+					{http.MethodPatch, sharedPath + "configmaps/c"},
+					{http.MethodDelete, sharedPath + "configmaps/c"},
+					{http.MethodDelete, sharedPath + "configmaps"},
+					{http.MethodPost, sharedPath + "serviceaccounts/robot/token"},
+					{http.MethodPost, "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"},
+					{http.MethodPost, reviewPath},
+					{http.MethodPost, "/api/v1/namespaces"},
+					{http.MethodGet, "/api"},
+				} {
+					if code, text := w.do(old, r.method, r.path, "{}", headers...); code != http.StatusUnauthorized {
+						t.Errorf("%s %s %v: %d: %s", r.method, r.path, headers, code, text)
+					}
+				}
+			}
+			if sent := c.sent(); len(sent) > 0 {
+				t.Errorf("%d requests reached the cluster, the first as %s", len(sent), sent[0].as())
+			}
+			if told, err := w.reviewedBy(reviewer, old); err != nil || told.Authenticated {
+				t.Errorf("a review of the old token: %+v, %v", told, err)
+			}
+			now := c.tokenBetween(t, robot, time.Now().Add(time.Hour), time.Now().Add(2*time.Hour))
+			if code, text := w.get(now, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusOK {
+				t.Errorf("a token of the new namespace: %d: %s", code, text)
+			}
+			if told, err := w.reviewedBy(reviewer, now); err != nil || told.User.Username != robot {
+				t.Errorf("a review of a token of the new namespace: %+v, %v", told, err)
+			}
+		})
+	}
+}
+
+// TestTokensWithoutATime: a token that does not specify when it was issued is unknown.
+func TestTokensWithoutATime(t *testing.T) {
+	t.Parallel()
+	w, c := shared(t)
+	for what, issued := range map[string]time.Time{
+		"the epoch":                   time.Unix(0, 0),
+		"no time":                     time.Unix(-1, 0),
+		"a time in the far future":    time.Unix(1<<41, 0),
+		"the time of the namespace":   c.began.Add(-time.Hour),
+		"a second before it":          c.began.Add(-time.Hour - time.Second),
+		"a second after it":           c.began.Add(-time.Hour + time.Second),
+		"longer than a minute before": c.began.Add(-2 * time.Hour),
+	} {
+		want := http.StatusUnauthorized
+		if strings.HasPrefix(what, "the time") || strings.HasSuffix(what, "after it") {
+			want = http.StatusOK
+		}
+		token := c.tokenBetween(t, robot, issued, time.Now().Add(time.Hour))
+		for _, headers := range [][]string{nil, {"Impersonate-User", robot}} {
+			if code, text := w.get(token, sharedPath+"pods", headers...); code != want {
+				t.Errorf("%s: %d, want %d: %s", what, code, want, text)
+			}
+		}
+	}
+}
+
+// TestStoredReviews: a stored result of a TokenReview is used only for requests that the cluster
+// receives with the token, and only as long as the namespace has the same owner.
+func TestStoredReviews(t *testing.T) {
+	t.Parallel()
+	w, c := shared(t)
+	token := c.token(t, robot)
+	reviews := func(ask func() error) (n int) {
+		t.Helper()
+		c.become(func() { c.reviewed = 0 })
+		for range 3 {
+			if err := ask(); err != nil {
+				t.Error(err)
+			}
+		}
+		c.become(func() { n = c.reviewed })
+		return n
+	}
+	get := func(headers ...string) func() error {
+		return func() error {
+			if code, text := w.get(token, sharedPath+"pods", headers...); code != http.StatusOK {
+				return fmt.Errorf("%d: %s", code, text)
+			}
+			return nil
+		}
+	}
+	if n := reviews(get()); n != 1 {
+		t.Errorf("with its own token: %d reviews, want 1", n)
+	}
+	if n := reviews(get("Impersonate-User", robot)); n != 3 {
+		t.Errorf("with impersonation: %d reviews, want 3", n)
+	}
+	if n := reviews(func() error {
+		told, err := w.reviewedBy("alice-token", token)
+		if err == nil && !told.Authenticated {
+			err = errors.New("it is not known")
+		}
+		return err
+	}); n != 3 {
+		t.Errorf("reviewed by another caller: %d reviews, want 3", n)
+	}
+	if n := reviews(func() error { _, err := w.reviewedBy(token, "another"); return err }); n != 3 {
+		t.Errorf("as the caller of a review: %d reviews, want 3", n)
+	}
+	// An account that is gone is unknown at once, except where the cluster itself checks the token.
+	c.become(func() { delete(c.tokens, token) })
+	if code, _ := w.get(token, sharedPath+"pods", "Impersonate-User", robot); code != http.StatusUnauthorized {
+		t.Errorf("an account that is gone impersonates: %d", code)
+	}
+	if told, err := w.reviewedBy("alice-token", token); err != nil || told.Authenticated {
+		t.Errorf("an account that is gone is reviewed: %+v, %v", told, err)
+	}
+	if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusOK {
+		t.Errorf("a request that the cluster checks: %d", code)
+	}
+	c.set("shared", "globex") // another label
+	waittest.Within(t, 5*time.Second, func() error {
+		if code, _ := w.get(token, sharedPath+"pods"); code != http.StatusUnauthorized {
+			return fmt.Errorf("after its namespace got another owner: %d", code)
+		}
+		return nil
+	})
+}
+
+// TestDecisionsAreForgotten: the cluster decides again about impersonation, and about the subject of a
+// review, after a namespace was created again or got another owner.
+func TestDecisionsAreForgotten(t *testing.T) {
+	for what, change := range map[string]func(c *standIn){
+		"created again":    func(c *standIn) { c.makeAgain("shared", "acme") },
+		"another's":        func(c *standIn) { c.set("globex--shop", "acme") },
+		"of another owner": func(c *standIn) { c.makeAgain("globex--shop", "initech") },
+	} {
+		for way, ask := range map[string]func(w *world) (int, string){
+			"impersonation": func(w *world) (int, string) {
+				return w.get("alice-token", "/api/v1/namespaces/shared/pods", "Impersonate-User", robot)
+			},
+			"impersonation of a user": func(w *world) (int, string) {
+				return w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", "carol")
+			},
+			"review": func(w *world) (int, string) {
+				code, text := w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+					`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+robot+
+						`","resourceAttributes":{"namespace":"shared","verb":"list","resource":"pods"}}}`,
+					"Content-Type", "application/json")
+				if code == http.StatusCreated && strings.Contains(text, `"allowed":true`) {
+					code = http.StatusOK
+				}
+				return code, text
+			},
+		} {
+			t.Run(what+"/"+way, func(t *testing.T) {
+				t.Parallel()
+				w, c := shared(t)
+				var asked atomic.Int64
+				allowed := atomic.Bool{}
+				allowed.Store(true)
+				c.become(func() {
+					c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { asked.Add(1); return allowed.Load() }
+				})
+				for range 2 {
+					if code, text := ask(w); code != http.StatusOK {
+						t.Fatalf("%d: %s", code, text)
+					}
+				}
+				before := asked.Load()
+				if code, _ := ask(w); code != http.StatusOK || asked.Load() != before {
+					t.Fatalf("it is not stored: %d, %d reviews more", code, asked.Load()-before)
+				}
+				allowed.Store(false)
+				change(c)
+				waittest.Within(t, 5*time.Second, func() error { // before the stored decision expires
+					if code, text := ask(w); code == http.StatusOK {
+						return fmt.Errorf("%d: %s", code, text)
+					}
+					return nil
+				})
+			})
+		}
+	}
+}

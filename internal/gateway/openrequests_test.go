@@ -1,0 +1,90 @@
+package gateway_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// TestOpenRequestsEnd: a request that was sent but for its last byte has no effect after its caller
+// was revoked, in whatever place and of whatever tenant. Its caller gets a 503.
+func TestOpenRequestsEnd(t *testing.T) {
+	const review = `{"apiVersion":"authorization.k8s.io/v1","kind":"SelfSubjectAccessReview",` +
+		`"spec":{"resourceAttributes":{"namespace":"globex--shop","verb":"list","resource":"pods"}}}`
+	const tokenReview = `{"apiVersion":"authentication.k8s.io/v1","kind":"TokenReview","spec":{"token":"x"}}`
+	for what, r := range map[string]struct{ caller, method, path, body string }{
+		"a ClusterRoleBinding": {"root", "POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", "{}"},
+		"a ConfigMap outside":  {"root", "POST", "/api/v1/namespaces/default/configmaps", "{}"},
+		"a Tenant":             {"root", "PUT", "/apis/kubetenant.dev/v1alpha1/tenants/acme", "{}"},
+		"a Namespace":          {"alice", "POST", "/api/v1/namespaces", "{}"},
+		"an own Namespace":     {"alice", "PATCH", "/api/v1/namespaces/acme--web", "{}"},
+		"a ConfigMap":          {"alice", "POST", "/api/v1/namespaces/acme--web/configmaps", "{}"},
+		"a list":               {"alice", "DELETE", "/api/v1/namespaces/acme--web/configmaps", "{}"},
+		"a review":             {"alice", "POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", review},
+		"a review of a token":  {"alice", "POST", "/apis/authentication.k8s.io/v1/tokenreviews", tokenReview},
+	} {
+		for by, revoked := range map[string]string{
+			"caller": "users: [ { tenant: %s, name: %s } ]\n",
+			"tenant": "tenants: [ { name: %s } ] # with %s\n",
+		} {
+			if by == "tenant" && r.caller == "root" { // the system tenant cannot be revoked
+				continue
+			}
+			t.Run(what+" by "+by, func(t *testing.T) {
+				t.Parallel()
+				c := newStandIn(t, spaces())
+				c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true }
+				w := newWorld(t, entry("eu1", ", root: true")+"authorization: { delegatedReviews: true }\n",
+					map[string]*standIn{"eu1": c})
+				conn := w.dial("http/1.1")
+				if _, err := fmt.Fprintf(conn, "%s %s HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s-token\r\n"+
+					"Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n",
+					r.method, r.path, r.caller, len(r.body)); err != nil {
+					t.Fatal(err)
+				}
+				from := bufio.NewReader(conn)
+				if line, err := from.ReadString('\n'); err != nil || !strings.Contains(line, " 100 ") {
+					t.Fatalf("its body is not read: %q, %v", line, err)
+				}
+				if _, err := from.ReadString('\n'); err != nil {
+					t.Fatal(err)
+				}
+				if _, err := io.WriteString(conn, r.body[:len(r.body)-1]); err != nil {
+					t.Fatal(err)
+				}
+				// It ends with the same change as a watch of the same caller.
+				path := map[string]string{"root": "/api/v1/nodes", "alice": "/api/v1/namespaces/acme--web/pods"}[r.caller]
+				ended := read(w.open(t.Context(), r.caller+"-token", http.MethodGet, path+"?watch=1", ""))
+				tenant := map[string]string{"root": "system", "alice": "acme"}[r.caller]
+				w.write("revoked.yaml", noRevocations+fmt.Sprintf(revoked, tenant, r.caller))
+				waittest.Until(t, func() error {
+					if code, _ := w.get(r.caller+"-token", path); code == http.StatusOK {
+						return fmt.Errorf("%d", code)
+					}
+					return nil
+				})
+				<-ended
+				_, _ = io.WriteString(conn, r.body[len(r.body)-1:]) // the connection may be closed
+				resp, err := http.ReadResponse(from, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if code, text := w.read(resp, nil); code != http.StatusServiceUnavailable {
+					t.Errorf("%d: %s", code, text)
+				}
+				for _, sent := range c.sent() {
+					if sent.Method == r.method && sent.body == r.body {
+						t.Errorf("it reached the cluster: %s %s", sent.Method, sent.URL.Path)
+					}
+				}
+			})
+		}
+	}
+}

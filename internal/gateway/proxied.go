@@ -1,0 +1,78 @@
+package gateway
+
+import (
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+)
+
+// answered are the headers of a response of a Pod, Service or node that the caller receives, next to
+// those that begin with one of answeredPrefixes. Headers that speak for the whole origin are not
+// among them, because the gateway has its own origin: Clear-Site-Data, Strict-Transport-Security,
+// Alt-Svc, Set-Cookie, Service-Worker-Allowed, WWW-Authenticate, Access-Control-*.
+var answered = []string{
+	"Accept-Patch", "Accept-Post", "Accept-Ranges", "Age", "Allow", "Cache-Control", "Connection", "Cross-Origin-Embedder-Policy",
+	"Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy", "Date", "Etag", "Expires", "Last-Modified", "Link", "Location",
+	"Permissions-Policy", "Pragma", "Referrer-Policy", "Retry-After", "Server", "Server-Timing", "Sourcemap", "Trailer",
+	"Transfer-Encoding", "Upgrade", "Vary", "Via", "Warning",
+}
+
+var answeredPrefixes = []string{"Content-", "Docker-", "Grpc-", "Sec-Websocket-", "X-"}
+
+// instructions begin the headers of a response that instruct a proxy in front of the gateway.
+var instructions = []string{"X-Accel-", "X-Forwarded-", "X-Lighttpd-", "X-Litespeed-", "X-Remote-", "X-Sendfile"}
+
+// ofProxied deletes the headers of a response of a Pod, Service or node that the caller does not
+// receive.
+func ofProxied(h http.Header) {
+	for name := range h {
+		canonical := http.CanonicalHeaderKey(name)
+		begins := func(prefix string) bool { return strings.HasPrefix(canonical, prefix) }
+		allowed := slices.Contains(answered, canonical) || slices.ContainsFunc(answeredPrefixes, begins)
+		if !allowed || strings.Contains(name, "_") || slices.ContainsFunc(instructions, begins) {
+			delete(h, name)
+		}
+	}
+}
+
+// finalWriter drops informational responses (RFC 9110, section 15.2). Their headers would bypass the
+// list of headers, and the audit log would have their status.
+type finalWriter struct{ http.ResponseWriter }
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *finalWriter) WriteHeader(code int) {
+	if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
+		w.ResponseWriter.WriteHeader(code)
+	}
+}
+
+// Unwrap returns the writer for [http.ResponseController].
+func (w *finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// callerBody is the body of a caller's request. It records whether it could not be read. Safe for
+// concurrent use.
+type callerBody struct {
+	io.ReadCloser
+	malformed atomic.Bool
+}
+
+// Read implements [io.Reader].
+func (b *callerBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	var tooLarge *http.MaxBytesError
+	var late net.Error
+	switch {
+	case err == nil, errors.Is(err, io.EOF), errors.As(err, &tooLarge), errors.As(err, &late) && late.Timeout():
+	case errors.Is(err, http.ErrBodyReadAfterClose): // the cluster has answered
+	default:
+		b.malformed.Store(true)
+	}
+	return n, err
+}
+
+// isMalformed reports whether the caller sent a body that cannot be read.
+func (b *callerBody) isMalformed() bool { return b != nil && b.malformed.Load() }

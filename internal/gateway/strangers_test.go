@@ -1,0 +1,101 @@
+package gateway
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+)
+
+// TestStrangersAreBounded: requests of unknown callers are bounded in all and by address, and each
+// counts until it has left.
+func TestStrangersAreBounded(t *testing.T) {
+	var s strangers
+	var leave []func()
+	enter := func(remote string, want bool) {
+		t.Helper()
+		left, ok := s.enter(remote)
+		if ok != want {
+			t.Fatalf("%s: %v, want %v with %d in all", remote, ok, want, s.all)
+		}
+		if ok {
+			leave = append(leave, left)
+		}
+	}
+	for i := range strangersByAddress {
+		enter(fmt.Sprintf("192.0.2.1:%d", i), true)
+	}
+	enter("192.0.2.1:1", false)
+	enter("[::ffff:192.0.2.1]:1", false)
+	for i := range strangersByAddress {
+		enter(fmt.Sprintf("[2001:db8::%x]:1", i), true)
+	}
+	enter("[2001:db8::ffff:1]:1", false)
+	enter("[2001:db8:0:1::1]:1", true)
+	leave[0]()
+	leave[0]()
+	enter("192.0.2.1:1", true)
+	enter("192.0.2.1:1", false)
+	for i := 0; s.all < strangersInAll; i++ {
+		enter(fmt.Sprintf("10.0.%d.%d:1", i/256, i%256), true)
+	}
+	enter("198.51.100.1:1", false)
+	for _, left := range leave {
+		left()
+	}
+	if s.all != 0 || len(s.byAddress) != 0 {
+		t.Errorf("%d are left, of %d addresses", s.all, len(s.byAddress))
+	}
+}
+
+// TestTurnedAway: a request beyond the bounds gets 429, and its connection is closed.
+func TestTurnedAway(t *testing.T) {
+	w := httptest.NewRecorder()
+	turnAway(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody))
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Connection") != "close" ||
+		w.Header().Get("Retry-After") != "1" {
+		t.Errorf("%d %v", w.Code, w.Header())
+	}
+}
+
+// TestUnreadHeaders: headers that nothing reads leave a request before its caller is authenticated.
+func TestUnreadHeaders(t *testing.T) {
+	headers := map[string]bool{ // whether a request retains it
+		"Cookie":                         false,
+		"Cookie2":                        false,
+		"X-Other":                        false,
+		"Referer":                        false,
+		"Impersonate_user":               false,
+		"Audit-Id":                       false,
+		"Authorization":                  true,
+		"Impersonate-User":               true,
+		"Impersonate-Extra-Kubetenant.x": true,
+		"X-Remote-User":                  true,
+		"X-Forwarded-For":                true,
+		"User-Agent":                     true,
+		"Traceparent":                    true,
+		"Kubectl-Command":                true,
+		"Sec-Websocket-Protocol":         true,
+		"Sec-Fetch-Site":                 true,
+		"Origin":                         true,
+		"Connection":                     true,
+		"Upgrade":                        true,
+		"Content-Type":                   true,
+	}
+	for path, proxied := range map[string]bool{
+		"/api/v1/namespaces/acme--web/pods":              false,
+		"/api/v1/namespaces/acme--web/services/s/proxy/": true,
+	} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, http.NoBody)
+		for name := range headers {
+			r.Header[name] = []string{"x"}
+		}
+		withoutUnread(r)
+		for name, want := range headers {
+			if has := slices.Contains(r.Header[name], "x"); has != (want || proxied && name != "Cookie") {
+				t.Errorf("%s: %s is there: %v", path, name, has)
+			}
+		}
+	}
+}

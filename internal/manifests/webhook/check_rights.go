@@ -1,0 +1,172 @@
+package webhook
+
+import (
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// granted is a binding of a role to subjects.
+type granted struct {
+	file, object string
+	namespace    string // of a RoleBinding
+	role         rbacv1.RoleRef
+	subjects     []rbacv1.Subject
+}
+
+// unseen is a right whose use kube-apiserver shows to no webhook and no policy, or shows under the
+// name of another caller.
+type unseen struct {
+	name, group string
+	resources   []string // "*" for all of the group
+	verbs       []string
+}
+
+// unseenRights lists these rights. docs/gateway.md lists them for operators.
+func unseenRights() []unseen {
+	writes := []string{"create", "update", "patch", "delete", "deletecollection"}
+	return []unseen{
+		{"impersonation", corev1.GroupName, []string{"users", "groups", "serviceaccounts"}, []string{"impersonate"}},
+		{"impersonation", authenticationv1.GroupName, []string{"userextras", "uids"}, []string{"impersonate"}},
+		{"tokens of service accounts", corev1.GroupName, []string{"serviceaccounts/token"}, []string{"create"}},
+		{"TokenReviews", authenticationv1.GroupName, []string{"tokenreviews"}, []string{"create"}},
+		{
+			"SubjectAccessReviews",
+			authorizationv1.GroupName,
+			[]string{"subjectaccessreviews", "localsubjectaccessreviews"},
+			[]string{"create"},
+		},
+		{"admission configurations", admissionregistrationv1.GroupName, []string{"*"}, writes},
+	}
+}
+
+// isIn reports whether a rule gives the right.
+func (u *unseen) isIn(rule *rbacv1.PolicyRule) bool {
+	constrained := u.name == "impersonation" && slices.ContainsFunc(rule.Verbs, func(verb string) bool {
+		return strings.HasPrefix(verb, "impersonate:")
+	})
+	names := func(list []string, name string) bool {
+		return slices.Contains(list, name) || slices.Contains(list, rbacv1.ResourceAll)
+	}
+	if !names(rule.APIGroups, u.group) && (!constrained || !names(rule.APIGroups, authenticationv1.GroupName)) ||
+		!constrained && !slices.ContainsFunc(u.verbs, func(verb string) bool { return names(rule.Verbs, verb) }) {
+		return false
+	}
+	return slices.ContainsFunc(rule.Resources, func(resource string) bool {
+		parent, subresource, _ := strings.Cut(resource, "/")
+		return resource == rbacv1.ResourceAll || slices.Contains(u.resources, "*") ||
+			slices.Contains(u.resources, resource) ||
+			slices.Contains(u.resources, parent) && parent == "userextras" ||
+			parent == "*" && slices.Contains(u.resources, "serviceaccounts/"+subresource)
+	})
+}
+
+// rightsOf returns the names of the unseen rights of a role. Roles that every cluster has need not
+// be in the set.
+func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string) {
+	rules, known := c.roles[ref.Kind+"/"+ref.Name]
+	if ref.Kind == "Role" {
+		rules, known = c.roles[ref.Kind+"/"+namespace+"/"+ref.Name]
+	}
+	if !known && ref.Kind == "ClusterRole" {
+		rules = builtInRules(ref.Name)
+	}
+	for _, u := range unseenRights() {
+		if slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return u.isIn(&rule) }) &&
+			!slices.Contains(names, u.name) {
+			names = append(names, u.name)
+		}
+	}
+	return names
+}
+
+// builtInRules returns the rules with unseen rights of ClusterRoles that every cluster has
+// (k8s.io/kubernetes plugin/pkg/auth/authorizer/rbac/bootstrappolicy, v1.37.1).
+func builtInRules(name string) []rbacv1.PolicyRule {
+	rule := func(group, verb string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{verb}, Resources: resources}
+	}
+	edit := []rbacv1.PolicyRule{
+		rule("", "impersonate", "serviceaccounts"),
+		rule("", "create", "serviceaccounts/token"),
+	}
+	review := rule(authorizationv1.GroupName, "create", "subjectaccessreviews")
+	switch name {
+	case "cluster-admin":
+		return []rbacv1.PolicyRule{rule("*", "*", "*")}
+	case "edit":
+		return edit
+	case "admin":
+		return append(edit, rule(authorizationv1.GroupName, "create", "localsubjectaccessreviews"))
+	case "system:auth-delegator":
+		return []rbacv1.PolicyRule{rule(authenticationv1.GroupName, "create", "tokenreviews"), review}
+	}
+	return nil
+}
+
+// checkRights reports the unseen rights of tenants outside their own namespaces.
+func (c *checker) checkRights() {
+	for _, b := range c.granted {
+		c.file = b.file
+		names := c.rightsOf(b.namespace, b.role)
+		if len(names) == 0 {
+			continue
+		}
+		for _, s := range b.subjects {
+			owners, isTenants := c.tenantsOf(s)
+			own := b.namespace != "" && owners != "" && c.ownerOf(b.namespace) == owners
+			if isTenants && !own {
+				c.report("%s gives %s %s of tenants %s: admission does not judge that (docs/gateway.md, callers that bypass "+
+					"the gateway)", b.object, strings.ToLower(s.Kind), s.Name, strings.Join(names, ", "))
+			}
+		}
+	}
+}
+
+// tenantsOf returns the tenant of a subject, "" for the callers of several tenants, and whether it
+// is a tenant's. The tenant of a user is unknown.
+func (c *checker) tenantsOf(s rbacv1.Subject) (id string, is bool) {
+	switch s.Kind {
+	case rbacv1.ServiceAccountKind:
+		id = c.ownerOf(s.Namespace)
+		return id, id != ""
+	case rbacv1.GroupKind:
+		if name, ok := strings.CutPrefix(s.Name, tenant.GroupPrefix); ok {
+			return name, name != tenant.System().String()
+		}
+		if namespace, ok := strings.CutPrefix(s.Name, serviceaccount.ServiceAccountGroupPrefix); ok {
+			id = c.ownerOf(namespace)
+			return id, id != ""
+		}
+		return "", slices.Contains([]string{
+			user.AllAuthenticated, user.AllUnauthenticated, serviceaccount.AllServiceAccountsGroup,
+		}, s.Name)
+	}
+	return "", false
+}
+
+// ownerOf returns the tenant that owns a namespace, "" for the system tenant. The name tells it for
+// a namespace that is not in the set.
+func (c *checker) ownerOf(namespace string) string {
+	z := c.settings.Authorization
+	labels, known := c.namespaces[namespace]
+	owner := labels[tenant.Label]
+	prefix, _, isPrefixed := strings.Cut(namespace, "--")
+	if !known && isPrefixed && c.settings.Admission.Namespace.NamespacePrefix == v1alpha1.NamespacePrefixRequired {
+		owner = prefix
+	}
+	if owner == tenant.System().String() || namespace == c.namespace || slices.Contains(z.SystemNamespaces, namespace) {
+		return ""
+	}
+	return owner
+}

@@ -1,0 +1,485 @@
+package webhook_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/cel"
+	"k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	admissionwebhook "k8s.io/apiserver/pkg/admission/plugin/webhook"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/matchconditions"
+	"k8s.io/apiserver/pkg/admission/plugin/webhook/predicates/rules"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
+)
+
+const own = "kubetenant-system"
+
+// admissionSet is the validating webhooks and the policies of an installed set. kube-apiserver's own
+// code evaluates them.
+type admissionSet struct {
+	hooks    []admissionregistrationv1.ValidatingWebhook
+	policies []admissionregistrationv1.ValidatingAdmissionPolicy
+	enforced []string
+
+	accessors  map[string]admissionwebhook.WebhookAccessor // that keep what they have compiled
+	validators map[string]validating.Validator
+}
+
+func admissionSetOf(t *testing.T, gate string) *admissionSet {
+	t.Helper()
+	o := options(t)
+	write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, admission: {gate: {mode: '"+
+		gate+"'}}}")
+	files, err := webhook.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := &admissionSet{
+		accessors:  map[string]admissionwebhook.WebhookAccessor{},
+		validators: map[string]validating.Validator{},
+	}
+	for _, path := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml"} {
+		for doc := range bytes.SplitSeq(files[path], []byte("\n---\n")) {
+			var is metav1.TypeMeta
+			var hooks admissionregistrationv1.ValidatingWebhookConfiguration
+			var policy admissionregistrationv1.ValidatingAdmissionPolicy
+			var binding admissionregistrationv1.ValidatingAdmissionPolicyBinding
+			if err := yaml.Unmarshal(doc, &is); err != nil {
+				t.Fatal(err)
+			}
+			switch is.Kind {
+			case "ValidatingWebhookConfiguration":
+				err = yaml.Unmarshal(doc, &hooks)
+				set.hooks = append(set.hooks, hooks.Webhooks...)
+			case "ValidatingAdmissionPolicy":
+				err = yaml.Unmarshal(doc, &policy)
+				set.policies = append(set.policies, policy)
+			case "ValidatingAdmissionPolicyBinding":
+				err = yaml.Unmarshal(doc, &binding)
+				set.enforced = append(set.enforced, binding.Spec.PolicyName)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	environments := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	for i := range set.hooks {
+		h := &set.hooks[i]
+		set.accessors[h.Name] = admissionwebhook.NewValidatingWebhookAccessor(h.Name, h.Name, h)
+		set.accessors[h.Name].GetCompiledMatcher(cel.NewConditionCompiler(environments))
+	}
+	for i := range set.policies {
+		set.validators[set.policies[i].Name] = compiled(t, environments, &set.policies[i])
+	}
+	return set
+}
+
+// attempt is a request of a caller.
+type attempt struct {
+	operation       admission.Operation
+	resource        schema.GroupVersionResource
+	subresource     string
+	namespace, name string
+	namespaceLabels map[string]string
+	by              user.Info
+	granted         func(authorizer.Attributes) bool // what RBAC grants the caller
+}
+
+func (a *attempt) attributes() *admission.VersionedAttributes {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": a.name},
+	}}
+	kind := schema.GroupVersionKind{Group: a.resource.Group, Version: a.resource.Version, Kind: "Thing"}
+	var is, was runtime.Object = object, object
+	if a.operation == admission.Create || a.operation == admission.Connect {
+		was = nil
+	}
+	if a.operation == admission.Delete {
+		is = nil
+	}
+	return &admission.VersionedAttributes{
+		Attributes: admission.NewAttributesRecord(is, was, kind, a.namespace, a.name, a.resource, a.subresource,
+			a.operation, nil, false, a.by),
+		VersionedObject:    admission.NewLazyObject(is),
+		VersionedOldObject: admission.NewLazyObject(was),
+		VersionedKind:      kind,
+	}
+}
+
+// Authorize implements [authorizer.UnconditionalAuthorizer].
+func (a *attempt) Authorize(_ context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
+	if a.granted != nil && a.granted(of) {
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+func (a *attempt) matches(selector *metav1.LabelSelector, all []admissionregistrationv1.RuleWithOperations) bool {
+	s, err := metav1.LabelSelectorAsSelector(selector)
+	if err != nil || selector != nil && a.namespace != "" && !s.Matches(labels.Set(a.namespaceLabels)) {
+		return false
+	}
+	return slices.ContainsFunc(all, func(r admissionregistrationv1.RuleWithOperations) bool {
+		return (&rules.Matcher{Rule: r, Attr: a.attributes().Attributes}).Matches()
+	})
+}
+
+// judged returns the webhooks that receive the request.
+func (s *admissionSet) judged(t *testing.T, a *attempt) (names []string) {
+	t.Helper()
+	for i := range s.hooks {
+		h := &s.hooks[i]
+		if !a.matches(h.NamespaceSelector, h.Rules) {
+			continue
+		}
+		result := s.accessors[h.Name].GetCompiledMatcher(nil).Match(t.Context(), a.attributes(), nil, a)
+		if result.Error != nil {
+			t.Fatalf("%s: %v", h.Name, result.Error)
+		}
+		if result.Matches {
+			names = append(names, h.Name)
+		}
+	}
+	return names
+}
+
+// denied returns the messages of the policies that deny the request.
+func (s *admissionSet) denied(t *testing.T, a *attempt) (messages []string) {
+	t.Helper()
+	for i := range s.policies {
+		p := &s.policies[i]
+		match := p.Spec.MatchConstraints
+		var all []admissionregistrationv1.RuleWithOperations
+		for _, r := range match.ResourceRules {
+			all = append(all, r.RuleWithOperations)
+		}
+		if !slices.Contains(s.enforced, p.Name) || !a.matches(match.NamespaceSelector, all) {
+			continue
+		}
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: a.namespace, Labels: a.namespaceLabels}}
+		result := s.validators[p.Name].Validate(t.Context(), a.resource, a.attributes(), nil, namespace,
+			celconfig.RuntimeCELCostBudget, a)
+		for _, d := range result.Decisions {
+			if d.Evaluation == validating.EvalError {
+				t.Fatalf("%s: %s", p.Name, d.Message)
+			}
+			if d.Action == validating.ActionDeny {
+				messages = append(messages, p.Name+": "+d.Message)
+			}
+		}
+	}
+	return messages
+}
+
+// compiled compiles a policy as kube-apiserver does.
+func compiled(
+	t *testing.T, environments *environment.EnvSet, p *admissionregistrationv1.ValidatingAdmissionPolicy,
+) validating.Validator {
+	t.Helper()
+	with := cel.OptionalVariableDeclarations{HasAuthorizer: true}
+	compiler, err := cel.NewCompositedCompiler(environments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var variables []cel.NamedExpressionAccessor
+	for _, v := range p.Spec.Variables {
+		variables = append(variables, &validating.Variable{Name: v.Name, Expression: v.Expression})
+	}
+	compiler.CompileAndStoreVariables(variables, with, environment.StoredExpressions)
+	var conditions, validations []cel.ExpressionAccessor
+	for i := range p.Spec.MatchConditions {
+		conditions = append(conditions, (*matchconditions.MatchCondition)(&p.Spec.MatchConditions[i]))
+	}
+	for _, v := range p.Spec.Validations {
+		validations = append(validations,
+			&validating.ValidationCondition{Expression: v.Expression, Message: v.Message, Reason: v.Reason})
+	}
+	compile := func(list []cel.ExpressionAccessor) cel.ConditionEvaluator {
+		return compiler.CompileCondition(list, with, environment.StoredExpressions)
+	}
+	var matcher matchconditions.Matcher
+	if len(conditions) > 0 {
+		matcher = matchconditions.NewMatcher(compile(conditions), p.Spec.FailurePolicy, "policy", "validate", p.Name)
+	}
+	return validating.NewValidator(compile(validations), matcher, compile(nil), compile(nil), p.Spec.FailurePolicy, nil)
+}
+
+// tenantCallers are callers of a tenant that ask the cluster itself.
+func tenantCallers() map[string]user.Info {
+	certificate := map[string][]string{user.CredentialIDKey: {"X509SHA256=00"}}
+	return map[string]user.Info{
+		"a service account": &user.DefaultInfo{
+			Name:   "system:serviceaccount:acme--web:ed",
+			Groups: []string{"system:serviceaccounts", "system:serviceaccounts:acme--web", "system:authenticated"},
+		},
+		"a user with the extra": &user.DefaultInfo{
+			Name:  "alice",
+			Extra: map[string][]string{"kubetenant.dev/tenant": {"acme"}},
+		},
+		"a user with the group": &user.DefaultInfo{Name: "alice", Groups: []string{"tenant:acme", "system:masters"}},
+		"a certificate in the name of an account of the service": &user.DefaultInfo{
+			Name:  "system:serviceaccount:" + own + ":kubetenant-controller",
+			Extra: certificate,
+		},
+		"an account with the name of a system namespace as prefix": &user.DefaultInfo{
+			Name: "system:serviceaccount:kube-system2:x",
+		},
+		"an account with the service's namespace as prefix": &user.DefaultInfo{
+			Name: "system:serviceaccount:" + own + "2:x",
+		},
+		"a cloud identity": &user.DefaultInfo{Name: "arn:aws:sts::1:assumed-role/dev/alice", Groups: []string{"dev"}},
+	}
+}
+
+func operations() []admission.Operation {
+	return []admission.Operation{admission.Create, admission.Update, admission.Delete, admission.Connect}
+}
+
+// resources are one of each form of a path, with subresources.
+func resources() map[schema.GroupVersionResource][]string {
+	return map[schema.GroupVersionResource][]string{
+		of("", "secrets"):                                      {""},
+		of("", "configmaps"):                                   {""},
+		of("", "pods"):                                         {"", "exec", "status", "eviction", "proxy"},
+		of("", "serviceaccounts"):                              {"", "token"},
+		of("", "services"):                                     {"", "proxy"},
+		of("apps", "deployments"):                              {"", "scale"},
+		of("example.com", "things"):                            {"", "status", "other"},
+		of("coordination.k8s.io", "leases"):                    {""},
+		of("rbac.authorization.k8s.io", "rolebindings"):        {""},
+		of("rbac.authorization.k8s.io", "clusterrolebindings"): {""},
+	}
+}
+
+func of(group, resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}
+}
+
+// TestEveryRequestIsJudged walks each kind of namespace, operation, resource and subresource. A
+// webhook receives the request of a tenant's caller, or a policy denies it. In the namespace of the
+// service, policies deny it in each mode of TenantGate, since they do not need the service.
+func TestEveryRequestIsJudged(t *testing.T) {
+	t.Parallel()
+	places := []map[string]string{
+		nil, // cluster-scoped
+		{corev1.LabelMetadataName: own, "kubetenant.dev/tenant": "system"},
+		{corev1.LabelMetadataName: own},
+		{corev1.LabelMetadataName: own, "kubetenant.dev/tenant": "acme"},
+		{corev1.LabelMetadataName: "kube-system"},
+		{corev1.LabelMetadataName: "platform", "kubetenant.dev/tenant": "system"},
+		{corev1.LabelMetadataName: "globex--web", "kubetenant.dev/tenant": "globex"},
+		{corev1.LabelMetadataName: "default"},
+	}
+	for _, gate := range []string{"Off", "Shadow", "Enforce"} {
+		set := admissionSetOf(t, gate)
+		for who, by := range tenantCallers() {
+			for _, place := range places {
+				for _, a := range attempts(by, place) {
+					ours := a.namespace == own
+					switch deletes := a.operation == admission.Delete || a.operation == admission.Connect; {
+					case ours && len(set.denied(t, &a)) == 0:
+						t.Errorf("gate %s: %s: no policy denies %s", gate, who, describe(&a))
+					case !ours && (!deletes || gate != "Off") && len(set.judged(t, &a)) == 0:
+						t.Errorf("gate %s: %s: no webhook receives %s", gate, who, describe(&a))
+					}
+				}
+			}
+		}
+	}
+}
+
+// attempts are all requests of a caller in a namespace with these labels.
+func attempts(by user.Info, place map[string]string) (all []attempt) {
+	for resource, subresources := range resources() {
+		if (place == nil) != strings.HasPrefix(resource.Resource, "cluster") {
+			continue
+		}
+		for _, subresource := range subresources {
+			for _, operation := range operations() {
+				all = append(all, attempt{
+					operation:       operation,
+					resource:        resource,
+					subresource:     subresource,
+					namespace:       place[corev1.LabelMetadataName],
+					name:            "x",
+					namespaceLabels: place,
+					by:              by,
+				})
+			}
+		}
+	}
+	return all
+}
+
+func describe(a *attempt) string {
+	return fmt.Sprintf("%s %s/%s in %q %v", a.operation, a.resource.GroupResource(), a.subresource, a.namespace,
+		a.namespaceLabels)
+}
+
+// TestNamespaceOfTheService checks which callers may write in the namespace of the service. No
+// other caller may, whatever its role allows in that namespace.
+func TestNamespaceOfTheService(t *testing.T) {
+	t.Parallel()
+	set := admissionSetOf(t, "Enforce")
+	labels := map[string]string{corev1.LabelMetadataName: own, "kubetenant.dev/tenant": "system"}
+	may := func(verb, resource string) func(authorizer.Attributes) bool {
+		return func(a authorizer.Attributes) bool {
+			return a.GetVerb() == verb && a.GetResource() == resource && a.GetNamespace() == "" &&
+				(resource != "tenants" || a.GetAPIGroup() == "kubetenant.dev")
+		}
+	}
+	extra := map[string][]string{"kubetenant.dev/tenant": {"system"}}
+	account := func(name string) user.Info { return &user.DefaultInfo{Name: "system:serviceaccount:" + name} }
+	for name, c := range map[string]struct {
+		by     user.Info
+		may    func(authorizer.Attributes) bool
+		writes bool // everything; else only what evicts
+		evicts bool
+	}{
+		"a node": {
+			&user.DefaultInfo{Name: "system:node:n", Groups: []string{"system:nodes"}},
+			nil,
+			true,
+			true,
+		},
+		"a controller":                {account("kube-system:deployment-controller"), nil, true, true},
+		"the controller manager":      {&user.DefaultInfo{Name: "system:kube-controller-manager"}, nil, true, true},
+		"an own account":              {account(own + ":kubetenant-gateway-reader"), nil, true, true},
+		"the system tenant":           {&user.DefaultInfo{Name: "root", Extra: extra}, nil, true, true},
+		"an administrator of a cloud": {&user.DefaultInfo{Name: "ann@example.com"}, may("create", "tenants"), true, true},
+		"a GitOps tool":               {account("argocd:controller"), may("create", "tenants"), true, true},
+		"an autoscaler":               {account("karpenter:karpenter"), may("patch", "nodes"), false, true},
+		"a tenant that may make both": {
+			tenantCallers()["a user with the extra"],
+			func(authorizer.Attributes) bool { return true },
+			false,
+			false,
+		},
+		"a certificate of an account": {
+			tenantCallers()["a certificate in the name of an account of the service"],
+			func(authorizer.Attributes) bool { return true },
+			false,
+			false,
+		},
+		"an account of another tenant": {account("acme--web:ed"), may("update", "tenants"), false, false},
+	} {
+		for _, a := range attempts(c.by, labels) {
+			a.granted = c.may
+			want := c.writes || c.evicts && a.subresource == "eviction"
+			if denied := set.denied(t, &a); (len(denied) == 0) != want {
+				t.Errorf("%s: %s: denied %q", name, describe(&a), denied)
+			}
+		}
+		a := attempt{
+			resource:        schema.GroupVersionResource{Version: "v1", Resource: "namespaces"},
+			namespace:       own,
+			name:            own,
+			namespaceLabels: labels,
+			by:              c.by,
+			granted:         c.may,
+		}
+		for _, a.operation = range []admission.Operation{admission.Update, admission.Delete} {
+			denied := slices.ContainsFunc(set.denied(t, &a), func(s string) bool { return strings.HasPrefix(s, "service.") })
+			if denied == c.writes {
+				t.Errorf("%s: %s: denied: %v", name, describe(&a), denied)
+			}
+		}
+	}
+	// In Enforce, the service itself judges the callers that the policy only knows by their rights.
+	a := attempt{
+		operation:       admission.Create,
+		resource:        schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"},
+		subresource:     "token",
+		namespace:       own,
+		namespaceLabels: labels,
+	}
+	for name, want := range map[string]bool{"acme--web:admin": true, own + ":x": false, "kube-system:x": false} {
+		a.by = account(name)
+		if got := slices.Contains(set.judged(t, &a), "service.validating.kubetenant.dev"); got != want {
+			t.Errorf("%s is judged by the service: %v", name, got)
+		}
+	}
+}
+
+// TestSweptIsTheControllers checks that only the controller may write what servers believe about
+// labels. Others may delete it, which denies lists until the controller writes it again.
+func TestSweptIsTheControllers(t *testing.T) {
+	t.Parallel()
+	set := admissionSetOf(t, "Off")
+	for name, writes := range map[string]bool{
+		"system:serviceaccount:" + own + ":kubetenant-controller": true,
+		"system:serviceaccount:" + own + ":kubetenant-webhook":    false,
+		"system:serviceaccount:kube-system:x":                     false,
+		"system:kube-controller-manager":                          false,
+	} {
+		for _, operation := range operations()[:3] {
+			a := attempt{
+				operation:       operation,
+				resource:        schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
+				namespace:       own,
+				name:            "kubetenant-swept",
+				namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
+				by:              &user.DefaultInfo{Name: name},
+			}
+			denied := set.denied(t, &a)
+			if want := writes || operation == admission.Delete; (len(denied) == 0) != want {
+				t.Errorf("%s: %s: %q", name, operation, denied)
+			}
+		}
+	}
+}
+
+// TestCheckCoverage checks that --check reports a request that nothing judges.
+func TestCheckCoverage(t *testing.T) {
+	t.Parallel()
+	const text = "no webhook and no policy judges operation "
+	for name, c := range map[string]struct{ file, old, new, want string }{
+		"as generated": {"policies.yaml", "", "", ""},
+		"no policy of the service's namespace": {
+			"policies.yaml", "  policyName: service.kubetenant.dev", "  policyName: other.kubetenant.dev",
+			text + "CONNECT of a tenant's account in the namespace of the service (",
+		},
+		"fewer operations": {
+			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
+			"[CREATE, UPDATE, DELETE], scope: Namespaced",
+			text + "CONNECT of a tenant's account in the namespace of the service (",
+		},
+		"a webhook of one tenant": {
+			"webhooks.yaml", "{ key: kubetenant.dev/tenant, operator: Exists }",
+			"{ key: kubetenant.dev/tenant, operator: In, values: [globex] }",
+			text + "UPDATE of a tenant's account in a namespace of the system tenant (",
+		},
+		"fewer subresources": {
+			"webhooks.yaml", `resources: ["*/*"]`, `resources: ["*"]`, `(subresource "x")`,
+		},
+	} {
+		all := found(t, options(t), func(files map[string][]byte) {
+			changed := strings.ReplaceAll(string(files["cluster/"+c.file]), c.old, c.new)
+			if c.old != "" && changed == string(files["cluster/"+c.file]) {
+				t.Fatalf("%s: nothing to change", name)
+			}
+			files["cluster/"+c.file] = []byte(changed)
+		})
+		all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, text) })
+		judge(t, name, all, c.want)
+	}
+}

@@ -1,0 +1,75 @@
+package webhook_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestCheckRights checks that --check finds the rights of tenants that admission does not judge: by
+// each right, each kind of binding and each kind of subject.
+func TestCheckRights(t *testing.T) {
+	t.Parallel()
+	const (
+		rbac   = "apiVersion: rbac.authorization.k8s.io/v1, "
+		member = "{kind: ServiceAccount, name: robot, namespace: acme--web}"
+	)
+	role := func(group, resource, verb string) string {
+		return "{" + rbac + "kind: ClusterRole, metadata: {name: r}, rules: [{apiGroups: ['" + group + "'], resources: ['" +
+			resource + "'], verbs: ['" + verb + "']}]}\n---\n"
+	}
+	bind := func(ref, subject string) string {
+		return "{" + rbac + "kind: ClusterRoleBinding, metadata: {name: b}, roleRef: {apiGroup: rbac.authorization.k8s.io, " +
+			"kind: ClusterRole, name: '" + ref + "'}, subjects: [" + subject + "]}"
+	}
+	within := func(namespace, ref, subject string) string {
+		return strings.Replace(bind(ref, subject), "kind: ClusterRoleBinding, metadata: {",
+			"kind: RoleBinding, metadata: {namespace: '"+namespace+"', ", 1)
+	}
+	group := func(name string) string { return "{kind: Group, name: '" + name + "'}" }
+	for name, c := range map[string]struct{ text, want string }{
+		"edit":              {bind("edit", member), "impersonation, tokens of service accounts"},
+		"admin":             {bind("admin", group("tenant:acme")), "SubjectAccessReviews"},
+		"cluster-admin":     {bind("cluster-admin", member), "admission configurations"},
+		"view":              {bind("view", member), ""},
+		"a delegator":       {bind("system:auth-delegator", member), "TokenReviews, SubjectAccessReviews"},
+		"impersonate users": {role("", "users", "impersonate") + bind("r", member), "impersonation"},
+		"impersonate extras": {
+			role("authentication.k8s.io", "userextras/x", "impersonate") + bind("r", member),
+			"impersonation",
+		},
+		"impersonate within": {
+			role("authentication.k8s.io", "users", "impersonate:user-info") + bind("r", member),
+			"impersonation",
+		},
+		"any verb": {role("", "groups", "*") + bind("r", member), "impersonation"},
+		"tokens": {
+			role("", "serviceaccounts/token", "create") + bind("r", member),
+			"tokens of service accounts",
+		},
+		"any token": {role("*", "*/token", "create") + bind("r", member), "tokens of service accounts"},
+		"policies": {
+			role("admissionregistration.k8s.io", "validatingadmissionpolicies", "delete") + bind("r", member),
+			"admission configurations",
+		},
+		"reads of policies": {role("admissionregistration.k8s.io", "*", "list") + bind("r", member), ""},
+		"service accounts":  {role("", "serviceaccounts", "create") + bind("r", member), ""},
+		"everybody": {
+			bind("system:auth-delegator", group("system:authenticated")),
+			"group system:authenticated of tenants TokenReviews",
+		},
+		"accounts of a tenant":   {bind("edit", group("system:serviceaccounts:acme--web")), "impersonation"},
+		"accounts of the system": {bind("edit", group("system:serviceaccounts:kube-system")), ""},
+		"the system tenant":      {bind("cluster-admin", group("tenant:system")), ""},
+		"its own namespace":      {within("acme--web", "admin", group("tenant:acme")), ""},
+		"another's namespace": {
+			within("globex--web", "edit", member),
+			"RoleBinding b gives serviceaccount robot of tenants impersonation",
+		},
+		"the service's": {within("kubetenant-system", "edit", member), "impersonation"},
+	} {
+		all := found(t, options(t), func(files map[string][]byte) { files["extra.yaml"] = []byte(c.text) })
+		all = slices.DeleteFunc(all, func(s string) bool { return !strings.Contains(s, "admission does not judge") })
+		judge(t, name, all, c.want)
+	}
+}

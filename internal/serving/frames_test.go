@@ -1,0 +1,133 @@
+package serving_test
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+)
+
+// framed is a connection of HTTP/2 whose frames a test writes itself.
+type framed struct {
+	*http2.Framer
+	conn   *tls.Conn
+	buffer bytes.Buffer
+	fields *hpack.Encoder
+	stream uint32
+}
+
+func (r *running) frames(t *testing.T) *framed {
+	t.Helper()
+	certificate := r.clients.issue(t, "kube-apiserver", x509.ExtKeyUsageClientAuth)
+	config := r.config(&certificate)
+	config.NextProtos = []string{"h2"}
+	conn, err := (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	f := &framed{Framer: http2.NewFramer(conn, conn), conn: conn.(*tls.Conn), stream: 1}
+	f.fields = hpack.NewEncoder(&f.buffer)
+	_, err = io.WriteString(conn, http2.ClientPreface)
+	if err := errors.Join(err, f.WriteSettings(), conn.SetDeadline(time.Now().Add(time.Minute))); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// begin begins a request.
+func (f *framed) begin(method string, end bool) error {
+	f.buffer.Reset()
+	for _, field := range []hpack.HeaderField{
+		{Name: ":method", Value: method},
+		{Name: ":scheme", Value: "https"},
+		{Name: ":authority", Value: "webhook.test"},
+		{Name: ":path", Value: "/x"},
+	} {
+		_ = f.fields.WriteField(field)
+	}
+	f.stream += 2
+	return f.WriteHeaders(http2.HeadersFrameParam{
+		StreamID:      f.stream,
+		BlockFragment: f.buffer.Bytes(),
+		EndStream:     end,
+		EndHeaders:    true,
+	})
+}
+
+// drain reads until the connection ends, and returns the code of its GOAWAY.
+func (f *framed) drain() <-chan http2.ErrCode {
+	code := make(chan http2.ErrCode, 1)
+	go func() {
+		last := http2.ErrCodeNo
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				code <- last
+				return
+			}
+			if away, is := frame.(*http2.GoAwayFrame); is {
+				last = away.ErrCode
+			}
+		}
+	}()
+	return code
+}
+
+func answerEmpty(w http.ResponseWriter, r *http.Request) {
+	_, _ = io.Copy(io.Discard, r.Body)
+	w.WriteHeader(http.StatusOK)
+}
+
+// TestFloodsOfFrames: a connection that sends many frames which request nothing is told to calm down
+// and closed. One that sends as many as a busy client does is not.
+func TestFloodsOfFrames(t *testing.T) {
+	r := run(t, http.HandlerFunc(answerEmpty), 0)
+	kinds := map[string]func(f *framed) error{
+		"SETTINGS": func(f *framed) error { return f.WriteSettings() },
+		"empty DATA": func(f *framed) error {
+			if f.stream == 1 {
+				if err := f.begin(http.MethodPost, false); err != nil {
+					return err
+				}
+			}
+			return f.WriteData(f.stream, false, nil)
+		},
+		"reset": func(f *framed) error {
+			return errors.Join(f.begin(http.MethodGet, true), f.WriteRSTStream(f.stream, http2.ErrCodeCancel))
+		},
+	}
+	for kind, send := range kinds {
+		for many, floods := range map[int]bool{500: false, 20_000: true} {
+			t.Run(fmt.Sprintf("%s %d", kind, many), func(t *testing.T) {
+				f := r.frames(t)
+				code, sent, failed := f.drain(), 0, error(nil)
+				for ; sent < many && failed == nil; sent++ {
+					failed = send(f)
+				}
+				if !floods {
+					if failed == nil {
+						failed = f.begin(http.MethodGet, true)
+					}
+					select {
+					case c := <-code:
+						t.Errorf("closed after %d frames: %v, %v", sent, c, failed)
+					default:
+					}
+					return
+				}
+				if c := <-code; c != http2.ErrCodeEnhanceYourCalm {
+					t.Errorf("after %d frames: %v, %v", sent, c, failed)
+				}
+			})
+		}
+	}
+}
