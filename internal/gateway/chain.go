@@ -44,39 +44,33 @@ type route struct {
 	who                     authenticator.Request
 	// decisions are the cluster's of the last seconds.
 	decisions atomic.Pointer[decisions]
-	// allowed are the steps after impersonation, one for each result of steps.
-	allowed []http.Handler
-	handler http.Handler
-	objects http.Handler // the views of the cluster's objects; nil if there are none
+	handler   http.Handler
+	objects   http.Handler // the views of the cluster's objects; nil if there are none
 }
 
 // build puts the steps of a request together, from the last to the first.
 func (c *route) build(a *auditing) error {
 	c.who = c.authenticator()
-	c.handler = c.steps(c.withReviews(c.newProxy()), a)
+	last := c.withReviews(c.newProxy())
 	if len(c.shared.Views.Objects) > 0 {
-		objects, err := c.newObjects()
-		if err != nil {
+		var err error
+		if last, err = c.withObjects(last); err != nil {
 			return err
 		}
-		c.objects = c.steps(objects, a)
 	}
-	return c.decide()
-}
-
-// steps returns the steps of a request to the cluster, in front of the one that answers it.
-func (c *route) steps(last http.Handler, a *auditing) http.Handler {
 	stack := c.cluster.stack
 	h := stack.WithTenant(c.whileCurrent(last))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
-	c.allowed = append(c.allowed, h)
-	n := len(c.allowed) - 1
+	if err := c.decideBy(h); err != nil {
+		return err
+	}
 	h = c.withCaller(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.decisions.Load().impersonated[n].ServeHTTP(w, r)
+		c.decisions.Load().impersonated.ServeHTTP(w, r)
 	}))
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
 	// before it is known who asks.
-	return c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
+	c.handler = c.gateway.stack.WithRequestState(c.withAuthentication(h, c.who, a))
+	return nil
 }
 
 // withAuthentication puts before a step all that does not know the cluster.
@@ -208,7 +202,7 @@ func described(next http.Handler) http.Handler {
 			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
 			return
 		}
-		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !(known && answersReview(info))
+		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !x.view && !(known && answersReview(info))
 		next.ServeHTTP(w, r)
 	})
 }

@@ -25,14 +25,14 @@ const allowedFor = 10 * time.Second
 type decisions struct {
 	// reviews sends SubjectAccessReviews to the cluster.
 	reviews authorizer.Authorizer
-	// impersonated are the steps of impersonation, in front of route.allowed. Upstream's filter stores
-	// for ten seconds which caller may impersonate which user
-	// (k8s.io/apiserver pkg/endpoints/filters/impersonation, v0.37.1).
-	impersonated []http.Handler
+	// impersonated is the step of impersonation. Upstream's filter stores for ten seconds which caller
+	// may impersonate which user (k8s.io/apiserver pkg/endpoints/filters/impersonation, v0.37.1).
+	impersonated http.Handler
+	next         http.Handler
 }
 
-// decide makes the decisions of a route anew. They have stored nothing yet.
-func (c *route) decide() error {
+// decideBy makes the decisions of a route, with the step after impersonation. Nothing is stored yet.
+func (c *route) decideBy(next http.Handler) error {
 	reviews, err := (authorizerfactory.DelegatingAuthorizerConfig{
 		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(),
 		AllowCacheTTL:             allowedFor,
@@ -42,12 +42,11 @@ func (c *route) decide() error {
 	if err != nil { // fails closed
 		reviews = authorizerfactory.NewAlwaysDenyAuthorizer()
 	}
-	d := &decisions{reviews: reviews}
-	for _, next := range c.allowed {
-		d.impersonated = append(d.impersonated,
-			impersonation.WithConstrainedImpersonation(next, c.cluster.stack.Authorizer, codecs()))
-	}
-	c.decisions.Store(d)
+	c.decisions.Store(&decisions{
+		reviews:      reviews,
+		impersonated: impersonation.WithConstrainedImpersonation(next, c.cluster.stack.Authorizer, codecs()),
+		next:         next,
+	})
 	return err
 }
 
@@ -57,7 +56,7 @@ func (k *cluster) forget() {
 	if c == nil {
 		return
 	}
-	if err := c.decide(); err != nil {
+	if err := c.decideBy(c.decisions.Load().next); err != nil {
 		klog.Background().Error(err, "Failed to discard the stored decisions of a cluster", "cluster", c.name)
 	}
 }

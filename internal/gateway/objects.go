@@ -35,6 +35,26 @@ const (
 var errViewSource = errors.New("the cluster does not allow the gateway to read the objects of the view: check the " +
 	"gateway's roles (kubetenant-gateway generate)")
 
+// withObjects returns the last step of a route with views. The requests below [route.objects] pass the
+// same steps as all others.
+func (c *route) withObjects(next http.Handler) (http.Handler, error) {
+	objects, err := c.newObjects()
+	if err != nil {
+		return nil, err
+	}
+	c.objects = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		proxyStateFrom(r.Context()).view = true
+		c.handler.ServeHTTP(w, r)
+	})
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if proxyStateFrom(r.Context()).view {
+			objects.ServeHTTP(w, r)
+			return
+		}
+		next.ServeHTTP(w, r)
+	}), nil
+}
+
 // newObjects returns the handler of the views of the cluster's objects. The reader's credential reads
 // the objects, after the cluster has allowed the caller's own identity to read the view.
 func (c *route) newObjects() (http.Handler, error) {

@@ -32,6 +32,7 @@ type proxyState struct {
 	issued *time.Time
 	// body is that of the caller's request; nil before it is read.
 	body *callerBody
+	view bool // it is for a view of the cluster's objects
 	// asOther says that the caller asks in the name of somebody else.
 	asOther bool
 	// tokenIsSent reports that the cluster receives and checks the token of a service account that

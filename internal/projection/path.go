@@ -28,7 +28,7 @@ var errPath = errors.New("must be field names that are separated by dots: " +
 func Parse(text string) (Path, error) {
 	var out Path
 	for rest := text; rest != "" || len(out) == 0; {
-		segment, after, ok := next(rest, len(out) == 0)
+		segment, after, ok := next(rest, out)
 		if !ok || len(out) == maxSegments {
 			return nil, errPath
 		}
@@ -37,8 +37,9 @@ func Parse(text string) (Path, error) {
 	return out, nil
 }
 
-// next cuts the first segment off a path.
-func next(text string, first bool) (segment Segment, rest string, ok bool) {
+// next cuts the segment after a path off a text.
+func next(text string, before Path) (segment Segment, rest string, ok bool) {
+	first := len(before) == 0
 	if rest, found := strings.CutPrefix(text, "[*]"); found {
 		return Segment{Each: true}, rest, !first
 	}

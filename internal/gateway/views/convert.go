@@ -38,9 +38,9 @@ func (f forms) AllowsMediaTypeTransform(_, _ string, target *schema.GroupVersion
 }
 
 // negotiate returns the form of the response to a request.
-func negotiate(r *http.Request, table bool) (conversion, *apierrors.StatusError) {
-	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), forms{table: table})
-	if err != nil || !table && media.Accepted.MediaType != runtime.ContentTypeJSON {
+func negotiate(r *http.Request, allowed forms) (conversion, *apierrors.StatusError) {
+	media, _, err := negotiation.NegotiateOutputMediaType(r, codecs(), allowed)
+	if err != nil || !allowed.table && media.Accepted.MediaType != runtime.ContentTypeJSON {
 		return "", errNotAcceptable()
 	}
 	if media.Convert == nil {

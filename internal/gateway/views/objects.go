@@ -119,7 +119,7 @@ func (h *Objects) resources() []metav1.APIResource {
 }
 
 func (h *Objects) get(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
-	convert, refused := negotiate(r, true)
+	convert, refused := negotiate(r, forms{table: true})
 	if refused != nil {
 		write(w, r, refused)
 		return
@@ -146,7 +146,7 @@ func (h *Objects) get(w http.ResponseWriter, r *http.Request, v *ObjectView, inf
 }
 
 func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
-	convert, refused := negotiate(r, true)
+	convert, refused := negotiate(r, forms{table: true})
 	if refused != nil {
 		write(w, r, refused)
 		return

@@ -27,7 +27,7 @@ type watching struct {
 // version shows which objects the caller knows, so that the caller sees an object that leaves the
 // namespace as deleted.
 func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, info *request.RequestInfo) {
-	convert, refused := negotiate(r, false)
+	convert, refused := negotiate(r, forms{})
 	if refused != nil {
 		write(w, r, refused)
 		return
@@ -66,7 +66,6 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 			return
 		}
 	}
-	initial = nil
 	held.release()
 	if s.flush() != nil {
 		return
