@@ -492,3 +492,18 @@ func TestObjectViewsAreOff(t *testing.T) {
 		t.Errorf("without the name of the cluster: %d: %s", code, text)
 	}
 }
+
+// TestObjectViewsOfRemovedAccounts checks that a stored TokenReview does not authenticate a request
+// that the gateway answers itself.
+func TestObjectViewsOfRemovedAccounts(t *testing.T) {
+	t.Parallel()
+	w, c, _ := tracked(t, accountsToo)
+	token := c.token(t, "system:serviceaccount:acme--web:robot")
+	if code, text := w.get(token, trackersPath); code != http.StatusOK {
+		t.Fatalf("of an account: %d %s", code, text)
+	}
+	c.become(func() { delete(c.tokens, token) })
+	if code, _ := w.get(token, trackersPath); code != http.StatusUnauthorized {
+		t.Errorf("of an account that is gone: %d", code)
+	}
+}
