@@ -151,7 +151,12 @@ func (f *flood) open(ctx context.Context, settings ...http2.Setting) (*connectio
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	f.opened.Add(1)
-	c := &connection{Framer: http2.NewFramer(conn, conn), conn: conn, of: f, stream: 1}
+	c := &connection{
+		Framer: http2.NewFramer(conn, conn),
+		conn:   conn,
+		of:     f,
+		stream: 1,
+	}
 	c.fields = hpack.NewEncoder(&c.buffer)
 	go func() { _, _ = io.Copy(io.Discard, conn); _ = conn.Close() }()
 	_, err = io.WriteString(conn, http2.ClientPreface)
