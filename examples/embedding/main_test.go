@@ -142,9 +142,9 @@ func TestNotes(t *testing.T) {
 	}
 	forged := note("acme--web", "forged")
 	forged.SetLabels(map[string]string{"kubetenant.dev/tenant": "globex"})
-	if _, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
-		forged, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-		t.Error(err)
+	if made, err := alice.Resource(notes).Namespace("acme--web").Create(t.Context(),
+		forged, metav1.CreateOptions{}); err != nil || made.GetLabels()["kubetenant.dev/tenant"] != "acme" {
+		t.Errorf("with a forged label: %v, %v", made, err)
 	}
 	if _, err := as("a-guess").Resource(notes).List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Error(err)
