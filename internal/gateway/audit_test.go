@@ -3,6 +3,7 @@ package gateway_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -167,6 +168,12 @@ func TestAuditOfWholeURLs(t *testing.T) {
 	w, c := rooted(t)
 	w.audited("logPath: audit.log")
 	w.untilLogged("audit.log")
+	waittest.Until(t, func() error { // a slow machine may still be reading the cluster's state
+		if code, text := w.get("alice-token", podsPath); code != http.StatusOK {
+			return fmt.Errorf("%d: %s", code, text)
+		}
+		return nil
+	})
 	c.sent()
 	for target, want := range map[string]int{
 		"https://evil.example:1" + podsPath: http.StatusOK,
