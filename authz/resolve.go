@@ -53,7 +53,7 @@ func (b *Boundary) resolve(ctx context.Context, state *requestState, attrs *requ
 }
 
 // added is what servers add to an identity after its limits were checked: the groups of a tenant, of
-// all authenticated users and of service accounts, and extras of the credential.
+// all authenticated users and of service accounts.
 const (
 	addedGroups = 8
 	addedBytes  = 4 << 10
@@ -61,11 +61,22 @@ const (
 
 // checkForm returns an error if a server that trims names could take the caller of a tenant for
 // another user, or if the identity is too large. A server that authenticates requests itself does
-// not check that.
+// not check that. Extras are not checked: no server decides by them.
 func (b *Boundary) checkForm(u user.Info) error {
-	limits := b.Limits.OrDefault()
-	limits.Bytes, limits.Groups = limits.Bytes+addedBytes, limits.Groups+addedGroups
-	return limits.Check(u)
+	limits, groups := b.Limits.OrDefault(), u.GetGroups()
+	size := len(u.GetName()) + len(u.GetUID())
+	well := tenant.IsWellFormed(u.GetName()) && tenant.IsWellFormed(u.GetUID())
+	for _, group := range groups {
+		size += len(group)
+		well = well && size <= limits.Bytes+addedBytes && tenant.IsWellFormed(group)
+	}
+	switch {
+	case size > limits.Bytes+addedBytes || len(groups) > limits.Groups+addedGroups:
+		return tenant.ErrLarge
+	case !well:
+		return tenant.ErrForm
+	}
+	return nil
 }
 
 // errImpersonation says that an impersonated user would leave the tenant of who impersonates it.

@@ -53,11 +53,12 @@ func IdentityRules() []IdentityRule {
 		allCallers   = "all callers"
 	)
 	everywhere := by(allCallers, inSources, inBuiltIn, inForm)
+	extras := by(allCallers, inSources, inBuiltIn)
 	names := by(allCallers, inSources, inNames)
 	return []IdentityRule{
 		{
-			Rule: "A user name, UID, group or extra key is valid UTF-8, has no white space at its beginning or end, and " +
-				"no invisible character.",
+			Rule: "A user name, UID or group is valid UTF-8, has no white space at its beginning or end, and no " +
+				"invisible character.",
 			CompiledIn: everywhere,
 			Webhook:    by("401 by its sources. 403 for callers of tenants if "+serverItself, inSources, inForm),
 			Gateway:    everywhere,
@@ -65,11 +66,12 @@ func IdentityRules() []IdentityRule {
 			Shown:      []string{"identity-names.yaml", "subject.yaml", "TestWellFormed"},
 		},
 		{
-			Rule:       "The value of an extra has no white space at its beginning or end, and no control character.",
-			CompiledIn: everywhere,
-			Webhook:    by("401 by its sources. 403 for callers of tenants if "+serverItself, inSources, inForm),
-			Gateway:    everywhere,
-			Library:    everywhere,
+			Rule: "The key of an extra follows the same rule. Its value has no white space at its beginning or end, and " +
+				"no control character.",
+			CompiledIn: extras,
+			Webhook:    by("its sources. No server decides by the extras of other callers", inSources),
+			Gateway:    extras,
+			Library:    extras,
 			Shown:      []string{"identity-names.yaml"},
 		},
 		{
