@@ -204,7 +204,7 @@ func (r *revocation) Is(target error) bool { return target == ErrRevoked }
 func callerOf(req *http.Request, id tenant.ID, u user.Info) string {
 	text := fmt.Sprintf("user %q", u.GetName())
 	if !id.IsZero() {
-		text += fmt.Sprintf(" of tenant %q", id)
+		text += fmt.Sprintf(" in tenant %q", id)
 	}
 	if req != nil && req.TLS != nil && len(req.TLS.PeerCertificates) > 0 {
 		text += fmt.Sprintf(" with the certificate of serial number %q", req.TLS.PeerCertificates[0].SerialNumber.Text(16))

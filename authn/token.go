@@ -255,7 +255,7 @@ func (d *tokens) verify(
 func (d *tokens) counts(ctx context.Context, v *verified) (*authenticator.Response, bool, error) {
 	if d.revoked != nil {
 		if entry := d.revoked().tokenEntry(&v.token); entry != "" {
-			id, _ := tenant.Of(v.resp.User) // of an identity that a source bound
+			id, _ := tenant.Of(v.resp.User) // a source has set the tenant of this user
 			return refuse(v.from.Hygiene.Source, v.resp.User, &revocation{entry, callerOf(nil, id, v.resp.User)})
 		}
 	}

@@ -461,7 +461,7 @@ func TestAuditTellsWhoWasRevoked(t *testing.T) {
 		}},
 	} {
 		rules = &r
-		want := `revoked: user "alice" of tenant "a", by the entry ` + entry
+		want := `revoked: user "alice" in tenant "a", by the entry ` + entry
 		ctx := audit.WithAuditContext(t.Context())
 		_, _, _ = chain.AuthenticateRequest(bearing(ctx, token))
 		got := audit.AuditContextFrom(ctx).GetEventAnnotations()

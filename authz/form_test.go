@@ -13,8 +13,8 @@ import (
 )
 
 // TestIdentityForm checks each part of an identity that a server may have authenticated without this
-// project's sources. The callers of a tenant need the form and the size of the sources. What servers
-// add after that does not count.
+// project's sources. The callers of a tenant need the form and the size of the sources. Groups
+// and extras that servers add later have their own allowance.
 func TestIdentityForm(t *testing.T) {
 	numbered := func(n, width int) (groups []string) {
 		for i := range n {

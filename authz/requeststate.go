@@ -128,9 +128,9 @@ func NoteMapped(ctx context.Context, u user.Info, names func(tenant.ID) (tenant.
 	return mapped, true
 }
 
-// WithTenant is the innermost filter, around the API handler. It carries out what the
-// boundary noted: an impersonated user goes on bound to its tenant, and a list goes on limited to
-// the tenant, in the query and in RequestInfo alike. Every request is a session, whatever its caller
+// WithTenant is the innermost filter, around the API handler. It applies the decisions that the
+// boundary recorded. An impersonated user is bound to its tenant, and a list is limited to the
+// tenant, both in the query and in RequestInfo. Every request is a session, whatever its caller
 // and its path. The session ends with the rights of the caller and with the owner of the namespace.
 func WithTenant(next http.Handler, sessions *Sessions) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -19,10 +19,10 @@ import (
 const remembered = 2 * time.Minute
 
 // Sessions are the active requests of a server, of every caller and on every path. A request in a
-// namespace ends when the namespace gets another owner: a watch in a namespace that was deleted and
-// created again for another tenant would continue in the new namespace. A request that an exception
-// allowed ends with the exception, and a request of a revoked caller with the revocation. The zero
-// value is ready to use. Safe for concurrent use.
+// namespace ends when the namespace gets another owner. Otherwise, a watch in a namespace that was
+// deleted and created again for another tenant would continue in the new namespace. A request that
+// an exception allowed ends with the exception, and a request of a revoked caller with the
+// revocation. The zero value is ready to use. Safe for concurrent use.
 //
 // A session ends by its context, and by its connection if that was taken over from HTTP
 // (exec, attach, portforward). The body of a request cannot be read after its session has ended.

@@ -222,9 +222,9 @@ func TestA401CostsFewLogins(t *testing.T) {
 	}
 }
 
-// TestIncompleteAnswers: an answer that says nothing about the token is an outage, so a token that
-// was valid before stays valid for Stale. An answer about a token that cannot be an identity refuses
-// the token, and the error names the field that is missing.
+// TestIncompleteAnswers: an answer without information about the token is an outage, so a token
+// that was valid before stays valid for Stale. An answer about a token that cannot be an identity
+// refuses the token, and the error names the field that is missing.
 func TestIncompleteAnswers(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, c := range map[string]struct{ answer, want string }{

@@ -180,8 +180,8 @@ func isBeyond(err error) bool {
 // look returns the chains to roots, and why the leaf may not be used now. Both are set if the leaf
 // leads to roots but is not valid. Go checks the validity of a certificate before it looks for the
 // authority. Therefore look verifies an invalid leaf again, at the end of its validity and for any
-// usage. That second look decides only to whom the leaf belongs: its own errors about time would
-// be about another time.
+// usage. This second verification determines only the authority of the leaf. Its own errors about
+// time are ignored, because they would be about another time.
 func look(presented []*x509.Certificate, roots *x509.CertPool, now time.Time) ([][]*x509.Certificate, error) {
 	o := x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	chains, err := chainsOf(presented, o)

@@ -92,7 +92,7 @@ func unread(err error) *apierrors.StatusError {
 	switch {
 	case errors.As(err, &large):
 		return apierrors.NewRequestEntityTooLargeError("a review may have at most 64 KiB")
-	case errors.As(err, &ended): // of the session (package authz)
+	case errors.As(err, &ended): // package authz ended the session
 		return ended
 	}
 	return errRead

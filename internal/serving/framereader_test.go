@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestIdleFrames: frames that request nothing are told apart from others.
+// TestIdleFrames: the reader distinguishes frames that request nothing from others.
 func TestIdleFrames(t *testing.T) {
 	for what, c := range map[string]struct {
 		write func(f *http2.Framer) error
@@ -55,7 +55,7 @@ func TestIdleFrames(t *testing.T) {
 	}
 }
 
-// idleIn counts the idle frames of what a client sends, which is read by some bytes at a time.
+// idleIn returns the number of idle frames in the bytes of a client, read size bytes at a time.
 func idleIn(sent []byte, size int) (idle int) {
 	r := frameReader{skip: len(http2.ClientPreface)}
 	for len(sent) > 0 {

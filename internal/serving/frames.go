@@ -21,7 +21,7 @@ const (
 	streamsEach      = 100
 	streamBuffer     = 256 << 10
 	connectionBuffer = 1 << 20
-	// blockedFor is how long a connection may accept no byte before it is closed.
+	// blockedFor is how long a connection may accept no byte before the server closes it.
 	blockedFor = 30 * time.Second
 )
 

@@ -87,8 +87,8 @@ func answerEmpty(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusOK)
 }
 
-// TestFloodsOfFrames: a connection that sends many frames which request nothing is told to calm down
-// and closed. One that sends as many as a busy client does is not.
+// TestFloodsOfFrames: the server closes a connection that sends many frames which request nothing,
+// with the error ENHANCE_YOUR_CALM. It does not close one that sends as many as a busy client does.
 func TestFloodsOfFrames(t *testing.T) {
 	r := run(t, http.HandlerFunc(answerEmpty), 0)
 	kinds := map[string]func(f *framed) error{

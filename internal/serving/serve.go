@@ -82,7 +82,7 @@ type connections struct {
 
 // note is a server's ConnState.
 func (c *connections) note(conn net.Conn, state http.ConnState) {
-	if counted, is := conn.(*countedConn); is { // of HTTP/2
+	if counted, is := conn.(*countedConn); is { // the connection is HTTP/2
 		conn = counted.Conn
 	}
 	c.mu.Lock()

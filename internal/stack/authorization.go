@@ -67,7 +67,7 @@ type authorizationParts struct {
 	Authorization
 	cluster *Cluster
 	names   *tenant.SystemNames
-	limits  tenant.Limits // of the identities of tenants' callers
+	limits  tenant.Limits // for the identities of tenants' callers
 	// qualified says that names are qualified by the tenant, ownPrefixes that nothing but a tenant's
 	// own stands under its prefix, accountsInGroup that service accounts are authenticated into the
 	// groups of their tenants.

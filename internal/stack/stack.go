@@ -333,7 +333,7 @@ func (s *Stack) SharedClusterResources() []schema.GroupResource {
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.
 func (s *Stack) DefaultQuota() corev1.ResourceList { return s.current.Load().defaultQuota }
 
-// Decided counts, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
+// Decided records, in the metrics of this Stack, a decision of another Stack. The outcome MUST have
 // the caller's tenant by its name in the configuration of this Stack.
 func (s *Stack) Decided(ctx context.Context, o authz.Outcome) { s.shared.decisions.observe(ctx, o) }
 

@@ -16,8 +16,8 @@ type IdentityRule struct {
 type Enforcement struct {
 	// Code has entries "file:function".
 	Code []string
-	// Note says for which callers the rule holds. If Code is empty, it is the reason why the mode does
-	// not enforce the rule.
+	// Note specifies the callers that the rule applies to. If Code is empty, it is the reason why
+	// the mode does not enforce the rule.
 	Note string
 }
 

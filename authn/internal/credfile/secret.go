@@ -72,7 +72,7 @@ func hashNames() []string {
 // secret's form. The error contains no part of the secret.
 func CheckSecret(secret string, as Secrets) error { return checkSecret(secret, false, as) }
 
-// checkSecret returns an error if a secret has a form that the file's reader would misread: the
+// checkSecret returns an error if the file's reader would misread a secret. Without the error, the
 // text of a hash would become the secret, or a line that is commented out would apply.
 func checkSecret(secret string, quoted bool, as Secrets) error {
 	text := strings.TrimSpace(secret)

@@ -51,7 +51,7 @@ func TestHashesAreNoSecrets(t *testing.T) {
 		"$pbkdf2-sha256$29000$salt$" + sum:      "$pbkdf2-sha256$",
 		"$pbkdf2-sha512$29000$salt$" + sum:      "$pbkdf2-sha512$",
 		"$bcrypt-sha256$v=2,t=2b,r=12$" + sum:   "$bcrypt-sha256$",
-		"$balloon$v=1$salt$" + sum:              "", // a format that nobody knows
+		"$balloon$v=1$salt$" + sum:              "", // an unknown format
 		"{SHA}" + sum:                           "{SHA}",
 		"{sha}" + sum:                           "{sha}",
 		"{SSHA}" + sum:                          "{SSHA}",

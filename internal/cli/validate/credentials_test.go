@@ -111,7 +111,7 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestSuspiciousRecords: a record that the server accepts although it says something else.
+// TestSuspiciousRecords: a record that the server accepts although its author meant something else.
 func TestSuspiciousRecords(t *testing.T) {
 	hold(t, validate.Tokens, map[string]finding{
 		"typographic quotes": {

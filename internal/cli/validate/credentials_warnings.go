@@ -9,7 +9,8 @@ import (
 )
 
 // suspicious warns of records that the server accepts but whose author probably meant something
-// else: records of the system tenant by default, comments, a header, and fields that are not read.
+// else. These are records of the system tenant by default, comments, a header, and fields that are
+// not read.
 func suspicious(data []byte, config *configv1alpha1.CredentialFile) []Finding {
 	var found []Finding
 	r := csv.NewReader(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))

@@ -193,7 +193,7 @@ func digest(object map[string]any) [sha256.Size]byte {
 	metadata, _ := object["metadata"].(map[string]any)
 	version := metadata["resourceVersion"]
 	delete(metadata, "resourceVersion")
-	text, _ := json.Marshal(object) // of strings, numbers and booleans
+	text, _ := json.Marshal(object) // its values are strings, numbers and booleans
 	metadata["resourceVersion"] = version
 	return sha256.Sum256(text)
 }

@@ -19,7 +19,7 @@ import (
 // granted is a binding of a role to subjects.
 type granted struct {
 	file, object string
-	namespace    string // of a RoleBinding
+	namespace    string // the namespace of a RoleBinding
 	role         rbacv1.RoleRef
 	subjects     []rbacv1.Subject
 }
@@ -155,8 +155,8 @@ func (c *checker) tenantsOf(s rbacv1.Subject) (id string, is bool) {
 	return "", false
 }
 
-// ownerOf returns the tenant that owns a namespace, "" for the system tenant. The name tells it for
-// a namespace that is not in the set.
+// ownerOf returns the tenant that owns a namespace, "" for the system tenant. If the namespace is
+// not in the set, its name determines the tenant.
 func (c *checker) ownerOf(namespace string) string {
 	z := c.settings.Authorization
 	labels, known := c.namespaces[namespace]

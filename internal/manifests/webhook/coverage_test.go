@@ -101,7 +101,7 @@ type attempt struct {
 	namespace, name string
 	namespaceLabels map[string]string
 	by              user.Info
-	granted         func(authorizer.Attributes) bool // what RBAC grants the caller
+	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
 }
 
 func (a *attempt) attributes() *admission.VersionedAttributes {
@@ -223,7 +223,7 @@ func compiled(
 	return validating.NewValidator(compile(validations), matcher, compile(nil), compile(nil), p.Spec.FailurePolicy, nil)
 }
 
-// tenantCallers are callers of a tenant that ask the cluster itself.
+// tenantCallers are callers of a tenant that send requests directly to the cluster.
 func tenantCallers() map[string]user.Info {
 	certificate := map[string][]string{user.CredentialIDKey: {"X509SHA256=00"}}
 	return map[string]user.Info{

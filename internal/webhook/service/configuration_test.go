@@ -21,7 +21,7 @@ func TestConfigure(t *testing.T) {
 	)
 	for name, c := range map[string]struct {
 		body    string
-		message string // of a denial
+		message string // the message of a denial
 		fails   bool
 	}{
 		"valid, created": {review("CREATE", "Secret", ConfigurationSecret, good), "", false},

@@ -38,7 +38,7 @@ func TestWebhookServiceNamespace(t *testing.T) {
 		if _, err := admin.RbacV1().ClusterRoleBindings().Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		waittest.Until(t, func() error { // until its role counts
+		waittest.Until(t, func() error { // until its role applies
 			_, err := robot.CoreV1().Pods(serviceNamespace).List(t.Context(), metav1.ListOptions{})
 			return err
 		})
