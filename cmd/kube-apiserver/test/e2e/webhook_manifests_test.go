@@ -332,6 +332,9 @@ schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: t
 			continue
 		}
 		if text, is := strings.CutPrefix(block, "yaml\n"); is {
+			if !strings.Contains(text, "kind: TenancyConfiguration") {
+				continue // a part of a configuration
+			}
 			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
