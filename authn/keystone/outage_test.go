@@ -172,7 +172,8 @@ func TestAnswersAreReadInOneWay(t *testing.T) {
 func TestNamesAreEscaped(t *testing.T) {
 	seen := map[string]string{}
 	for _, name := range []string{
-		"bob", " bob", "bob ", "  bob", "%20bob", "b%62b", "bob\u200b", "bo\u200bb", "\tbob\n", "می\u200cخ", "می\u200c خ",
+		"bob", " bob", "bob ", "  bob", "%20bob", "b%62b", "bob\u200b", "bo\u200bb", "\tbob\n", "می\u200cخ",
+		"می\u200c خ",
 		"a\u200d\u200db", "Alice van Dam", " ", "%", "\u2028", strings.Repeat("\x01", 900_000/20),
 	} {
 		s := newServer(t)
@@ -228,17 +229,21 @@ func TestA401CostsFewLogins(t *testing.T) {
 func TestIncompleteAnswers(t *testing.T) {
 	good := body("1", time.Now().Add(time.Hour))
 	for name, c := range map[string]struct{ answer, want string }{
-		"an empty token":     {`{"token":{}}`, ""},
-		"no user":            {`{"token":{"expires_at":"2099-01-01T00:00:00.000000Z"}}`, ""},
-		"no end":             {strings.Replace(good, "expires_at", "expires", 1), ""},
-		"no ID of the user":  {strings.Replace(good, `"id":"id-1",`, "", 1), ""},
-		"null":               {`null`, ""},
-		"no name of a user":  {strings.Replace(good, `"name":"user-1",`, "", 1), "token.user.name is missing"},
-		"no user's domain":   {strings.Replace(good, `,"domain":{"id":"d","name":"acme"}}`, "}", 1), "token.user.domain.id is missing"},
-		"no name of its":     {strings.Replace(good, `"d","name":"acme"`, `"d"`, 1), "token.user.domain.name is missing"},
-		"no project's name":  {strings.Replace(good, `"name":"web",`, "", 1), "token.project.name is missing"},
-		"no project's ID":    {strings.Replace(good, `"id":"p",`, "", 1), "token.project.id is missing"},
-		"a role without one": {strings.Replace(good, `,"name":"member"`, "", 1), "token.roles has a role without an id or a name"},
+		"an empty token":    {`{"token":{}}`, ""},
+		"no user":           {`{"token":{"expires_at":"2099-01-01T00:00:00.000000Z"}}`, ""},
+		"no end":            {strings.Replace(good, "expires_at", "expires", 1), ""},
+		"no ID of the user": {strings.Replace(good, `"id":"id-1",`, "", 1), ""},
+		"null":              {`null`, ""},
+		"no name of a user": {strings.Replace(good, `"name":"user-1",`, "", 1), "token.user.name is missing"},
+		"no user's domain": {
+			strings.Replace(good, `,"domain":{"id":"d","name":"acme"}}`, "}", 1), "token.user.domain.id is missing",
+		},
+		"no name of its":    {strings.Replace(good, `"d","name":"acme"`, `"d"`, 1), "token.user.domain.name is missing"},
+		"no project's name": {strings.Replace(good, `"name":"web",`, "", 1), "token.project.name is missing"},
+		"no project's ID":   {strings.Replace(good, `"id":"p",`, "", 1), "token.project.id is missing"},
+		"a role without one": {
+			strings.Replace(good, `,"name":"member"`, "", 1), "token.roles has a role without an id or a name",
+		},
 	} {
 		s := newServer(t)
 		a, clock := open(t, s, func(o *keystone.Options) { o.Stale = time.Hour })

@@ -174,7 +174,7 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 		waiting, cancel = context.WithTimeout(ctx, staleAfter)
 		defer cancel()
 	}
-	fresh, own, err := k.newerThan(waiting, ring, false)
+	fresh, own, err := k.newerThan(waiting, ring, forAge)
 	switch {
 	case err == nil:
 		return fresh, own, nil
@@ -187,14 +187,22 @@ func (k *keySet) current(ctx context.Context) (ring *keyring, fetched bool, err 
 // seek returns the newest keys for a token whose key is not in ring. It returns ring if keys were
 // fetched for such a token a moment ago.
 func (k *keySet) seek(ctx context.Context, ring *keyring) (*keyring, error) {
-	newest, _, err := k.newerThan(ctx, ring, true)
+	newest, _, err := k.newerThan(ctx, ring, forKey)
 	return newest, err
 }
+
+// purpose is why a caller needs newer keys.
+type purpose int
+
+const (
+	forAge purpose = iota // the keys that the caller has are too old
+	forKey                // they do not contain the key of its token
+)
 
 // newerThan returns newer keys than a caller has. A caller that comes while a fetch is under way
 // waits for it, at most until ctx ends. Otherwise the caller starts a fetch, which own reports. If
 // the last fetch ended a moment ago, newerThan returns its error or the same keys.
-func (k *keySet) newerThan(ctx context.Context, has *keyring, seeks bool) (ring *keyring, own bool, err error) {
+func (k *keySet) newerThan(ctx context.Context, has *keyring, why purpose) (ring *keyring, own bool, err error) {
 	k.mu.Lock()
 	if k.ring != has { // a fetch ended after the caller looked
 		defer k.mu.Unlock()
@@ -202,7 +210,7 @@ func (k *keySet) newerThan(ctx context.Context, has *keyring, seeks bool) (ring 
 	}
 	if k.flight == nil {
 		now := k.now()
-		if k.err != nil && now.Sub(k.failed) < refetchAfter || seeks && now.Sub(k.sought) < refetchAfter {
+		if k.err != nil && now.Sub(k.failed) < refetchAfter || why == forKey && now.Sub(k.sought) < refetchAfter {
 			defer k.mu.Unlock()
 			return has, false, k.err
 		}
@@ -210,7 +218,7 @@ func (k *keySet) newerThan(ctx context.Context, has *keyring, seeks bool) (ring 
 		go k.fetch(k.flight)
 	}
 	f := k.flight
-	f.seeks = f.seeks || seeks
+	f.seeks = f.seeks || why == forKey
 	k.mu.Unlock()
 	select {
 	case <-f.done:

@@ -249,7 +249,7 @@ func TestFetchedMeanwhile(t *testing.T) {
 		p, k := serve(t)
 		var has *keyring
 		for range 2 { // both callers found nothing
-			ring, _, err := k.newerThan(t.Context(), nil, false)
+			ring, _, err := k.newerThan(t.Context(), nil, forAge)
 			if ring == nil || err != nil {
 				t.Errorf("%v, %v", ring, err)
 			}
@@ -258,7 +258,7 @@ func TestFetchedMeanwhile(t *testing.T) {
 		if n := p.fetches.Load(); n != 1 {
 			t.Errorf("%d fetches", n)
 		}
-		if _, _, err := k.newerThan(t.Context(), has, false); err != nil || p.fetches.Load() != 2 {
+		if _, _, err := k.newerThan(t.Context(), has, forAge); err != nil || p.fetches.Load() != 2 {
 			t.Errorf("for a caller that has these keys: %d fetches, %v", p.fetches.Load(), err)
 		}
 	})

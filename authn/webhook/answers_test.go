@@ -123,15 +123,16 @@ func TestUnreadableAnswers(t *testing.T) {
 func TestReasonsOfRefusals(t *testing.T) {
 	const token = "SECRET-0123456789-abcdefghij"
 	for reason, want := range map[string]string{
-		"":                                      "the service did not authenticate the token",
-		"token expired":                         "the service did not authenticate the token: token expired",
-		"a\nb\x1b[31m c\u202ed":                 "the service did not authenticate the token: a b [31m c d",
-		strings.Repeat("x", 300):                "the service did not authenticate the token: " + strings.Repeat("x", 200) + "...",
-		token:                                   "contains a part of the token",
-		"no such token " + token[:12]:           "contains a part of the token",
-		"no such token " + token[len(token)-9:]: "contains a part of the token",
-		strings.ReplaceAll(token, "-", "%2D"):   "contains a part of the token",
-		strings.ToLower(token):                  "contains a part of the token",
+		"":                      "the service did not authenticate the token",
+		"token expired":         "the service did not authenticate the token: token expired",
+		"a\nb\x1b[31m c\u202ed": "the service did not authenticate the token: a b [31m c d",
+		strings.Repeat("x",
+			300): "the service did not authenticate the token: " + strings.Repeat("x", 200) + "...",
+		token:                                        "contains a part of the token",
+		"no such token " + token[:12]:                "contains a part of the token",
+		"no such token " + token[len(token)-9:]:      "contains a part of the token",
+		strings.ReplaceAll(token, "-", "%2D"):        "contains a part of the token",
+		strings.ToLower(token):                       "contains a part of the token",
 		strings.Join(strings.Split(token, ""), "\n"): "contains a part of the token",
 		"%53%45%43%52%45%54%2D0123456789":            "contains a part of the token",
 	} {

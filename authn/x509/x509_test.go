@@ -405,11 +405,15 @@ func TestDiagnosis(t *testing.T) {
 		want      string
 		not       string
 	}{
-		"the intermediate ended":          {request(sign(t, ended, tenantA, false, at(90)), ended), 0, `"CN=ended"`, "CN=root"},
-		"the leaf ended":                  {request(sign(t, middle, tenantA, false, at(1)), middle), 2, "is after", "issuing"},
-		"both ended":                      {request(sign(t, middle, tenantA, false, at(1)), middle), 6, "is after", "issuing"},
-		"the intermediate ends first":     {request(sign(t, middle, tenantA, false, at(90)), middle), 6, `"CN=middle"`, "CN=root"},
-		"the authority ended":             {request(sign(t, middle, tenantA, false, at(900)), middle), 400, `"CN=middle"`, "CN=u"},
+		"the intermediate ended": {request(sign(t, ended, tenantA, false, at(90)), ended), 0, `"CN=ended"`, "CN=root"},
+		"the leaf ended":         {request(sign(t, middle, tenantA, false, at(1)), middle), 2, "is after", "issuing"},
+		"both ended":             {request(sign(t, middle, tenantA, false, at(1)), middle), 6, "is after", "issuing"},
+		"the intermediate ends first": {
+			request(sign(t, middle, tenantA, false, at(90)), middle), 6, `"CN=middle"`, "CN=root",
+		},
+		"the authority ended": {
+			request(sign(t, middle, tenantA, false, at(900)), middle), 400, `"CN=middle"`, "CN=u",
+		},
 		"the authority of the leaf ended": {request(sign(t, root, tenantA, false, at(900))), 400, `"CN=root"`, "CN=u"},
 	} {
 		present := at(c.days)

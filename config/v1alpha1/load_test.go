@@ -297,14 +297,16 @@ func TestWarningsOfTenants(t *testing.T) {
 	)
 	source := func(s string) string { return "authentication: { sources: [ { name: a, " + s + " } ] }" }
 	for config, want := range map[string]string{
-		source("tenants: [acme, '*'], x509: { clientCAFile: c }"):                   "",
-		source("tenants: [Default], x509: { clientCAFile: c }"):                     "tenants[0]: tenant Default" + text + "Default--",
-		source("tokenFile: { path: t, defaultTenant: a.b }"):                        "tokenFile.defaultTenant: tenant a.b" + text,
-		source("basicAuthFile: { path: t, defaultTenant: a_b }"):                    "basicAuthFile.defaultTenant: tenant a_b" + text,
-		source("tenants: ['*'], oidc: { " + jwt + ", tenant: { value: Default } }"): "oidc.tenant.value: tenant Default" + text,
+		source("tenants: [acme, '*'], x509: { clientCAFile: c }"): "",
+		source("tenants: [Default], x509: { clientCAFile: c }"):   "tenants[0]: tenant Default" + text + "Default--",
+		source("tokenFile: { path: t, defaultTenant: a.b }"):      "tokenFile.defaultTenant: tenant a.b" + text,
+		source("basicAuthFile: { path: t, defaultTenant: a_b }"):  "basicAuthFile.defaultTenant: tenant a_b" + text,
+		source("tenants: ['*'], oidc: { " + jwt + ", tenant: { value: Default } }"): "oidc.tenant.value: tenant Default" +
+			text,
 		source("tenants: ['*'], webhook: { kubeConfigFile: k, match: { opaque: true }, tenant: { value: ACME } }"): "" +
 			"webhook.tenant.value: tenant ACME" + text,
-		source("tenants: ['*'], keystone: { authURL: 'https://k', cloud: c, cloudsFile: f, tenantMap: { D: Default, E: e } }"): "" +
+		source("tenants: ['*'], keystone: { authURL: 'https://k', cloud: c, cloudsFile: f, tenantMap: { D: " +
+			"Default, E: e } }"): "" +
 			"keystone.tenantMap[D]: tenant Default" + text,
 		source("tenants: [Default], x509: { clientCAFile: c }") + "\nadmission: { namespace: { namespacePrefix: None } }": "",
 	} {

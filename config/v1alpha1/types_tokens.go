@@ -138,7 +138,8 @@ type TokenMatch struct {
 	// Mutually exclusive with prefix and opaque.
 	Issuer string `json:"issuer,omitempty"`
 	// prefix specifies how tokens begin, except JSON Web Tokens with the claim iss. The prefix eyJ
-	// matches JSON Web Tokens without this claim. No prefix may be a prefix of another source's. Mutually exclusive with issuer and opaque.
+	// matches JSON Web Tokens without this claim. No prefix may be a prefix of another source's.
+	// Mutually exclusive with issuer and opaque.
 	Prefix string `json:"prefix,omitempty"`
 	// opaque specifies whether all remaining tokens match. JSON Web Tokens, bootstrap tokens and
 	// tokens of other sources are excluded. At most one source may set it. Mutually exclusive with

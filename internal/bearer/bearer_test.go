@@ -60,7 +60,10 @@ func TestTokens(t *testing.T) {
 		t.Errorf("a subprotocol: %v, %v", ok, err)
 	}
 	// white space of ASCII and of Unicode, control characters, and invisible characters
-	strange := []string{" ", "\t", "\n", "\r", "\v", "\f", "\x00", "\x1f", "\x7f", "\u0085", "\u00a0", "\u2028", "\u200b", "\ufeff", "é", "\xff"}
+	strange := []string{
+		" ", "\t", "\n", "\r", "\v", "\f", "\x00", "\x1f", "\x7f", "\u0085", "\u00a0", "\u2028", "\u200b", "\ufeff", "é",
+		"\xff",
+	}
 	for _, s := range strange {
 		for _, token := range []string{s + known, known + s + "x", known + s + known, known[:3] + s + known[3:], s} {
 			if ok, err := authenticate("Bearer "+token, ""); ok || err != nil && !errors.Is(err, errMalformed) {

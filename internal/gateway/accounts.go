@@ -103,7 +103,7 @@ func newAccounts(a *accounts) authenticator.Request {
 			return nil, false, errRefused
 		}
 		x := proxyStateFrom(ctx)
-		resp, ok, err := a.review(ctx, results, token, &claimed, x != nil && x.tokenIsSent)
+		resp, ok, err := a.review(ctx, results, token, &claimed)
 		switch {
 		case err == nil && !ok:
 			err = errRefused // ours to claim
@@ -137,16 +137,17 @@ func newAccounts(a *accounts) authenticator.Request {
 }
 
 // review returns the result of a TokenReview. The result may be a stored one only if the cluster
-// checks the token again (sent), and if the watch cache has the namespace.
+// checks the token again, and if the watch cache has the namespace.
 func (a *accounts) review(
-	ctx context.Context, results authenticator.Token, token string, claimed *claims, sent bool,
+	ctx context.Context, results authenticator.Token, token string, claimed *claims,
 ) (*authenticator.Response, bool, error) {
 	namespace, name, err := serviceaccount.SplitUsername(claimed.Subject)
 	if err != nil || name == "" {
 		return nil, false, errNotAccount
 	}
+	x := proxyStateFrom(ctx)
 	ns, err := a.cached(namespace)
-	if err != nil || ns.DeletionTimestamp != nil || !sent {
+	if err != nil || ns.DeletionTimestamp != nil || x == nil || !x.tokenIsSent {
 		return a.authenticate(ctx, token, a.limits.fresh)
 	}
 	if claimed.precede(ns) {

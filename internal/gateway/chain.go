@@ -202,7 +202,8 @@ func described(next http.Handler) http.Handler {
 			respond(w, r, apierrors.NewBadRequest(errTimeout.Error()))
 			return
 		}
-		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !x.view && !(known && answersReview(info))
+		x.tokenIsSent = r.Header.Get("Impersonate-User") == "" && !x.view &&
+			(!known || !answersReview(info))
 		next.ServeHTTP(w, r)
 	})
 }

@@ -12,7 +12,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/kubetenant/kubetenant/authn"
 	"github.com/kubetenant/kubetenant/authn/oidc"
 	"github.com/kubetenant/kubetenant/authz"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -50,15 +49,14 @@ type clusterKey struct {
 var errNoRoute = errors.New("the cluster is not configured")
 
 // newCluster follows a cluster until ctx ends or it is stopped. The stack of the gateway follows the
-// revocations, and decided counts the decisions.
+// revocations and counts the decisions.
 func newCluster(
 	ctx context.Context,
 	key clusterKey,
 	reader *rest.Config,
 	c *configv1alpha1.GatewayCluster,
 	settings *configv1alpha1.Settings,
-	revoked func() *authn.Revocations,
-	decided func(context.Context, authz.Outcome),
+	gateway *stack.Stack,
 ) (_ *cluster, err error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer func() {
@@ -98,13 +96,13 @@ func newCluster(
 	lent := k.state.Server
 	lent.Authentication = stack.Authentication{
 		Credentials:  stack.NoCredentials,
-		Revocations:  revoked,
+		Revocations:  gateway.Revocations,
 		SourceTenant: k.source,
 		Reviewed:     authenticator.RequestFunc(k.reviewToken),
 	}
 	lent.Observe = func(ctx context.Context, o authz.Outcome) {
 		o.Caller = k.source(o.Caller)
-		decided(ctx, o)
+		gateway.Decided(ctx, o)
 	}
 	lent.Authorization.Authorizer = authorizer.AuthorizerFunc(k.authorize)
 	lent.Authorization.Reviewed = authorizer.AuthorizerFunc(k.reviewSubject)

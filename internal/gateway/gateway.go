@@ -320,7 +320,7 @@ func (g *Gateway) newRoute(
 			return nil, nil, nil, err
 		}
 	} else {
-		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack.Revocations, g.stack.Decided); err != nil {
+		if c.cluster, err = newCluster(ctx, key, reader.Config, config, settings, g.stack); err != nil {
 			return nil, nil, nil, err
 		}
 		keep, drop = func() {}, c.cluster.stop

@@ -15,8 +15,10 @@ import (
 // among them, because the gateway has its own origin: Clear-Site-Data, Strict-Transport-Security,
 // Alt-Svc, Set-Cookie, Service-Worker-Allowed, WWW-Authenticate, Access-Control-*.
 var answered = []string{
-	"Accept-Patch", "Accept-Post", "Accept-Ranges", "Age", "Allow", "Cache-Control", "Connection", "Cross-Origin-Embedder-Policy",
-	"Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy", "Date", "Etag", "Expires", "Last-Modified", "Link", "Location",
+	"Accept-Patch", "Accept-Post", "Accept-Ranges", "Age", "Allow", "Cache-Control", "Connection",
+	"Cross-Origin-Embedder-Policy",
+	"Cross-Origin-Opener-Policy", "Cross-Origin-Resource-Policy", "Date", "Etag", "Expires", "Last-Modified", "Link",
+	"Location",
 	"Permissions-Policy", "Pragma", "Referrer-Policy", "Retry-After", "Server", "Server-Timing", "Sourcemap", "Trailer",
 	"Transfer-Encoding", "Upgrade", "Vary", "Via", "Warning",
 }

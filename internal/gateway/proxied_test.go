@@ -106,7 +106,8 @@ func TestImpersonatedUID(t *testing.T) {
 	w, c := rooted(t)
 	c.become(func() { c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { return true } })
 	for _, path := range []string{podsPath, podsPath + "?watch=1", podsPath + "/p/proxy/"} {
-		resp := w.open(t.Context(), "alice-token", http.MethodGet, path, "", "Impersonate-User", "carol", "Impersonate-Uid", "u9")
+		resp := w.open(t.Context(), "alice-token", http.MethodGet, path, "", "Impersonate-User", "carol",
+			"Impersonate-Uid", "u9")
 		if resp.StatusCode != http.StatusForbidden {
 			_ = resp.Body.Close() // of a watch, the body has no end
 			t.Errorf("%s: %s", path, resp.Status)

@@ -70,7 +70,8 @@ func idleIn(sent []byte, size int) (idle int) {
 // once at most.
 func FuzzFrameReader(f *testing.F) {
 	f.Add([]byte(http2.ClientPreface+"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01"), 3)
-	f.Add([]byte(http2.ClientPreface+"\x00\x00\x02\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00\x00"), 1)
+	f.Add([]byte(http2.ClientPreface+
+		"\x00\x00\x02\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00\x00"), 1)
 	f.Fuzz(func(t *testing.T, sent []byte, size int) {
 		if size <= 0 || size > 1<<16 {
 			return

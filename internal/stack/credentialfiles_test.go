@@ -21,7 +21,8 @@ const mixed = "tok,alice,1,,a\nomitted,bob,2\n"
 func TestOmittedTenantsAreFollowed(t *testing.T) {
 	dir := t.TempDir()
 	setsDefault := strings.Replace(config, "tokens.csv", "tokens.csv, defaultTenant: a", 1)
-	replace(t, dir, map[string]string{"tenancy.yaml": config, "tokens.csv": "omitted,bob,2,,system\n", "passwords.csv": ""})
+	replace(t, dir,
+		map[string]string{"tenancy.yaml": config, "tokens.csv": "omitted,bob,2,,system\n", "passwords.csv": ""})
 	registry := metrics.NewKubeRegistry()
 	stack, err := stack.Open(t.Context(), filepath.Join(dir, "tenancy.yaml"),
 		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}, Register: registry.Register})
@@ -60,9 +61,10 @@ func TestRecordsOfTheSystemTenantAreCounted(t *testing.T) {
 	logger := funcr.New(func(_, args string) { _, _ = log.Write([]byte(args + "\n")) }, funcr.Options{})
 	dir := t.TempDir()
 	replace(t, dir, map[string]string{
-		"tenancy.yaml":  config,
-		"tokens.csv":    "CANARY1,CANARY2,CANARY3,CANARY4,,system\nCANARY5,CANARY6,CANARY7,,CANARY8\n",
-		"passwords.csv": "CANARY1,CANARY2,3,,system\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,CANARY4,5,,system\n",
+		"tenancy.yaml": config,
+		"tokens.csv":   "CANARY1,CANARY2,CANARY3,CANARY4,,system\nCANARY5,CANARY6,CANARY7,,CANARY8\n",
+		"passwords.csv": "CANARY1,CANARY2,3,,system\n$2a$04$t3ujSowHBmau8Z5Yp0KZSevGHWQVCVgqqLfH2YMcaeOn5DMZvGFTy,CANARY4," +
+			"5,,system\n",
 	})
 	_, err := stack.Open(klog.NewContext(t.Context(), logger), filepath.Join(dir, "tenancy.yaml"),
 		stack.Server{Cluster: stack.Cluster{Owners: owners(t)}})

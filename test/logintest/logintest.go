@@ -109,7 +109,10 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	refuse := func(code string) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": code, "error_description": cmp.Or(p.Description, "CANARY "+r.Form.Encode())})
+		_ = json.NewEncoder(w).Encode(map[string]any{
+			"error":             code,
+			"error_description": cmp.Or(p.Description, "CANARY "+r.Form.Encode()),
+		})
 	}
 	_ = r.ParseForm()
 	nonce := ""

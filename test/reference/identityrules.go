@@ -1,5 +1,7 @@
 package reference
 
+import "slices"
+
 // An IdentityRule is a rule about the identities of callers, and where each deployment mode enforces
 // it.
 type IdentityRule struct {
@@ -30,7 +32,7 @@ const (
 	inSystemGroup = "authz/subject.go:inForeignSystemGroup"
 	inByRule      = "authz/subject.go:ByRule"
 	inStated      = "authz/subject.go:stated"
-	inToken       = "authn/token.go:wellFormed"
+	inToken       = "authn/token.go:wellFormed" // #nosec G101 -- a function
 	inCertificate = "authn/certificates.go:checkPresented"
 	inRevoked     = "authn/revocation.go:unrevoked"
 	inResolve     = "authz/resolve.go:resolve"
@@ -45,13 +47,20 @@ func by(note string, code ...string) Enforcement { return Enforcement{Code: code
 
 func not(reason string) Enforcement { return Enforcement{Note: reason} }
 
+// The callers to which rules apply, and a reason.
+const (
+	ownSources   = "sources of kubetenant"
+	serverItself = "kube-apiserver authenticates the caller itself"
+	allCallers   = "all callers"
+)
+
 // IdentityRules returns the rules for identities.
 func IdentityRules() []IdentityRule {
-	const (
-		ownSources   = "sources of kubetenant"
-		serverItself = "kube-apiserver authenticates the caller itself"
-		allCallers   = "all callers"
-	)
+	return slices.Concat(rulesOfNames(), rulesOfTenants(), rulesOfCredentials())
+}
+
+// rulesOfNames returns the rules for the parts of an identity.
+func rulesOfNames() []IdentityRule {
 	everywhere := by(allCallers, inSources, inBuiltIn, inForm)
 	extras := by(allCallers, inSources, inBuiltIn)
 	names := by(allCallers, inSources, inNames)
@@ -109,6 +118,13 @@ func IdentityRules() []IdentityRule {
 			Library: by(allCallers, inSources, inBuiltIn),
 			Shown:   []string{"identity-webhook.yaml", "identity-oidc.yaml"},
 		},
+	}
+}
+
+// rulesOfTenants returns the rules for the tenant of an identity.
+func rulesOfTenants() []IdentityRule {
+	names := by(allCallers, inSources, inNames)
+	return []IdentityRule{
 		{
 			Rule:       "An identity names exactly one tenant, in one spelling.",
 			CompiledIn: by(allCallers, inSources, inByRule),
@@ -142,6 +158,12 @@ func IdentityRules() []IdentityRule {
 			Library:    names,
 			Shown:      []string{"subject.yaml"},
 		},
+	}
+}
+
+// rulesOfCredentials returns the rules for credentials, and for impersonation.
+func rulesOfCredentials() []IdentityRule {
+	return []IdentityRule{
 		{
 			Rule:       "A revoked caller is denied.",
 			CompiledIn: by("401", inRevoked, inResolve),

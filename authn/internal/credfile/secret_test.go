@@ -138,7 +138,8 @@ func TestSecrets(t *testing.T) {
 	for _, secret := range []string{
 		"secret", "$ecret", "$ecret$", "$a$b", "{secret}", "{a", "p!", "!secret!", "a*b", "*secret", "pässword", "a b c",
 		"0123456789abcdef0123456789abcdef", "a1b2c3d4-0000-4000-8000-000000000000", "_abcdefghijklmnopqrs", "x:y", "a:b:$c",
-		"#quoted", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln", "sha", "md5", "shark$fin", "$1", "$6", "{}", "{}secret", "dG9rZW4=", "//abc", "--abc",
+		"#quoted", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln", "sha", "md5", "shark$fin", "$1", "$6", "{}", "{}secret", "dG9rZW4=",
+		"//abc", "--abc",
 		"<token", "basically", "bearer",
 	} {
 		for _, as := range []credfile.Secrets{credfile.Text, credfile.TextOrBcrypt} {

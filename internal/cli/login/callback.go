@@ -43,7 +43,8 @@ func listen(ctx context.Context, port int, state string) (*callback, error) {
 		got := result{code: query.Get("code")}
 		text := "You are logged in. You can return to the terminal."
 		if got.code == "" {
-			got.err = errors.New("the provider rejected the login: " + reason(query.Get("error"), query.Get("error_description")))
+			got.err = errors.New("the provider rejected the login: " +
+				reason(query.Get("error"), query.Get("error_description")))
 			text = "You are not logged in. For details, see the terminal."
 		}
 		_, _ = fmt.Fprintf(w, "<!doctype html><html lang=en><title>kubectl tenant</title><p>%s</p></html>\n", text)

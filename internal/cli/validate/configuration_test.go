@@ -184,16 +184,20 @@ authorization: { abac: { path: policy.jsonl } }
 // TestNamedAndMissing: what is only warned of in one file hides nothing of another.
 func TestNamedAndMissing(t *testing.T) {
 	t.Chdir(t.TempDir())
-	text := header + "authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv, defaultTenant: system } }\n" +
+	text := header +
+		"authentication:\n  sources:\n  - { name: old, tokenFile: { path: old.csv, defaultTenant: system } }\n" +
 		"  - { name: missing, tokenFile: { path: missing.csv } }\n"
 	for name, text := range map[string]string{"old.csv": "S1,alice,1\n", "tenancy.yaml": text} {
 		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	want := []string{`1:10: warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT ` +
-		`(,,system for the system tenant), or set defaultTenant: "" in the configuration`, `6:5: authentication.sources[1]: source "missing": ` +
-		"stat missing.csv: no such file or directory | create the file, or write the path of another one"}
+	want := []string{
+		`1:10: warning: the record names no tenant: it is the system tenant's | end it with ,,TENANT ` +
+			`(,,system for the system tenant), or set defaultTenant: "" in the configuration`,
+		`6:5: authentication.sources[1]: source "missing": ` +
+			"stat missing.csv: no such file or directory | create the file, or write the path of another one",
+	}
 	if diff := cmp.Diff(want, found(t, "tenancy.yaml", "")); diff != "" {
 		t.Errorf("findings (-want +got):\n%s", diff)
 	}
