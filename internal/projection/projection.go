@@ -2,6 +2,7 @@ package projection
 
 import (
 	"maps"
+	"slices"
 	"strings"
 )
 
@@ -113,11 +114,13 @@ func (n *node) copied(value any, way Path, namespace string) any {
 		if way == nil && hasAnother(v, namespace) {
 			return nil
 		}
+		foreign := hasAnother(v, namespace)
 		for segment, child := range n.children {
-			if segment.Each {
+			rest := after(way, segment)
+			if segment.Each || foreign && rest == nil { // only the way through a foreign object is followed
 				continue
 			}
-			if field := child.copied(v[segment.Field], after(way, segment), namespace); field != nil {
+			if field := child.copied(v[segment.Field], rest, namespace); field != nil {
 				out[segment.Field] = field
 			}
 		}
@@ -159,11 +162,16 @@ func after(path Path, segment Segment) Path {
 	return path[1:]
 }
 
-// hasAnother reports whether a field of an object whose name ends in "namespace" has another value
-// than the namespace.
+// hasAnother reports whether a field of an object, whose name ends in namespace or namespaces, names
+// another namespace.
 func hasAnother(object map[string]any, namespace string) bool {
 	for key, field := range object {
-		if strings.HasSuffix(strings.ToLower(key), "namespace") && field != any(namespace) {
+		name := strings.ToLower(key)
+		switch list, isList := field.([]any); {
+		case strings.HasSuffix(name, "namespace") && field != any(namespace):
+			return true
+		case strings.HasSuffix(name, "namespaces") && (!isList ||
+			slices.ContainsFunc(list, func(entry any) bool { return entry != any(namespace) })):
 			return true
 		}
 	}

@@ -251,3 +251,46 @@ func checkEntries(t *testing.T, part map[string]any, namespace string) {
 		}
 	}
 }
+
+// TestForeignObjectsOnTheWay checks that an object that names another namespace shows only the way to
+// the entries of the caller's namespace, and that names of namespaces in a list are recognized.
+func TestForeignObjectsOnTheWay(t *testing.T) {
+	const meta = `"metadata":{"name":"n","resourceVersion":"1"}`
+	for what, c := range map[string]struct{ from, field, spec, want string }{
+		"an entry on the way": {
+			"spec.a[*].b[*].namespace", "spec.a[*].name",
+			`{"a":[{"namespace":"globex","name":"secret","b":[{"namespace":"acme"}]}]}`, "",
+		},
+		"its list": {
+			"spec.a[*].b[*].namespace", "spec.a[*].b[*].name",
+			`{"a":[{"namespace":"globex","name":"secret","b":[{"namespace":"acme","name":"own"}]}]}`,
+			`{"a":[{"b":[{"name":"own"}]}]}`,
+		},
+		"an object on the way": {
+			"spec.apps[*].ref.namespace", "spec.apps[*].namespace",
+			`{"apps":[{"namespace":"globex","ref":{"namespace":"acme"}}]}`, "",
+		},
+		"namespaces in a list": {
+			"spec.namespace", "spec.items[*].name",
+			`{"namespace":"acme","items":[{"name":"secret","namespaces":["globex"]},{"name":"own","namespaces":["acme"]}]}`,
+			`{"items":[{"name":"own"}]}`,
+		},
+	} {
+		var object map[string]any
+		if err := utiljson.Unmarshal([]byte(`{`+meta+`,"spec":`+c.spec+`}`), &object); err != nil {
+			t.Fatal(err)
+		}
+		part, belongs := project(t, c.from, c.field).Part(object, "acme")
+		got := ""
+		if spec, is := part["spec"]; is {
+			text, err := json.Marshal(spec)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = string(text)
+		}
+		if !belongs || got != c.want {
+			t.Errorf("%s: %t, %s, want %s", what, belongs, got, c.want)
+		}
+	}
+}
