@@ -147,11 +147,11 @@ func (a *accounts) review(
 	}
 	x := proxyStateFrom(ctx)
 	ns, err := a.cached(namespace)
-	if err != nil || ns.DeletionTimestamp != nil || x == nil || !x.tokenIsSent {
-		return a.authenticate(ctx, token, a.limits.fresh)
-	}
-	if claimed.precede(ns) {
+	switch {
+	case err == nil && claimed.precede(ns): // before it uses the budget of the namespace
 		return nil, false, errRefused
+	case err != nil || ns.DeletionTimestamp != nil || x == nil || !x.tokenIsSent:
+		return a.authenticate(ctx, token, a.limits.fresh)
 	}
 	return results.AuthenticateToken(ctx, storedFor(ns)+"\n"+token)
 }

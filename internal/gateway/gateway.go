@@ -39,8 +39,9 @@ type Gateway struct {
 	requests, streams inFlight
 	writers           writers
 	unknownCallers    *unknownCallers
-	strangers         strangers
-	path              string // of the configuration
+	strangers         *counts // requests whose caller is being authenticated
+	refusals          *counts // answers to callers that were not authenticated
+	path              string  // of the configuration
 	register          func(metrics.Registerable) error
 	tracer            trace.TracerProvider // nil for none
 	stopping          *stopping
@@ -83,6 +84,8 @@ func Open(ctx context.Context, path string, o Options) (*Gateway, error) {
 		opened:   time.Now(),
 
 		unknownCallers: newUnknownCallers(),
+		strangers:      newCounts(strangersInAll, strangersByAddress),
+		refusals:       newCounts(refusalsInAll, refusalsByAddress),
 	}
 	g.metrics = newGatewayMetrics(g)
 	for _, m := range g.metrics.registerables() {
@@ -374,12 +377,12 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	})).ServeHTTP(w, r)
 }
 
-// serve answers a request. It calls authenticated when the caller is known.
-func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, authenticated func()) {
+// serve answers a request. It calls decided when the caller is known, or known to be refused.
+func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, decided func()) {
 	began, now := time.Now(), g.current.Load()
 	answer, timed, done := g.writers.writes(w)
 	x := &proxyState{path: r.URL.EscapedPath(), left: r.Context().Err, control: http.NewResponseController(w)}
-	x.authenticated = func() { x.known = true; authenticated() }
+	x.authenticated = func() { x.known = true; decided() }
 	defer func() { // of answers that are broken off, too
 		g.metrics.count(x, timed.code, time.Since(began))
 		done()
@@ -390,7 +393,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, authenticated fu
 	handler, rest, refused := now.accept(x, r)
 	if refused != nil {
 		respond(answer, r, refused)
-		finish(timed, r)
+		decided()
+		g.finish(timed, r)
 		return
 	}
 	if r.ContentLength != 0 {
@@ -412,7 +416,8 @@ func (g *Gateway) serve(w http.ResponseWriter, r *http.Request, authenticated fu
 	}
 	handler.ServeHTTP(answer, rest)
 	if !x.known {
-		finish(timed, r)
+		decided()
+		g.finish(timed, r)
 	}
 }
 

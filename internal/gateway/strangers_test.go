@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestStrangersAreBounded: requests of unknown callers are bounded in all and by address, and each
-// counts until it has left.
+// TestStrangersAreBounded: requests whose callers are being authenticated are bounded in all and by
+// address, and each counts until it has left.
 func TestStrangersAreBounded(t *testing.T) {
-	var s strangers
+	s := newCounts(strangersInAll, strangersByAddress)
 	var leave []func()
 	enter := func(remote string, want bool) {
 		t.Helper()
