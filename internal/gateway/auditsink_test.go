@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,16 +14,24 @@ import (
 	auditv1 "k8s.io/apiserver/pkg/apis/audit/v1"
 )
 
-// recorded is a sink and what it wrote.
+// recorded is a sink and what it wrote. Safe for concurrent use.
 type recorded struct {
-	bytes.Buffer
+	mu   sync.Mutex
+	text bytes.Buffer
 	*auditSink
+}
+
+// Write implements [io.Writer].
+func (r *recorded) Write(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.Write(p)
 }
 
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.auditSink = &auditSink{
-		lines:   auditLog{&r.Buffer},
+		lines:   auditLog{r},
 		unknown: newUnknownCallers(),
 		metrics: newGatewayMetrics(&Gateway{}),
 	}
@@ -32,14 +41,16 @@ func newRecorded() *recorded {
 // events returns the events since the last call.
 func (r *recorded) events(t *testing.T) (all []auditv1.Event) {
 	t.Helper()
-	for line := range strings.Lines(r.String()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for line := range strings.Lines(r.text.String()) {
 		var event auditv1.Event
 		if err := json.Unmarshal([]byte(line), &event); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, event)
 	}
-	r.Reset()
+	r.text.Reset()
 	return all
 }
 

@@ -68,10 +68,11 @@ func turnAway(w http.ResponseWriter, r *http.Request) {
 	respond(w, r, apierrors.NewTooManyRequests("too many requests are waiting for authentication", 1))
 }
 
-// finish ends the answer to a caller that was not authenticated: it is written here, while it counts
-// among the refusals, and not after the handler has returned.
+// finish ends the answer to a caller that was not authenticated, over HTTP/2: it is written here, while
+// it counts among the refusals, and not after the handler has returned. A connection of HTTP/1.1 holds
+// one answer, which ends as every other.
 func (g *Gateway) finish(w *timedWriter, r *http.Request) {
-	if w.code == http.StatusSwitchingProtocols {
+	if r.ProtoMajor != 2 || w.code == http.StatusSwitchingProtocols {
 		return
 	}
 	w.finished = true
@@ -81,7 +82,5 @@ func (g *Gateway) finish(w *timedWriter, r *http.Request) {
 		patience = refusedFor
 	}
 	_ = w.control.SetWriteDeadline(time.Now().Add(patience))
-	if r.ProtoMajor == 2 {
-		_ = w.FlushError()
-	}
+	_ = w.FlushError()
 }

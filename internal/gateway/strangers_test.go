@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"testing"
+	"time"
 )
 
 // TestStrangersAreBounded: requests whose callers are being authenticated are bounded in all and by
@@ -46,6 +47,29 @@ func TestStrangersAreBounded(t *testing.T) {
 	}
 	if s.all != 0 || len(s.byAddress) != 0 {
 		t.Errorf("%d are left, of %d addresses", s.all, len(s.byAddress))
+	}
+}
+
+// TestRefusalsWait checks how long a refusal waits until it is read: two seconds, and a tenth of a
+// second if many refusals wait.
+func TestRefusalsWait(t *testing.T) {
+	g := &Gateway{refusals: newCounts(refusalsInAll, refusalsByAddress)}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/api", http.NoBody)
+	r.ProtoMajor = 2
+	for i := range refusalsByAddress + 1 {
+		w := &deadlines{ResponseRecorder: httptest.NewRecorder()}
+		began := time.Now()
+		g.finish(&timedWriter{ResponseWriter: w, control: http.NewResponseController(w)}, r)
+		want := refusedFor
+		if i == refusalsByAddress {
+			want = hurriedFor
+		}
+		if waits := w.set[len(w.set)-1].Sub(began); waits < want || waits > want+time.Second {
+			t.Errorf("refusal %d waits %v, want %v", i, waits, want)
+		}
+		if _, ok := g.refusals.enter(r.RemoteAddr); ok != (i < refusalsByAddress) { // which stays
+			t.Errorf("refusal %d counts: %t", i, ok)
+		}
 	}
 }
 
