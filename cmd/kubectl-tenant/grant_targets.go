@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
-	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
 	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
@@ -137,24 +136,16 @@ func (f *grantFlags) checkWide(cmd *cobra.Command, c *client.Cluster, g *tenancy
 				tenancy.ErrRefused, s.Namespace, s.Name)
 		}
 	}
-	const undetermined = "cannot determine whether the server limits the binding to the system tenant: %w"
 	found, err := c.Installation(cmd.Context())
-	if err != nil {
-		return fmt.Errorf(undetermined, err)
+	if err == nil {
+		err = found.CheckLimits(cmd.Context())
 	}
-	if found.Mode != installation.CompiledIn {
-		return fmt.Errorf("%w: the server ignores %s, because it evaluates RBAC itself (deployment mode: %s): "+
-			"tenants' callers of the same name would also get the role", tenancy.ErrRefused, tenant.ScopeAnnotation,
-			found.Mode)
-	}
-	p, err := found.Published(cmd.Context())
-	if err != nil {
-		return fmt.Errorf(undetermined, err)
-	}
-	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
-		return fmt.Errorf("%w: the server ignores %s, because it uses its own RBAC evaluator (authorization.rbac.evaluator: "+
-			"%s): tenants' callers of the same name would also get the role", tenancy.ErrRefused, tenant.ScopeAnnotation,
-			rbac.Evaluator)
+	switch {
+	case errors.Is(err, installation.ErrNoLimits):
+		return fmt.Errorf("%w: the server ignores %s: %w: tenants' callers of the same name would also get the role",
+			tenancy.ErrRefused, tenant.ScopeAnnotation, err)
+	case err != nil:
+		return fmt.Errorf("cannot determine whether the server limits the binding to the system tenant: %w", err)
 	}
 	return nil
 }

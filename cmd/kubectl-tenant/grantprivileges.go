@@ -10,8 +10,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 
-	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/cli/client"
+	"github.com/kubetenant/kubetenant/internal/cli/installation"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -145,17 +145,18 @@ func (f *grantFlags) checkEnds(cmd *cobra.Command, c *client.Cluster) error {
 	if f.until.IsZero() {
 		return nil
 	}
-	p, err := published(cmd.Context(), c)
-	if err != nil {
+	found, err := c.Installation(cmd.Context())
+	if err == nil {
+		err = found.CheckLimits(cmd.Context())
+	}
+	switch {
+	case errors.Is(err, installation.ErrNoLimits):
+		return fmt.Errorf("%s: --expires has no effect on this server: %w", c.Name, err)
+	case err != nil:
 		_, _ = fmt.Fprintf(cmd.ErrOrStderr(),
 			"warning: %s: you may not read the server's configuration: --expires has no effect if the server uses its own "+
 				"RBAC evaluator\n",
 			c.Name)
-		return nil
-	}
-	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
-		return fmt.Errorf("%s: --expires has no effect on this server, because it uses its own RBAC evaluator "+
-			"(authorization.rbac.evaluator: %s)", c.Name, rbac.Evaluator)
 	}
 	return nil
 }

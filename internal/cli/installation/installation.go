@@ -117,6 +117,26 @@ func (i *Installation) Published(ctx context.Context) (*configv1alpha1.Published
 	return cluster.PublishedConfiguration(ctx, i.client, namespace)
 }
 
+// ErrNoLimits means that the RBAC evaluator of a server does not know the limits of bindings
+// ([tenant.ScopeAnnotation], [tenant.ExpiresAnnotation]), so that a limited binding always applies.
+var ErrNoLimits = errors.New("its RBAC evaluator does not know the limits of bindings")
+
+// CheckLimits returns nil if the server enforces the limits of bindings. The error wraps [ErrNoLimits]
+// if the server ignores them. Otherwise, the published configuration cannot be read.
+func (i *Installation) CheckLimits(ctx context.Context) error {
+	if i.Mode != CompiledIn {
+		return fmt.Errorf("%w (deployment mode: %s)", ErrNoLimits, i.Mode)
+	}
+	p, err := i.Published(ctx)
+	if err != nil {
+		return err
+	}
+	if rbac := p.Settings.Authorization.RBAC; rbac.Evaluator != configv1alpha1.EvaluatorIndexed {
+		return fmt.Errorf("%w (authorization.rbac.evaluator: %s)", ErrNoLimits, rbac.Evaluator)
+	}
+	return nil
+}
+
 // DerivesRights reports whether the server's own evaluator derives the rights of admins and members
 // from Tenants, so that no ClusterRoleBinding represents them. It fails if the published
 // configuration cannot be read.
