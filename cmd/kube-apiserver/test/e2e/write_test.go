@@ -52,14 +52,20 @@ func (s *session) Admit(ctx context.Context, c *scenario.Credential, a *scenario
 	if err != nil {
 		return scenario.Admission{}, err
 	}
-	if method == http.MethodPut {
-		if body, err = s.withVersion(ctx, collection(w)+"/"+url.PathEscape(w.Name), body); err != nil {
+	var got answer
+	for tries := 0; ; tries++ {
+		if method == http.MethodPut {
+			if body, err = s.withVersion(ctx, collection(w)+"/"+url.PathEscape(w.Name), body); err != nil {
+				return scenario.Admission{}, err
+			}
+		}
+		if got, err = s.as(ctx, c, method, path, body, http.Header{"Content-Type": {contentType}}); err != nil {
 			return scenario.Admission{}, err
 		}
-	}
-	got, err := s.as(ctx, c, method, path, body, http.Header{"Content-Type": {contentType}})
-	if err != nil {
-		return scenario.Admission{}, err
+		// A controller may write the object between the read of its version and the update.
+		if method != http.MethodPut || got.code != http.StatusConflict || tries == 5 {
+			break
+		}
 	}
 	if got.code >= 300 {
 		return scenario.Admission{Denied: fmt.Sprintf("%d: %s", got.code, got.message())}, nil
