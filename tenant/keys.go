@@ -52,8 +52,8 @@ const (
 	TakeIdentityAnnotation = Domain + "/take-identity"
 
 	// ManagedLabel specifies the source of an object that the server maintains in a tenant's namespaces
-	// or for its quota. "tenant" means a Tenant, and "template" means a NamespaceTemplate. Only
-	// [ManagerUser] may write such an object.
+	// or for its quota. "tenant" means a Tenant, "template" means a NamespaceTemplate, and
+	// "publication" means a Publication. Only [ManagerUser] may write such an object.
 	ManagedLabel = Domain + "/managed"
 	// PreparedAnnotation confirms that a Namespace has all objects that its Tenant specifies. The value
 	// is a hash of these objects and of the UID of the Namespace. Only [ManagerUser] may write it.
@@ -72,6 +72,21 @@ const (
 	// TemplateAnnotation specifies the NamespaceTemplate of an object with [ManagedLabel]. After a
 	// slash, it has a hash of the written content.
 	TemplateAnnotation = Domain + "/template"
+	// PublishAnnotation publishes an object of the system tenant to tenants: "*" for all of them, or a
+	// list of IDs, separated by commas. The server creates the Publication.
+	PublishAnnotation = Domain + "/publish"
+	// PublicationLabel specifies the Publication of a copy. Only [ManagerUser] may write it.
+	PublicationLabel = Domain + "/publication"
+	// PublishedAnnotation specifies a hash of published content. On a Publication and on its source, it
+	// has the content whose author the server checked. On a copy, it has the written content. Only the
+	// server writes it.
+	PublishedAnnotation = Domain + "/published"
+	// PruneAnnotation confirms on a Publication that its source was deleted and that all copies are to
+	// be deleted too. The value is "true".
+	PruneAnnotation = Domain + "/prune"
+	// PublicationFinalizer retains a deleted Publication until all its copies are deleted. Only
+	// [ManagerUser] may remove it.
+	PublicationFinalizer = Domain + "/publication"
 	// OfTenantLabel specifies the tenant of a cluster-scoped object that was created for the tenant.
 	// The object is deleted with the tenant.
 	OfTenantLabel = Domain + "/of-tenant"

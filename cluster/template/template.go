@@ -107,6 +107,12 @@ func (t *Template) Gives(id tenant.ID, namespace string, resource schema.GroupRe
 	})
 }
 
+// Replace returns a copy of an object with the values of "${tenant}" and "${namespace}".
+func Replace(content map[string]any, id tenant.ID, namespace string) map[string]any {
+	out, _ := replaced(runtime.DeepCopyJSON(content), replacer(id, namespace)).(map[string]any)
+	return out
+}
+
 func replacer(id tenant.ID, namespace string) *strings.Replacer {
 	return strings.NewReplacer("${tenant}", id.String(), "${namespace}", namespace)
 }

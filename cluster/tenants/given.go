@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -23,10 +24,11 @@ func membersResource() schema.GroupVersionResource {
 	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)
 }
 
-// GivenSynced reports whether the NamespaceTemplates and TenantMembers were read once, or their
-// kinds are not defined.
+// GivenSynced reports whether the NamespaceTemplates, TenantMembers and Publications were read once,
+// or their kinds are not defined.
 func (s *Store) GivenSynced() bool {
-	return s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
+	_, known := s.Publications()
+	return known && s.knows(templateResource(), s.templates.handled) && s.knows(membersResource(), s.members.handled)
 }
 
 // Template returns a NamespaceTemplate, or nil if it does not exist or is invalid. The second
@@ -93,20 +95,20 @@ func (s *Store) naming(template string) (ids []tenant.ID) {
 const holdTimeout = 2 * time.Second
 
 // Holds reports whether Pods in a new namespace of a tenant wait until the namespace is prepared.
-// They wait if a template of its Tenant has spec.hold, or if one is not known. Holds reads the
-// Tenant from the server, since a Tenant is often created right before its namespaces. Pods wait if
-// the server does not answer or the Tenant does not decode.
+// They wait if a template of its Tenant or a Publication that selects the tenant has spec.hold, or if
+// one is not known. Holds reads the Tenant from the server, since a Tenant is often created right
+// before its namespaces. Pods wait if the server does not answer or the Tenant does not decode.
 func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	if defined, known := s.defined(resource().GroupResource()); known && !defined {
-		return false
+		return s.publicationHolds(id, nil)
 	}
 	ctx, cancel := context.WithTimeout(ctx, holdTimeout)
 	defer cancel()
 	of, err := s.tenants.Get(ctx, cache.ObjectName{Name: id.ObjectName()})
 	if apierrors.IsNotFound(err) {
-		return false
+		return s.publicationHolds(id, nil)
 	}
-	return err != nil || slices.ContainsFunc(of.Spec.Namespaces.Templates, func(name string) bool {
+	return err != nil || s.publicationHolds(id, of) || slices.ContainsFunc(of.Spec.Namespaces.Templates, func(name string) bool {
 		t, known := s.Template(name)
 		return !known || t == nil || t.Hold
 	})
@@ -115,11 +117,23 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 // errTemplates reports that the objects of the templates are not known.
 var errTemplates = errors.New("the NamespaceTemplates of the Tenant have not been read yet")
 
-// Gives reports whether a template of a tenant has an object with a name in a namespace. It fails
-// if that is not known. A template that does not exist has no objects.
-func (s *Store) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
+// Gives reports whether a template of a tenant or a Publication has an object with a name in a
+// namespace. It fails if that is not known. A template that does not exist has no objects. rules
+// specify which kinds may be published.
+func (s *Store) Gives(
+	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
+) (bool, error) {
 	is := s.of(id)
-	if is == nil {
+	switch published, known := s.PublicationsOf(id); {
+	case !known:
+		return false, errPublications
+	case slices.ContainsFunc(published, func(p *publication.Publication) bool {
+		resource, err := rules.Resource(p.From.Kind)
+		return err == nil && !p.Deleting && resource.GroupResource() == of && p.From.Name == name &&
+			p.SelectsNamespace(namespace, is.givenLabels())
+	}):
+		return true, nil
+	case is == nil:
 		return false, nil
 	}
 	if is.invalid {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic/fake"
 	clienttesting "k8s.io/client-go/testing"
 
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
@@ -67,12 +68,12 @@ func TestHoldsAndGives(t *testing.T) {
 				t.Errorf("%s: held is %t", id, got)
 			}
 			for _, name := range []string{"x", "open-of-x", want.gives} {
-				got, err := w.store.Gives(tenanttest.ID(t, id), "ns", configMaps, name)
+				got, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns", configMaps, name)
 				if err != nil || got != (want.gives != "" && name == want.gives) {
 					t.Errorf("%s gives %q: %t, %v", id, name, got, err)
 				}
 			}
-			if got, err := w.store.Gives(tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "limitranges"},
+			if got, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "limitranges"},
 				want.gives); got || err != nil {
 				t.Errorf("%s gives another kind: %t, %v", id, got, err)
 			}
@@ -102,7 +103,7 @@ func TestUnreadTemplates(t *testing.T) {
 		}
 		w.run()
 		for id, named := range map[string]bool{"nothing": false, "free": true} {
-			_, err := w.store.Gives(tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "configmaps"}, "x")
+			_, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "configmaps"}, "x")
 			if got := w.store.Holds(t.Context(), tenanttest.ID(t, id)); got != named || (err != nil) != named {
 				t.Errorf("%s: held is %t, %v", id, got, err)
 			}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/tenanttest"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -62,7 +63,7 @@ func TestInvalidTenant(t *testing.T) {
 				if got, known := w.store.Tenant(later); got != nil || known {
 					t.Errorf("its Tenant is %v, %t", got, known)
 				}
-				_, err := w.store.Gives(later, "ns", schema.GroupResource{Resource: "configmaps"}, "x")
+				_, err := w.store.Gives(&publication.Rules{}, later, "ns", schema.GroupResource{Resource: "configmaps"}, "x")
 				if err == nil || !w.store.Holds(t.Context(), later) {
 					t.Errorf("Pods do not wait, or it is known what templates give: %v", err)
 				}

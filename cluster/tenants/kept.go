@@ -1,6 +1,8 @@
 package tenants
 
 import (
+	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -76,6 +78,13 @@ func (k *kept[V]) get(name string) *V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.named[name]
+}
+
+// all returns what was parsed of all objects, in no order.
+func (k *kept[V]) all() []*V {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return slices.Collect(maps.Values(k.named))
 }
 
 // onChange sets the function that is called for each object that is created, changes or is deleted.

@@ -25,6 +25,7 @@ func trim(t *v1alpha1.Tenant) {
 		CreationTimestamp: all.CreationTimestamp,
 		DeletionTimestamp: all.DeletionTimestamp,
 		Finalizers:        all.Finalizers,
+		Labels:            all.Labels,
 	}
 	if value := all.Annotations[tenant.TakeBackAnnotation]; value != "" {
 		t.Annotations = map[string]string{tenant.TakeBackAnnotation: value}
@@ -73,7 +74,8 @@ type live struct {
 	replaces    string                        // the UID of the Tenant before
 	spaces      v1alpha1.TenantNamespacesSpec // not to be changed
 	memberRoles []string
-	admins      []rbacv1.Subject // not to be changed
+	labels      map[string]string // of the Tenant, not to be changed
+	admins      []rbacv1.Subject  // not to be changed
 }
 
 // effective returns the access of the tenant's callers. They may only read while the Tenant is
@@ -110,6 +112,7 @@ func (s *Store) read(obj any) (metav1.Object, tenant.ID, *live) {
 		replaces:    t.Spec.Replaces,
 		spaces:      t.Spec.Namespaces,
 		memberRoles: t.Spec.MemberRoles,
+		labels:      t.Labels,
 		admins:      Subjects(t.Spec.Admins),
 	}
 }
@@ -130,7 +133,7 @@ func (s *Store) readInvalid(t *typed.Invalid) (tenant.ID, *live) {
 	defer s.mu.RUnlock()
 	id, was := s.entry(t.Name)
 	if was != nil && was.uid == now.uid {
-		now.spaces, now.replaces = was.spaces, was.replaces
+		now.spaces, now.replaces, now.labels = was.spaces, was.replaces, was.labels
 	}
 	if id.IsZero() {
 		id = IDNamed(t.Name)

@@ -20,6 +20,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -64,10 +65,11 @@ type Store struct {
 	replaced atomic.Bool // a Tenant has replaced another
 	less     atomic.Pointer[func(tenant.ID)]
 	retired  *retired
-	// templates and members do not affect identity. Authentication and authorization do not wait for
-	// them.
-	templates *kept[template.Template]
-	members   *kept[v1alpha1.TenantMembers]
+	// templates, members and publications do not affect identity. Authentication and authorization do
+	// not wait for them.
+	templates    *kept[template.Template]
+	members      *kept[v1alpha1.TenantMembers]
+	publications *kept[publication.Publication]
 
 	count *metrics.GaugeVec
 
@@ -117,6 +119,10 @@ func New(client dynamic.Interface, defined func(schema.GroupResource) (is, known
 	}
 	s.members, err = newKept(client, membersResource(),
 		func(m *v1alpha1.TenantMembers) (*v1alpha1.TenantMembers, error) { return m, nil })
+	if err != nil {
+		return nil, err
+	}
+	s.publications, err = newKept(client, publicationResource(), publication.Parse)
 	return s, err
 }
 
@@ -179,6 +185,7 @@ func onlyStatus(before, now metav1.Object) bool {
 	_, isValid := now.(*v1alpha1.Tenant)
 	return wasValid == isValid && before.GetUID() == now.GetUID() && before.GetGeneration() == now.GetGeneration() &&
 		(before.GetDeletionTimestamp() == nil) == (now.GetDeletionTimestamp() == nil) &&
+		maps.Equal(before.GetLabels(), now.GetLabels()) &&
 		before.GetAnnotations()[tenant.TakeBackAnnotation] == now.GetAnnotations()[tenant.TakeBackAnnotation]
 }
 
@@ -224,6 +231,7 @@ func (s *Store) Run(ctx context.Context) {
 	go s.follow(ctx, retiredResource(), s.retired.informer)
 	go s.follow(ctx, templateResource(), s.templates.informer)
 	go s.follow(ctx, membersResource(), s.members.informer)
+	go s.follow(ctx, publicationResource(), s.publications.informer)
 	if !s.follow(ctx, resource(), s.informer) {
 		return
 	}

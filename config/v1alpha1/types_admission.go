@@ -32,6 +32,10 @@ type Admission struct {
 	// binding specifies the settings of TenantBinding.
 	// +optional
 	Binding Binding `json:"binding,omitempty"`
+	// publication specifies the objects that Publications may copy to namespaces of tenants. The plugin
+	// TenantManaged checks who publishes them.
+	// +optional
+	Publication PublicationRules `json:"publication,omitempty"`
 	// status specifies the settings of TenantStatus. TenantStatus allows only controllers to write the
 	// status of built-in objects.
 	// +optional
@@ -359,6 +363,37 @@ type BindingKind struct {
 	// app.oam.dev/group. Defaults to false.
 	// +optional
 	KubeVela bool `json:"kubeVela,omitempty"`
+}
+
+// PublicationRules specifies the objects that Publications may copy, and what of their metadata is
+// copied.
+type PublicationRules struct {
+	// kinds specifies kinds besides ConfigMap, LimitRange, NetworkPolicy, ResourceQuota, Role,
+	// RoleBinding and Secret. Must not contain kinds of kubetenant.dev, kinds with a template of pods,
+	// kinds of admission.binding.kinds, or kinds that hold data, locks or identities. Defaults to none.
+	// +optional
+	Kinds []PublicationKind `json:"kinds,omitempty"`
+	// labels specifies the label keys that are copied. Must not contain keys of kubetenant.dev.
+	// Defaults to none, because tools track their own objects by labels.
+	// +optional
+	Labels []string `json:"labels,omitempty"`
+	// annotations specifies the annotation keys that are copied. Must not contain keys of
+	// kubetenant.dev or kubectl.kubernetes.io/last-applied-configuration. Defaults to none.
+	// +optional
+	Annotations []string `json:"annotations,omitempty"`
+}
+
+// PublicationKind specifies a kind with namespaces and its resource.
+type PublicationKind struct {
+	// group specifies the API group of the kind. Defaults to the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// kind specifies the name of the kind, for example Certificate. Required.
+	// +required
+	Kind string `json:"kind"`
+	// resource specifies the resource of the kind, for example certificates. Required.
+	// +required
+	Resource string `json:"resource"`
 }
 
 // Status configures TenantStatus, which protects the status of built-in objects that controllers

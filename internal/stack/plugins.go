@@ -7,10 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics"
 
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
@@ -189,11 +191,23 @@ func (o *pluginOptions) managed() managed.Options {
 		Terminating: o.cluster.Owners.Terminating,
 		Holds:       o.cluster.holds(),
 		Held:        o.cluster.Owners.Held,
-		Gives:       o.cluster.gives,
+		Gives:       o.gives,
 		Template:    templateOf,
 		Dropped:     droppedOf,
 		Authorizer:  o.grantors,
 	}
+}
+
+// gives reports whether a template or a Publication gives an object in a namespace.
+func (o *pluginOptions) gives(
+	ctx context.Context, namespace string, resource schema.GroupResource, name string,
+) (bool, error) {
+	return o.cluster.gives(ctx, o.published(), namespace, resource, name)
+}
+
+// published returns the rules of Publications.
+func (o *pluginOptions) published() *publication.Rules {
+	return PublicationRules(&o.config.Admission.Publication, o.cluster.isNamespaced)
 }
 
 func (o *pluginOptions) status() status.Options {

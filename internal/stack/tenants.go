@@ -14,6 +14,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
@@ -46,7 +47,9 @@ type Tenants interface {
 	Holds(ctx context.Context, id tenant.ID) bool
 	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in
 	// a namespace. The error says that it is not known.
-	Gives(id tenant.ID, namespace string, resource schema.GroupResource, name string) (bool, error)
+	Gives(
+		rules *publication.Rules, id tenant.ID, namespace string, resource schema.GroupResource, name string,
+	) (bool, error)
 	// MemberRoles returns the ClusterRoles that a tenant itself may give.
 	MemberRoles(id tenant.ID) []string
 	// Admins returns the subjects that the Tenant of a tenant names as its admins.
@@ -117,9 +120,9 @@ func (c *Cluster) holds() func(context.Context, tenant.ID) bool {
 	return c.Tenants.Holds
 }
 
-// gives reports whether a template gives an object in a namespace.
+// gives reports whether a template or a Publication gives an object in a namespace.
 func (c *Cluster) gives(
-	ctx context.Context, namespace string, resource schema.GroupResource, name string,
+	ctx context.Context, rules *publication.Rules, namespace string, resource schema.GroupResource, name string,
 ) (bool, error) {
 	if c.Tenants == nil {
 		return false, nil
@@ -128,7 +131,7 @@ func (c *Cluster) gives(
 	if err != nil || owner.IsZero() || owner.IsSystem() {
 		return false, err
 	}
-	return c.Tenants.Gives(owner, namespace, resource, name)
+	return c.Tenants.Gives(rules, owner, namespace, resource, name)
 }
 
 // memberRoles is [Tenants.MemberRoles].

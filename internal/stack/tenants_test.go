@@ -24,6 +24,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/stack"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -61,7 +62,7 @@ func (o tenantsOf) Spaces(tenant.ID) v1alpha1.TenantNamespacesSpec {
 
 func (o tenantsOf) Holds(context.Context, tenant.ID) bool { return false }
 
-func (o tenantsOf) Gives(tenant.ID, string, schema.GroupResource, string) (bool, error) {
+func (o tenantsOf) Gives(*publication.Rules, tenant.ID, string, schema.GroupResource, string) (bool, error) {
 	return false, nil
 }
 

@@ -11,12 +11,13 @@ const (
 	ResourceRetiredTenants     = "retiredtenants"
 	ResourceNamespaceTemplates = "namespacetemplates"
 	ResourceTenantMembers      = "tenantmembers"
+	ResourcePublications       = "publications"
 )
 
 // ResourceNames returns the resources of the project's kinds in order.
 func ResourceNames() []string {
 	return []string{
-		ResourceAccessGrants, ResourceNamespaceTemplates, ResourceRetiredTenants,
+		ResourceAccessGrants, ResourceNamespaceTemplates, ResourcePublications, ResourceRetiredTenants,
 		ResourceTenantMembers, ResourceTenantQuotas, ResourceTenants,
 	}
 }

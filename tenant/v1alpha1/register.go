@@ -31,6 +31,7 @@ func AddToScheme(s *runtime.Scheme) error {
 		SchemeGroupVersion,
 		&AccessGrant{}, &AccessGrantList{},
 		&NamespaceTemplate{}, &NamespaceTemplateList{},
+		&Publication{}, &PublicationList{},
 		&RetiredTenant{}, &RetiredTenantList{},
 		&Tenant{}, &TenantList{},
 		&TenantMembers{}, &TenantMembersList{},

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/stack"
@@ -122,7 +123,9 @@ func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
 }
 
 // Gives implements [stack.Tenants].
-func (t tenantObjects) Gives(id tenant.ID, namespace string, of schema.GroupResource, name string) (bool, error) {
+func (t tenantObjects) Gives(
+	_ *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
+) (bool, error) {
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(template string) bool {
 		is := t.templates[template]
 		return is != nil && is.Gives(id, namespace, of, name)

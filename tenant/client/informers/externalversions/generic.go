@@ -41,6 +41,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().AccessGrants().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("namespacetemplates"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().NamespaceTemplates().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("publications"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().Publications().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("retiredtenants"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Kubetenant().V1alpha1().RetiredTenants().Informer()}, nil
 	case v1alpha1.SchemeGroupVersion.WithResource("tenants"):

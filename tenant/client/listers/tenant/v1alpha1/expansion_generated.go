@@ -14,6 +14,10 @@ type AccessGrantNamespaceListerExpansion interface{}
 // NamespaceTemplateLister.
 type NamespaceTemplateListerExpansion interface{}
 
+// PublicationListerExpansion allows custom methods to be added to
+// PublicationLister.
+type PublicationListerExpansion interface{}
+
 // RetiredTenantListerExpansion allows custom methods to be added to
 // RetiredTenantLister.
 type RetiredTenantListerExpansion interface{}

@@ -12,6 +12,8 @@ type Interface interface {
 	AccessGrants() TypedAccessGrantInformer
 	// NamespaceTemplates returns a NamespaceTemplateInformer.
 	NamespaceTemplates() TypedNamespaceTemplateInformer
+	// Publications returns a PublicationInformer.
+	Publications() TypedPublicationInformer
 	// RetiredTenants returns a RetiredTenantInformer.
 	RetiredTenants() TypedRetiredTenantInformer
 	// Tenants returns a TenantInformer.
@@ -41,6 +43,11 @@ func (v *version) AccessGrants() TypedAccessGrantInformer {
 // NamespaceTemplates returns a TypedNamespaceTemplateInformer.
 func (v *version) NamespaceTemplates() TypedNamespaceTemplateInformer {
 	return &namespaceTemplateInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
+}
+
+// Publications returns a TypedPublicationInformer.
+func (v *version) Publications() TypedPublicationInformer {
+	return &publicationInformer{factory: v.factory, tweakListOptions: v.tweakListOptions}
 }
 
 // RetiredTenants returns a TypedRetiredTenantInformer.

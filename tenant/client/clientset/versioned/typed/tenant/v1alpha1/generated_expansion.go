@@ -6,6 +6,8 @@ type AccessGrantExpansion interface{}
 
 type NamespaceTemplateExpansion interface{}
 
+type PublicationExpansion interface{}
+
 type RetiredTenantExpansion interface{}
 
 type TenantExpansion interface{}

@@ -14,6 +14,7 @@ type KubetenantV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	AccessGrantsGetter
 	NamespaceTemplatesGetter
+	PublicationsGetter
 	RetiredTenantsGetter
 	TenantsGetter
 	TenantMembersGetter
@@ -31,6 +32,10 @@ func (c *KubetenantV1alpha1Client) AccessGrants(namespace string) AccessGrantInt
 
 func (c *KubetenantV1alpha1Client) NamespaceTemplates() NamespaceTemplateInterface {
 	return newNamespaceTemplates(c)
+}
+
+func (c *KubetenantV1alpha1Client) Publications() PublicationInterface {
+	return newPublications(c)
 }
 
 func (c *KubetenantV1alpha1Client) RetiredTenants() RetiredTenantInterface {

@@ -20,6 +20,10 @@ func (c *FakeKubetenantV1alpha1) NamespaceTemplates() v1alpha1.NamespaceTemplate
 	return newFakeNamespaceTemplates(c)
 }
 
+func (c *FakeKubetenantV1alpha1) Publications() v1alpha1.PublicationInterface {
+	return newFakePublications(c)
+}
+
 func (c *FakeKubetenantV1alpha1) RetiredTenants() v1alpha1.RetiredTenantInterface {
 	return newFakeRetiredTenants(c)
 }

@@ -1,0 +1,230 @@
+package publication
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/cluster/template"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Kind is a kind of objects and its resource.
+type Kind struct {
+	Kind     schema.GroupKind
+	Resource string
+}
+
+// Rules specify which objects may be published, and what of their metadata is copied. The zero value
+// allows the built-in kinds and copies no labels and no annotations.
+type Rules struct {
+	// Kinds are allowed besides the built-in kinds. [Kinds.Check] MUST allow them.
+	Kinds []Kind
+	// Namespaced reports whether a resource is known to have objects in namespaces. The server learns
+	// it by discovery. Required with Kinds.
+	Namespaced func(schema.GroupResource) bool
+	// Labels and Annotations are the keys that are copied. Others are not: the annotation of the last
+	// applied configuration reveals earlier data of a Secret, and a tool that tracks its objects by a
+	// label would delete the copies.
+	Labels, Annotations []string
+}
+
+// builtIn returns the kinds that may always be published.
+func builtIn() []Kind {
+	return []Kind{
+		{schema.GroupKind{Kind: "ConfigMap"}, "configmaps"},
+		{schema.GroupKind{Kind: "LimitRange"}, "limitranges"},
+		{schema.GroupKind{Group: networkingv1.GroupName, Kind: "NetworkPolicy"}, "networkpolicies"},
+		{schema.GroupKind{Kind: "ResourceQuota"}, "resourcequotas"},
+		{schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}, "roles"},
+		{schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}, "rolebindings"},
+		{schema.GroupKind{Kind: "Secret"}, "secrets"},
+	}
+}
+
+// All returns the kinds that may be published, in order.
+func (r *Rules) All() []Kind { return slices.Concat(builtIn(), r.Kinds) }
+
+// Resource returns the resource of a kind, or an error if its objects may not be published.
+func (r *Rules) Resource(kind schema.GroupVersionKind) (schema.GroupVersionResource, error) {
+	all := r.All()
+	at := slices.IndexFunc(all, func(k Kind) bool { return k.Kind == kind.GroupKind() })
+	if at < 0 {
+		return schema.GroupVersionResource{}, fmt.Errorf("spec.from: objects of the kind %s cannot be published: "+
+			"use ConfigMap, LimitRange, NetworkPolicy, ResourceQuota, Role, RoleBinding, Secret, or a kind of "+
+			"admission.publication.kinds in the configuration", kind.GroupKind())
+	}
+	out := kind.GroupVersion().WithResource(all[at].Resource)
+	if at >= len(builtIn()) && (r.Namespaced == nil || !r.Namespaced(out.GroupResource())) {
+		return out, fmt.Errorf("spec.from: the server does not know %s as a resource with namespaces", out.GroupResource())
+	}
+	return out, nil
+}
+
+// Content is the content of the copies of an object.
+type Content struct {
+	// Object is the object without the metadata that is not copied, before the replacement of values.
+	Object map[string]any
+	// Resource is the resource of the object.
+	Resource schema.GroupVersionResource
+	// Hash identifies the content, and the rules of the role that a RoleBinding refers to.
+	Hash string
+	// Size is the number of bytes of the object as JSON.
+	Size int
+}
+
+// Role has the rules of the role that a RoleBinding refers to.
+type Role struct {
+	Rules []rbacv1.PolicyRule
+	// Aggregated reports whether the server combines the rules from other ClusterRoles. Such rules
+	// change whenever an application is installed, so they are not part of the hash.
+	Aggregated bool
+}
+
+// Content returns the content of the copies of an object. role is nil if the object is not a
+// RoleBinding or if its role does not exist. It fails if the object may not be published.
+func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, error) {
+	resource, err := r.Resource(u.GroupVersionKind())
+	if err == nil {
+		err = checkObject(u)
+	}
+	if err != nil {
+		return nil, err
+	}
+	object := runtime.DeepCopyJSON(u.Object)
+	delete(object, "status")
+	metadata := map[string]any{"name": u.GetName()}
+	for field, keys := range map[string]struct {
+		has     map[string]string
+		allowed []string
+	}{
+		"labels":      {u.GetLabels(), r.Labels},
+		"annotations": {u.GetAnnotations(), r.Annotations},
+	} {
+		kept := map[string]any{}
+		for key, value := range keys.has {
+			if slices.Contains(keys.allowed, key) && !strings.HasPrefix(key, tenant.Domain+"/") {
+				kept[key] = value
+			}
+		}
+		if len(kept) > 0 {
+			metadata[field] = kept
+		}
+	}
+	object["metadata"] = metadata
+	text, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	hashed := [][]byte{text}
+	if role != nil && !role.Aggregated {
+		rules, err := json.Marshal(role.Rules)
+		if err != nil {
+			return nil, err
+		}
+		hashed = append(hashed, rules)
+	}
+	sum := sha256.New()
+	for _, part := range hashed { // JSON does not contain a zero byte
+		sum.Write(append(part, 0))
+	}
+	return &Content{Object: object, Resource: resource, Hash: hex.EncodeToString(sum.Sum(nil)[:16]), Size: len(text)}, nil
+}
+
+// checkObject refuses objects that other programs own or that are credentials of the cluster.
+func checkObject(u *unstructured.Unstructured) error {
+	switch u.GetKind() {
+	case "ConfigMap":
+		if u.GetName() == "kube-root-ca.crt" {
+			return errors.New("spec.from.name: kube-controller-manager creates the ConfigMap of this name")
+		}
+	case "Secret":
+		of, _, _ := unstructured.NestedString(u.Object, "type")
+		if of == string(corev1.SecretTypeServiceAccountToken) || of == string(corev1.SecretTypeBootstrapToken) {
+			return fmt.Errorf("spec.from: Secrets of the type %s cannot be published", of)
+		}
+	case "RoleBinding":
+		if strings.HasPrefix(u.GetName(), managed.NamePrefix) {
+			return fmt.Errorf("spec.from.name: names that begin with %s are reserved for the server", managed.NamePrefix)
+		}
+	}
+	// The server checks these fields before it replaces values.
+	for _, field := range []string{"roleRef", "rules", "type"} {
+		if text, err := json.Marshal(u.Object[field]); err != nil || strings.Contains(string(text), "${") {
+			return fmt.Errorf("spec.from: %s of the object must not contain ${", field)
+		}
+	}
+	if _, managed := u.GetLabels()[tenant.ManagedLabel]; managed {
+		return fmt.Errorf("spec.from: the object has the label %s", tenant.ManagedLabel)
+	}
+	return nil
+}
+
+// Render returns the copy for a namespace of a tenant. The copy does not name its namespace.
+func (c *Content) Render(id tenant.ID, namespace string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: template.Replace(c.Object, id, namespace)}
+	u.SetName(c.name()) // the reserved name
+	return u
+}
+
+func (c *Content) name() string {
+	u := unstructured.Unstructured{Object: c.Object}
+	return u.GetName()
+}
+
+// CheckKind refuses a kind that must never be published, whatever the configuration says.
+func CheckKind(kind Kind) error {
+	switch {
+	case kind.Kind.Kind == "" || kind.Resource == "":
+		return errors.New("kind and resource must be set")
+	case strings.Contains(kind.Resource, "/"):
+		return errors.New("resource: must not be a subresource")
+	case kind.Kind.Group == tenant.Domain:
+		return fmt.Errorf("group: objects of %s cannot be published", tenant.Domain)
+	case slices.ContainsFunc(never(), func(n Kind) bool {
+		return n.Kind == kind.Kind || n.Kind.Group == kind.Kind.Group && n.Resource == kind.Resource
+	}):
+		return fmt.Errorf("kind: objects of the kind %s cannot be published", kind.Kind)
+	}
+	return nil
+}
+
+// never returns the built-in kinds that cannot be published: their objects run programs, hold data
+// or locks, belong to a controller, are identities, or are not stored.
+func never() []Kind {
+	return []Kind{
+		{schema.GroupKind{Kind: "Pod"}, "pods"},
+		{schema.GroupKind{Kind: "PodTemplate"}, "podtemplates"},
+		{schema.GroupKind{Kind: "ReplicationController"}, "replicationcontrollers"},
+		{schema.GroupKind{Group: "apps", Kind: "ControllerRevision"}, "controllerrevisions"},
+		{schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, "daemonsets"},
+		{schema.GroupKind{Group: "apps", Kind: "Deployment"}, "deployments"},
+		{schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, "replicasets"},
+		{schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "statefulsets"},
+		{schema.GroupKind{Group: "batch", Kind: "CronJob"}, "cronjobs"},
+		{schema.GroupKind{Group: "batch", Kind: "Job"}, "jobs"},
+		{schema.GroupKind{Kind: "PersistentVolumeClaim"}, "persistentvolumeclaims"},
+		{schema.GroupKind{Kind: "Event"}, "events"},
+		{schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}, "events"},
+		{schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, "leases"},
+		{schema.GroupKind{Group: "coordination.k8s.io", Kind: "LeaseCandidate"}, "leasecandidates"},
+		{schema.GroupKind{Kind: "Endpoints"}, "endpoints"},
+		{schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}, "endpointslices"},
+		{schema.GroupKind{Kind: "ServiceAccount"}, "serviceaccounts"},
+		{schema.GroupKind{Kind: "Binding"}, "bindings"},
+		{schema.GroupKind{Group: "authorization.k8s.io", Kind: "LocalSubjectAccessReview"}, "localsubjectaccessreviews"},
+		{schema.GroupKind{Group: "metrics.k8s.io", Kind: "PodMetrics"}, "pods"},
+	}
+}

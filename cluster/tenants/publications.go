@@ -1,0 +1,81 @@
+package tenants
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+func publicationResource() schema.GroupVersionResource {
+	return v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
+}
+
+// errPublications reports that the Publications are not known.
+var errPublications = errors.New("the Publications have not been read yet")
+
+// Publications returns all Publications that decode, the oldest first. The second result is false if
+// they are not known. Callers MUST NOT change the Publications.
+func (s *Store) Publications() (all []*publication.Publication, known bool) {
+	if !s.knows(publicationResource(), s.publications.handled) {
+		return nil, false
+	}
+	all = s.publications.all()
+	slices.SortFunc(all, func(a, b *publication.Publication) int {
+		if c := a.Created.Compare(b.Created); c != 0 {
+			return c
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	return all, true
+}
+
+// PublicationsOf returns the Publications that select a tenant, the oldest first. The second result
+// is false if they are not known. Callers MUST NOT change the Publications.
+func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publication, known bool) {
+	all, known := s.Publications()
+	is := s.of(id)
+	for _, p := range all {
+		if p.Selects(id, is.tenantLabels(), is != nil) {
+			selecting = append(selecting, p)
+		}
+	}
+	return selecting, known
+}
+
+// OnPublication sets the function that is called for each Publication that is created, changes or is
+// deleted. If nil, none is called.
+func (s *Store) OnPublication(f func(name string)) { s.publications.onChange(f) }
+
+// publicationHolds reports whether a Publication holds Pods in new namespaces of a tenant, or that is
+// not known. of is nil if the tenant has no Tenant.
+func (s *Store) publicationHolds(id tenant.ID, of *v1alpha1.Tenant) bool {
+	all, known := s.Publications()
+	return !known || slices.ContainsFunc(all, func(p *publication.Publication) bool {
+		if of == nil {
+			return p.Hold && !p.Deleting && p.Selects(id, nil, false)
+		}
+		return p.Hold && !p.Deleting && p.Selects(id, of.Labels, true)
+	})
+}
+
+// tenantLabels returns the labels of a Tenant. l may be nil.
+func (l *live) tenantLabels() map[string]string {
+	if l == nil {
+		return nil
+	}
+	return l.labels
+}
+
+// givenLabels returns the labels that a Tenant gives to its namespaces. l may be nil.
+func (l *live) givenLabels() map[string]string {
+	if l == nil {
+		return nil
+	}
+	return Labels(l.spaces.Labels)
+}

@@ -1,0 +1,167 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// KindPublication is the kind of [Publication].
+const KindPublication = "Publication"
+
+// +genclient
+// +genclient:nonNamespaced
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster,shortName=pub,categories=kubetenant
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Kind",type=string,JSONPath=`.spec.from.kind`
+// +kubebuilder:printcolumn:name="Namespace",type=string,JSONPath=`.spec.from.namespace`
+// +kubebuilder:printcolumn:name="Name",type=string,JSONPath=`.spec.from.name`
+// +kubebuilder:printcolumn:name="Desired",type=integer,JSONPath=`.status.desired`
+// +kubebuilder:printcolumn:name="Current",type=integer,JSONPath=`.status.current`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`,description="Whether every selected namespace has the current copy."
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 63",message="metadata.name must have at most 63 characters",fieldPath=".metadata.name"
+
+// Publication gives an object of the system tenant to namespaces of tenants. The server copies the
+// object to each existing and future namespace that the Publication selects. It restores copies that
+// differ, and deletes the copies if the Publication or the object is deleted. No tenant can change a
+// copy.
+type Publication struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard metadata of the object.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec specifies the object and the namespaces that get a copy.
+	// +required
+	Spec PublicationSpec `json:"spec"`
+	// status reports how many namespaces have a copy. The server writes it.
+	// +optional
+	Status PublicationStatus `json:"status,omitempty"`
+}
+
+// +kubebuilder:object:root=true
+
+// PublicationList is a list of Publications.
+type PublicationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Publication `json:"items"`
+}
+
+// PublicationSpec specifies an object and the namespaces that get a copy.
+type PublicationSpec struct {
+	// from specifies the object to copy. It must be in a namespace of the system tenant. The writer of
+	// the Publication must be allowed to get the object, and to create and update such objects in
+	// every namespace.
+	// +required
+	From PublicationSource `json:"from"`
+	// tenants specifies the tenants whose namespaces get a copy.
+	// +required
+	Tenants PublicationTenants `json:"tenants"`
+	// namespaceSelector selects among the namespaces of these tenants; defaults to all of them. It sees
+	// only the label kubernetes.io/metadata.name, and the labels that spec.namespaces.labels of the
+	// Tenant specifies. Tenants cannot change these labels.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	// onConflict specifies what the server does if a namespace already has another object of this kind
+	// and name; defaults to Report. The writer of Replace must be allowed to delete such objects in
+	// every namespace.
+	// +kubebuilder:validation:Enum=Report;Replace
+	// +optional
+	OnConflict PublicationConflict `json:"onConflict,omitempty"`
+	// hold specifies whether the server refuses Pods in a new namespace until the namespace has its
+	// copy; defaults to false. The server does not hold Pods in a namespace that was prepared before.
+	// +optional
+	Hold bool `json:"hold,omitempty"`
+}
+
+// PublicationSource specifies the object to copy. In values of the copy, "${tenant}" and
+// "${namespace}" are replaced.
+type PublicationSource struct {
+	// apiVersion specifies the API group and version of the object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=317
+	// +required
+	APIVersion string `json:"apiVersion"`
+	// kind specifies the kind of the object: ConfigMap, LimitRange, NetworkPolicy, ResourceQuota, Role,
+	// RoleBinding, Secret, or a kind of admission.publication.kinds in the configuration.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Kind string `json:"kind"`
+	// namespace specifies the namespace of the object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +required
+	Namespace string `json:"namespace"`
+	// name specifies the name of the object and of its copies.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	// +required
+	Name string `json:"name"`
+}
+
+// PublicationTenants specifies tenants. Exactly one field must be set.
+// +kubebuilder:validation:XValidation:rule="(has(self.all) && self.all ? 1 : 0) + (has(self.ids) && size(self.ids) > 0 ? 1 : 0) + (has(self.selector) ? 1 : 0) == 1",message="must set exactly one of all, ids and selector"
+type PublicationTenants struct {
+	// all specifies every tenant, including tenants without a Tenant.
+	// +optional
+	All bool `json:"all,omitempty"`
+	// ids specifies tenants by their IDs.
+	// +kubebuilder:validation:MaxItems=1000
+	// +kubebuilder:validation:items:MaxLength=63
+	// +listType=set
+	// +optional
+	IDs []string `json:"ids,omitempty"`
+	// selector selects tenants by the labels of their Tenants. An empty selector selects every Tenant.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// PublicationConflict specifies what the server does with an older object of the same kind and name.
+type PublicationConflict string
+
+const (
+	// PublicationReport keeps the older object and reports it in the status.
+	PublicationReport PublicationConflict = "Report"
+	// PublicationReplace replaces the older object with the copy.
+	PublicationReplace PublicationConflict = "Replace"
+)
+
+// PublicationStatus reports how many namespaces have a copy.
+type PublicationStatus struct {
+	// observedGeneration is the generation of the Publication to which the rest of the status applies.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// desired is the number of namespaces that the Publication selects.
+	// +optional
+	Desired int32 `json:"desired"`
+	// current is the number of namespaces that have the current copy.
+	// +optional
+	Current int32 `json:"current"`
+	// failed is the number of namespaces in which the last attempt failed, without the conflicts.
+	// +optional
+	Failed int32 `json:"failed"`
+	// conflicts is the number of namespaces that have another object of this kind and name.
+	// +optional
+	Conflicts int32 `json:"conflicts"`
+	// examples has namespaces in which the last attempt failed, at most 20.
+	// +listType=atomic
+	// +optional
+	Examples []PublicationExample `json:"examples,omitempty"`
+	// conditions has Ready, which reports whether every selected namespace has the current copy.
+	// +listType=map
+	// +listMapKey=type
+	// +optional
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// PublicationExample is a namespace in which the last attempt failed.
+type PublicationExample struct {
+	// namespace is the name of the namespace.
+	Namespace string `json:"namespace"`
+	// message is the error.
+	Message string `json:"message"`
+}
