@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -30,6 +31,14 @@ type given struct {
 	labels    map[string]string    // of the Namespace itself
 	quota     corev1.ResourceList  // of all namespaces together
 	templates []named
+	// published are the Publications that select the tenant, the oldest first.
+	published []*published
+	// unread reports that the Publications are not known. No namespace is then marked as prepared.
+	unread bool
+	// publication returns a Publication by its name, or nil if it is not known.
+	publication func(name string) *published
+	// spaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
+	spaceLabels map[string]string
 	// uid and generation are those of the Tenant. They are empty if the tenant has no Tenant. The
 	// objects of its former templates then remain, so that its namespaces remain protected.
 	uid        types.UID
@@ -84,7 +93,8 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 		}
 		out.bindings = append(out.bindings, b)
 	}
-	out.labels = tenants.Labels(t.Spec.Namespaces.Labels)
+	out.spaceLabels = tenants.Labels(t.Spec.Namespaces.Labels)
+	out.labels = maps.Clone(out.spaceLabels)
 	if level := t.Spec.Namespaces.PodSecurity; level != "" {
 		if out.labels == nil {
 			out.labels = map[string]string{}
@@ -157,7 +167,8 @@ func isAccount(s v1alpha1.Subject) bool {
 
 // hash returns the annotation of a namespace that has all of the content, or "" if there is none.
 func (g *given) hash(ns *corev1.Namespace) string {
-	if len(g.bindings)+len(g.labels)+len(g.templates) == 0 {
+	published := g.publishedIn(ns)
+	if len(g.bindings)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}
 	all := []any{ns.UID, g.bindings}
@@ -167,16 +178,25 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	for _, t := range g.templates {
 		all = append(all, t.name, t.digest)
 	}
+	for _, p := range published {
+		all = append(all, "Publication", p.of.Name, p.last.Hash)
+	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // strings alone
 	}
 	sum := sha256.Sum256(text)
-	hash := hex.EncodeToString(sum[:16])
-	if len(g.templates) > 0 {
-		hash += withObjects
+	return hex.EncodeToString(sum[:16]) + g.kindsOf(published)
+}
+
+// publishedIn returns the Publications that have copies in a namespace, the oldest first.
+func (g *given) publishedIn(ns *corev1.Namespace) (all []*published) {
+	for _, p := range g.published {
+		if !p.gone && p.last != nil && p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
+			all = append(all, p)
+		}
 	}
-	return hash
+	return all
 }
 
 // isPrepared reports whether a Namespace has the mark of all its content, and has its labels.

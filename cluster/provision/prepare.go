@@ -54,8 +54,9 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return nil
 	}
 	objects := gives.objects(id, ns)
-	objects.mayBe = drifted || hasObjects(ns)
+	objects.mayBe, objects.drifted = drifted || hasObjects(ns), drifted
 	err = e.applyAll(ctx, ns, gives, &objects)
+	e.tellPublished(ns.Name, gives, &objects)
 	if err == nil && objects.wrong == nil {
 		err = e.release(ctx, id, ns, gives)
 	}
@@ -144,7 +145,7 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 	var made map[object]*unstructured.Unstructured
 	var noObjects error
 	if objects.mayBe {
-		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns) })
+		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns, e.kindsIn(ns, objects)) })
 	}
 	bindings, err := e.bindingsThere(ctx, ns.Name)
 	reading.Wait()
@@ -185,7 +186,9 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	case !known:
 		return nil, false
 	case t == nil:
-		return &given{}, true
+		out := &given{}
+		e.addPublished(id, out)
+		return out, true
 	}
 	templates, known := e.templatesOf(t.Spec.Namespaces.Templates)
 	if !known {
@@ -197,5 +200,6 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	}
 	out := e.given(ctx, id, t, members)
 	out.templates = templates
+	e.addPublished(id, out)
 	return out, true
 }

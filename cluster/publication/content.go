@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/template"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -41,6 +42,15 @@ type Rules struct {
 	Labels, Annotations []string
 }
 
+// RulesOf returns the rules that a configuration specifies. namespaced is that of [Rules].
+func RulesOf(c *configv1alpha1.PublicationRules, namespaced func(schema.GroupResource) bool) *Rules {
+	out := &Rules{Namespaced: namespaced, Labels: c.Labels, Annotations: c.Annotations}
+	for _, k := range c.Kinds {
+		out.Kinds = append(out.Kinds, Kind{schema.GroupKind{Group: k.Group, Kind: k.Kind}, k.Resource})
+	}
+	return out
+}
+
 // builtIn returns the kinds that may always be published.
 func builtIn() []Kind {
 	return []Kind{
@@ -52,6 +62,17 @@ func builtIn() []Kind {
 		{schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}, "rolebindings"},
 		{schema.GroupKind{Kind: "Secret"}, "secrets"},
 	}
+}
+
+// BuiltIn returns the kinds that may always be published and their resources, in their stable
+// versions.
+func BuiltIn() map[schema.GroupVersionKind]schema.GroupVersionResource {
+	all := map[schema.GroupVersionKind]schema.GroupVersionResource{}
+	for _, k := range builtIn() {
+		kind := k.Kind.WithVersion("v1")
+		all[kind] = kind.GroupVersion().WithResource(k.Resource)
+	}
+	return all
 }
 
 // All returns the kinds that may be published, in order.

@@ -207,7 +207,7 @@ func (o *pluginOptions) gives(
 
 // published returns the rules of Publications.
 func (o *pluginOptions) published() *publication.Rules {
-	return PublicationRules(&o.config.Admission.Publication, o.cluster.isNamespaced)
+	return publication.RulesOf(&o.config.Admission.Publication, o.cluster.isNamespaced)
 }
 
 func (o *pluginOptions) status() status.Options {

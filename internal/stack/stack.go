@@ -29,6 +29,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins"
@@ -328,6 +329,11 @@ func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 // MUST NOT change the slice.
 func (s *Stack) SharedClusterResources() []schema.GroupResource {
 	return s.current.Load().boundary.Shared
+}
+
+// PublicationRules returns the rules of Publications.
+func (s *Stack) PublicationRules() *publication.Rules {
+	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.Cluster.isNamespaced)
 }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.

@@ -35,6 +35,8 @@ const (
 	SourceTenant = "tenant"
 	// SourceTemplate is its value on what a NamespaceTemplate gives.
 	SourceTemplate = "template"
+	// SourcePublication is its value on the copies of a Publication.
+	SourcePublication = "publication"
 )
 
 var (

@@ -286,7 +286,7 @@ func registerMetrics(known *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range slices.Concat(all, known.Tenants.Metrics(), known.Definitions.Metrics()) {
+	for _, m := range slices.Concat(all, known.Tenants.Metrics(), known.Published.Metrics(), known.Definitions.Metrics()) {
 		if err := register(m); err != nil {
 			return err
 		}
