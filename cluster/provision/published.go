@@ -36,6 +36,10 @@ const (
 	pruneAgain = 2 * time.Second
 	// publishedAfter is the time for further changes before the status of a Publication is written.
 	publishedAfter = 5 * time.Second
+	// refusedAgain is the time until the engine tries namespaces again that lack a copy, and maxRetried
+	// is how many it tries.
+	refusedAgain = time.Minute
+	maxRetried   = 100
 	// readAgain is the time until the engine reads a source again that it could not read, or that it
 	// may not have been told of.
 	readAgain = 10 * time.Minute
@@ -157,15 +161,35 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	p.mu.Lock()
 	p.known[name] = now
 	p.mu.Unlock()
+	again := readAgain
+	if p.retryRefused(name) {
+		again = refusedAgain
+	}
 	if was == nil || was.differs(now) {
 		p.queueNamespaces(was, now)
 	}
 	p.statuses.AddAfter(name, statusAfter)
-	p.names.AddAfter(name, readAgain)
+	p.names.AddAfter(name, again)
 	if now.gone && of.Deleting {
 		return errors.Join(err, p.finish(ctx, of))
 	}
 	return err
+}
+
+// retryRefused queues namespaces that lack the copy of a Publication because of an error, and reports
+// whether there are any.
+func (p *publisher) retryRefused(name string) bool {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	retried := 0
+	for namespace := range p.refused[name] { // in another order each time
+		if retried++; retried > maxRetried {
+			break
+		}
+		p.e.looksDrifted(namespace)
+		p.e.later.Add(namespace)
+	}
+	return retried > 0
 }
 
 // forget removes the state of a Publication that does not exist or does not decode. Its copies remain.
