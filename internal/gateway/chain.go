@@ -75,11 +75,11 @@ func (c *route) build(a *auditing) error {
 
 // withAuthentication puts before a step all that does not know the cluster.
 func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
-	h = filters.WithAudit(h, a.sink, a.policy, isStream)
-	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.sink, a.policy)
+	h = c.withAudit(h, a)
+	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.events(), a.policy)
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
 	h = c.gateway.traced(h)
-	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
+	h = filters.WithRequestDeadline(h, a.events(), a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
 	h = described(h)
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),

@@ -39,6 +39,7 @@ type Gateway struct {
 	requests, streams inFlight
 	writers           writers
 	unknownCallers    *unknownCallers
+	omissions         omissions
 	strangers         *counts // requests whose caller is being authenticated
 	refusals          *counts // answers to callers that were not authenticated
 	path              string  // of the configuration

@@ -48,8 +48,8 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 			Namespace: "kubetenant",
 			Subsystem: "gateway",
 			Name:      "audit_events_total",
-			Help: "Number of audit events by result: written, failed, or omitted if there were too many events of " +
-				"unauthenticated requests.",
+			Help: "Number of audit events by result: written, failed, or omitted because unauthenticated requests or a " +
+				"tenant's callers wrote too many.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
 		current: &clusterCollector{gateway: g},
