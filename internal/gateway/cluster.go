@@ -33,6 +33,8 @@ type cluster struct {
 	reader *rest.Config
 	lists  inFlight      // of all objects behind the views
 	held   *views.Budget // of these lists
+	// changes are the namespaces whose stored decisions are not used.
+	changes changes
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -111,7 +113,7 @@ func newCluster(
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
-	if err := k.state.FollowNamespaces(forgetting(k.forget)); err != nil {
+	if err := k.state.FollowNamespaces(noting(k.changes.note)); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {
