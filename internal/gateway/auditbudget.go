@@ -32,7 +32,8 @@ func auditBudgets(r rotation) *budget.Bytes {
 	if r.megabytes == 0 || r.backups == 0 {
 		retained = auditDefaultBytes
 	}
-	return budget.NewBytes(max(retained/auditFillSeconds, auditLeastRate), max(retained/auditBurstDivisor, auditLeastBurst))
+	return budget.NewBytes(max(retained/auditFillSeconds, auditLeastRate),
+		max(retained/auditBurstDivisor, auditLeastBurst))
 }
 
 // noTenant is the name of the budget of callers without a tenant. No tenant has this name.

@@ -18,6 +18,20 @@ func TestIdleFrames(t *testing.T) {
 			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte("abc")})
 		}
 	}
+	raw := func(kind http2.FrameType, stream uint32, payload string) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error { return f.WriteRawFrame(kind, 0, stream, []byte(payload)) }
+	}
+	data := func(end bool, size int) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error { return f.WriteData(1, end, make([]byte, size)) }
+	}
+	padded := func(size, padding int) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error {
+			return f.WriteDataPadded(1, false, make([]byte, size), make([]byte, padding))
+		}
+	}
+	continuation := func(size int) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error { return f.WriteContinuation(1, true, make([]byte, size)) }
+	}
 	const works, small, idle = "works", "small", "idle"
 	cases := map[string]struct {
 		write func(f *http2.Framer) error
@@ -26,18 +40,18 @@ func TestIdleFrames(t *testing.T) {
 		"HEADERS":              {headers(3), works},
 		"HEADERS HEADERS":      {func(f *http2.Framer) error { return errors.Join(headers(3)(f), headers(5)(f)) }, works},
 		"HEADERS again":        {headers(1), idle},
-		"DATA":                 {func(f *http2.Framer) error { return f.WriteData(1, false, make([]byte, smallData)) }, works},
-		"DATA, the last":       {func(f *http2.Framer) error { return f.WriteData(1, true, make([]byte, 16384)) }, works},
-		"DATA, of a byte":      {func(f *http2.Framer) error { return f.WriteData(1, false, []byte("x")) }, small},
-		"DATA, just small":     {func(f *http2.Framer) error { return f.WriteData(1, false, make([]byte, smallData-1)) }, small},
-		"DATA, small, last":    {func(f *http2.Framer) error { return f.WriteData(1, true, []byte("x")) }, small},
-		"DATA, empty":          {func(f *http2.Framer) error { return f.WriteData(1, false, nil) }, small},
-		"DATA, empty, last":    {func(f *http2.Framer) error { return f.WriteData(1, true, nil) }, small},
-		"DATA, padding":        {func(f *http2.Framer) error { return f.WriteDataPadded(1, false, nil, make([]byte, 255)) }, small},
-		"DATA, byte, padding":  {func(f *http2.Framer) error { return f.WriteDataPadded(1, false, []byte("x"), make([]byte, 255)) }, small},
-		"DATA, padded":         {func(f *http2.Framer) error { return f.WriteDataPadded(1, false, make([]byte, 999), nil) }, works},
-		"CONTINUATION":         {func(f *http2.Framer) error { return f.WriteContinuation(1, true, make([]byte, 9999)) }, small},
-		"CONTINUATION, empty":  {func(f *http2.Framer) error { return f.WriteContinuation(1, false, nil) }, small},
+		"DATA":                 {data(false, smallData), works},
+		"DATA, the last":       {data(true, 16384), works},
+		"DATA, of a byte":      {data(false, 1), small},
+		"DATA, just small":     {data(false, smallData-1), small},
+		"DATA, small, last":    {data(true, 1), small},
+		"DATA, empty":          {data(false, 0), small},
+		"DATA, empty, last":    {data(true, 0), small},
+		"DATA, padding":        {padded(0, 255), small},
+		"DATA, byte, padding":  {padded(1, 255), small},
+		"DATA, padded":         {padded(999, 0), works},
+		"CONTINUATION":         {continuation(9999), small},
+		"CONTINUATION, empty":  {continuation(0), small},
 		"WINDOW_UPDATE":        {func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1<<31-1) }, small},
 		"WINDOW_UPDATE, all":   {func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }, small},
 		"SETTINGS":             {func(f *http2.Framer) error { return f.WriteSettings(http2.Setting{ID: 4, Val: 9}) }, idle},
@@ -45,12 +59,12 @@ func TestIdleFrames(t *testing.T) {
 		"PING":                 {func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }, idle},
 		"PING, ACK":            {func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }, idle},
 		"PRIORITY":             {func(f *http2.Framer) error { return f.WritePriority(1, http2.PriorityParam{}) }, idle},
-		"PRIORITY, self":       {func(f *http2.Framer) error { return f.WriteRawFrame(http2.FramePriority, 0, 1, []byte{0, 0, 0, 1, 9}) }, idle},
+		"PRIORITY, self":       {raw(http2.FramePriority, 1, "\x00\x00\x00\x01\x09"), idle},
 		"RST_STREAM":           {func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeCancel) }, idle},
-		"PUSH_PROMISE":         {func(f *http2.Framer) error { return f.WriteRawFrame(http2.FramePushPromise, 0, 1, []byte("abcd")) }, idle},
+		"PUSH_PROMISE":         {raw(http2.FramePushPromise, 1, "abcd"), idle},
 		"GOAWAY":               {func(f *http2.Framer) error { return f.WriteGoAway(1, 0, []byte("bye")) }, idle},
-		"PRIORITY_UPDATE":      {func(f *http2.Framer) error { return f.WriteRawFrame(16, 0, 0, []byte("abcd")) }, idle},
-		"UNKNOWN, with a size": {func(f *http2.Framer) error { return f.WriteRawFrame(77, 0, 0, make([]byte, 999)) }, idle},
+		"PRIORITY_UPDATE":      {raw(16, 0, "abcd"), idle},
+		"UNKNOWN, with a size": {raw(77, 0, strings.Repeat("x", 999)), idle},
 	}
 	for kind := range http2.FrameType(255) {
 		name := kind.String()
@@ -76,7 +90,8 @@ func TestIdleFrames(t *testing.T) {
 		for size := 1; size <= sent.Len(); size += 1 + size/8 {
 			all := append([]byte(http2.ClientPreface), sent.Bytes()...)
 			without, with := idleIn(all, size, 0)-1, idleIn(all, size, 1)-1
-			if is := map[[2]int]string{{0, 0}: works, {1, 0}: small, {1, 1}: idle}[[2]int{without, with}]; is != c.is {
+			is := map[[2]int]string{{0, 0}: works, {1, 0}: small, {1, 1}: idle}[[2]int{without, with}]
+			if is != c.is {
 				t.Errorf("%s, read by %d bytes: %d idle frames, %d with a credit: want it %s", what, size, without, with, c.is)
 			}
 		}
