@@ -367,6 +367,7 @@ const goawayAfter = time.Minute
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	leave, ok := g.strangers.enter(r.RemoteAddr)
 	if !ok {
+		g.metrics.countTurnedAway()
 		turnAway(w, r)
 		return
 	}
