@@ -194,7 +194,7 @@ kind: TenancyConfiguration
 authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
 gateway:
   limits: { perTenantRequests: 10000, perTenantStreams: 100000 }
-  audit: { policyFile: %s, logPath: bench-audit.log }
+  audit: { policyFile: %s, logPath: bench-audit.log, maxBackups: 100 }
   clusters:
   - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig },
       impersonator: { kubeConfigFile: %s } }
