@@ -448,6 +448,48 @@ func TestSweptIsTheControllers(t *testing.T) {
 	}
 }
 
+// TestDenyingPolicies walks the policies, and each kind of namespace, operation, resource and
+// subresource. The policies that --check relies on deny each request of a tenant's account that they
+// match. No other policy does.
+func TestDenyingPolicies(t *testing.T) {
+	t.Parallel()
+	set := admissionSetOf(t, "Off")
+	enforced := set.enforced
+	places := []map[string]string{
+		nil,
+		{corev1.LabelMetadataName: own, "kubetenant.dev/tenant": "system"},
+		{corev1.LabelMetadataName: own},
+		{corev1.LabelMetadataName: "platform", "kubetenant.dev/tenant": "system"},
+		{corev1.LabelMetadataName: "globex--web", "kubetenant.dev/tenant": "globex"},
+		{corev1.LabelMetadataName: "acme--web", "kubetenant.dev/tenant": "acme"},
+		{corev1.LabelMetadataName: "default"},
+	}
+	by := tenantCallers()["a service account"]
+	for i := range set.policies {
+		p := &set.policies[i]
+		set.enforced = []string{p.Name}
+		var all []admissionregistrationv1.RuleWithOperations
+		for _, r := range p.Spec.MatchConstraints.ResourceRules {
+			all = append(all, r.RuleWithOperations)
+		}
+		matched, denied := 0, 0
+		for _, place := range places {
+			for _, a := range attempts(by, place) {
+				if !a.matches(p.Spec.MatchConstraints.NamespaceSelector, all) {
+					continue
+				}
+				if matched++; len(set.denied(t, &a)) > 0 {
+					denied++
+				}
+			}
+		}
+		denies := matched > 0 && denied == matched
+		if !slices.Contains(enforced, p.Name) || denies != slices.Contains(webhook.DenyingPolicies(), p.Name) {
+			t.Errorf("%s denies %d of %d requests", p.Name, denied, matched)
+		}
+	}
+}
+
 // TestCheckCoverage checks that --check reports a request that nothing judges.
 func TestCheckCoverage(t *testing.T) {
 	t.Parallel()
@@ -462,6 +504,11 @@ func TestCheckCoverage(t *testing.T) {
 			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
 			"[CREATE, UPDATE, DELETE], scope: Namespaced",
 			text + "CONNECT of a tenant's account in the namespace of the service (",
+		},
+		"no updates": { // though another policy matches updates of the status
+			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
+			"[CREATE, DELETE, CONNECT], scope: Namespaced",
+			text + "UPDATE of a tenant's account in the namespace of the service (subresource \"status\")",
 		},
 		"a webhook of one tenant": {
 			"webhooks.yaml", "{ key: kubetenant.dev/tenant, operator: Exists }",
