@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
@@ -134,6 +135,15 @@ type Cluster struct {
 	// as [cluster.ControllerLookup] does: the first at least their metadata, and without the network
 	// where it can. Nil knows none: what controllers make is theirs alone.
 	ControllerMetadata, ControllerObjects plugins.ObjectFunc
+	// PublicationSource reads the object that a Publication copies from the server. It returns nil if
+	// the object does not exist. PublicationRole is [publication.RoleOf]. If one is nil, no caller may
+	// write a Publication.
+	//
+	// [publication.RoleOf]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/publication#RoleOf
+	PublicationSource func(
+		context.Context, *publication.Source, schema.GroupVersionResource,
+	) (*unstructured.Unstructured, error)
+	PublicationRole func(context.Context, *unstructured.Unstructured) (*publication.Role, error)
 	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
 	DefaultPriority func(name string) bool
 }
@@ -318,7 +328,7 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.described[kind]
 	_, governed := g.governed[kind]
-	return described || governed || policy.Reads(kind) || kind.Group == v1alpha1.SchemeGroupVersion.Group
+	return described || governed || g.isPublished(kind) || policy.Reads(kind) || kind.Group == v1alpha1.SchemeGroupVersion.Group
 }
 
 // DerivesRights reports whether this server gives callers of tenants rights that follow from their

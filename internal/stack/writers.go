@@ -32,6 +32,7 @@ const (
 	reasonMembers  = "the writer of the Tenant was asked for the right to bind the ClusterRoles"
 	reasonTemplate = "TenantManaged requires the rights to create, update and delete the objects"
 	reasonGrant    = "TenantGrant requires the rights that the grant allows"
+	reasonPublish  = "TenantManaged requires the rights to get the source and to write its copies"
 	reasonQuota    = "the field applies to the writer's own object"
 )
 
@@ -68,6 +69,13 @@ func WriterRules() map[string]map[string]WriterRule {
 		v1alpha1.KindNamespaceTemplate: {
 			"spec.hold":    because(reasonNoWrite),
 			"spec.objects": because(reasonTemplate),
+		},
+		v1alpha1.KindPublication: {
+			"spec.from":              because(reasonPublish),
+			"spec.tenants":           because(reasonPublish),
+			"spec.namespaceSelector": because(reasonPublish),
+			"spec.onConflict":        because(reasonPublish),
+			"spec.hold":              because(reasonPublish),
 		},
 		v1alpha1.KindTenantQuota: {
 			"spec.tenant": because(reasonQuota),

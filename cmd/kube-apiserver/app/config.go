@@ -263,6 +263,8 @@ func clusterOf(
 		References:         known.References,
 		ControllerMetadata: known.Controllers.Metadata,
 		ControllerObjects:  known.Controllers.Object,
+		PublicationSource:  known.PublicationSource,
+		PublicationRole:    known.PublicationRole,
 		SelectedLabels:     selectors.Reason,
 		DefaultPriority:    cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 	}
