@@ -27,7 +27,10 @@ func TestNameFor(t *testing.T) {
 		{source("", "Secret", "platform", "registry"), "secret-platform-"},
 		{source("networking.k8s.io", "NetworkPolicy", "p", "default.deny"), "networkpolicy-p-"},
 		{source("", "Secret", strings.Repeat("n", 63), "x"), "secret-" + strings.Repeat("n", 47) + "-"},
-		{source("", "Secret", strings.Repeat("n", 46)+"-"+strings.Repeat("n", 16), "x"), "secret-" + strings.Repeat("n", 46) + "-"},
+		{
+			source("", "Secret", strings.Repeat("n", 46)+"-"+strings.Repeat("n", 16), "x"),
+			"secret-" + strings.Repeat("n", 46) + "-",
+		},
 		{source("example.com", strings.Repeat("K", 63), "p", "x"), strings.Repeat("k", 54) + "-"},
 		{source("example.com", "_", "", "x"), ""},
 	} {

@@ -128,7 +128,9 @@ func (f *publishFlags) spec() (*v1alpha1.PublicationSpec, error) {
 }
 
 // run publishes the objects that an argument names.
-func (f *publishFlags) run(cmd *cobra.Command, flags *client.Flags, named string, spec *v1alpha1.PublicationSpec) error {
+func (f *publishFlags) run(
+	cmd *cobra.Command, flags *client.Flags, named string, spec *v1alpha1.PublicationSpec,
+) error {
 	var data []byte
 	kind, name, stored := f.stored(named)
 	if !stored {
@@ -148,7 +150,7 @@ func (f *publishFlags) run(cmd *cobra.Command, flags *client.Flags, named string
 	p.Spec = *spec
 	var all []*publish.Object
 	if stored {
-		all, err = storedObject(cmd, c, kind, name)
+		all, err = objectInCluster(cmd, c, kind, name)
 	} else if all, err = publish.Read(data, c.Namespace, client.Changed(cmd.Flags(), "namespace")); err != nil {
 		err = fmt.Errorf("%s: %w", named, err)
 	}
@@ -180,8 +182,8 @@ func readObjects(cmd *cobra.Command, file string) ([]byte, error) {
 	return yamlfile.Read(file)
 }
 
-// storedObject returns an object of the cluster, without its content.
-func storedObject(cmd *cobra.Command, c *client.Cluster, kind, name string) ([]*publish.Object, error) {
+// objectInCluster returns an object of the cluster, without its content.
+func objectInCluster(cmd *cobra.Command, c *client.Cluster, kind, name string) ([]*publish.Object, error) {
 	resource, _, err := resourceOf(cmd, c, &target{resource: kind, name: name})
 	if err != nil {
 		return nil, err

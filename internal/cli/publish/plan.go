@@ -60,7 +60,8 @@ func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
 		return nil, err
 	}
 	var names []string
-	if err := p.each(ctx, namespaces, metav1.ListOptions{LabelSelector: tenant.Label}, func(ns *metav1.PartialObjectMetadata) {
+	owned := metav1.ListOptions{LabelSelector: tenant.Label}
+	if err := p.each(ctx, namespaces, owned, func(ns *metav1.PartialObjectMetadata) {
 		id, err := tenant.Parse(ns.Labels[tenant.Label])
 		if err == nil && ns.DeletionTimestamp == nil && !slices.Contains(p.System, ns.Name) &&
 			o.parsed.Selects(id, nil, true) && o.parsed.SelectsNamespace(ns.Name, tenants.Labels(given[id])) {
@@ -151,7 +152,8 @@ func (p *Publisher) givenLabels(ctx context.Context) (map[tenant.ID]map[string]v
 
 // each calls f for the metadata of each object of a resource, page by page.
 func (p *Publisher) each(
-	ctx context.Context, resource schema.GroupVersionResource, of metav1.ListOptions, f func(*metav1.PartialObjectMetadata),
+	ctx context.Context, resource schema.GroupVersionResource, of metav1.ListOptions,
+	f func(*metav1.PartialObjectMetadata),
 ) error {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return p.Metadata.Resource(resource).List(ctx, o)

@@ -188,7 +188,8 @@ func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstru
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case apierrors.IsForbidden(err):
-		return nil, fmt.Errorf("%w: you may not publish an object that you may not read: %s", tenancy.ErrRefused, oneLine(err))
+		return nil, fmt.Errorf("%w: you may not publish an object that you may not read: %s",
+			tenancy.ErrRefused, oneLine(err))
 	}
 	return u, err
 }

@@ -226,7 +226,8 @@ func TestPlan(t *testing.T) {
 		"replaced are only objects that no source gives": {
 			change: func(p *publish.Publisher) { p.Spec.OnConflict = v1alpha1.PublicationReplace },
 			with: []*unstructured.Unstructured{
-				secret("acme--db"), secret("acme--web", tenant.ManagedLabel, "template"), managed("globex--shop", "older"),
+				secret("acme--db"), secret("acme--web", tenant.ManagedLabel, "template"),
+				managed("globex--shop", "older"),
 			},
 			want: []string{
 				"namespaces: 3 (conflict: 2, replace: 1, create: 0, exists: 0)",
@@ -250,7 +251,7 @@ func TestPlan(t *testing.T) {
 			with: []*unstructured.Unstructured{
 				{Object: map[string]any{
 					"apiVersion": v1alpha1.GroupVersion, "kind": "Tenant", "metadata": map[string]any{"name": "globex"},
-					"spec": map[string]any{"id": "globex", "namespaces": map[string]any{"labels": map[string]any{"tier": "gold"}}},
+					"spec": map[string]any{"id": "globex", "namespaces": map[string]any{"labels": labels("tier", "gold")}},
 				}},
 				object("v1", "Namespace", "", "acme--gold", map[string]any{"labels": labels(tenant.Label, "acme", "tier", "gold")}),
 			},
