@@ -207,45 +207,9 @@ func (c *Content) name() string {
 
 // CheckKind refuses a kind that must never be published, whatever the configuration says.
 func CheckKind(kind Kind) error {
-	switch {
-	case kind.Kind.Kind == "" || kind.Resource == "":
-		return errors.New("kind and resource must be set")
-	case strings.Contains(kind.Resource, "/"):
-		return errors.New("resource: must not be a subresource")
-	case kind.Kind.Group == tenant.Domain:
-		return fmt.Errorf("group: objects of %s cannot be published", tenant.Domain)
-	case slices.ContainsFunc(never(), func(n Kind) bool {
-		return n.Kind == kind.Kind || n.Kind.Group == kind.Kind.Group && n.Resource == kind.Resource
-	}):
-		return fmt.Errorf("kind: objects of the kind %s cannot be published", kind.Kind)
-	}
-	return nil
-}
-
-// never returns the built-in kinds that cannot be published: their objects run programs, hold data
-// or locks, belong to a controller, are identities, or are not stored.
-func never() []Kind {
-	return []Kind{
-		{schema.GroupKind{Kind: "Pod"}, "pods"},
-		{schema.GroupKind{Kind: "PodTemplate"}, "podtemplates"},
-		{schema.GroupKind{Kind: "ReplicationController"}, "replicationcontrollers"},
-		{schema.GroupKind{Group: "apps", Kind: "ControllerRevision"}, "controllerrevisions"},
-		{schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, "daemonsets"},
-		{schema.GroupKind{Group: "apps", Kind: "Deployment"}, "deployments"},
-		{schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, "replicasets"},
-		{schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, "statefulsets"},
-		{schema.GroupKind{Group: "batch", Kind: "CronJob"}, "cronjobs"},
-		{schema.GroupKind{Group: "batch", Kind: "Job"}, "jobs"},
-		{schema.GroupKind{Kind: "PersistentVolumeClaim"}, "persistentvolumeclaims"},
-		{schema.GroupKind{Kind: "Event"}, "events"},
-		{schema.GroupKind{Group: "events.k8s.io", Kind: "Event"}, "events"},
-		{schema.GroupKind{Group: "coordination.k8s.io", Kind: "Lease"}, "leases"},
-		{schema.GroupKind{Group: "coordination.k8s.io", Kind: "LeaseCandidate"}, "leasecandidates"},
-		{schema.GroupKind{Kind: "Endpoints"}, "endpoints"},
-		{schema.GroupKind{Group: "discovery.k8s.io", Kind: "EndpointSlice"}, "endpointslices"},
-		{schema.GroupKind{Kind: "ServiceAccount"}, "serviceaccounts"},
-		{schema.GroupKind{Kind: "Binding"}, "bindings"},
-		{schema.GroupKind{Group: "authorization.k8s.io", Kind: "LocalSubjectAccessReview"}, "localsubjectaccessreviews"},
-		{schema.GroupKind{Group: "metrics.k8s.io", Kind: "PodMetrics"}, "pods"},
-	}
+	return (&configv1alpha1.PublicationKind{
+		Group:    kind.Kind.Group,
+		Kind:     kind.Kind.Kind,
+		Resource: kind.Resource,
+	}).Check()
 }

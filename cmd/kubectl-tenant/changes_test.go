@@ -29,7 +29,7 @@ func TestChangesAreKubectls(t *testing.T) {
 		},
 		"revoke-privileges": {{"--user", "bob", "--for-namespace", "acme--web"}, {"--user", "bob", "--tenant", "acme"}},
 	}
-	asks := []string{"adopt", "adopt-tenants", "delete-tenant", "release"}
+	asks := []string{"adopt", "adopt-tenants", "delete-tenant", "publish", "release"}
 	reports := []string{"gen-kubeconfig", "migrate", "uninstall", "verify-isolation"} // steps and files, not objects
 	for name, cmd := range leaves(newCommand()) {
 		if cmd.Flags().Lookup("dry-run") != nil && offline[name] == nil && !slices.Contains(asks, name) &&

@@ -43,6 +43,7 @@ Exit status:
 		newCreateTenantCommand(flags), newDeleteTenantCommand(flags), newRetiredCommand(flags),
 		newSuspendCommand(flags), newResumeCommand(flags),
 		newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags),
+		newPublishCommand(flags),
 		newUninstallCommand(flags), newExplainCommand(flags),
 		newLoginCommand(), newKeystoneLoginCommand(),
 		newLintCommand(flags), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),

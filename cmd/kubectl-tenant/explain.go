@@ -169,7 +169,11 @@ func (o *explainOptions) live(ctx context.Context, cmd *cobra.Command, args []st
 	}
 	defer done()
 	q := &explain.Query{Config: config}
-	if err := o.request(ctx, cmd, c, q, args); err != nil {
+	err = o.request(ctx, cmd, c, q, args)
+	if err == nil {
+		q.Stored, err = storedObject(ctx, c, &q.Request)
+	}
+	if err != nil {
 		return nil, c.Explain(err)
 	}
 	var self *client.Caller

@@ -20,6 +20,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/kubetenant/kubetenant/internal/cli/client"
@@ -120,6 +121,36 @@ func (o *explainOptions) request(
 	q.Request = r
 	q.Write.Object, err = decoded(o.object)
 	return err
+}
+
+// storedObject returns the metadata of the object that a request changes. It returns nil if the
+// request changes no object, if the object does not exist, or if the caller may not read it.
+func storedObject(
+	ctx context.Context, c *client.Cluster, r *authorizer.AttributesRecord,
+) (*metav1.PartialObjectMetadata, error) {
+	if !explain.ChangesObject(r) {
+		return nil, nil
+	}
+	mapper, err := c.Mapper()
+	if err != nil {
+		return nil, err
+	}
+	resource, err := mapper.ResourceFor(schema.GroupVersionResource{Group: r.APIGroup, Resource: r.Resource})
+	if meta.IsNoMatchError(err) { // it is only checked by authorizers
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	k, err := metadata.NewForConfig(c.Config)
+	if err != nil {
+		return nil, err
+	}
+	m, err := k.Resource(resource).Namespace(r.Namespace).Get(ctx, r.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return nil, nil
+	}
+	return m, err
 }
 
 // checkObject refuses arguments that name another resource or another object than the one in the
@@ -226,6 +257,11 @@ func answered(
 		e.Reason = "no rule allows it"
 	}
 	if !e.Allowed() || !explain.IsWrite(&q.Request) {
+		return e, nil
+	}
+	if why := q.ManagedRefusal(); why != "" {
+		add("admission", "refuses: "+why)
+		e.Decision, e.Reason, e.Admission = "deny", why, explain.Refused
 		return e, nil
 	}
 	is, err := tried(ctx, c, q)

@@ -78,6 +78,9 @@ func checkNamed(cmd *cobra.Command, c *client.Cluster, args []string) error {
 	if flag != nil && flag.Value.String() != "" && cmd.Name() != "adopt" { // which has --force
 		tenants = append(tenants, flag.Value.String())
 	}
+	if to, err := cmd.Flags().GetStringSlice("to"); err == nil {
+		tenants = append(tenants, to...)
+	}
 	groups, _ := cmd.Flags().GetStringSlice("as-group")
 	if all, err := cmd.Flags().GetStringArray("as-group"); err == nil {
 		groups = all

@@ -115,6 +115,17 @@ func (s *server) run(t *testing.T, args ...string) (out string, err error) {
 	return b.String(), err
 }
 
+// secretFile returns a file with a Secret.
+func secretFile(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "secret.yaml")
+	text := "{apiVersion: v1, kind: Secret, metadata: {name: registry, namespace: platform}}"
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
 // leaves returns the commands that do something, by their names.
 func leaves(root *cobra.Command) map[string]*cobra.Command {
 	all := map[string]*cobra.Command{}
@@ -129,6 +140,7 @@ func leaves(root *cobra.Command) map[string]*cobra.Command {
 // invocations are the arguments of each command that needs kubetenant.
 func invocations(t *testing.T) map[string][]string {
 	t.Helper()
+	secret := secretFile(t)
 	object := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(object, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -144,6 +156,7 @@ func invocations(t *testing.T) map[string][]string {
 		"gen-kubeconfig":    {"--user", "alice", "--tenant", "acme"},
 		"grant-privileges":  {"--user", "bob", "--for-namespace", "acme--web"},
 		"list-privileges":   {},
+		"publish":           {secret, "--all"},
 		"release":           {"acme--web"},
 		"resume":            {"acme"},
 		"retired":           {},
@@ -251,6 +264,7 @@ func TestEveryCommandRefusesAnUnknownTenant(t *testing.T) {
 		},
 		"list-privileges": {noTenant: {"--tenant", "nosuch"}, noNamespace: {"--serviceaccount", "nosuch/robot"}},
 		"explain":         {noTenant: {"get", "pods", "--as", "alice", "--tenant", "nosuch"}},
+		"publish":         {noTenant: {secretFile(t), "--to", "nosuch"}},
 		"resume":          {noTenant: {"nosuch"}},
 		"retired":         {`retiredtenants.kubetenant.dev "nosuch" not found`: {"nosuch"}},
 		"revoke-privileges": {

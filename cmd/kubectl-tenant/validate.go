@@ -22,8 +22,9 @@ func newValidateCommand(flags *client.Flags) *cobra.Command {
 with its position, the reason and a fix. It checks:
 
 - a TenancyConfiguration and every file that it names, and a Revocation
-- Tenant, TenantMembers, NamespaceTemplate, RetiredTenant, TenantQuota and
-  AccessGrant, by the schemas and the rules that the API server applies
+- Tenant, TenantMembers, NamespaceTemplate, Publication, RetiredTenant,
+  TenantQuota and AccessGrant, by the schemas and the rules that the API server
+  applies
 - token files, password files and policy files (ABAC)
 - certificate requests
 - scenarios of "kubectl tenant test"

@@ -14,6 +14,7 @@ import (
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/cli/privileges"
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/simulate/explain"
 	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -32,6 +33,9 @@ TYPE, NAME, --subresource and -A have the same meaning as in kubectl auth can-i.
 With -A, the command checks a request across all namespaces, which a RoleBinding
 does not allow. Without -n, -A and NAME, it checks each namespace by itself.
 With a NAME, it checks the namespace of the kubeconfig.
+
+Only the server may change an object that it maintains, such as a copy of a
+Publication. For such an object, the answer is the server's own identity.
 
 It evaluates RBAC and access grants of the cluster, the tenant boundary, and the
 policy file. The configuration is the file of --config, or the one that the
@@ -103,7 +107,19 @@ func whoCan(
 			}
 			return b.WhoCan(cmd.Context(), q)
 		})
-	return answers, errors.Join(err, wrong)
+	if err := errors.Join(err, wrong); err != nil {
+		return nil, err
+	}
+	stored, err := storedObject(cmd.Context(), c, &q.AttributesRecord)
+	if err != nil {
+		return nil, c.Explain(err)
+	}
+	if stored != nil {
+		if source := explain.ManagedBy(stored); source != "" {
+			return []privileges.Answer{privileges.ServerOnly(q.Namespace, source)}, nil
+		}
+	}
+	return answers, nil
 }
 
 // checkAsked refuses a namespace that does not exist, and a verb that neither

@@ -51,6 +51,7 @@ func validateAdmission(a *Admission, path *field.Path) field.ErrorList {
 			errs = append(errs, field.Required(at.Child("group"), "kinds of the core group are not supported"))
 		}
 	}
+	errs = append(errs, validatePublication(a, path.Child("publication"))...)
 	for _, name := range slices.Sorted(maps.Keys(a.Quota.Default)) {
 		if quantity := a.Quota.Default[name]; quantity.Sign() < 0 {
 			errs = append(errs,

@@ -234,6 +234,7 @@ func lists() map[string]string {
 		"retiredtenants":                  "RetiredTenantList",
 		"namespacetemplates":              "NamespaceTemplateList",
 		"tenantmembers":                   "TenantMembersList",
+		"publications":                    "PublicationList",
 	}
 }
 
@@ -328,7 +329,8 @@ func (s *standIn) list(w io.Writer, kind string, namespaces bool) {
 		version = "admissionregistration.k8s.io/v1"
 	case strings.Contains(kind, "Definition"):
 		version = "apiextensions.k8s.io/v1"
-	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"), strings.Contains(kind, "Template"):
+	case strings.Contains(kind, "Grant"), strings.Contains(kind, "Tenant"), strings.Contains(kind, "Template"),
+		strings.Contains(kind, "Publication"):
 		version = "kubetenant.dev/v1alpha1"
 	}
 	_ = json.NewEncoder(w).Encode(map[string]any{

@@ -40,7 +40,10 @@ type capsuleMigration struct {
 	result     *Result
 	tenants    []*capsuleTenant
 	namespaces []node
-	settings   admissionSettings
+	// resources are the GlobalTenantResources, and published is what they become.
+	resources []node
+	published published
+	settings  admissionSettings
 }
 
 // capsuleTenant is one Tenant of Capsule and the objects that it becomes.
@@ -74,6 +77,7 @@ func capsule(data []byte, o Options) (*Result, error) {
 	for _, t := range m.tenants {
 		m.convert(t)
 	}
+	m.convertResources()
 	return m.result, m.write(o.Dir)
 }
 
@@ -95,6 +99,8 @@ func (m *capsuleMigration) read(number int, content map[string]any) {
 	switch {
 	case isCapsule && kind == "Tenant":
 		m.tenants = append(m.tenants, &capsuleTenant{node: n, name: name})
+	case isCapsule && kind == "GlobalTenantResource":
+		m.resources = append(m.resources, n)
 	case kind == "Namespace" && version == "v1":
 		m.namespaces = append(m.namespaces, n)
 	case isCapsule && capsuleKinds[kind] != "":
@@ -185,7 +191,12 @@ func (m *capsuleMigration) write(dir string) error {
 	if config != "" {
 		m.result.Files[configurationFile] = config
 	}
-	for file, objects := range map[string][]any{templatesFile: templates, tenantsFile: tenants, adoptedFile: adopted} {
+	for file, objects := range map[string][]any{
+		templatesFile:    templates,
+		tenantsFile:      tenants,
+		adoptedFile:      adopted,
+		publicationsFile: m.published.all(),
+	} {
 		if len(objects) == 0 {
 			continue
 		}
@@ -219,6 +230,10 @@ func (m *capsuleMigration) next(dir string) (steps []string) {
 	}
 	if m.result.Files[adoptedFile] != "" {
 		steps = append(steps, "kubectl apply -f "+quoted(dir, adoptedFolder)+"/")
+	}
+	if m.result.Files[publicationsFile] != "" {
+		steps = append(steps, "read the conflicts with kubectl get publications -o yaml: delete the objects that Capsule "+
+			"created, or set spec.onConflict to Replace")
 	}
 	for _, namespace := range all {
 		steps = append(steps, "kubectl patch namespace "+namespace+` --type=merge -p '{"metadata":{"ownerReferences":null}}'`)

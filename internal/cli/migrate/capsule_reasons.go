@@ -1,8 +1,9 @@
 package migrate
 
 const (
-	ownRecord       = "it is an internal record of Capsule; remove it from the file"
-	useTemplate     = "name a NamespaceTemplate in spec.namespaces.templates of each Tenant that needs the objects"
+	ownRecord      = "it is an internal record of Capsule; remove it from the file"
+	ofTenantAuthor = "a tenant wrote it, and a Publication uses the rights of the platform; check the objects, move them to a " +
+		"namespace of the system tenant, and publish them with kubectl tenant publish --to TENANT"
 	useQuota        = "limit the tenant with spec.quota of its Tenant"
 	ofTheTenant     = "it applies only to Capsule's Tenant object; set the metadata that your tools need on the new Tenant"
 	ofRoleBindings  = "a Tenant's RoleBindings cannot have labels or annotations; remove them from the file"
@@ -21,8 +22,7 @@ const (
 // migration does not convert.
 var capsuleKinds = map[string]string{
 	"CapsuleConfiguration": "the server's configuration has different settings; see admission.namespace",
-	"GlobalTenantResource": useTemplate,
-	"TenantResource":       useTemplate,
+	"TenantResource":       ofTenantAuthor,
 	"ResourcePool":         useQuota + ", or limit each namespace with a ResourceQuota in a NamespaceTemplate",
 	"ResourcePoolClaim":    useQuota,
 	"TenantOwner":          "add the owner to spec.admins or spec.bindings of each Tenant that it owns",

@@ -741,8 +741,6 @@ func TestCapsuleFiles(t *testing.T) {
 	same(t, "left", []string{
 		"object 3 (ConfigMap x): " + unknown + "ConfigMap of v1 is not supported; set it up by hand",
 		"object 4 (Tenant x): " + unknown + "Tenant of example.com/v1 is not supported; set it up by hand",
-		"object 9 (GlobalTenantResource all): the whole object: name a NamespaceTemplate in spec.namespaces.templates of " +
-			"each Tenant that needs the objects",
 		"object 10 (Future x): " + unknown + "Future of capsule.clastix.io/v1beta2 is not supported; set it up by hand",
 		"tenant system: the whole Tenant: system is the reserved name of the system tenant; create the tenant under " +
 			"another name",
@@ -750,6 +748,7 @@ func TestCapsuleFiles(t *testing.T) {
 			"create the tenant under another name",
 		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one",
 		"tenant two: the whole Tenant: the file contains 2 Tenants of this name; keep one",
+		"object 9 (GlobalTenantResource all): spec.resources[0].rawItems[0]: the object has no name; set metadata.name",
 	}, r.Left)
 	if text := r.Files[tenantsFile]; strings.Count(text, "kind: Tenant") != 2 || strings.Contains(text, "two") {
 		t.Errorf("Tenants:\n%s", text)

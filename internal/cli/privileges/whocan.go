@@ -164,6 +164,17 @@ func (b *Boundary) WhoCan(ctx context.Context, q *Action) []Answer {
 	return answers
 }
 
+// ServerOnly is the answer about a change of an object that the server maintains in a namespace.
+func ServerOnly(namespace, source string) Answer {
+	return Answer{
+		Kind:    rbacv1.UserKind,
+		Name:    tenant.ManagerUser,
+		Tenants: []string{tenant.System().String()},
+		Scope:   "namespace " + namespace,
+		By:      source,
+	}
+}
+
 // allowedBy reports whether rules allow what is asked: of any object, or where none is named of
 // the objects that they name.
 func (q *Action) allowedBy(rules []rbacv1.PolicyRule) (only string, allowed bool) {

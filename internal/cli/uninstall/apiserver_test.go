@@ -69,7 +69,7 @@ func served() map[string][]metav1.APIResource {
 			"validatingadmissionpolicies", "validatingadmissionpolicybindings"),
 		"flowcontrol.apiserver.k8s.io/v1": of(false, "flowschemas", "prioritylevelconfigurations"),
 		"kubetenant.dev/v1alpha1": append(of(false, "tenants", "retiredtenants", "tenantmembers", "tenantquotas",
-			"namespacetemplates"), of(true, "accessgrants")...),
+			"namespacetemplates", "publications"), of(true, "accessgrants")...),
 	}
 }
 

@@ -23,7 +23,7 @@ func kinds() []schema.GroupVersionResource {
 	for _, name := range []string{
 		v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants,
 		v1alpha1.ResourceTenantMembers, v1alpha1.ResourceTenantQuotas,
-		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourceAccessGrants,
+		v1alpha1.ResourceNamespaceTemplates, v1alpha1.ResourcePublications, v1alpha1.ResourceAccessGrants,
 	} {
 		all = append(all, v1alpha1.SchemeGroupVersion.WithResource(name))
 	}

@@ -47,8 +47,8 @@ func core(resource string) schema.GroupVersionResource {
 // its labels and annotations.
 func (r *run) remove(ctx context.Context) error {
 	r.step(6, "delete what kubetenant installed, its kinds with all their objects, and its labels and annotations")
-	yes, err := r.confirm("Delete all Tenants, quotas, grants and templates, and the labels that assign objects to " +
-		"tenants?")
+	yes, err := r.confirm("Delete all Tenants, quotas, grants, templates and Publications, and the labels that assign " +
+		"objects to tenants?")
 	if err != nil {
 		return err
 	}

@@ -140,8 +140,8 @@ func (r *run) all(ctx context.Context) error {
 		return err
 	}
 	if !r.DryRun {
-		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces and the objects from templates " +
-			"remain.")
+		r.Say("kubetenant is removed. The labels pod-security.kubernetes.io/* of namespaces, the objects from " +
+			"templates, and the copies of published objects remain.")
 	}
 	return nil
 }

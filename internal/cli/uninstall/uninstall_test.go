@@ -86,7 +86,7 @@ func installed() string {
 	}
 	for _, kind := range []string{
 		"Tenant", "RetiredTenant", "TenantMembers", "TenantQuota", "NamespaceTemplate",
-		"AccessGrant",
+		"Publication", "AccessGrant",
 	} {
 		plural, scope := strings.TrimSuffix(strings.ToLower(kind), "s")+"s", "Cluster"
 		if kind == "AccessGrant" {

@@ -17,6 +17,7 @@ func undecoded(d *document, value map[string]any) []Finding {
 		v1alpha1.KindTenant:            decoded[v1alpha1.Tenant],
 		v1alpha1.KindTenantMembers:     decoded[v1alpha1.TenantMembers],
 		v1alpha1.KindNamespaceTemplate: decoded[v1alpha1.NamespaceTemplate],
+		v1alpha1.KindPublication:       decoded[v1alpha1.Publication],
 		v1alpha1.KindRetiredTenant:     decoded[v1alpha1.RetiredTenant],
 		v1alpha1.KindTenantQuota:       decoded[v1alpha1.TenantQuota],
 		v1alpha1.KindAccessGrant:       decoded[v1alpha1.AccessGrant],

@@ -10,6 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +25,7 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/deploy"
 	"github.com/kubetenant/kubetenant/internal/typed"
@@ -332,6 +334,10 @@ func controllers(d *document, value map[string]any) []Finding {
 		if err := validateTemplate(object); err != nil {
 			return fieldErrors(d, err)
 		}
+	case v1alpha1.KindPublication:
+		if err := validatePublication(object); err != nil {
+			return fieldErrors(d, err)
+		}
 	}
 	return nil
 }
@@ -397,6 +403,26 @@ func fieldErrors(d *document, err error) []Finding {
 // fieldError returns the finding for an error about a field.
 func fieldError(d *document, err *field.Error) Finding {
 	return d.at(err.Field, err.ErrorBody(), fieldFix(err))
+}
+
+// validatePublication checks a Publication without the configuration, which may add kinds.
+func validatePublication(object *unstructured.Unstructured) error {
+	decoded, err := typed.Decode[v1alpha1.Publication](object)
+	if err != nil {
+		return err
+	}
+	parsed, err := publication.Parse(decoded)
+	if err != nil {
+		return err
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(parsed.From.Kind)
+	if err := publication.CheckKind(publication.Kind{
+		Kind:     parsed.From.Kind.GroupKind(),
+		Resource: resource.Resource,
+	}); err != nil {
+		return fmt.Errorf("spec.from.%w", err)
+	}
+	return nil
 }
 
 func validateTemplate(object *unstructured.Unstructured) error {

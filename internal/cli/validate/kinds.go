@@ -71,8 +71,8 @@ func kinds() []kind {
 		{
 			name: Objects,
 			objects: map[string][]string{tenant.Domain: {
-				v1alpha1.KindTenant, v1alpha1.KindTenantMembers, v1alpha1.KindNamespaceTemplate, v1alpha1.KindRetiredTenant,
-				v1alpha1.KindTenantQuota, v1alpha1.KindAccessGrant,
+				v1alpha1.KindTenant, v1alpha1.KindTenantMembers, v1alpha1.KindNamespaceTemplate, v1alpha1.KindPublication,
+				v1alpha1.KindRetiredTenant, v1alpha1.KindTenantQuota, v1alpha1.KindAccessGrant,
 			}},
 			check: (*run).objects,
 		},

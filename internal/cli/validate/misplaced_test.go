@@ -11,7 +11,7 @@ import (
 
 // ownKinds are the kinds of kubetenant in the order of a fix.
 const ownKinds = "TenancyConfiguration, Revocation, Scenario, Tenant, TenantMembers, NamespaceTemplate, " +
-	"RetiredTenant, TenantQuota, AccessGrant"
+	"Publication, RetiredTenant, TenantQuota, AccessGrant"
 
 // TestWrongVersion checks that every kind of kubetenant needs its own API version, with a --kind and
 // without one.

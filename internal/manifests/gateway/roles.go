@@ -83,6 +83,7 @@ func readerRules() []rbacv1.PolicyRule {
 			Resources: []string{
 				v1alpha1.ResourceTenants, v1alpha1.ResourceRetiredTenants, v1alpha1.ResourceNamespaceTemplates,
 				v1alpha1.ResourceTenantMembers, v1alpha1.ResourceAccessGrants, v1alpha1.ResourceTenantQuotas,
+				v1alpha1.ResourcePublications,
 			},
 			Verbs: follow,
 		},

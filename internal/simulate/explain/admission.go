@@ -121,6 +121,9 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	if why := q.namespaceRefuses(operation); why != "" {
 		return admitted{verdict: Refused, said: why}, nil
 	}
+	if why := q.ManagedRefusal(); why != "" && q.Written() == nil {
+		return admitted{verdict: Refused, said: why}, nil
+	}
 	pods, err := podsecurity.New(q.namespace)
 	if err != nil {
 		return admitted{}, err
@@ -148,7 +151,11 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	}
 	record := q.record(write, operation)
 	if err := simulator.Admit(ctx, plugins, record); err != nil {
-		return admitted{verdict: Refused, said: Refusal(err)}, nil
+		said := Refusal(err)
+		if why := q.ManagedRefusal(); why != "" && strings.Contains(said, "("+managed.Name) {
+			said = why
+		}
+		return admitted{verdict: Refused, said: said}, nil
 	}
 	asked = slices.DeleteFunc(asked, func(name string) bool { return name == quota.Name })
 	return admitted{Admitted, "admitted by " + strings.Join(asked, ", "), pods.TemplateViolation(ctx, record)}, nil

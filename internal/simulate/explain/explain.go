@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -31,7 +32,9 @@ type Query struct {
 	// Request is what is asked for; its user is not looked at.
 	Request authorizer.AttributesRecord
 	// Write is what is written, where that is known; nil else.
-	Write    *Write
+	Write *Write
+	// Stored is the metadata of the object that the request names. It is nil if it is unknown.
+	Stored   *metav1.PartialObjectMetadata
 	Config   *configv1alpha1.Settings
 	Snapshot *simulator.Snapshot
 	// Delegate is asked where RBAC has no opinion. Nil for nothing.

@@ -1,0 +1,70 @@
+package publication_test
+
+import (
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+)
+
+func source(group, kind, namespace, name string) publication.Source {
+	return publication.Source{
+		Kind:      schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind},
+		Namespace: namespace,
+		Name:      name,
+	}
+}
+
+// TestNameFor checks the form of a name, which other programs may rely on.
+func TestNameFor(t *testing.T) {
+	for _, c := range []struct {
+		of   publication.Source
+		want string // without the hash
+	}{
+		{source("", "Secret", "platform", "registry"), "secret-platform-"},
+		{source("networking.k8s.io", "NetworkPolicy", "p", "default.deny"), "networkpolicy-p-"},
+		{source("", "Secret", strings.Repeat("n", 63), "x"), "secret-" + strings.Repeat("n", 47) + "-"},
+		{
+			source("", "Secret", strings.Repeat("n", 46)+"-"+strings.Repeat("n", 16), "x"),
+			"secret-" + strings.Repeat("n", 46) + "-",
+		},
+		{source("example.com", strings.Repeat("K", 63), "p", "x"), strings.Repeat("k", 54) + "-"},
+		{source("example.com", "_", "", "x"), ""},
+	} {
+		got := publication.NameFor(c.of)
+		hash, found := strings.CutPrefix(got, c.want)
+		if !found || len(hash) != 8 || strings.Trim(hash, "0123456789abcdef") != "" {
+			t.Errorf("%s: %q; want %q and a hash", c.of, got, c.want)
+		}
+		if problems := validation.IsDNS1123Subdomain(got); len(problems) > 0 || len(got) > 63 {
+			t.Errorf("%s: %q: %q", c.of, got, problems)
+		}
+	}
+	if got := publication.NameFor(source("", "Secret", "platform", "registry")); got != "secret-platform-4d1092ac" {
+		t.Errorf("the name of an existing Publication changed to %s", got)
+	}
+}
+
+// TestNamesDiffer requires a name for each object, whatever separates its fields.
+func TestNamesDiffer(t *testing.T) {
+	seen := map[string]publication.Source{}
+	for _, of := range []publication.Source{
+		source("", "Secret", "a", "b"), source("", "Secret", "a-b", ""), source("", "Secret", "a", "b-"),
+		source("", "ConfigMap", "a", "b"), source("x", "Secret", "a", "b"), source("", "Secret", "ab", ""),
+		source("", "SecretA", "", "b"),
+	} {
+		name := publication.NameFor(of)
+		if other, used := seen[name]; used {
+			t.Errorf("%s and %s are both %s", of, other, name)
+		}
+		seen[name] = of
+	}
+	beta := source("", "Secret", "a", "b")
+	beta.Kind.Version = "v1beta1"
+	if publication.NameFor(beta) != publication.NameFor(source("", "Secret", "a", "b")) {
+		t.Error("the name depends on the version of the API")
+	}
+}

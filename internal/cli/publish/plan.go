@@ -1,0 +1,212 @@
+package publish
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// action is what the server does in a namespace.
+type action string
+
+// The actions, in the order in which they are reported.
+const (
+	conflict action = "conflict"
+	replace  action = "replace"
+	create   action = "create"
+	exists   action = "exists"
+)
+
+func actions() []action { return []action{conflict, replace, create, exists} }
+
+// copyPlan is what the server does in one namespace.
+type copyPlan struct {
+	namespace string
+	action    action
+	because   string
+}
+
+// Plan is what the server does in each namespace because of a Publication. The zero value selects no
+// namespace.
+type Plan struct{ copies []copyPlan }
+
+// maxExamples is the maximum number of namespaces that are listed.
+const maxExamples = 20
+
+// maxBytes is the maximum size of all copies of an object.
+const maxBytes = 256 << 20
+
+// Plan reads what the server will do in each namespace. [Publisher.Prepare] goes before it.
+func (p *Publisher) Plan(ctx context.Context, o *Object) (*Plan, error) {
+	given, err := p.givenLabels(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	owned := metav1.ListOptions{LabelSelector: tenant.Label}
+	if err := p.each(ctx, namespaces, owned, func(ns *metav1.PartialObjectMetadata) {
+		id, err := tenant.Parse(ns.Labels[tenant.Label])
+		if err == nil && ns.DeletionTimestamp == nil && !slices.Contains(p.System, ns.Name) &&
+			o.parsed.Selects(id, nil, true) && o.parsed.SelectsNamespace(ns.Name, tenants.Labels(given[id])) {
+			names = append(names, ns.Name)
+		}
+	}); err != nil {
+		return nil, err
+	}
+	others, err := p.others(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	plan := &Plan{}
+	for _, name := range names {
+		plan.copies = append(plan.copies, o.in(name, others[name]))
+	}
+	slices.SortFunc(plan.copies, func(a, b copyPlan) int {
+		return cmp.Or(cmp.Compare(slices.Index(actions(), a.action), slices.Index(actions(), b.action)),
+			strings.Compare(a.namespace, b.namespace))
+	})
+	return plan, o.checkSize(len(names))
+}
+
+// others returns the objects of the kind and name of an object, by namespace.
+func (p *Publisher) others(ctx context.Context, o *Object) (map[string]*metav1.PartialObjectMetadata, error) {
+	found := map[string]*metav1.PartialObjectMetadata{}
+	named := metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, o.Content.GetName()).String(),
+	}
+	err := p.each(ctx, o.mapping.Resource, named, func(m *metav1.PartialObjectMetadata) { found[m.Namespace] = m })
+	return found, err
+}
+
+// in returns what the server does in a namespace that has another object of the name, or nil.
+func (o *Object) in(namespace string, other *metav1.PartialObjectMetadata) copyPlan {
+	plan := copyPlan{namespace: namespace, action: create}
+	if other == nil {
+		return plan
+	}
+	by, managed := other.Labels[tenant.ManagedLabel]
+	switch of := other.Labels[tenant.PublicationLabel]; {
+	case managed && of == o.publication.Name:
+		plan.action = exists
+	case managed && of != "":
+		plan.action, plan.because = conflict, fmt.Sprintf("Publication %s gives an object of this name", of)
+	case managed:
+		plan.action, plan.because = conflict, fmt.Sprintf("the server gives an object of this name (%s: %s)",
+			tenant.ManagedLabel, by)
+	case o.parsed.Replace:
+		plan.action, plan.because = replace, "the server deletes the object of this name"
+	default:
+		plan.action, plan.because = conflict, "another object has this name: delete it, or set --replace"
+	}
+	return plan
+}
+
+// checkSize refuses more copies than the server makes of an object.
+func (o *Object) checkSize(copies int) error {
+	text, err := json.Marshal(o.Content.Object)
+	if err != nil {
+		return err
+	}
+	if total := len(text) * copies; total > maxBytes {
+		return fmt.Errorf("%w: %d copies of %s need %d MiB, and at most %d MiB are allowed: publish a smaller object, or "+
+			"to fewer namespaces", tenancy.ErrRefused, copies, described(o.Content), total>>20, maxBytes>>20)
+	}
+	return nil
+}
+
+// givenLabels returns the labels that Tenants give to their namespaces, if the selector needs any.
+func (p *Publisher) givenLabels(ctx context.Context) (map[tenant.ID]map[string]v1alpha1.LabelValue, error) {
+	if p.Spec.NamespaceSelector == nil {
+		return nil, nil
+	}
+	given := map[tenant.ID]map[string]v1alpha1.LabelValue{}
+	resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)
+	list, err := p.Objects.Resource(resource).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, listError(resource.GroupResource(), err)
+	}
+	for i := range list.Items {
+		if id, labels := decodedTenant(&list.Items[i]); !id.IsZero() {
+			given[id] = labels
+		}
+	}
+	return given, nil
+}
+
+// each calls f for the metadata of each object of a resource, page by page.
+func (p *Publisher) each(
+	ctx context.Context, resource schema.GroupVersionResource, of metav1.ListOptions,
+	f func(*metav1.PartialObjectMetadata),
+) error {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return p.Metadata.Resource(resource).List(ctx, o)
+	})
+	err := pages.EachListItem(ctx, of, func(obj runtime.Object) error {
+		if m, is := obj.(*metav1.PartialObjectMetadata); is {
+			f(m)
+		}
+		return nil
+	})
+	if err != nil {
+		return listError(resource.GroupResource(), err)
+	}
+	return nil
+}
+
+// listError returns the error of a list, which needs a right that publishing itself does not.
+func listError(resource schema.GroupResource, err error) error {
+	if apierrors.IsForbidden(err) {
+		return fmt.Errorf("%w: list %s in all namespaces: %s", tenancy.ErrRefused, resource, oneLine(err))
+	}
+	return fmt.Errorf("list %s: %w", resource, err)
+}
+
+// Conflicts returns the number of namespaces that keep another object.
+func (p *Plan) Conflicts() int { return p.count(conflict) }
+
+func (p *Plan) count(of action) (n int) {
+	for i := range p.copies {
+		if p.copies[i].action == of {
+			n++
+		}
+	}
+	return n
+}
+
+// Print writes the numbers of namespaces, and at most 20 of them. It starts with those in which there
+// is something to do for the caller.
+func (p *Plan) Print(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "namespaces: %d (conflict: %d, replace: %d, create: %d, exists: %d)\n", len(p.copies),
+		p.count(conflict), p.count(replace), p.count(create), p.count(exists))
+	for i := range p.copies[:min(len(p.copies), maxExamples)] {
+		c := &p.copies[i]
+		fmt.Fprintf(&b, "  %-8s %s", c.action, output.Safe(c.namespace))
+		if c.because != "" {
+			fmt.Fprintf(&b, ": %s", output.Safe(c.because))
+		}
+		b.WriteByte('\n')
+	}
+	if more := len(p.copies) - maxExamples; more > 0 {
+		fmt.Fprintf(&b, "  and %d more\n", more)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

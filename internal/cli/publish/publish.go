@@ -1,0 +1,209 @@
+// Package publish writes an object of the system tenant and its Publication, and reports what the
+// server does in each namespace because of it.
+package publish
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// fieldManager is the field manager of the objects that are applied.
+const fieldManager = "kubectl-tenant"
+
+var publications = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
+
+// Publisher publishes objects.
+type Publisher struct {
+	// Objects and Metadata are clients of the cluster.
+	Objects  dynamic.Interface
+	Metadata metadata.Interface
+	// Mapper knows the resources of the cluster.
+	Mapper meta.RESTMapper
+	// Rules are those of the server's configuration. If nil, they are unknown, and the server alone
+	// decides about the kinds that the configuration adds.
+	Rules *publication.Rules
+	// System are the namespaces that belong to the system tenant whatever their labels.
+	System []string
+	// Writing specifies how objects are written.
+	tenancy.Writing
+	// Spec is the spec of each Publication, without the object.
+	Spec v1alpha1.PublicationSpec
+}
+
+// Object is an object to publish. The zero value publishes nothing.
+type Object struct {
+	// Content is the object. It MUST have a name and a namespace.
+	Content *unstructured.Unstructured
+	// Stored specifies that the object is in the cluster and is not to be written.
+	Stored bool
+
+	mapping     *meta.RESTMapping
+	publication *v1alpha1.Publication
+	parsed      *publication.Publication
+}
+
+// Publication returns the Publication of the object. It is nil before [Publisher.Prepare].
+func (o *Object) Publication() runtime.Object {
+	if o.publication == nil {
+		return nil
+	}
+	return o.publication
+}
+
+// Try lets the server validate the writes of [Publisher.Publish] without storing them.
+func (p *Publisher) Try(ctx context.Context, o *Object) error {
+	trial := *p
+	trial.Writing = tenancy.Writing{DryRun: []string{metav1.DryRunAll}}
+	return trial.Publish(ctx, o)
+}
+
+// Publish writes an object and its Publication. [Publisher.Prepare] goes before it. The error wraps
+// [tenancy.ErrRefused] if the server refuses a write.
+func (p *Publisher) Publish(ctx context.Context, o *Object) error {
+	if !o.Stored {
+		if err := p.apply(ctx, o); err != nil {
+			return err
+		}
+	}
+	return p.write(ctx, o)
+}
+
+// apply writes the object itself.
+func (p *Publisher) apply(ctx context.Context, o *Object) error {
+	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
+	was, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
+	verb := output.Configured
+	switch {
+	case apierrors.IsNotFound(err):
+		verb = output.Created
+	case err != nil:
+		return p.refused(o, err)
+	}
+	is, err := objects.Apply(ctx, o.Content.GetName(), o.Content,
+		metav1.ApplyOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+	switch {
+	case apierrors.IsConflict(err):
+		return fmt.Errorf("%w: %s has fields that another program manages: %s: change the object with that program, and "+
+			"publish it as KIND/NAME", tenancy.ErrRefused, described(o.Content), oneLine(err))
+	case err != nil:
+		return p.refused(o, err)
+	}
+	if verb == output.Configured && sameContent(was, is) {
+		verb = output.Unchanged
+	}
+	p.Done.Did(o.mapping.GroupVersionKind.GroupKind(), o.Content.GetName(), verb)
+	return nil
+}
+
+// sameContent reports whether two states of an object differ only in what the server records.
+func sameContent(a, b *unstructured.Unstructured) bool {
+	bare := func(u *unstructured.Unstructured) map[string]any {
+		u = u.DeepCopy()
+		u.SetManagedFields(nil)
+		u.SetResourceVersion("")
+		return u.Object
+	}
+	return equality.Semantic.DeepEqual(bare(a), bare(b))
+}
+
+// write creates the Publication, or replaces its spec.
+func (p *Publisher) write(ctx context.Context, o *Object) error {
+	client := p.Objects.Resource(publications)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.publication)
+	if err != nil {
+		return err
+	}
+	unstructured.RemoveNestedField(content, "status")
+	unstructured.RemoveNestedField(content, "metadata", "creationTimestamp")
+	u := &unstructured.Unstructured{Object: content}
+	verb := output.Created
+	_, err = client.Create(ctx, u, metav1.CreateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+	if apierrors.IsAlreadyExists(err) {
+		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			was, err := client.Get(ctx, u.GetName(), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if verb = output.Unchanged; equality.Semantic.DeepEqual(was.Object["spec"], u.Object["spec"]) {
+				return nil
+			}
+			verb = output.Configured
+			was.Object["spec"] = u.Object["spec"]
+			_, err = client.Update(ctx, was, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+			return err
+		})
+	}
+	if err != nil {
+		return p.refused(o, err)
+	}
+	p.Done.Did(publicationKind(), u.GetName(), verb)
+	return nil
+}
+
+// refused returns the error of a write with what the caller can do about it.
+func (p *Publisher) refused(o *Object, err error) error {
+	status := apierrors.APIStatus(nil)
+	switch {
+	case apierrors.IsNotFound(err) && errors.As(err, &status) && status.Status().Details != nil &&
+		status.Status().Details.Name == "":
+		return fmt.Errorf("%w: the CustomResourceDefinition %s is not installed: see docs/install.md",
+			tenancy.ErrRefused, publications.GroupResource())
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+		return fmt.Errorf("%w: publish %s: %s", tenancy.ErrRefused, described(o.Content), oneLine(err))
+	}
+	return fmt.Errorf("publish %s: %w", described(o.Content), err)
+}
+
+func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
+
+// described returns the kind, the namespace and the name of an object.
+func described(u *unstructured.Unstructured) string {
+	return fmt.Sprintf("%s %s/%s", u.GetKind(), u.GetNamespace(), u.GetName())
+}
+
+// stored returns the object as it is in the cluster, or nil if it does not exist.
+func (p *Publisher) stored(ctx context.Context, o *Object) (*unstructured.Unstructured, error) {
+	u, err := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace()).
+		Get(ctx, o.Content.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err):
+		return nil, fmt.Errorf("%w: you may not publish an object that you may not read: %s",
+			tenancy.ErrRefused, oneLine(err))
+	}
+	return u, err
+}
+
+// decodedTenant returns the tenant of a Tenant, and the labels that it gives to its namespaces. The
+// tenant is the zero ID if the server ignores the Tenant.
+func decodedTenant(u *unstructured.Unstructured) (tenant.ID, map[string]v1alpha1.LabelValue) {
+	t, err := typed.Decode[v1alpha1.Tenant](u)
+	if err != nil {
+		return tenant.ID{}, nil
+	}
+	id, err := tenant.Parse(t.Spec.ID)
+	if err != nil {
+		return tenant.ID{}, nil
+	}
+	return id, t.Spec.Namespaces.Labels
+}

@@ -1,0 +1,70 @@
+package explain
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// ChangesObject reports whether a request changes or deletes one object of a namespace, and not a
+// subresource.
+func ChangesObject(r *authorizer.AttributesRecord) bool {
+	operation, writes := operationOf(r)
+	return writes && r.Namespace != "" && r.Name != "" && r.Subresource == "" &&
+		(operation == admission.Update || operation == admission.Delete)
+}
+
+// ManagedBy returns the source of an object that only the server may change, or "" if it has none.
+func ManagedBy(of metav1.Object) string {
+	source, is := of.GetLabels()[tenant.ManagedLabel]
+	if !is {
+		return ""
+	}
+	if name := of.GetLabels()[tenant.PublicationLabel]; name != "" {
+		return "Publication " + name
+	}
+	return fmt.Sprintf("%s: %s", tenant.ManagedLabel, source)
+}
+
+// stored returns the stored object that the request names, or nil if it is unknown.
+func (q *Query) stored() metav1.Object {
+	if q.Write != nil && q.Write.Old != nil {
+		if old, err := meta.Accessor(q.Write.Old); err == nil {
+			return old
+		}
+	}
+	if q.Stored == nil {
+		return nil
+	}
+	return q.Stored
+}
+
+// ManagedRefusal returns the reason why the caller may not change the stored object, or "" if the
+// caller may, or if that is unknown. In a namespace that is being deleted, any caller with the right
+// may delete the object.
+func (q *Query) ManagedRefusal() string {
+	of := q.stored()
+	if of == nil || !ChangesObject(&q.Request) || q.User.GetName() == tenant.ManagerUser {
+		return ""
+	}
+	if q.Snapshot != nil {
+		if ns := q.Snapshot.Namespaces[q.Request.Namespace]; ns != nil && ns.DeletionTimestamp != nil {
+			return ""
+		}
+	}
+	source := ManagedBy(of)
+	switch {
+	case source == "":
+		return ""
+	case of.GetLabels()[tenant.PublicationLabel] != "":
+		return fmt.Sprintf("the object is a copy of the platform's %s, and only the server may change it: change the source "+
+			"or the Publication instead", source)
+	}
+	return fmt.Sprintf("the object belongs to the server (%s), and only the server may change it: change the Tenant, its "+
+		"TenantMembers or the NamespaceTemplate instead", source)
+}
