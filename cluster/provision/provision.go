@@ -209,13 +209,13 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // awaitGiven waits for the templates and members, at most for givenWithin. An engine that may not
-// read them continues without them.
+// read the members of a tenant changes nothing in the tenant's namespaces.
 func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
 	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates and TenantMembers, continuing without them until they " +
-			"can be read")
+		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates and TenantMembers, the objects in namespaces of tenants " +
+			"that need them stay as they are until they can be read")
 	}
 }
 

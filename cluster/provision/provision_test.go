@@ -81,6 +81,7 @@ func newWorld(t *testing.T) *world {
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):       "TenantQuotaList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications):       "PublicationList",
 				definitions: "CustomResourceDefinitionList",
 				corev1.SchemeGroupVersion.WithResource("configmaps"):            "ConfigMapList",
 				corev1.SchemeGroupVersion.WithResource("limitranges"):           "LimitRangeList",

@@ -101,7 +101,7 @@ func Governs(r schema.GroupResource, operation admission.Operation) bool {
 func MayBeManaged(r schema.GroupResource) bool {
 	switch r.Group {
 	case rbacv1.GroupName:
-		return r.Resource == "rolebindings" || r.Resource == "clusterrolebindings"
+		return r.Resource == "roles" || r.Resource == "rolebindings" || r.Resource == "clusterrolebindings"
 	case corev1.GroupName:
 		return r.Resource == "configmaps" || r.Resource == "limitranges" || r.Resource == "resourcequotas"
 	case networkingv1.GroupName:
