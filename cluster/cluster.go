@@ -53,7 +53,9 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	if c.Typed, err = kubernetes.NewForConfigAndClient(config, connection); err != nil {
 		return c, err
 	}
-	if c.Reviews, err = authorizationclient.NewForConfigAndClient(config, connection); err != nil {
+	reviews := rest.CopyConfig(config)
+	reviews.QPS = -1 // the check of one Role can need more than a burst of them
+	if c.Reviews, err = authorizationclient.NewForConfigAndClient(reviews, connection); err != nil {
 		return c, err
 	}
 	objects := rest.CopyConfig(config)

@@ -33,6 +33,7 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 		of(id)
 	}
 	e.lookForBindings(ctx, of)
+	e.lookForRoles(ctx, of)
 	e.lookForObjects(ctx, of)
 	e.lookForQuotas(ctx, of, gives)
 }

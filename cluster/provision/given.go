@@ -28,6 +28,7 @@ import (
 // given has the content that a Tenant specifies for each namespace. The zero value specifies none.
 type given struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
+	roles     []rbacv1.Role        // likewise
 	labels    map[string]string    // of the Namespace itself
 	quota     corev1.ResourceList  // of all namespaces together
 	templates []named
@@ -53,6 +54,7 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 	out := &given{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
 	if members != nil {
+		out.giveRoles(id, &members.Spec)
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
 			if !slices.Contains(t.Spec.MemberRoles, role.ClusterRole) {
 				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: "+
@@ -135,7 +137,7 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 // MembersSpreadOf returns the roles that the spec of TenantMembers specifies for each namespace, in
 // the form of the admission plugin.
 func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Spread {
-	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings)}
+	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings), Defined: definedBy(spec)}
 }
 
 func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole) {
@@ -168,7 +170,7 @@ func isAccount(s v1alpha1.Subject) bool {
 // hash returns the annotation of a namespace that has all of the content, or "" if there is none.
 func (g *given) hash(ns *corev1.Namespace) string {
 	published := g.publishedIn(ns)
-	if len(g.bindings)+len(g.labels)+len(g.templates)+len(published) == 0 {
+	if len(g.bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}
 	all := []any{ns.UID, g.bindings}
@@ -178,6 +180,9 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	for _, t := range g.templates {
 		all = append(all, t.name, t.digest)
 	}
+	if len(g.roles) > 0 { // others keep their hash
+		all = append(all, "roles", g.roles)
+	}
 	for _, p := range published {
 		all = append(all, "Publication", p.of.Name, p.last.Hash)
 	}
@@ -186,7 +191,7 @@ func (g *given) hash(ns *corev1.Namespace) string {
 		panic(err) // strings alone
 	}
 	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:16]) + g.kindsOf(published)
+	return hex.EncodeToString(sum[:16]) + g.rolesMark() + g.kindsOf(published)
 }
 
 // publishedIn returns the Publications that have copies in a namespace, the oldest first.

@@ -97,7 +97,11 @@ func (e *Engine) take(ctx context.Context, name string) error {
 	if err == nil {
 		_, err = e.revoke(ctx, ns, bindings, gives)
 	}
-	if errors.Join(err, e.label(ctx, ns, gives)) != nil {
+	roles, noRoles := e.rolesThere(ctx, ns, gives, false)
+	if noRoles == nil {
+		_, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+	}
+	if errors.Join(err, noRoles, e.label(ctx, ns, gives)) != nil {
 		e.looksDrifted(name)
 	}
 	return nil
@@ -132,6 +136,7 @@ func (g *given) rights(seed maphash.Seed) (all []uint64) {
 			all = append(all, maphash.Comparable(seed, right{g.bindings[i].Name, s}))
 		}
 	}
+	all = append(all, g.roleRights(seed)...)
 	for key, value := range g.labels {
 		all = append(all, maphash.Comparable(seed, [2]string{key, value}))
 	}
@@ -147,15 +152,26 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 	if objects.mayBe {
 		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns, e.kindsIn(ns, objects)) })
 	}
+	var roles map[string]*rbacv1.Role
+	var noRoles error
+	reading.Go(func() { roles, noRoles = e.rolesThere(ctx, ns, gives, objects.mayBe) })
 	bindings, err := e.bindingsThere(ctx, ns.Name)
 	reading.Wait()
+	var revoked map[string]bool
+	readRoles := noRoles == nil
+	if readRoles {
+		revoked, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+	}
 	if err == nil {
 		err = e.apply(ctx, ns, bindings, gives)
+	}
+	if readRoles {
+		noRoles = errors.Join(noRoles, e.addRoles(ctx, ns, roles, gives, revoked))
 	}
 	if noObjects == nil {
 		noObjects = e.applyObjects(ctx, ns, made, objects)
 	}
-	return errors.Join(err, noObjects, e.label(ctx, ns, gives))
+	return errors.Join(err, noRoles, noObjects, e.label(ctx, ns, gives))
 }
 
 // errBehind reports that a Tenant has changed since it was read.
@@ -195,7 +211,7 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 		return nil, false
 	}
 	members, known := e.Tenants.Members(id)
-	if !known && len(t.Spec.MemberRoles) > 0 { // without memberRoles, TenantMembers have no effect
+	if !known {
 		return nil, false
 	}
 	out := e.given(ctx, id, t, members)

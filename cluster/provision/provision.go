@@ -18,8 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
@@ -96,14 +96,14 @@ type Options struct {
 // Engine prepares namespaces. Only one Engine of a cluster may run at a time.
 type Engine struct {
 	Options
-	lister   corelisters.NamespaceLister
-	subjects rolebinding.Subjects
-	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
-	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
-	writes   *turns
-	pages    flowcontrol.RateLimiter // of the drift pass
+	lister    corelisters.NamespaceLister
+	subjects  rolebinding.Subjects
+	tenants   typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	quotas    typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
+	writes    *turns
+	pages     flowcontrol.RateLimiter // of the drift pass
 	published *publisher
-	events   *tenants.Recorder
+	events    *tenants.Recorder
 
 	urgent   *queue                                          // namespaces that give too many rights
 	first    *queue                                          // namespaces that were never prepared
@@ -225,13 +225,14 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // awaitGiven waits for the templates, the members, and the Publications with their sources, at most
-// for givenWithin. An engine that may not read them continues without them.
+// for givenWithin. An engine that may not read the members of a tenant changes nothing in the
+// tenant's namespaces.
 func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
 	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates, TenantMembers and Publications, continuing without " +
-			"them until they can be read")
+		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates, TenantMembers and Publications, the objects in " +
+			"namespaces of tenants that need them stay as they are until they can be read")
 	}
 	e.published.resolveAll(soon)
 }

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -16,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/cluster/publication"
@@ -206,8 +206,8 @@ const (
 	changed   = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: ca }, data: { who: second } }`
 )
 
-// nothing leaves a Publication as it is.
-func nothing(*v1alpha1.Publication) {}
+// asItIs leaves a Publication as it is.
+func asItIs(*v1alpha1.Publication) {}
 
 // TestPublication: an object is in every namespace of every tenant, also later ones. A change of the
 // object reaches the copies. They are deleted with the object and with the Publication.
@@ -220,7 +220,7 @@ func TestPublication(t *testing.T) {
 		w.namespace("globex--web", "globex", nil)
 		w.tenant(func(*v1alpha1.TenantSpec) {})
 		w.source(authority)
-		w.publish(nothing)
+		w.publish(asItIs)
 		w.finds("at first", "acme--web", "configmaps/ca  first")
 		w.finds("without a Tenant", "globex--web", "configmaps/ca  first")
 		w.finds("the source", "shared", "configmaps/ca  first")
@@ -325,7 +325,7 @@ func TestPublicationKeeps(t *testing.T) {
 			_, err = w.kube.CoreV1().Namespaces().Update(w.t.Context(), ns, metav1.UpdateOptions{})
 			w.must(err)
 			w.settle()
-			w.publish(nothing)
+			w.publish(asItIs)
 		}},
 		{"the kind cannot be published", "SourceRefused", func(w *world) {
 			w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = "Pod" })
@@ -353,7 +353,7 @@ func TestPublicationKeeps(t *testing.T) {
 				w.system("shared")
 				w.namespace("acme--web", "acme", nil)
 				w.source(authority)
-				w.publish(nothing)
+				w.publish(asItIs)
 				w.finds("at first", "acme--web", "configmaps/ca  first")
 				c.do(w)
 				w.finds("now", "acme--web", "configmaps/ca  first")
@@ -381,7 +381,7 @@ func TestPublicationConflicts(t *testing.T) {
 		_, err := w.dynamic.Resource(configMaps).Namespace("acme--web").Create(t.Context(), older, metav1.CreateOptions{})
 		w.must(err)
 		w.source(authority)
-		w.publish(nothing)
+		w.publish(asItIs)
 		w.finds("reported", "acme--web", "configmaps/ca  the tenant's")
 		w.finds("reported", "acme--db", "configmaps/ca  first")
 		w.publishedIs("reported", "Conflict 2/1/0/1 acme--web")
@@ -445,7 +445,7 @@ func TestPublicationDrift(t *testing.T) {
 		w.system("shared")
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
-		w.publish(nothing)
+		w.publish(asItIs)
 		copies := w.dynamic.Resource(configMaps).Namespace("acme--web")
 		for name, forge := range map[string]func(u *unstructured.Unstructured){
 			"data":  func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "forged", "data", "who") },

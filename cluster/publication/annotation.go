@@ -1,28 +1,14 @@
 package publication
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/util/validation"
-
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
-
-// NameFor returns the name of the Publication that the server creates for an object with
-// [tenant.PublishAnnotation], which kubectl tenant publish uses too.
-func NameFor(source Source) string {
-	text := strings.Join([]string{source.Kind.Group, source.Kind.Kind, source.Namespace, source.Name}, "/")
-	sum := sha256.Sum256([]byte(text))
-	hash := "-" + hex.EncodeToString(sum[:4])
-	name := strings.ToLower(source.Kind.Kind) + "-" + source.Namespace
-	return strings.TrimRight(name[:min(len(name), validation.LabelValueMaxLength-len(hash))], "-.") + hash
-}
 
 // TenantsOf returns the tenants that a value of [tenant.PublishAnnotation] names.
 func TenantsOf(value string) (v1alpha1.PublicationTenants, error) {

@@ -183,6 +183,7 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 		Spread:            spreadOf,
 		Members:           membersOf,
 		MemberRoles:       o.cluster.memberRoles,
+		Namespaces:        o.cluster.remainingNamespaces(),
 		Authorizer:        o.grantors,
 	}
 }

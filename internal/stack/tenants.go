@@ -145,6 +145,18 @@ func (c *Cluster) memberRoles(id tenant.ID) []string {
 	return c.Tenants.MemberRoles(id)
 }
 
+// remainingNamespaces returns a function that returns the namespaces of a tenant, without those that
+// are being deleted. It is nil if the namespaces are not known.
+func (c *Cluster) remainingNamespaces() func(tenant.ID) ([]string, error) {
+	if c.OwnedNamespaces == nil {
+		return nil
+	}
+	return func(id tenant.ID) ([]string, error) {
+		names, err := c.OwnedNamespaces(id)
+		return slices.DeleteFunc(slices.Clone(names), c.Owners.Terminating), err
+	}
+}
+
 // rights returns the ClusterRoles that callers of a tenant have without a binding.
 func (c *Cluster) rights(id tenant.ID) []rbac.Derived {
 	if c.Tenants == nil {

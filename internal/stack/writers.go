@@ -30,6 +30,7 @@ const (
 	reasonBind     = "TenantRoleBinding requires the right to bind the ClusterRoles"
 	reasonUse      = "TenantRoleBinding requires the right to use the NamespaceTemplate"
 	reasonMembers  = "the writer of the Tenant was asked for the right to bind the ClusterRoles"
+	reasonRules    = "TenantRoleBinding requires the rights that the Roles give, or the right to escalate the Roles"
 	reasonTemplate = "TenantManaged requires the rights to create, update and delete the objects"
 	reasonGrant    = "TenantGrant requires the rights that the grant allows"
 	reasonPublish  = "TenantManaged requires the rights to get the source and to write its copies"
@@ -65,6 +66,7 @@ func WriterRules() map[string]map[string]WriterRule {
 		v1alpha1.KindTenantMembers: {
 			"spec.id":       because(reasonNoWrite),
 			"spec.bindings": because(reasonMembers),
+			"spec.roles":    because(reasonRules),
 		},
 		v1alpha1.KindNamespaceTemplate: {
 			"spec.hold":    because(reasonNoWrite),
