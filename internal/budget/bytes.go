@@ -13,7 +13,7 @@ type Bytes struct {
 	perSecond, burst float64
 
 	mu     sync.Mutex
-	byName *lru.Cache // of a string to *account
+	byName *lru.Cache // a string to *account
 }
 
 // account is the state of the budget of one name. It may be negative.
@@ -35,18 +35,18 @@ func NewBytes(perSecond, burst int64) *Bytes {
 func (b *Bytes) Has(name string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.of(name).left > 0
+	return b.account(name).left > 0
 }
 
 // Charge charges a name with bytes, also if it has fewer left.
 func (b *Bytes) Charge(name string, bytes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.of(name).left -= float64(bytes)
+	b.account(name).left -= float64(bytes)
 }
 
-// of returns the account of a name as it is now. b.mu is held.
-func (b *Bytes) of(name string) *account {
+// account returns the account of a name as it is now. b.mu is held.
+func (b *Bytes) account(name string) *account {
 	now := time.Now()
 	known, found := b.byName.Get(name)
 	if !found {

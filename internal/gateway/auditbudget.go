@@ -77,7 +77,7 @@ func (a *auditing) records(r *http.Request) bool {
 // without a tenant share one.
 func (c *route) auditedTenant(r *http.Request, u user.Info) (name string, bounded bool) {
 	id, err := tenant.Of(u)
-	if proxyStateFrom(r.Context()).token != "" { // of a service account of the cluster
+	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
 		id = tenant.ID{}
 		there, _, subjectErr := c.cluster.stack.Subject(r.Context(), u)
 		if err = subjectErr; err == nil {

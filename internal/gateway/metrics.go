@@ -80,7 +80,7 @@ func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	}
 }
 
-// countTurnedAway counts a request that was refused before its caller was authenticated.
+// countTurnedAway adds a request that was refused before its caller was authenticated.
 func (m *gatewayMetrics) countTurnedAway() {
 	m.turnedAway.Inc()
 	m.requests.WithLabelValues(noCluster, strconv.Itoa(http.StatusTooManyRequests)).Inc()

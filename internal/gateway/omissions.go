@@ -27,9 +27,9 @@ const omittedAuditAnnotation = "gateway.kubetenant.dev/omitted-events"
 // callers have no tenant. It is not written if the requests were unauthenticated.
 const omittedTenantAuditAnnotation = "gateway.kubetenant.dev/omitted-events-tenant"
 
-// omissions count the events that were not written, by tenant. An event states the count of each
-// tenant every ten seconds. A count is kept until its event was written. The zero value has no
-// counts. Safe for concurrent use.
+// omissions have the number of events that were not written, by tenant. An event states the number of
+// each tenant every ten seconds. A number is kept until its event was written. The zero value has
+// none. Safe for concurrent use.
 type omissions struct {
 	mu       sync.Mutex
 	byTenant map[string]*omission
@@ -40,18 +40,18 @@ type omission struct {
 	since time.Time // the time of the first event
 	count int
 	peers []string
-	write func(*auditinternal.Event) bool // of the newest version of the configuration
+	write func(*auditinternal.Event) bool // the newest version of the configuration has it
 }
 
-// note counts an event that is not written. The tenant is empty for an unauthenticated request.
+// note adds an event that is not written. The tenant is empty for an unauthenticated request.
 func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.byTenant == nil {
 		o.byTenant = map[string]*omission{}
 	}
-	of, counts := o.byTenant[tenant]
-	if !counts {
+	of, known := o.byTenant[tenant]
+	if !known {
 		of = &omission{since: time.Now()}
 		o.byTenant[tenant] = of
 		time.AfterFunc(omittedEvery, func() { o.state(tenant) })
@@ -87,7 +87,7 @@ func (o *omissions) state(tenant string) {
 	time.AfterFunc(omittedEvery, func() { o.state(tenant) })
 }
 
-// flush writes the counts of all tenants at once. It is called when the gateway stops.
+// flush writes the numbers of all tenants at once. It is called when the gateway stops.
 func (o *omissions) flush() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -115,5 +115,5 @@ func (of *omission) event(tenant string) *auditinternal.Event {
 	return out
 }
 
-// Close writes the counts of omitted audit events. It is called after the last request.
+// Close writes the numbers of omitted audit events. It is called after the last request.
 func (g *Gateway) Close() { g.omissions.flush() }

@@ -20,7 +20,7 @@ const (
 	mostCredits       = 8192
 )
 
-// frameWork counts what the frames of a connection do. One goroutine calls receive, another one calls
+// frameWork knows what the frames of a connection do. One goroutine calls receive, another one calls
 // send. The zero value is a new connection.
 //
 // The frames that a client sends are:

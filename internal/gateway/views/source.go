@@ -30,7 +30,7 @@ var (
 type metered struct {
 	io.Reader
 	left int
-	held *holding // of what is read; nil if it is not held
+	held *holding // holds what is read; nil if it is not held
 }
 
 func (m *metered) Read(p []byte) (int, error) {
