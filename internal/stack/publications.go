@@ -74,6 +74,13 @@ func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publicatio
 	if err != nil {
 		return nil, err
 	}
+	// The name alone may exclude an object that does not exist yet.
+	named := &unstructured.Unstructured{}
+	named.SetGroupVersionKind(p.From.Kind)
+	named.SetName(p.From.Name)
+	if _, err := o.rules.Content(named, nil); err != nil {
+		return nil, err
+	}
 	return &managed.Publication{
 		Source: managed.Source{
 			Kind:      p.From.Kind,

@@ -127,6 +127,17 @@ func losesFinalizer(was, is metav1.Object) bool {
 		!slices.Contains(is.GetFinalizers(), tenant.PublicationFinalizer)
 }
 
+// changesLabel reports whether a write adds, changes or removes the label of a Publication that the
+// server created for an annotated object. was is nil if the Publication is created.
+func changesLabel(was, is metav1.Object) bool {
+	now, has := is.GetLabels()[tenant.ManagedLabel]
+	if was == nil {
+		return has
+	}
+	before, had := was.GetLabels()[tenant.ManagedLabel]
+	return had != has || before != now
+}
+
 // checkPublication refuses a Publication that is invalid, or whose author may not publish its source.
 // It applies to every caller. The manager creates Publications for annotated objects, whose authors
 // are checked instead.
@@ -145,8 +156,11 @@ func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) e
 		}
 		return nil
 	}
-	if !manager && losesFinalizer(was, is) {
+	switch {
+	case !manager && losesFinalizer(was, is):
 		return errFinalizer
+	case !manager && changesLabel(was, is):
+		return errLabel
 	}
 	isChecked := is.GetAnnotations()[tenant.PublishedAnnotation]
 	isKept := was != nil && plugins.Kept(was, is, tenant.PublishedAnnotation) == nil

@@ -303,3 +303,36 @@ func TestPublicationFinalizer(t *testing.T) {
 		}
 	}
 }
+
+// TestPublicationLabel: only the manager marks a Publication as the one of an annotated object.
+func TestPublicationLabel(t *testing.T) {
+	of := func(value string) *unstructured.Unstructured {
+		u := published("ConfigMap platform/x", "", nil)
+		if value != "" {
+			u.SetLabels(map[string]string{tenant.ManagedLabel: value})
+		}
+		return u
+	}
+	for name, c := range map[string]struct {
+		was, is *unstructured.Unstructured
+		ok      bool
+	}{
+		"created":     {is: of("annotation")},
+		"added":       {was: of(""), is: of("annotation")},
+		"removed":     {was: of("annotation"), is: of("")},
+		"changed":     {was: of("annotation"), is: of("x")},
+		"kept":        {was: of("annotation"), is: of("annotation"), ok: true},
+		"never there": {was: of(""), is: of(""), ok: true},
+	} {
+		for _, by := range []string{"root", tenant.ManagerUser} {
+			w := write{by: &user.DefaultInfo{Name: by}, resource: publicationsResource, is: c.is}
+			if c.was != nil {
+				w.was = c.was
+			}
+			p := publishing{rights: []string{"*"}}
+			if err := p.plugin().Validate(t.Context(), w.attributes(), nil); (err == nil) != (c.ok || by != "root") {
+				t.Errorf("%s by %s: %v", name, by, err)
+			}
+		}
+	}
+}

@@ -25,6 +25,8 @@ import (
 type publishing struct {
 	// rights are the requests that are allowed: "*", or verb, resource, namespace and name.
 	rights []string
+	// hashed is the last object whose content was hashed.
+	hashed *unstructured.Unstructured
 	// asked is the number of authorization requests.
 	asked int
 	// sources are the contents of sources by namespace and name.
@@ -67,6 +69,7 @@ func (p *publishing) plugin() plugins.Interface {
 				return u, nil
 			},
 			Content: func(_ context.Context, u *unstructured.Unstructured) (*managed.Content, error) {
+				p.hashed = u
 				if u.GetName() == "kube-root-ca.crt" {
 					return nil, errors.New("spec.from.name: excluded")
 				}
@@ -116,7 +119,7 @@ func resourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResource, erro
 	resources := map[string]string{
 		"ConfigMap": "configmaps", "Secret": "secrets", "Role": "roles", "RoleBinding": "rolebindings",
 		"NetworkPolicy": "networkpolicies", "LimitRange": "limitranges", "ResourceQuota": "resourcequotas",
-		"Certificate": "certificates",
+		"Certificate": "certificates", "X": "secrets",
 	}
 	if r := resources[kind.Kind]; r != "" {
 		return kind.GroupVersion().WithResource(r), nil

@@ -1,12 +1,17 @@
 package managed_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/warning"
@@ -417,6 +422,59 @@ func TestNotPublished(t *testing.T) {
 		}
 		if err := p.plugin().Validate(ctx, w.attributes(), nil); err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestContentAsServed: the plugin hashes an object as the server returns it to the controller. The
+// storage does not distinguish an empty list from none.
+func TestContentAsServed(t *testing.T) {
+	rule := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
+	for name, c := range map[string]struct {
+		sent runtime.Object
+		want string
+	}{
+		"a Role": {
+			&rbacv1.Role{Rules: []rbacv1.PolicyRule{rule}},
+			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},` +
+				`"rules":[{"apiGroups":[""],"resources":["pods"],"verbs":["get"]}]}`,
+		},
+		"a Role with an empty list": {
+			&rbacv1.Role{Rules: []rbacv1.PolicyRule{}},
+			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"rules":null}`,
+		},
+		"a Role with none": {
+			&rbacv1.Role{},
+			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"rules":null}`,
+		},
+		"a Secret": {
+			&corev1.Secret{Type: corev1.SecretTypeOpaque, Data: map[string][]byte{"x": []byte("y")}},
+			`{"apiVersion":"v1","data":{"x":"eQ=="},"kind":"X","metadata":{"name":"x","namespace":"platform"},"type":"Opaque"}`,
+		},
+		"a custom resource keeps its lists": {
+			&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"list": []any{}, "n": int64(3)}}},
+			`{"apiVersion":"v1","kind":"X","metadata":{"name":"x","namespace":"platform"},"spec":{"list":[],"n":3}}`,
+		},
+	} {
+		is, err := meta.Accessor(c.sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		is.SetName("x")
+		is.SetNamespace("platform")
+		is.SetAnnotations(marks("", "*"))
+		p := publishing{rights: []string{"*"}}
+		a := admission.NewAttributesRecord(c.sent, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "platform", "x",
+			corev1.SchemeGroupVersion.WithResource("secrets"), "", admission.Create, nil, false,
+			&user.DefaultInfo{Name: "root"})
+		if err := p.plugin().Admit(t.Context(), a, nil); err != nil {
+			t.Fatal(err)
+		}
+		p.hashed.SetAnnotations(nil)
+		unstructured.RemoveNestedField(p.hashed.Object, "metadata", "creationTimestamp")
+		got, err := json.Marshal(p.hashed.Object)
+		if err != nil || string(got) != c.want {
+			t.Errorf("%s: %s, %v; want %s", name, got, err, c.want)
 		}
 	}
 }
