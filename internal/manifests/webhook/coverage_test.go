@@ -100,6 +100,7 @@ type attempt struct {
 	subresource     string
 	namespace, name string
 	namespaceLabels map[string]string
+	labels          map[string]string // of the object, before and after the request
 	by              user.Info
 	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
 }
@@ -108,6 +109,9 @@ func (a *attempt) attributes() *admission.VersionedAttributes {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": a.name},
 	}}
+	if a.labels != nil {
+		object.SetLabels(a.labels)
+	}
 	kind := schema.GroupVersionKind{Group: a.resource.Group, Version: a.resource.Version, Kind: "Thing"}
 	var is, was runtime.Object = object, object
 	if a.operation == admission.Create || a.operation == admission.Connect {
