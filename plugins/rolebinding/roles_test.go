@@ -42,7 +42,7 @@ func ruleOf(verbs, groups, resources, names string) rbacv1.PolicyRule {
 type writers struct {
 	everywhere []rbacv1.PolicyRule
 	in         map[string][]rbacv1.PolicyRule
-	unknown    error // of the namespaces
+	unknown    error // why the namespaces are not known
 	unsure     bool  // the authorizer fails
 
 	asked *atomic.Int64 // the number of questions of the last write
@@ -357,7 +357,7 @@ func TestDefinedRolesAsUpstream(t *testing.T) {
 	}
 }
 
-// TestManyRules checks that a write asks a bounded number of questions.
+// TestManyRules checks that a write has a bounded number of checks.
 func TestManyRules(t *testing.T) {
 	const most = 2000
 	many := func(n int) *defined {
