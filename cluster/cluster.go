@@ -25,6 +25,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
 	"github.com/kubetenant/kubetenant/cluster/provision"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/retirement"
 	"github.com/kubetenant/kubetenant/cluster/tenantquota"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
@@ -52,7 +53,9 @@ func NewClients(config *rest.Config) (c Clients, err error) {
 	if c.Typed, err = kubernetes.NewForConfigAndClient(config, connection); err != nil {
 		return c, err
 	}
-	if c.Reviews, err = authorizationclient.NewForConfigAndClient(config, connection); err != nil {
+	reviews := rest.CopyConfig(config)
+	reviews.QPS = -1 // the check of one Role can need more than a burst of them
+	if c.Reviews, err = authorizationclient.NewForConfigAndClient(reviews, connection); err != nil {
 		return c, err
 	}
 	objects := rest.CopyConfig(config)
@@ -90,6 +93,8 @@ type Cluster struct {
 	Grants *accessgrant.Controller
 	// Tenants are the objects of kind Tenant.
 	Tenants *tenants.Store
+	// Published are the metrics of Publications.
+	Published *provision.PublicationMetrics
 	// Sweep labels objects that were stored without admission.
 	Sweep *label.Sweep
 
@@ -125,6 +130,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 	if c.Tenants, err = tenants.New(clients.Dynamic, c.isDefined); err != nil {
 		return nil, err
 	}
+	c.Published = provision.NewPublicationMetrics()
 	if c.Grants, err = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil); err != nil {
 		return nil, err
 	}
@@ -140,8 +146,9 @@ var errNamespaces = errors.New("the cache of namespaces did not sync")
 
 // Manager writes what Tenants give, as [tenant.ManagerUser].
 type Manager struct {
-	Typed   kubernetes.Interface
-	Dynamic dynamic.Interface
+	Typed    kubernetes.Interface
+	Dynamic  dynamic.Interface
+	Metadata metadata.Interface
 }
 
 // NewManager returns who writes with a configuration that may impersonate [tenant.ManagerUser] in
@@ -154,18 +161,25 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 		return m, err
 	}
 	config.ContentType = "" // custom resources have no protobuf form
-	m.Dynamic, err = dynamic.NewForConfig(config)
+	if m.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return m, err
+	}
+	m.Metadata, err = metadata.NewForConfig(config)
 	return m, err
 }
 
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time
-// may. The Tenants must be followed. derivesRights and shared are those of [provision.Options].
+// may. The Tenants must be followed. derivesRights, shared and rules are those of [provision.Options].
 func (c *Cluster) Provision(
 	ctx context.Context, m Manager, derivesRights func() bool, shared func() []schema.GroupResource,
+	rules func() *publication.Rules,
 ) error {
 	return provision.New(provision.Options{
 		Client:        m.Typed,
 		Dynamic:       m.Dynamic,
+		Metadata:      m.Metadata,
+		Rules:         rules,
+		Published:     c.Published,
 		Tenants:       c.Tenants,
 		Namespaces:    c.namespaces,
 		Owned:         c.byTenant.Of,

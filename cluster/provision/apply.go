@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/plugins/namespace"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -22,10 +23,13 @@ import (
 // admission plugin could refuse it.
 var errTaken = errors.New("an object with this name exists but does not belong to the Tenant: delete it")
 
+// tenantSelector selects the objects of a Tenant and its TenantMembers.
+const tenantSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
+
 // bindingsThere returns the managed bindings of a namespace, by their names.
 func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[string]*rbacv1.RoleBinding, error) {
 	list, err := e.Client.RbacV1().RoleBindings(namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+		metav1.ListOptions{LabelSelector: tenantSelector})
 	if err != nil {
 		return nil, err
 	}

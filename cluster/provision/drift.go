@@ -33,6 +33,7 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 		of(id)
 	}
 	e.lookForBindings(ctx, of)
+	e.lookForRoles(ctx, of)
 	e.lookForObjects(ctx, of)
 	e.lookForQuotas(ctx, of, gives)
 }
@@ -51,8 +52,11 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 	}
 	right := map[string]int{} // how many of a namespace's are as they should be
 	var wrong []string
-	next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: driftPage}
+	next := metav1.ListOptions{LabelSelector: tenantSelector, Limit: driftPage}
 	for {
+		if err := e.pages.Wait(ctx); err != nil {
+			return
+		}
 		list, err := e.Client.RbacV1().RoleBindings(metav1.NamespaceAll).List(ctx, next)
 		if err != nil {
 			e.notLooked(ctx, err)

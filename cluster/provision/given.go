@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,9 +28,18 @@ import (
 // given has the content that a Tenant specifies for each namespace. The zero value specifies none.
 type given struct {
 	bindings  []rbacv1.RoleBinding // without their namespace, by name in order
+	roles     []rbacv1.Role        // likewise
 	labels    map[string]string    // of the Namespace itself
 	quota     corev1.ResourceList  // of all namespaces together
 	templates []named
+	// published are the Publications that select the tenant, the oldest first.
+	published []*published
+	// unread reports that the Publications are not known. No namespace is then marked as prepared.
+	unread bool
+	// publication returns a Publication by its name, or nil if it is not known.
+	publication func(name string) *published
+	// spaceLabels are the labels that the Tenant specifies in spec.namespaces.labels.
+	spaceLabels map[string]string
 	// uid and generation are those of the Tenant. They are empty if the tenant has no Tenant. The
 	// objects of its former templates then remain, so that its namespaces remain protected.
 	uid        types.UID
@@ -44,6 +54,7 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 	out := &given{quota: hardOf(&t.Spec), uid: t.UID, generation: t.Generation}
 	roles := SpreadOf(id, &t.Spec).Roles
 	if members != nil {
+		out.giveRoles(id, &members.Spec)
 		for _, role := range MembersSpreadOf(id, &members.Spec).Roles {
 			if !slices.Contains(t.Spec.MemberRoles, role.ClusterRole) {
 				out.refused = errors.Join(out.refused, fmt.Errorf("TenantMembers: %s: "+
@@ -84,7 +95,8 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 		}
 		out.bindings = append(out.bindings, b)
 	}
-	out.labels = tenants.Labels(t.Spec.Namespaces.Labels)
+	out.spaceLabels = tenants.Labels(t.Spec.Namespaces.Labels)
+	out.labels = maps.Clone(out.spaceLabels)
 	if level := t.Spec.Namespaces.PodSecurity; level != "" {
 		if out.labels == nil {
 			out.labels = map[string]string{}
@@ -125,7 +137,7 @@ func SpreadOf(id tenant.ID, spec *v1alpha1.TenantSpec) *rolebinding.Spread {
 // MembersSpreadOf returns the roles that the spec of TenantMembers specifies for each namespace, in
 // the form of the admission plugin.
 func MembersSpreadOf(id tenant.ID, spec *v1alpha1.TenantMembersSpec) *rolebinding.Spread {
-	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings)}
+	return &rolebinding.Spread{Tenant: id, Roles: rolesOf(spec.Bindings), Defined: definedBy(spec)}
 }
 
 func rolesOf(bindings []v1alpha1.TenantBinding) (roles []rolebinding.SpreadRole) {
@@ -157,7 +169,8 @@ func isAccount(s v1alpha1.Subject) bool {
 
 // hash returns the annotation of a namespace that has all of the content, or "" if there is none.
 func (g *given) hash(ns *corev1.Namespace) string {
-	if len(g.bindings)+len(g.labels)+len(g.templates) == 0 {
+	published := g.publishedIn(ns)
+	if len(g.bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}
 	all := []any{ns.UID, g.bindings}
@@ -167,16 +180,28 @@ func (g *given) hash(ns *corev1.Namespace) string {
 	for _, t := range g.templates {
 		all = append(all, t.name, t.digest)
 	}
+	if len(g.roles) > 0 { // others keep their hash
+		all = append(all, "roles", g.roles)
+	}
+	for _, p := range published {
+		all = append(all, "Publication", p.of.Name, p.last.Hash)
+	}
 	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // strings alone
 	}
 	sum := sha256.Sum256(text)
-	hash := hex.EncodeToString(sum[:16])
-	if len(g.templates) > 0 {
-		hash += withObjects
+	return hex.EncodeToString(sum[:16]) + g.rolesMark() + g.kindsOf(published)
+}
+
+// publishedIn returns the Publications that have copies in a namespace, the oldest first.
+func (g *given) publishedIn(ns *corev1.Namespace) (all []*published) {
+	for _, p := range g.published {
+		if !p.gone && p.last != nil && p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
+			all = append(all, p)
+		}
 	}
-	return hash
+	return all
 }
 
 // isPrepared reports whether a Namespace has the mark of all its content, and has its labels.

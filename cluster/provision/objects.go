@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
@@ -30,6 +31,9 @@ import (
 // errTemplate reports that a template is the cause of an error. Another attempt fails too, until
 // the template changes.
 var errTemplate = errors.New("spec.namespaces.templates")
+
+// errUnread reports that the engine may not read Publications, or has not read them yet.
+var errUnread = errors.New("the Publications have not been read")
 
 // named is a NamespaceTemplate that a Tenant names.
 type named struct {
@@ -61,67 +65,157 @@ func (e *Engine) templatesOf(names []string) (out []named, known bool) {
 	return out, true
 }
 
-// object identifies an object of a template in a namespace.
+// object identifies an object of a template or a Publication in a namespace.
 type object struct {
 	resource schema.GroupVersionResource
 	name     string
 }
 
-// objects are what the templates of a Tenant give in a namespace. The zero value is nothing.
-type objects struct {
-	wanted map[object]*unstructured.Unstructured
-	// kept are templates of which nothing is known now: what was made of them stays.
-	kept []string
-	all  bool // of every template
-	// mayBe says that there may be some: where a namespace has drifted there may be more than it says.
-	mayBe bool
-	// wrong says why there is something that is not given.
-	wrong error
+// wanted is an object that a namespace should have, in the form in which the engine writes it.
+type wanted struct {
+	*unstructured.Unstructured
+	by *published // nil: a template
 }
 
-// objects returns the objects that a namespace of a tenant should have.
+// objects are the objects that templates and Publications give in a namespace. The zero value has
+// none.
+type objects struct {
+	wanted map[object]wanted
+	// kept are templates of which nothing is known now: their objects remain.
+	kept []string
+	all  bool // every template is kept
+	// found reports the state of a Publication, or nil if it is not known: its copies remain.
+	found func(publication string) *published
+	// selecting has the names of the Publications that select the namespace.
+	selecting map[string]bool
+	// mayBe reports that the namespace may have other objects, and drifted that they may be of any kind.
+	mayBe, drifted bool
+	// wrong reports why a namespace lacks an object, if that also concerns its Tenant.
+	wrong error
+	// refused reports why a Publication has no copy in the namespace, by its name.
+	refused map[string]error
+}
+
+// giver is a template or a Publication with its objects for a namespace.
+type giver struct {
+	kind, name string
+	created    time.Time
+	objects    []template.Object
+	by         *published
+}
+
+// objects returns the objects that a namespace of a tenant should have. If two sources define one
+// object, the older source gives it.
 func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
-	namespace := ns.Name
-	out := objects{wanted: map[object]*unstructured.Unstructured{}, all: g.uid == ""}
+	out := objects{
+		wanted:    map[object]wanted{},
+		all:       g.uid == "",
+		found:     g.publication,
+		selecting: map[string]bool{},
+		refused:   map[string]error{},
+	}
+	if g.unread {
+		out.wrong = errUnread
+	}
+	var givers []giver
 	for _, t := range g.templates {
 		if t.is == nil {
 			out.kept = append(out.kept, t.name)
 			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s does not exist", errTemplate, t.name))
 			continue
 		}
-		all, err := t.is.Render(id, namespace)
+		all, err := t.is.Render(id, ns.Name)
 		if err != nil {
 			out.kept = append(out.kept, t.name)
 			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s: %w", errTemplate, t.name, err))
 			continue
 		}
-		for _, o := range all {
-			key := object{o.Resource, o.Object.GetName()}
-			if by, has := out.wanted[key]; has {
-				other, _, _ := strings.Cut(by.GetAnnotations()[tenant.TemplateAnnotation], "/")
-				out.wrong = errors.Join(out.wrong,
-					fmt.Errorf("%w: NamespaceTemplate %s has the same %s %s as the older template %s",
-						errTemplate, t.name, o.Object.GetKind(), key.name, other))
-				continue
-			}
-			out.wanted[key] = asWritten(o.Object, id, namespace, t.name)
+		givers = append(givers, giver{v1alpha1.KindNamespaceTemplate, t.name, t.is.Created, all, nil})
+	}
+	for _, p := range g.published {
+		if p.gone || !p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
+			continue
 		}
+		out.selecting[p.of.Name] = true
+		switch {
+		case p.content != nil:
+			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
+			givers = append(givers, giver{v1alpha1.KindPublication, p.of.Name, p.of.Created, all, p})
+		case p.of.Hold && isHeld(ns):
+			out.wrong = errors.Join(out.wrong, fmt.Errorf("Publication %s: %s", p.of.Name, p.message))
+		}
+	}
+	slices.SortStableFunc(givers, func(a, b giver) int { return a.created.Compare(b.created) })
+	for _, from := range givers {
+		out.add(from, id, ns)
 	}
 	return out
 }
 
-// asWritten returns an object of a template in the form in which the engine writes it.
-func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace, template string) *unstructured.Unstructured {
+// add adds the objects of a source that no older source gives.
+func (o *objects) add(from giver, id tenant.ID, ns *corev1.Namespace) {
+	for _, given := range from.objects {
+		key := object{given.Resource, given.Object.GetName()}
+		older, has := o.wanted[key]
+		if !has {
+			o.wanted[key] = wanted{asWritten(given.Object, id, ns.Name, from), from.by}
+			continue
+		}
+		err := fmt.Errorf("%s %s has the same %s %s as the older %s",
+			from.kind, from.name, given.Object.GetKind(), key.name, sourceOf(older.Unstructured))
+		if from.by == nil {
+			o.wrong = errors.Join(o.wrong, fmt.Errorf("%w: %w", errTemplate, err))
+		} else {
+			o.refused[from.name] = fmt.Errorf("%w: %w", errConflict, err)
+		}
+	}
+}
+
+// sourceOf returns the kind and the name of the source of a managed object.
+func sourceOf(u *unstructured.Unstructured) string {
+	if name := u.GetLabels()[tenant.PublicationLabel]; name != "" {
+		return v1alpha1.KindPublication + " " + name
+	}
+	return v1alpha1.KindNamespaceTemplate + " " + templateOf(u)
+}
+
+// templateOf returns the name of the template of a managed object.
+func templateOf(u *unstructured.Unstructured) string {
+	name, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/")
+	return name
+}
+
+// removes reports whether an object of a template or a Publication is to be deleted. It is not if its
+// source is not known.
+func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
+	if _, is := o.wanted[key]; is {
+		return false
+	}
+	if u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication {
+		name := u.GetLabels()[tenant.PublicationLabel]
+		p := o.found(name)
+		return p != nil && (p.gone || p.content != nil || !o.selecting[name])
+	}
+	return !o.all && !slices.Contains(o.kept, templateOf(u))
+}
+
+// asWritten returns an object of a source in the form in which the engine writes it.
+func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace string, from giver) *unstructured.Unstructured {
 	text, err := json.Marshal(u.Object)
 	if err != nil {
 		panic(err) // it came as JSON
 	}
 	sum := sha256.Sum256(text)
+	hash := hex.EncodeToString(sum[:16])
 	u.SetNamespace(namespace)
 	all := map[string]string{tenant.ManagedLabel: managed.SourceTemplate, tenant.Label: id.String()}
+	said := map[string]string{tenant.TemplateAnnotation: from.name + "/" + hash}
+	if from.by != nil {
+		all[tenant.ManagedLabel], all[tenant.PublicationLabel] = managed.SourcePublication, from.name
+		said = map[string]string{tenant.PublishedAnnotation: hash}
+	}
 	maps.Copy(all, u.GetLabels())
 	u.SetLabels(all)
-	said := map[string]string{tenant.TemplateAnnotation: template + "/" + hex.EncodeToString(sum[:16])}
 	maps.Copy(said, u.GetAnnotations())
 	u.SetAnnotations(said)
 	return u
@@ -184,27 +278,78 @@ func isQuantity(is, want any) bool {
 	return err == nil && wantedErr == nil && have.Cmp(wanted) == 0
 }
 
-// withObjects ends the hash of a namespace that has objects of templates: where it does not stand
-// there are none to look for.
+// withObjects precedes the kinds of the objects of templates and Publications in the annotation of a
+// prepared namespace. An empty element means the kinds of templates. A namespace without it has no
+// such objects.
 const withObjects = "+"
 
-// hasObjects reports whether a namespace says that templates have given something in it.
-func hasObjects(ns *corev1.Namespace) bool {
-	return strings.HasSuffix(ns.Annotations[tenant.PreparedAnnotation], withObjects)
+// kindsOf returns withObjects and the kinds for a namespace with copies of Publications, or "" if the
+// namespace has no objects.
+func (g *given) kindsOf(published []*published) string {
+	var kinds []string
+	if len(g.templates) > 0 {
+		kinds = append(kinds, "")
+	}
+	for _, p := range published {
+		r := p.last.Resource
+		if text := strings.Join([]string{r.Group, r.Version, r.Resource}, "/"); !slices.Contains(kinds, text) {
+			kinds = append(kinds, text)
+		}
+	}
+	if len(kinds) == 0 {
+		return ""
+	}
+	slices.Sort(kinds)
+	return withObjects + strings.Join(kinds, ",")
 }
 
-// objectsThere returns the objects of templates that a namespace has. It lists all kinds at the
-// same time, because each list waits for the watch cache of its kind (KEP-2340).
+// hasObjects reports whether a namespace may have objects of templates or Publications.
+func hasObjects(ns *corev1.Namespace) bool {
+	return strings.Contains(ns.Annotations[tenant.PreparedAnnotation], withObjects)
+}
+
+// kindsIn returns the kinds of the objects that a namespace may have: those that it had when it was
+// prepared, and those that it should have. If it has drifted, it may have all kinds.
+func (e *Engine) kindsIn(ns *corev1.Namespace, gives *objects) []schema.GroupVersionResource {
+	if gives.drifted {
+		return e.kinds()
+	}
+	kinds := map[schema.GroupVersionResource]bool{}
+	if _, had, has := strings.Cut(ns.Annotations[tenant.PreparedAnnotation], withObjects); has {
+		for _, text := range strings.Split(had, ",") {
+			if part := strings.Split(text, "/"); len(part) == 3 {
+				kinds[schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]}] = true
+				continue
+			}
+			for _, of := range template.Kinds() {
+				kinds[of] = true
+			}
+		}
+	}
+	for key := range gives.wanted {
+		kinds[key.resource] = true
+	}
+	return slices.Collect(maps.Keys(kinds))
+}
+
+// givenSelector selects the objects of templates and Publications.
+const givenSelector = tenant.ManagedLabel + " in (" + managed.SourceTemplate + "," + managed.SourcePublication + ")"
+
+// objectsThere returns the objects of templates and Publications that a namespace has. It lists all
+// kinds at the same time, because each list waits for the watch cache of its kind (KEP-2340).
 func (e *Engine) objectsThere(
-	ctx context.Context, ns *corev1.Namespace,
+	ctx context.Context, ns *corev1.Namespace, kinds []schema.GroupVersionResource,
 ) (map[object]*unstructured.Unstructured, error) {
-	kinds := slices.Collect(maps.Values(template.Kinds()))
 	lists := make([]*unstructured.UnstructuredList, len(kinds))
 	all, ctx := errgroup.WithContext(ctx)
 	for i, of := range kinds {
 		all.Go(func() (err error) {
 			lists[i], err = e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx,
-				metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
+				metav1.ListOptions{LabelSelector: givenSelector})
+			if apierrors.IsNotFound(err) { // the kind is not defined any more
+				lists[i] = &unstructured.UnstructuredList{}
+				return nil
+			}
 			return err
 		})
 	}
@@ -220,14 +365,13 @@ func (e *Engine) objectsThere(
 	return is, nil
 }
 
-// applyObjects creates, updates and deletes the objects of templates in a namespace.
+// applyObjects creates, updates and deletes the objects of templates and Publications in a namespace.
 func (e *Engine) applyObjects(
 	ctx context.Context, ns *corev1.Namespace, is map[object]*unstructured.Unstructured, gives *objects,
 ) error {
 	var failed error
 	for key, u := range is {
-		by, _, _ := strings.Cut(u.GetAnnotations()[tenant.TemplateAnnotation], "/")
-		if gives.wanted[key] == nil && !gives.all && !slices.Contains(gives.kept, by) {
+		if gives.removes(key, u) {
 			failed = errors.Join(failed, e.removeObject(ctx, key, u))
 		}
 	}
@@ -235,18 +379,31 @@ func (e *Engine) applyObjects(
 		return strings.Compare(a.resource.Resource+a.name, b.resource.Resource+b.name)
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(gives.wanted), byName) {
-		err := e.putObject(ctx, key, is[key], gives.wanted[key])
+		want := gives.wanted[key]
+		err := e.putObject(ctx, key, is[key], want)
 		if err == nil {
 			continue
 		}
-		err = fmt.Errorf("%s %s: %w", gives.wanted[key].GetKind(), key.name, err)
-		if errors.Is(err, errTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name) {
-			gives.wrong = errors.Join(gives.wrong, err) // all tenants share what may be written
-		} else {
+		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
+		// Another attempt has the same result until somebody acts.
+		stays := errors.Is(err, errTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name)
+		if want.by != nil {
+			gives.refused[want.by.of.Name] = err
+		}
+		switch {
+		case !stays:
 			failed = errors.Join(failed, err)
+		case want.by == nil, want.by.of.Hold && isHeld(ns):
+			gives.wrong = errors.Join(gives.wrong, err)
 		}
 	}
 	return failed
+}
+
+// isHeld reports whether Pods wait in a namespace.
+func isHeld(ns *corev1.Namespace) bool {
+	_, held := ns.Annotations[tenant.HeldAnnotation]
+	return held
 }
 
 // triesOfForbidden is how often in a row what somebody refuses is tried, before it is left to the
@@ -272,15 +429,15 @@ func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.U
 }
 
 // putObject makes an object what it should be; is is nil where none was seen that is ours.
-func (e *Engine) putObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
+func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Unstructured, want wanted) error {
 	if is != nil {
-		return e.updateObject(ctx, key, is, want)
+		return e.updateObject(ctx, key, is, want.Unstructured)
 	}
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}
 	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
-	_, err := all.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err := all.Create(ctx, want.Unstructured, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}
@@ -288,10 +445,34 @@ func (e *Engine) putObject(ctx context.Context, key object, is, want *unstructur
 	switch {
 	case getErr != nil:
 		return err // gone again
-	case there.GetLabels()[tenant.ManagedLabel] == "":
+	case there.GetLabels()[tenant.ManagedLabel] != "":
+	case want.by != nil && want.by.of.Replace:
+		if there, err = e.adopt(ctx, there, want); err != nil {
+			return err
+		}
+	default:
 		return errTaken
 	}
-	return e.updateObject(ctx, key, there, want)
+	return e.updateObject(ctx, key, there, want.Unstructured)
+}
+
+// adopt makes an older object a copy, so that the engine may then replace it. The policy of the webhook
+// service does not let the engine delete an object without these labels.
+func (e *Engine) adopt(
+	ctx context.Context, is *unstructured.Unstructured, want wanted,
+) (*unstructured.Unstructured, error) {
+	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
+		return nil, err
+	}
+	next := is.DeepCopy()
+	all := map[string]string{}
+	maps.Copy(all, is.GetLabels())
+	for _, key := range []string{tenant.Label, tenant.ManagedLabel, tenant.PublicationLabel} {
+		all[key] = want.GetLabels()[key]
+	}
+	next.SetLabels(all)
+	return e.Dynamic.Resource(want.by.content.Resource).Namespace(want.GetNamespace()).Update(ctx, next,
+		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
 // updateObject brings an object that is ours in line. One that cannot be changed is deleted and
@@ -331,20 +512,23 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	return err
 }
 
-// objectsPage is how many objects of templates, which may be large, are read at once.
-const objectsPage = 50
-
-// lookForObjects queues the namespaces in which an object of a template has changed, does not
-// exist, or should not exist.
+// lookForObjects queues the namespaces in which an object of a template or a Publication has changed,
+// does not exist, or should not exist.
 func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
 	right := map[string]int{} // the number of correct objects by namespace
 	wrong := map[string]bool{}
-	for _, of := range template.Kinds() {
-		next := metav1.ListOptions{LabelSelector: tenant.ManagedLabel, Limit: objectsPage}
+	for _, of := range e.kinds() {
+		next := metav1.ListOptions{LabelSelector: givenSelector, Limit: pageOf(of)}
 		var last string
 		var gives *objects
 		for {
+			if err := e.pages.Wait(ctx); err != nil {
+				return
+			}
 			list, err := e.Dynamic.Resource(of).List(ctx, next)
+			if apierrors.IsNotFound(err) {
+				break // the kind is not defined any more
+			}
 			if err != nil {
 				e.notLooked(ctx, err)
 				return
@@ -357,9 +541,10 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 				if gives == nil {
 					continue
 				}
-				if want := gives.wanted[object{of, is.GetName()}]; want != nil && isGiven(is, want) {
+				key := object{of, is.GetName()}
+				if want, has := gives.wanted[key]; has && isGiven(is, want.Unstructured) {
 					right[last]++
-				} else if want != nil || !gives.all {
+				} else if has || gives.removes(key, is) {
 					wrong[last] = true
 				}
 			}
@@ -381,6 +566,16 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 		e.looksDrifted(name)
 		e.later.Add(name)
 	}
+}
+
+// pageOf returns how many objects of a kind are read at once. A ConfigMap, a Secret or a custom
+// resource may be large.
+func pageOf(of schema.GroupVersionResource) int64 {
+	switch of.Resource {
+	case "limitranges", "networkpolicies", "resourcequotas", "rolebindings", "roles":
+		return driftPage
+	}
+	return driftPage / 10
 }
 
 // objectsIn returns the objects that a namespace should have. It returns nil if they are not known,

@@ -54,8 +54,9 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		return nil
 	}
 	objects := gives.objects(id, ns)
-	objects.mayBe = drifted || hasObjects(ns)
+	objects.mayBe, objects.drifted = drifted || hasObjects(ns), drifted
 	err = e.applyAll(ctx, ns, gives, &objects)
+	e.tellPublished(ns.Name, gives, &objects)
 	if err == nil && objects.wrong == nil {
 		err = e.release(ctx, id, ns, gives)
 	}
@@ -96,7 +97,11 @@ func (e *Engine) take(ctx context.Context, name string) error {
 	if err == nil {
 		_, err = e.revoke(ctx, ns, bindings, gives)
 	}
-	if errors.Join(err, e.label(ctx, ns, gives)) != nil {
+	roles, noRoles := e.rolesThere(ctx, ns, gives, false)
+	if noRoles == nil {
+		_, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+	}
+	if errors.Join(err, noRoles, e.label(ctx, ns, gives)) != nil {
 		e.looksDrifted(name)
 	}
 	return nil
@@ -131,6 +136,7 @@ func (g *given) rights(seed maphash.Seed) (all []uint64) {
 			all = append(all, maphash.Comparable(seed, right{g.bindings[i].Name, s}))
 		}
 	}
+	all = append(all, g.roleRights(seed)...)
 	for key, value := range g.labels {
 		all = append(all, maphash.Comparable(seed, [2]string{key, value}))
 	}
@@ -144,17 +150,28 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 	var made map[object]*unstructured.Unstructured
 	var noObjects error
 	if objects.mayBe {
-		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns) })
+		reading.Go(func() { made, noObjects = e.objectsThere(ctx, ns, e.kindsIn(ns, objects)) })
 	}
+	var roles map[string]*rbacv1.Role
+	var noRoles error
+	reading.Go(func() { roles, noRoles = e.rolesThere(ctx, ns, gives, objects.mayBe) })
 	bindings, err := e.bindingsThere(ctx, ns.Name)
 	reading.Wait()
+	var revoked map[string]bool
+	readRoles := noRoles == nil
+	if readRoles {
+		revoked, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+	}
 	if err == nil {
 		err = e.apply(ctx, ns, bindings, gives)
+	}
+	if readRoles {
+		noRoles = errors.Join(noRoles, e.addRoles(ctx, ns, roles, gives, revoked))
 	}
 	if noObjects == nil {
 		noObjects = e.applyObjects(ctx, ns, made, objects)
 	}
-	return errors.Join(err, noObjects, e.label(ctx, ns, gives))
+	return errors.Join(err, noRoles, noObjects, e.label(ctx, ns, gives))
 }
 
 // errBehind reports that a Tenant has changed since it was read.
@@ -185,17 +202,20 @@ func (e *Engine) givenBy(ctx context.Context, id tenant.ID) (*given, bool) {
 	case !known:
 		return nil, false
 	case t == nil:
-		return &given{}, true
+		out := &given{}
+		e.addPublished(id, out)
+		return out, true
 	}
 	templates, known := e.templatesOf(t.Spec.Namespaces.Templates)
 	if !known {
 		return nil, false
 	}
 	members, known := e.Tenants.Members(id)
-	if !known && len(t.Spec.MemberRoles) > 0 { // without memberRoles, TenantMembers have no effect
+	if !known {
 		return nil, false
 	}
 	out := e.given(ctx, id, t, members)
 	out.templates = templates
+	e.addPublished(id, out)
 	return out, true
 }

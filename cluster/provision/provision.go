@@ -19,11 +19,13 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/plugins/rolebinding"
@@ -41,6 +43,8 @@ const (
 	statusWorkers = 4
 	// writesPerSecond bounds what all of them write together.
 	writesPerSecond = 200
+	// pagesPerSecond bounds the pages that the drift pass reads.
+	pagesPerSecond = 1
 	// retryAtFirst and retryAtLast are after how long what failed is tried again.
 	retryAtFirst = 100 * time.Millisecond
 	retryAtLast  = time.Minute
@@ -60,7 +64,8 @@ type Definitions interface {
 	OnChange(f func()) (stop func())
 }
 
-// Options configure the engine. All fields except DerivesRights and Shared are required.
+// Options configure the engine. All fields except DerivesRights, Rules, Published and Shared are
+// required.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
@@ -77,6 +82,12 @@ type Options struct {
 	// DerivesRights reports whether the server gives callers of tenants the ClusterRoles of
 	// [tenants.Rights]. If nil, it does not, and the engine does not create them.
 	DerivesRights func() bool
+	// Metadata reads the metadata of the objects that may be published, as [tenant.ManagerUser].
+	Metadata metadata.Interface
+	// Rules returns the rules of Publications. If nil, only the built-in kinds may be published.
+	Rules func() *publication.Rules
+	// Published are the metrics of Publications. If nil, there are none.
+	Published *PublicationMetrics
 	// Shared returns the cluster-scoped resources that the configuration shares with all tenants. If
 	// nil, there are none.
 	Shared func() []schema.GroupResource
@@ -85,12 +96,14 @@ type Options struct {
 // Engine prepares namespaces. Only one Engine of a cluster may run at a time.
 type Engine struct {
 	Options
-	lister   corelisters.NamespaceLister
-	subjects rolebinding.Subjects
-	tenants  typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
-	quotas   typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
-	writes   *turns
-	events   *tenants.Recorder
+	lister    corelisters.NamespaceLister
+	subjects  rolebinding.Subjects
+	tenants   typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	quotas    typed.Client[v1alpha1.TenantQuota, *v1alpha1.TenantQuota]
+	writes    *turns
+	pages     flowcontrol.RateLimiter // of the drift pass
+	published *publisher
+	events    *tenants.Recorder
 
 	urgent   *queue                                          // namespaces that give too many rights
 	first    *queue                                          // namespaces that were never prepared
@@ -123,7 +136,9 @@ func New(o Options) *Engine {
 		granted:  map[tenant.ID][]uint64{},
 		seed:     maphash.MakeSeed(),
 		statuses: newStatusQueue(),
+		pages:    flowcontrol.NewTokenBucketRateLimiter(pagesPerSecond, 1),
 	}
+	e.published = newPublisher(e)
 	e.urgent = newQueue(workers, e.ownerOf)
 	e.first = newQueue(workers, e.ownerOf)
 	e.later = newQueue(workers, e.ownerOf)
@@ -165,10 +180,10 @@ func (e *Engine) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), e.Namespaces.HasSynced, e.Tenants.HasSynced) {
 		return errSync
 	}
-	e.awaitGiven(ctx)
 	events, stopEvents := tenants.NewRecorder(ctx, e.Client)
 	defer stopEvents()
 	e.events = events
+	e.awaitGiven(ctx)
 	namespaces, err := e.Namespaces.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    e.namespaceCame,
 		UpdateFunc: e.namespaceUpdated,
@@ -200,6 +215,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	for range statusWorkers {
 		running.Go(func() { work(ctx, e.statuses, 0, e.writeStatus) })
 	}
+	running.Go(func() { e.published.run(ctx) })
 	running.Go(func() { wait.UntilWithContext(ctx, e.lookForDrift, driftEvery) })
 	running.Go(func() { e.followRights(ctx) })
 	<-ctx.Done()
@@ -208,15 +224,17 @@ func (e *Engine) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitGiven waits for the templates and members, at most for givenWithin. An engine that may not
-// read them continues without them.
+// awaitGiven waits for the templates, the members, and the Publications with their sources, at most
+// for givenWithin. An engine that may not read the members of a tenant changes nothing in the
+// tenant's namespaces.
 func (e *Engine) awaitGiven(ctx context.Context) {
 	soon, cancel := context.WithTimeout(ctx, givenWithin)
 	defer cancel()
 	if !cache.WaitForCacheSync(soon.Done(), e.Tenants.GivenSynced) && ctx.Err() == nil {
-		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates and TenantMembers, continuing without them until they " +
-			"can be read")
+		klog.FromContext(ctx).Info("Cannot read NamespaceTemplates, TenantMembers and Publications, the objects in " +
+			"namespaces of tenants that need them stay as they are until they can be read")
 	}
+	e.published.resolveAll(soon)
 }
 
 // quietly is the verbosity of errors that the status of a Tenant also reports. An error of writing

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/authz"
@@ -55,6 +56,7 @@ type world struct {
 	kube      *fake.Clientset
 	client    kubernetes.Interface // the engine's
 	dynamic   *dynamicfake.FakeDynamicClient
+	metadata  *metadatafake.FakeMetadataClient
 	uids      int
 	ended     error
 	stop      func()
@@ -81,6 +83,10 @@ func newWorld(t *testing.T) *world {
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants):     "RetiredTenantList",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):       "TenantQuotaList",
+				publicationResource: "PublicationList",
+				secrets:             "SecretList",
+				rbacv1.SchemeGroupVersion.WithResource("roles"):        "RoleList",
+				rbacv1.SchemeGroupVersion.WithResource("rolebindings"): "RoleBindingList",
 				definitions: "CustomResourceDefinitionList",
 				corev1.SchemeGroupVersion.WithResource("configmaps"):            "ConfigMapList",
 				corev1.SchemeGroupVersion.WithResource("limitranges"):           "LimitRangeList",
@@ -98,6 +104,7 @@ func newWorld(t *testing.T) *world {
 		return false, nil, nil
 	})
 	w.client = w.kube
+	w.followSources()
 	w.start()
 	return w
 }
@@ -123,6 +130,7 @@ func (w *world) start() {
 		o := provision.Options{
 			Client:        w.client,
 			Dynamic:       w.dynamic,
+			Metadata:      w.metadata,
 			Tenants:       store,
 			Namespaces:    spaces,
 			Owned:         owned.Of,

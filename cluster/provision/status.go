@@ -202,5 +202,5 @@ func (e *Engine) tell(t *v1alpha1.Tenant, status *v1alpha1.TenantStatus) {
 	if is.Status == metav1.ConditionTrue {
 		kind = corev1.EventTypeNormal
 	}
-	e.events.Say(t, kind, is)
+	e.events.Say(v1alpha1.KindTenant, t, kind, is)
 }

@@ -49,6 +49,9 @@ func (e *Engine) undefined(resources ...string) string {
 func (e *Engine) writeUndefined(ctx context.Context, t *v1alpha1.Tenant) error {
 	missing := e.undefinedFor(t)
 	if missing == "" {
+		missing = e.undefined(v1alpha1.ResourceTenantMembers) // every tenant may define Roles
+	}
+	if missing == "" {
 		return errUnknown
 	}
 	status := t.Status

@@ -64,6 +64,17 @@ func builtIn() []Kind {
 	}
 }
 
+// BuiltIn returns the kinds that may always be published and their resources, in their stable
+// versions.
+func BuiltIn() map[schema.GroupVersionKind]schema.GroupVersionResource {
+	all := map[schema.GroupVersionKind]schema.GroupVersionResource{}
+	for _, k := range builtIn() {
+		kind := k.Kind.WithVersion("v1")
+		all[kind] = kind.GroupVersion().WithResource(k.Resource)
+	}
+	return all
+}
+
 // All returns the kinds that may be published, in order.
 func (r *Rules) All() []Kind { return slices.Concat(builtIn(), r.Kinds) }
 

@@ -30,6 +30,10 @@ type Publication struct {
 	Created time.Time
 	// Deleting reports whether the Publication is being deleted.
 	Deleting bool
+	// Retained reports whether the Publication has [tenant.PublicationFinalizer].
+	Retained bool
+	// Automatic reports whether the server created the Publication from [tenant.PublishAnnotation].
+	Automatic bool
 	// From identifies the object to copy.
 	From Source
 	// Replace specifies whether the copy replaces an older object of its kind and name.
@@ -47,6 +51,10 @@ type Publication struct {
 	tenants    labels.Selector // nil: none
 	namespaces labels.Selector
 }
+
+// SourceAnnotation is the value of [tenant.ManagedLabel] on a Publication that the server created
+// from [tenant.PublishAnnotation].
+const SourceAnnotation = "annotation"
 
 // Source identifies the object to copy.
 type Source struct {
@@ -68,6 +76,8 @@ func Parse(stored *v1alpha1.Publication) (*Publication, error) {
 		Generation: stored.Generation,
 		Created:    stored.CreationTimestamp.Time,
 		Deleting:   stored.DeletionTimestamp != nil,
+		Retained:   slices.Contains(stored.Finalizers, tenant.PublicationFinalizer),
+		Automatic:  stored.Labels[tenant.ManagedLabel] == SourceAnnotation,
 		From:       Source{version.WithKind(spec.From.Kind), spec.From.Namespace, spec.From.Name},
 		Replace:    spec.OnConflict == v1alpha1.PublicationReplace,
 		Hold:       spec.Hold,

@@ -232,5 +232,5 @@ func (e *end) tell(now metav1.Condition) {
 		now.Reason == v1alpha1.ReasonDefinition {
 		kind = corev1.EventTypeWarning
 	}
-	e.events.Say(e.t, kind, &now)
+	e.events.Say(v1alpha1.KindTenant, e.t, kind, &now)
 }

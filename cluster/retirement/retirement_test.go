@@ -74,6 +74,7 @@ func newWorld(t *testing.T, objects ...runtime.Object) *world {
 				tenantObjects: "TenantList",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceNamespaceTemplates): "NamespaceTemplateList",
 				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers):      "TenantMembersList",
+				v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications):       "PublicationList",
 				retiredOnes: "RetiredTenantList",
 				quotas:      "TenantQuotaList",
 				definitions: "CustomResourceDefinitionList",

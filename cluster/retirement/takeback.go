@@ -54,7 +54,7 @@ func (e *end) releaseTakenBack(ctx context.Context) error {
 	if err := e.release(ctx, e.t); err != nil {
 		return err
 	}
-	e.events.Say(e.t, corev1.EventTypeNormal, &metav1.Condition{
+	e.events.Say(v1alpha1.KindTenant, e.t, corev1.EventTypeNormal, &metav1.Condition{
 		Reason:  v1alpha1.ReasonTakenBack,
 		Message: "the deletion was canceled: only the Tenant and the bindings that it created are deleted",
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// Recorder records events of Tenants.
+// Recorder records events of Tenants and Publications.
 type Recorder struct{ recorder record.EventRecorder }
 
 // NewRecorder returns one that writes with a client, until stop is called.
@@ -36,13 +36,13 @@ func (r *Recorder) SayOfDefinition(name, kind string, c *metav1.Condition) {
 	}, kind, c.Reason, c.Message)
 }
 
-// Say records what a condition of a Tenant says. kind is [corev1.EventTypeNormal] or
-// [corev1.EventTypeWarning].
-func (r *Recorder) Say(t *v1alpha1.Tenant, kind string, c *metav1.Condition) {
+// Say records an event with a condition of an object of a kind of the project. level is
+// [corev1.EventTypeNormal] or [corev1.EventTypeWarning].
+func (r *Recorder) Say(kind string, of metav1.Object, level string, c *metav1.Condition) {
 	r.recorder.Event(&corev1.ObjectReference{
 		APIVersion: v1alpha1.GroupVersion,
-		Kind:       v1alpha1.KindTenant,
-		Name:       t.Name,
-		UID:        t.UID,
-	}, kind, c.Reason, c.Message)
+		Kind:       kind,
+		Name:       of.GetName(),
+		UID:        of.GetUID(),
+	}, level, c.Reason, c.Message)
 }

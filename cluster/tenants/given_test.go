@@ -216,6 +216,7 @@ func TestLeft(t *testing.T) {
 	} {
 		client := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers): "TenantMembersList",
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications):  "PublicationList",
 			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantQuotas):  "TenantQuotaList",
 		})
 		resource := v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers)

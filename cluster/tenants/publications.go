@@ -35,13 +35,23 @@ func (s *Store) Publications() (all []*publication.Publication, known bool) {
 	return all, true
 }
 
+// Publication returns a Publication, or nil if it does not exist or does not decode. Callers MUST NOT
+// change it.
+func (s *Store) Publication(name string) *publication.Publication { return s.publications.get(name) }
+
+// Selects reports whether a Publication selects the namespaces of a tenant, by the labels of its
+// Tenant.
+func (s *Store) Selects(p *publication.Publication, id tenant.ID) bool {
+	is := s.of(id)
+	return p.Selects(id, is.tenantLabels(), is != nil)
+}
+
 // PublicationsOf returns the Publications that select a tenant, the oldest first. The second result
 // is false if they are not known. Callers MUST NOT change the Publications.
 func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publication, known bool) {
 	all, known := s.Publications()
-	is := s.of(id)
 	for _, p := range all {
-		if p.Selects(id, is.tenantLabels(), is != nil) {
+		if s.Selects(p, id) {
 			selecting = append(selecting, p)
 		}
 	}

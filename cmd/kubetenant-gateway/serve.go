@@ -103,6 +103,7 @@ func (o *serveOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	defer g.Close()
 	registry.CustomMustRegister(g.Collector())
 	o.serving.ClientCA = g.ClientCA()
 	server, err := serving.NewServer(o.serving)

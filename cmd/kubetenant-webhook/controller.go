@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
@@ -71,6 +75,9 @@ func newControllerCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&system, "system-namespaces", system,
 		"namespaces that no tenant owns, regardless of their labels: the same list as authorization.systemNamespaces of "+
 			"the configuration")
+	published := "{}"
+	cmd.Flags().StringVar(&published, "publication", published,
+		"the section admission.publication of the configuration as JSON")
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count the resources that the objects of tenants use")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
@@ -78,7 +85,13 @@ func newControllerCommand() *cobra.Command {
 			return err
 		}
 		config.QPS, config.Burst = 50, 100
-		work, err := controller.NewTasks(config, f.namespace, system)
+		var rules configv1alpha1.PublicationRules
+		decoder := json.NewDecoder(strings.NewReader(published))
+		decoder.DisallowUnknownFields()
+		if err := decoder.Decode(&rules); err != nil {
+			return fmt.Errorf("--publication: %w", err)
+		}
+		work, err := controller.NewTasks(config, f.namespace, system, &rules)
 		if err != nil {
 			return err
 		}

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/kubetenant/kubetenant/internal/budget"
 )
@@ -59,4 +61,33 @@ func TestManyTakeFromOne(t *testing.T) {
 	if sum.Load() != 50 {
 		t.Errorf("%d taken of 50", sum.Load())
 	}
+}
+
+// TestBytes checks that a name may write its burst and then its rate, that what it wrote beyond that
+// counts, and that names do not share a budget.
+func TestBytes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := budget.NewBytes(100, 1000)
+		b.Charge("a", 999)
+		if !b.Has("a") {
+			t.Error("the burst is not used up")
+		}
+		b.Charge("a", 201)
+		if b.Has("a") || !b.Has("b") {
+			t.Errorf("a has %v, b has %v", b.Has("a"), b.Has("b"))
+		}
+		time.Sleep(2 * time.Second)
+		if b.Has("a") {
+			t.Error("bytes beyond the budget do not count")
+		}
+		time.Sleep(time.Second)
+		if !b.Has("a") {
+			t.Error("the budget does not grow")
+		}
+		time.Sleep(time.Hour)
+		b.Charge("a", 1000)
+		if b.Has("a") {
+			t.Error("the budget exceeds its burst")
+		}
+	})
 }

@@ -10,14 +10,16 @@ import (
 	"k8s.io/apiserver/pkg/audit/policy"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/budget"
 )
 
 // auditing specifies which requests are recorded, and where. The zero value records none.
 type auditing struct {
-	sink     audit.Sink
+	sink     *auditSink // nil if none is recorded
 	policy   audit.PolicyRuleEvaluator
-	log      *logFile // nil for none and for standard output
-	rotation rotation // for log
+	log      *logFile      // nil for none and for standard output
+	rotation rotation      // for log
+	budgets  *budget.Bytes // by tenant
 	// policyFile is the path of the policy, and policyText its content.
 	policyFile string
 	policyText fingerprint
@@ -54,9 +56,23 @@ func (g *Gateway) openAuditing(config *configv1alpha1.GatewayAudit) (*auditing, 
 		lines:         auditLog{lines},
 		ignoresErrors: config.OnFailure == configv1alpha1.AuditFailureIgnore,
 		unknown:       g.unknownCallers,
+		omissions:     &g.omissions,
 		metrics:       g.metrics,
 	}
+	out.budgets = auditBudgets(out.rotation)
+	if before := g.current.Load(); before != nil && before.auditing.sink != nil &&
+		before.auditing.rotation == out.rotation {
+		out.budgets = before.auditing.budgets
+	}
 	return out, nil
+}
+
+// events returns where events are recorded, or nil if none is recorded.
+func (a *auditing) events() audit.Sink {
+	if a.sink == nil {
+		return nil
+	}
+	return a.sink
 }
 
 // open returns where events are written. It opens the log, unless the version before has it open.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
@@ -301,4 +302,67 @@ func TestAuditPolicyIsFollowed(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestAuditOfATenant checks that the callers of a tenant cannot push the events of other tenants out
+// of the log: their events are short, and further requests are rejected. An event states how many.
+func TestAuditOfATenant(t *testing.T) {
+	t.Parallel()
+	w, c := shared(t)
+	w.write("audit.yaml", "apiVersion: audit.k8s.io/v1\nkind: Policy\nrules: [ { level: None, "+
+		"nonResourceURLs: [/version] }, { level: Metadata } ]\n")
+	w.write("tenancy.yaml", strings.Replace(header, "gateway:\n",
+		"gateway:\n  audit: { policyFile: audit.yaml, maxSizeMegabytes: 1, maxBackups: 2, logPath: audit.log }\n", 1)+
+		entry("eu1", ", root: true, serviceAccounts: { tokens: Pass, issuers: [\"https://kubernetes.default.svc\"] }"))
+	w.untilLogged("audit.log")
+	const others = "/api/v1/namespaces/globex--shop/pods"
+	if code, text := w.get("bob-token", others); code != http.StatusOK {
+		t.Fatalf("%d: %s", code, text)
+	}
+	long := strings.Repeat("<", 20_000)
+	account := c.tokenBetween(t, "system:serviceaccount:acme--web:robot", time.Now(), time.Now().Add(time.Hour))
+	for i := range 1500 {
+		w.get([]string{"alice-token", account}[i%2], podsPath+"?x="+long, "User-Agent", long)
+	}
+	all := strings.Join(w.logged("audit.log"), "")
+	rotated, _ := filepath.Glob(filepath.Join(w.dir, "audit-*.log"))
+	for _, path := range rotated {
+		all += strings.Join(w.logged(filepath.Base(path)), "")
+	}
+	if !strings.Contains(all, `"bob"`) {
+		t.Errorf("the event of another tenant is gone, %d files are left", len(rotated)+1)
+	}
+	c.sent()
+	sent, handled := 0, 0
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodDelete, http.MethodPatch} {
+		for _, token := range []string{"alice-token", account} {
+			for range 20 {
+				sent++
+				switch code, text := w.do(token, method, podsPath+"?x="+long, ""); code {
+				case http.StatusOK:
+					handled++
+				case http.StatusTooManyRequests:
+				default:
+					t.Errorf("%s: %d: %s", method, code, text)
+				}
+			}
+		}
+	}
+	if came := len(c.sent()); came != handled || handled == sent {
+		t.Errorf("%d of %d requests were handled, %d reached the cluster", handled, sent, came)
+	}
+	if code, text := w.get("alice-token", "/version"); code != http.StatusOK {
+		t.Errorf("a request that is not recorded: %d: %s", code, text)
+	}
+	for _, other := range []string{"bob-token", "root-token"} {
+		if code, text := w.get(other, others); code != http.StatusOK {
+			t.Errorf("%s: %d: %s", other, code, text)
+		}
+	}
+	w.gateway.Close()
+	events := w.logged("audit.log")
+	want := `"gateway.kubetenant.dev/omitted-events-tenant":"acme"`
+	if last := events[len(events)-1]; !strings.Contains(last, want) {
+		t.Errorf("the last event does not state what was omitted: %s", last)
+	}
 }

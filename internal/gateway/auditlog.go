@@ -26,7 +26,7 @@ type auditLog struct{ out io.Writer }
 func (l auditLog) ProcessEvents(events ...*auditinternal.Event) bool {
 	success := true
 	for _, event := range events {
-		if err := l.write(event); err != nil {
+		if _, err := l.write(event); err != nil {
 			audit.HandlePluginError(auditlog.PluginName, err, event)
 			success = false
 		}
@@ -63,10 +63,11 @@ var lineWriters = sync.Pool{New: func() any { return &quickjson.Writer{} }}
 // lineBytes bounds what a writer keeps of a line for the next.
 const lineBytes = 16 << 10
 
-func (l auditLog) write(event *auditinternal.Event) error {
+// write writes an event and returns the length of its line.
+func (l auditLog) write(event *auditinternal.Event) (int, error) {
 	versioned := &auditv1.Event{}
 	if err := auditv1.Convert_audit_Event_To_v1_Event(event, versioned, nil); err != nil {
-		return err
+		return 0, err
 	}
 	line := lineWriters.Get().(*quickjson.Writer)
 	defer func() {
@@ -76,11 +77,10 @@ func (l auditLog) write(event *auditinternal.Event) error {
 	}()
 	line.Text = line.Text[:0]
 	if err := writeEvent(line, versioned); err != nil {
-		return err
+		return 0, err
 	}
 	line.Text = append(line.Text, '\n')
-	_, err := l.out.Write(line.Text)
-	return err
+	return l.out.Write(line.Text)
 }
 
 // writeEvent writes all fields of an event: TestAuditLogIsUpstreams fails where

@@ -31,9 +31,10 @@ func (r *recorded) Write(p []byte) (int, error) {
 func newRecorded() *recorded {
 	r := &recorded{}
 	r.auditSink = &auditSink{
-		lines:   auditLog{r},
-		unknown: newUnknownCallers(),
-		metrics: newGatewayMetrics(&Gateway{}),
+		lines:     auditLog{r},
+		unknown:   newUnknownCallers(),
+		omissions: &omissions{},
+		metrics:   newGatewayMetrics(&Gateway{}),
 	}
 	return r
 }
@@ -157,7 +158,7 @@ func TestShortenedEvents(t *testing.T) {
 		t.Error("the event itself was changed")
 	}
 	r.ProcessEvents(eventFrom("192.0.2.1", "alice"))
-	if e := r.events(t)[0]; len(e.RequestURI) != 1001 {
-		t.Error("the URI of a known caller was cut")
+	if e := r.events(t)[0]; len(e.RequestURI) != 1001 || len(e.Annotations) != 0 {
+		t.Errorf("the URI of a known caller was cut: %+v", e)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -43,7 +42,7 @@ type route struct {
 	impersonator, anonymous *transports
 	who                     authenticator.Request
 	// decisions are the cluster's of the last seconds.
-	decisions atomic.Pointer[decisions]
+	decisions *decisions
 	handler   http.Handler
 	objects   http.Handler // the views of the cluster's objects; nil if there are none
 }
@@ -52,8 +51,8 @@ type route struct {
 func (c *route) build(a *auditing) error {
 	c.who = c.authenticator()
 	last := c.withReviews(c.newProxy())
+	var err error
 	if len(c.shared.Views.Objects) > 0 {
-		var err error
 		if last, err = c.withObjects(last); err != nil {
 			return err
 		}
@@ -61,11 +60,11 @@ func (c *route) build(a *auditing) error {
 	stack := c.cluster.stack
 	h := stack.WithTenant(c.whileCurrent(last))
 	h = filters.WithAuthorization(h, stack.Authorizer, codecs())
-	if err := c.decideBy(h); err != nil {
+	if c.decisions, err = c.newDecisions(h); err != nil {
 		return err
 	}
 	h = c.withCaller(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c.decisions.Load().impersonated.ServeHTTP(w, r)
+		c.decisions.impersonation(r).ServeHTTP(w, r)
 	}))
 	// Of older paths those of Kubernetes' own kinds are read: which others a cluster has is not told
 	// before it is known who asks.
@@ -75,11 +74,11 @@ func (c *route) build(a *auditing) error {
 
 // withAuthentication puts before a step all that does not know the cluster.
 func (c *route) withAuthentication(h http.Handler, who authenticator.Request, a *auditing) http.Handler {
-	h = filters.WithAudit(h, a.sink, a.policy, isStream)
-	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.sink, a.policy)
+	h = c.withAudit(h, a)
+	failed := filters.WithFailedAuthenticationAudit(unauthorized(), a.events(), a.policy)
 	h = filters.WithAuthentication(h, who, failed, nil, nil)
 	h = c.gateway.traced(h)
-	h = filters.WithRequestDeadline(h, a.sink, a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
+	h = filters.WithRequestDeadline(h, a.events(), a.policy, isStream, codecs(), c.shared.Limits.Timeout.Duration)
 	h = described(h)
 	h = filters.WithRequestInfo(h, &request.RequestInfoFactory{
 		APIPrefixes:          sets.NewString("api", "apis"),
@@ -246,7 +245,7 @@ func (c *route) authorize(ctx context.Context, a authorizer.Attributes) (authori
 
 // ask asks the cluster.
 func (c *route) ask(ctx context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
-	decision, reason, err := c.decisions.Load().reviews.Authorize(ctx, a)
+	decision, reason, err := c.decisions.reviews(a).Authorize(ctx, a)
 	if err != nil { // which names the cluster's address, and would be told
 		klog.FromContext(ctx).Error(err, "Failed to review the access of a caller in the cluster", "cluster", c.name)
 		return authorizer.DecisionDeny, errUnreachable.Error(), nil

@@ -24,15 +24,18 @@ import (
 // cluster is what is known of one cluster, and what is open there, from one version of the
 // configuration to the next.
 type cluster struct {
-	key    clusterKey
-	state  *state.State
-	stack  *stack.Stack
-	client kubernetes.Interface // of the reader
-	keys   signatures
-	limits *reviewLimits
-	reader *rest.Config
-	lists  inFlight      // of all objects behind the views
-	held   *views.Budget // of these lists
+	key        clusterKey
+	state      *state.State
+	stack      *stack.Stack
+	client     kubernetes.Interface // of the reader
+	keys       signatures
+	limits     *reviewLimits
+	reader     *rest.Config
+	lists      inFlight      // of all objects behind the views, by tenant
+	listsInAll inFlight      // these lists, by no ID
+	held       *views.Budget // of these lists
+	// changes are the namespaces whose stored decisions are not used.
+	changes changes
 	// route is the one in force; nil before the first.
 	route atomic.Pointer[route]
 	stop  context.CancelFunc
@@ -69,7 +72,7 @@ func newCluster(
 		stop:   stop,
 		limits: newReviewLimits(),
 		reader: reader,
-		held:   views.NewBudget(viewBytes),
+		held:   views.NewBudget(viewBytes, viewBytesEach),
 	}
 	asking := bounded(reader, func() *byteLimit { return newByteLimit(answerBytes) })
 	asking.QPS = -1 // callers wait for each answer, and how many of a tenant do is bounded
@@ -111,7 +114,7 @@ func newCluster(
 	if k.stack, err = stack.New(ctx, settings, lent); err != nil {
 		return nil, err
 	}
-	if err := k.state.FollowNamespaces(forgetting(k.forget)); err != nil {
+	if err := k.state.FollowNamespaces(noting(k.changes.note)); err != nil {
 		return nil, err
 	}
 	if err := k.state.Run(ctx, k.stack); err != nil {

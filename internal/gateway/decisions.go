@@ -2,76 +2,180 @@ package gateway
 
 import (
 	"net/http"
+	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/filters/impersonation"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/authz"
 )
 
-// allowedFor is how long the gateway stores an allowed SubjectAccessReview of a cluster. It does not
-// store denied ones.
-const allowedFor = 10 * time.Second
+const (
+	// allowedFor is how long the gateway stores an allowed SubjectAccessReview of a cluster. It does not
+	// store denied ones.
+	allowedFor = 10 * time.Second
+	// changedFor is how long the gateway uses no stored decision about a namespace after it changed. A
+	// review that the gateway sent before the change, and sent again once, is stored in that time.
+	changedFor = allowedFor + 3*answerWithin
+)
 
 // decisions are the parts of a route that store what the cluster allowed. Their keys contain names of
-// namespaces and service accounts, so all of them are discarded when a namespace gets another owner
-// or is deleted. They are safe for concurrent use.
+// namespaces and service accounts. They are not used for the names of namespaces that changed. They
+// are safe for concurrent use.
 type decisions struct {
-	// reviews sends SubjectAccessReviews to the cluster.
-	reviews authorizer.Authorizer
-	// impersonated is the step of impersonation. Upstream's filter stores for ten seconds which caller
-	// may impersonate which user (k8s.io/apiserver pkg/endpoints/filters/impersonation, v0.37.1).
-	impersonated http.Handler
-	next         http.Handler
+	changes *changes
+	// stored and unstored send SubjectAccessReviews to the cluster.
+	stored, unstored authorizer.Authorizer
+	// impersonated and impersonatedAnew are the step of impersonation. Upstream's filter stores for ten
+	// seconds which caller may impersonate which user (k8s.io/apiserver
+	// pkg/endpoints/filters/impersonation, v0.37.1).
+	impersonated     http.Handler
+	impersonatedAnew func() http.Handler
 }
 
-// decideBy makes the decisions of a route, with the step after impersonation. Nothing is stored yet.
-func (c *route) decideBy(next http.Handler) error {
-	reviews, err := (authorizerfactory.DelegatingAuthorizerConfig{
-		SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(),
-		AllowCacheTTL:             allowedFor,
-		DenyCacheTTL:              time.Nanosecond,
-		WebhookRetryBackoff:       &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
-	}).New()
-	if err != nil { // fails closed
-		reviews = authorizerfactory.NewAlwaysDenyAuthorizer()
+// newDecisions returns the decisions of a route, with the step after impersonation. With an error, they
+// deny all reviews.
+func (c *route) newDecisions(next http.Handler) (*decisions, error) {
+	reviews := func(allowed time.Duration) (authorizer.Authorizer, error) {
+		return (authorizerfactory.DelegatingAuthorizerConfig{
+			SubjectAccessReviewClient: c.cluster.client.AuthorizationV1(),
+			AllowCacheTTL:             allowed,
+			DenyCacheTTL:              time.Nanosecond,
+			WebhookRetryBackoff:       &wait.Backoff{Duration: 100 * time.Millisecond, Factor: 1.5, Steps: 2},
+		}).New()
 	}
-	c.decisions.Store(&decisions{
-		reviews:      reviews,
-		impersonated: impersonation.WithConstrainedImpersonation(next, c.cluster.stack.Authorizer, codecs()),
-		next:         next,
-	})
-	return err
+	stored, err := reviews(allowedFor)
+	if err != nil {
+		return nil, err
+	}
+	unstored, err := reviews(time.Nanosecond)
+	if err != nil {
+		return nil, err
+	}
+	impersonated := func() http.Handler {
+		return impersonation.WithConstrainedImpersonation(next, c.cluster.stack.Authorizer, codecs())
+	}
+	return &decisions{
+		changes:          &c.cluster.changes,
+		stored:           stored,
+		unstored:         unstored,
+		impersonated:     impersonated(),
+		impersonatedAnew: impersonated,
+	}, nil
 }
 
-// forget discards the decisions that the route in force has stored.
-func (k *cluster) forget() {
-	c := k.route.Load()
-	if c == nil {
-		return
+// reviews returns what decides about a request.
+func (d *decisions) reviews(a authorizer.Attributes) authorizer.Authorizer {
+	if d.changes.concern(namedBy(a.GetUser(), a.GetNamespace(), a.GetName())...) {
+		return d.unstored
 	}
-	if err := c.decideBy(c.decisions.Load().next); err != nil {
-		klog.Background().Error(err, "Failed to discard the stored decisions of a cluster", "cluster", c.name)
-	}
+	return d.stored
 }
 
-// forgetting returns a handler of Namespace events that calls forget when the names in a namespace may
+// impersonation returns the step of impersonation for a request.
+func (d *decisions) impersonation(r *http.Request) http.Handler {
+	if d.changes.none() {
+		return d.impersonated
+	}
+	u, _ := request.UserFrom(r.Context())
+	texts := namedBy(u)
+	if info, known := request.RequestInfoFrom(r.Context()); known {
+		texts = append(texts, info.Namespace, info.Name)
+	}
+	for name, values := range r.Header {
+		if strings.HasPrefix(name, "Impersonate-") {
+			texts = append(texts, values...)
+		}
+	}
+	if d.changes.concern(texts...) {
+		return d.impersonatedAnew()
+	}
+	return d.impersonated
+}
+
+// namedBy returns the texts of a user that may contain the name of a namespace, and others.
+func namedBy(u user.Info, others ...string) []string {
+	if u == nil {
+		return others
+	}
+	return append(append(others, u.GetName()), u.GetGroups()...)
+}
+
+// changes are the names of namespaces that were deleted, created again, or got another owner a short
+// time ago. The names in such a namespace may belong to other callers than before. The zero value has
+// none. Safe for concurrent use.
+type changes struct {
+	mu     sync.RWMutex
+	byName map[string]time.Time
+}
+
+// note notes the change of a namespace.
+func (c *changes) note(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	for other, at := range c.byName {
+		if now.Sub(at) >= changedFor {
+			delete(c.byName, other)
+		}
+	}
+	if c.byName == nil {
+		c.byName = map[string]time.Time{}
+	}
+	c.byName[name] = now
+}
+
+// none reports whether no namespace changed.
+func (c *changes) none() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return len(c.byName) == 0
+}
+
+// concern reports whether a text is the name of a namespace that changed, or contains it between
+// colons, as the names of service accounts and of their groups do.
+func (c *changes) concern(texts ...string) bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if len(c.byName) == 0 {
+		return false
+	}
+	for _, text := range texts {
+		for name := range strings.SplitSeq(text, ":") {
+			if at, changed := c.byName[name]; changed && time.Since(at) < changedFor {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// noting returns a handler of Namespace events that calls note when the names in a namespace may
 // belong to other callers than before.
-func forgetting(forget func()) cache.ResourceEventHandler {
+func noting(note func(name string)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		UpdateFunc: func(was, is any) {
 			before, isBefore := was.(*corev1.Namespace)
 			now, isNow := is.(*corev1.Namespace)
-			if !isBefore || !isNow || before.UID != now.UID || authz.OwnerOf(before) != authz.OwnerOf(now) {
-				forget()
+			if !isBefore || !isNow {
+				return
+			}
+			if before.UID != now.UID || authz.OwnerOf(before) != authz.OwnerOf(now) {
+				note(now.Name)
 			}
 		},
-		DeleteFunc: func(any) { forget() },
+		DeleteFunc: func(object any) {
+			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+				note(name)
+			}
+		},
 	}
 }

@@ -39,6 +39,7 @@ type Gateway struct {
 	requests, streams inFlight
 	writers           writers
 	unknownCallers    *unknownCallers
+	omissions         omissions
 	strangers         *counts // requests whose caller is being authenticated
 	refusals          *counts // answers to callers that were not authenticated
 	path              string  // of the configuration
@@ -366,6 +367,7 @@ const goawayAfter = time.Minute
 func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	leave, ok := g.strangers.enter(r.RemoteAddr)
 	if !ok {
+		g.metrics.countTurnedAway()
 		turnAway(w, r)
 		return
 	}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"net/http"
 	"strconv"
 	"time"
 
@@ -11,6 +12,8 @@ import (
 type gatewayMetrics struct {
 	requests *metrics.CounterVec
 	latency  *metrics.HistogramVec
+	// turnedAway has no series by address, because callers choose theirs.
+	turnedAway *metrics.Counter
 	// auditEvents has the results auditWritten, auditFailed and auditOmitted.
 	auditEvents *metrics.CounterVec
 	current     metrics.StableCollector
@@ -44,12 +47,20 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 			StabilityLevel: metrics.ALPHA,
 			Buckets:        []float64{0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1, 5, 30},
 		}, []string{"cluster"}),
+		turnedAway: metrics.NewCounter(&metrics.CounterOpts{
+			Namespace: "kubetenant",
+			Subsystem: "gateway",
+			Name:      "unauthenticated_requests_refused_total",
+			Help: "Requests that got 429 because too many requests waited for authentication, in total or from one " +
+				"address. They are also in requests_total.",
+			StabilityLevel: metrics.ALPHA,
+		}),
 		auditEvents: metrics.NewCounterVec(&metrics.CounterOpts{
 			Namespace: "kubetenant",
 			Subsystem: "gateway",
 			Name:      "audit_events_total",
-			Help: "Number of audit events by result: written, failed, or omitted if there were too many events of " +
-				"unauthenticated requests.",
+			Help: "Number of audit events by result: written, failed, or omitted because unauthenticated requests or a " +
+				"tenant's callers wrote too many.",
 			StabilityLevel: metrics.ALPHA,
 		}, []string{"result"}),
 		current: &clusterCollector{gateway: g},
@@ -57,7 +68,7 @@ func newGatewayMetrics(g *Gateway) *gatewayMetrics {
 }
 
 func (m *gatewayMetrics) registerables() []metrics.Registerable {
-	return []metrics.Registerable{m.requests, m.latency, m.auditEvents}
+	return []metrics.Registerable{m.requests, m.latency, m.turnedAway, m.auditEvents}
 }
 
 // count counts a request that was answered.
@@ -67,6 +78,12 @@ func (m *gatewayMetrics) count(x *proxyState, code int, took time.Duration) {
 	if !x.stream {
 		m.latency.WithLabelValues(name).Observe(took.Seconds())
 	}
+}
+
+// countTurnedAway adds a request that was refused before its caller was authenticated.
+func (m *gatewayMetrics) countTurnedAway() {
+	m.turnedAway.Inc()
+	m.requests.WithLabelValues(noCluster, strconv.Itoa(http.StatusTooManyRequests)).Inc()
 }
 
 // clusterCollector says of each cluster whether it is known as it is now.

@@ -209,52 +209,70 @@ func TestStoredReviews(t *testing.T) {
 	})
 }
 
+// storedDecisions are requests of a caller of acme whose decisions the gateway stores. All of them name
+// the namespace shared.
+func storedDecisions() map[string]func(w *world) (int, string) {
+	return map[string]func(w *world) (int, string){
+		"impersonation": func(w *world) (int, string) {
+			return w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", robot)
+		},
+		"impersonation of a user": func(w *world) (int, string) {
+			return w.get("alice-token", sharedPath+"pods", "Impersonate-User", "carol")
+		},
+		"review": func(w *world) (int, string) {
+			code, text := w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+				`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+robot+
+					`","resourceAttributes":{"namespace":"acme--web","verb":"list","resource":"pods"}}}`,
+				"Content-Type", "application/json")
+			if code == http.StatusCreated && strings.Contains(text, `"allowed":true`) {
+				code = http.StatusOK
+			}
+			return code, text
+		},
+	}
+}
+
+// deciding returns a gateway that has stored the decision of a request, and the number of reviews that
+// the cluster answered.
+func deciding(t *testing.T, allowed *atomic.Bool, ask func(w *world) (int, string)) (*world, *standIn, *atomic.Int64) {
+	t.Helper()
+	w, c := shared(t)
+	asked := &atomic.Int64{}
+	c.become(func() {
+		c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { asked.Add(1); return allowed.Load() }
+	})
+	for range 2 {
+		if code, text := ask(w); code != http.StatusOK {
+			t.Fatalf("%d: %s", code, text)
+		}
+	}
+	before := asked.Load()
+	if code, _ := ask(w); code != http.StatusOK || asked.Load() != before {
+		t.Fatalf("it is not stored: %d, %d reviews more", code, asked.Load()-before)
+	}
+	return w, c, asked
+}
+
 // TestDecisionsAreForgotten: the cluster decides again about impersonation, and about the subject of a
-// review, after a namespace was created again or got another owner.
+// review, after a namespace that the request names was created again or got another owner.
 func TestDecisionsAreForgotten(t *testing.T) {
-	for what, change := range map[string]func(c *standIn){
-		"created again":    func(c *standIn) { c.makeAgain("shared", "acme") },
-		"another's":        func(c *standIn) { c.set("globex--shop", "acme") },
-		"of another owner": func(c *standIn) { c.makeAgain("globex--shop", "initech") },
+	for what, change := range map[string]func(w *world, c *standIn){
+		"created again": func(_ *world, c *standIn) { c.makeAgain("shared", "acme") },
+		"another's":     func(_ *world, c *standIn) { c.set("shared", "globex") },
+		"another's and back": func(w *world, c *standIn) {
+			c.set("shared", "globex")
+			w.until(http.StatusForbidden, "alice-token", sharedPath+"pods")
+			c.set("shared", "acme")
+		},
 	} {
-		for way, ask := range map[string]func(w *world) (int, string){
-			"impersonation": func(w *world) (int, string) {
-				return w.get("alice-token", "/api/v1/namespaces/shared/pods", "Impersonate-User", robot)
-			},
-			"impersonation of a user": func(w *world) (int, string) {
-				return w.get("alice-token", "/api/v1/namespaces/acme--web/pods", "Impersonate-User", "carol")
-			},
-			"review": func(w *world) (int, string) {
-				code, text := w.do("alice-token", http.MethodPost, "/apis/authorization.k8s.io/v1/subjectaccessreviews",
-					`{"apiVersion":"authorization.k8s.io/v1","kind":"SubjectAccessReview","spec":{"user":"`+robot+
-						`","resourceAttributes":{"namespace":"shared","verb":"list","resource":"pods"}}}`,
-					"Content-Type", "application/json")
-				if code == http.StatusCreated && strings.Contains(text, `"allowed":true`) {
-					code = http.StatusOK
-				}
-				return code, text
-			},
-		} {
+		for way, ask := range storedDecisions() {
 			t.Run(what+"/"+way, func(t *testing.T) {
 				t.Parallel()
-				w, c := shared(t)
-				var asked atomic.Int64
-				allowed := atomic.Bool{}
+				allowed := &atomic.Bool{}
 				allowed.Store(true)
-				c.become(func() {
-					c.allow = func(authorizationv1.SubjectAccessReviewSpec) bool { asked.Add(1); return allowed.Load() }
-				})
-				for range 2 {
-					if code, text := ask(w); code != http.StatusOK {
-						t.Fatalf("%d: %s", code, text)
-					}
-				}
-				before := asked.Load()
-				if code, _ := ask(w); code != http.StatusOK || asked.Load() != before {
-					t.Fatalf("it is not stored: %d, %d reviews more", code, asked.Load()-before)
-				}
+				w, c, _ := deciding(t, allowed, ask)
 				allowed.Store(false)
-				change(c)
+				change(w, c)
 				waittest.Within(t, 5*time.Second, func() error { // before the stored decision expires
 					if code, text := ask(w); code == http.StatusOK {
 						return fmt.Errorf("%d: %s", code, text)
@@ -263,5 +281,37 @@ func TestDecisionsAreForgotten(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// TestDecisionsOfOthersAreKept: a tenant that creates and deletes its namespaces does not make the
+// cluster decide again about the requests of others.
+func TestDecisionsOfOthersAreKept(t *testing.T) {
+	for way, ask := range storedDecisions() {
+		t.Run(way, func(t *testing.T) {
+			t.Parallel()
+			allowed := &atomic.Bool{}
+			allowed.Store(true)
+			w, c, asked := deciding(t, allowed, ask)
+			before := asked.Load()
+			for range 3 {
+				c.makeAgain("globex--shop", "globex")
+				c.set("globex--shop", "initech")
+				waittest.Until(t, func() error { // the gateway knows the change
+					if code, _ := w.get("bob-token", "/api/v1/namespaces/globex--shop/pods"); code != http.StatusForbidden {
+						return fmt.Errorf("%d", code)
+					}
+					return nil
+				})
+				if code, text := ask(w); code != http.StatusOK {
+					t.Fatalf("%d: %s", code, text)
+				}
+				c.set("globex--shop", "globex")
+				w.until(http.StatusOK, "bob-token", "/api/v1/namespaces/globex--shop/pods")
+			}
+			if more := asked.Load() - before; more != 0 {
+				t.Errorf("the cluster decided %d times again", more)
+			}
+		})
 	}
 }

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
@@ -27,9 +29,14 @@ import (
 const (
 	// viewBytes limits the bytes of objects that are held for the responses of one cluster's views.
 	viewBytes = 64 << 20
+	// viewBytesEach limits the part of one tenant.
+	viewBytesEach = 16 << 20
 	// viewLists is how many lists of all objects a tenant's views may read at the same time. The reader
 	// also reads what the boundary needs, and the cluster treats its requests as one flow.
 	viewLists = 4
+	// viewListsInAll is how many of these lists are read for all tenants. Each list that is read holds
+	// one object of at most 4 MiB.
+	viewListsInAll = 24
 )
 
 var errViewSource = errors.New("the cluster does not allow the gateway to read the objects of the view: check the " +
@@ -92,13 +99,16 @@ func (c *route) newObjects() (http.Handler, error) {
 		Views:     all,
 		Client:    client,
 		Authorize: c.authorizeView,
-		Acquire: func(r *http.Request) (leave func(), ok bool) {
-			u, _ := request.UserFrom(r.Context())
-			id, _, err := c.cluster.stack.Subject(r.Context(), u)
+		Tenant: func(r *http.Request) string {
+			id, _ := c.viewer(r)
+			return id.String()
+		},
+		Acquire: func(r *http.Request) (leave func(), refused *apierrors.StatusError) {
+			id, err := c.viewer(r)
 			if err != nil {
-				return nil, false
+				return nil, forbidden(errSomebody)
 			}
-			return c.cluster.lists.acquire(id, viewLists)
+			return c.cluster.acquireList(id)
 		},
 		Failed: func(ctx context.Context, err error) *apierrors.StatusError {
 			klog.FromContext(ctx).V(2).Info("The gateway could not read the objects of a view", "cluster", c.name, "err", err)
@@ -111,6 +121,30 @@ func (c *route) newObjects() (http.Handler, error) {
 		},
 		Held: c.cluster.held,
 	}, nil
+}
+
+// viewer returns the tenant of a caller of a view.
+func (c *route) viewer(r *http.Request) (tenant.ID, error) {
+	u, _ := request.UserFrom(r.Context())
+	id, _, err := c.cluster.stack.Subject(r.Context(), u)
+	return id, err
+}
+
+// acquireList returns the reason why a tenant may not read a list of all objects now, or nil. If it is
+// nil, leave must be called afterwards. It may be called more than once.
+func (k *cluster) acquireList(id tenant.ID) (leave func(), refused *apierrors.StatusError) {
+	leaveOwn, ok := k.lists.acquire(id, viewLists)
+	if !ok {
+		return nil, apierrors.NewTooManyRequests("the tenant reads too many lists of views at the same time", 1)
+	}
+	leaveAll, ok := k.listsInAll.acquire(tenant.ID{}, viewListsInAll)
+	if !ok {
+		leaveOwn()
+		out := apierrors.NewServiceUnavailable("callers read too many lists of views at the same time")
+		out.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return nil, out
+	}
+	return sync.OnceFunc(func() { leaveAll(); leaveOwn() }), nil
 }
 
 func newObjectView(config *configv1alpha1.GatewayObjectView) (*views.ObjectView, error) {

@@ -5,8 +5,12 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/testutil"
 )
 
 // TestStrangersAreBounded: requests whose callers are being authenticated are bounded in all and by
@@ -121,5 +125,35 @@ func TestUnreadHeaders(t *testing.T) {
 				t.Errorf("%s: %s is there: %v", path, name, has)
 			}
 		}
+	}
+}
+
+// TestTurnedAwayAreCounted: requests beyond the bounds are in the metrics.
+func TestTurnedAwayAreCounted(t *testing.T) {
+	g := &Gateway{strangers: newCounts(0, 0)}
+	g.metrics = newGatewayMetrics(g)
+	registry := metrics.NewKubeRegistry()
+	for _, m := range g.metrics.registerables() {
+		if err := registry.Register(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/clusters/made-up/api", http.NoBody))
+		if w.Code != http.StatusTooManyRequests {
+			t.Fatal(w.Code)
+		}
+	}
+	if err := testutil.GatherAndCompare(registry, strings.NewReader(`
+# HELP kubetenant_gateway_requests_total [ALPHA] Requests by cluster and HTTP status. A stream is counted when it ends.
+# TYPE kubetenant_gateway_requests_total counter
+kubetenant_gateway_requests_total{cluster="(none)",code="429"} 3
+# HELP kubetenant_gateway_unauthenticated_requests_refused_total [ALPHA] Requests that got 429 because too many `+
+		`requests waited for authentication, in total or from one address. They are also in requests_total.
+# TYPE kubetenant_gateway_unauthenticated_requests_refused_total counter
+kubetenant_gateway_unauthenticated_requests_refused_total 3
+`), "kubetenant_gateway_requests_total", "kubetenant_gateway_unauthenticated_requests_refused_total"); err != nil {
+		t.Error(err)
 	}
 }

@@ -3,7 +3,6 @@ package serving
 import (
 	"context"
 	"crypto/tls"
-	"encoding/binary"
 	"net"
 	"net/http"
 	"net/netip"
@@ -29,16 +28,25 @@ const (
 // some tens a second, and a load balancer that hides the addresses of its clients sends those of all
 // of them.
 const (
-	framesEach           = 200
-	framesEachAtOnce     = 2000
-	framesAddress        = 1000
-	framesAddressAtOnce  = 5000
-	smallWindowIncrement = 64
+	framesEach          = 200
+	framesEachAtOnce    = 2000
+	framesAddress       = 1000
+	framesAddressAtOnce = 5000
+	// framesOwn is what a connection sends without charge to its address, so that clients can connect
+	// and keep a connection alive while others exhaust the budget of the address.
+	framesOwn       = 5
+	framesOwnAtOnce = 50
+	// turnWithin is how long a connection may wait for the budget of its address. The connections of an
+	// address together wait for few frames then, and a queue cannot grow.
+	turnWithin = 100 * time.Millisecond
 )
+
+// errCalm is the error of a connection that exceeds a budget. The server answers it with GOAWAY.
+const errCalm = http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
 
 // idleFrames bounds the HTTP/2 frames that request nothing. A connection that exceeds its own budget
 // gets a GOAWAY with ENHANCE_YOUR_CALM. Connections of an address that exceeds its budget are read
-// more slowly when they send such frames, and only then: many callers may have one address.
+// more slowly when they send such frames, and get that GOAWAY if they would wait for long.
 type idleFrames struct{ byAddress *budget.Budgets }
 
 func newIdleFrames() *idleFrames {
@@ -75,11 +83,12 @@ func (f *idleFrames) configure(server *http.Server) error {
 
 func (f *idleFrames) counted(ctx context.Context, conn *tls.Conn) *countedConn {
 	return &countedConn{
-		Conn:    conn,
-		ctx:     ctx,
-		frames:  frameReader{skip: len(http2.ClientPreface)},
-		own:     flowcontrol.NewTokenBucketRateLimiter(framesEach, framesEachAtOnce),
-		address: f.byAddress.Of(addressOf(conn.RemoteAddr())),
+		Conn:     conn,
+		ctx:      ctx,
+		received: frameReader{skip: len(http2.ClientPreface)},
+		all:      flowcontrol.NewTokenBucketRateLimiter(framesEach, framesEachAtOnce),
+		own:      flowcontrol.NewTokenBucketRateLimiter(framesOwn, framesOwnAtOnce),
+		address:  f.byAddress.Of(addressOf(conn.RemoteAddr())),
 	}
 }
 
@@ -110,84 +119,48 @@ func AddressOf(from netip.AddrPort) string {
 // countedConn is a connection whose idle frames have a budget.
 type countedConn struct {
 	*tls.Conn
-	ctx          context.Context //nolint:containedctx // of the connection
-	frames       frameReader
-	own, address flowcontrol.RateLimiter
+	ctx               context.Context //nolint:containedctx // of the connection
+	received, sent    frameReader
+	work              frameWork
+	all, own, address flowcontrol.RateLimiter
 }
 
 // Read implements [net.Conn].
 func (c *countedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	for range c.frames.idle(p[:n]) {
-		if !c.own.TryAccept() { // which the server answers with GOAWAY
-			return 0, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)
+	idle := c.work.resets.Swap(0)
+	c.received.read(p[:n], func(f frameHeader) {
+		if c.work.receive(f) {
+			idle++
 		}
-		if waitErr := c.address.Wait(c.ctx); waitErr != nil {
-			return 0, waitErr
+	})
+	for range idle {
+		if err := c.take(); err != nil {
+			return 0, err
 		}
 	}
 	return n, err
 }
 
-// frameHeaderBytes is the length of a frame's header (RFC 9113, section 4.1).
-const frameHeaderBytes = 9
-
-// frameReader finds the boundaries of the frames in what a client sends. The zero value expects a
-// frame.
-type frameReader struct {
-	header [frameHeaderBytes]byte
-	have   int // bytes of the header
-	skip   int // bytes until the next header
-	// increment and missing are of a WINDOW_UPDATE: its value and the bytes that it lacks.
-	increment uint32
-	missing   int
+// take takes one idle frame from the budgets.
+func (c *countedConn) take() error {
+	switch {
+	case !c.all.TryAccept():
+		return errCalm
+	case c.own.TryAccept() || c.address.TryAccept():
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(c.ctx, turnWithin)
+	defer cancel()
+	if c.address.Wait(ctx) != nil { // at once, if its turn is further away
+		return errCalm
+	}
+	return nil
 }
 
-// idle returns the number of idle frames that end their header, or their increment, in some bytes.
-func (r *frameReader) idle(bytes []byte) (idle int) {
-	for len(bytes) > 0 {
-		switch {
-		case r.missing > 0:
-			r.increment = r.increment<<8 | uint32(bytes[0])
-			r.missing--
-			bytes = bytes[1:]
-			if r.missing == 0 && r.increment&(1<<31-1) < smallWindowIncrement {
-				idle++
-			}
-		case r.skip > 0:
-			skipped := min(r.skip, len(bytes))
-			r.skip -= skipped
-			bytes = bytes[skipped:]
-		default:
-			copied := copy(r.header[r.have:], bytes)
-			r.have += copied
-			bytes = bytes[copied:]
-			if r.have == frameHeaderBytes && r.begin() {
-				idle++
-			}
-		}
-	}
-	return idle
-}
-
-// begin reads the header of a frame and reports whether the frame is idle.
-func (r *frameReader) begin() bool {
-	length := int(r.header[0])<<16 | int(binary.BigEndian.Uint16(r.header[1:3]))
-	flags := http2.Flags(r.header[4])
-	r.have, r.skip = 0, length
-	switch kind := http2.FrameType(r.header[3]); kind {
-	case http2.FrameHeaders:
-		return false
-	case http2.FrameData:
-		padding := flags.Has(http2.FlagDataPadded) && length <= 256
-		return (length == 0 || padding) && !flags.Has(http2.FlagDataEndStream)
-	case http2.FrameContinuation:
-		return length == 0
-	case http2.FrameWindowUpdate:
-		r.missing, r.increment = min(length, 4), 0
-		r.skip = length - r.missing
-		return length == 0
-	default: // PRIORITY, RST_STREAM, SETTINGS, PING and those that the server ignores
-		return true
-	}
+// Write implements [net.Conn].
+func (c *countedConn) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.sent.read(p[:n], c.work.send)
+	return n, err
 }

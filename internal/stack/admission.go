@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 
 	"github.com/kubetenant/kubetenant/authz"
-	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/plugins/attribution"
@@ -208,21 +207,6 @@ func (c *Cluster) isNamespacedKind(kind schema.GroupKind) bool {
 // isNamespaced reports whether a resource is known to have objects in namespaces.
 func (c *Cluster) isNamespaced(resource schema.GroupResource) bool {
 	return (&authz.Scopes{Custom: c.CustomScope}).Of(resource) == authz.ScopeNamespaced
-}
-
-// PublicationRules returns the rules of Publications. namespaced reports whether a resource is known
-// to have objects in namespaces.
-func PublicationRules(
-	c *configv1alpha1.PublicationRules, namespaced func(schema.GroupResource) bool,
-) *publication.Rules {
-	out := &publication.Rules{Namespaced: namespaced, Labels: c.Labels, Annotations: c.Annotations}
-	for _, k := range c.Kinds {
-		out.Kinds = append(out.Kinds, publication.Kind{
-			Kind:     schema.GroupKind{Group: k.Group, Kind: k.Kind},
-			Resource: k.Resource,
-		})
-	}
-	return out
 }
 
 // statusExceptions reports whether a tenant may write a status that is a controller's.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/component-base/metrics"
 
@@ -62,6 +61,8 @@ type pluginOptions struct {
 	user   *attribution.WorkloadUser
 	// metadata and objects return the objects from which controllers create others.
 	metadata, objects plugins.ObjectFunc
+	// rules are the rules of Publications.
+	rules *publication.Rules
 }
 
 // newPlugins returns the plugins of a configuration in their order.
@@ -81,6 +82,7 @@ func newPlugins(p *admissionParts, config *configv1alpha1.Settings) ([]Plugin, e
 		owner:          owner,
 		kinds:          workloadKinds(config.Admission.Workloads),
 		user:           user,
+		rules:          publication.RulesOf(&config.Admission.Publication, p.cluster.isNamespaced),
 	}
 	o.metadata, o.objects = p.cluster.controllerObjects()
 	return []Plugin{
@@ -181,6 +183,7 @@ func (o *pluginOptions) roleBinding() rolebinding.Options {
 		Spread:            spreadOf,
 		Members:           membersOf,
 		MemberRoles:       o.cluster.memberRoles,
+		Namespaces:        o.cluster.remainingNamespaces(),
 		Authorizer:        o.grantors,
 	}
 }
@@ -195,19 +198,9 @@ func (o *pluginOptions) managed() managed.Options {
 		Template:    templateOf,
 		Dropped:     droppedOf,
 		Authorizer:  o.grantors,
+		Publishing:  o.publishing(),
+		Copied:      o.copied,
 	}
-}
-
-// gives reports whether a template or a Publication gives an object in a namespace.
-func (o *pluginOptions) gives(
-	ctx context.Context, namespace string, resource schema.GroupResource, name string,
-) (bool, error) {
-	return o.cluster.gives(ctx, o.published(), namespace, resource, name)
-}
-
-// published returns the rules of Publications.
-func (o *pluginOptions) published() *publication.Rules {
-	return PublicationRules(&o.config.Admission.Publication, o.cluster.isNamespaced)
 }
 
 func (o *pluginOptions) status() status.Options {
@@ -285,7 +278,7 @@ func (o *pluginOptions) gate() gate.Options {
 func (o *pluginOptions) quota() quota.Options {
 	c := &o.config.Admission.Quota
 	return quota.Options{
-		Managed:       managed.MayBeManaged,
+		Managed:       o.mayBeManaged,
 		Owner:         o.owner,
 		Store:         o.cluster.quotaStore(c),
 		Reservation:   c.Reservation.Duration,

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
@@ -29,6 +30,7 @@ import (
 	"github.com/kubetenant/kubetenant/authn/serviceaccount"
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/grant"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/plugins"
@@ -133,6 +135,15 @@ type Cluster struct {
 	// as [cluster.ControllerLookup] does: the first at least their metadata, and without the network
 	// where it can. Nil knows none: what controllers make is theirs alone.
 	ControllerMetadata, ControllerObjects plugins.ObjectFunc
+	// PublicationSource reads the object that a Publication copies from the server. It returns nil if
+	// the object does not exist. PublicationRole is [publication.RoleOf]. If one is nil, no caller may
+	// write a Publication.
+	//
+	// [publication.RoleOf]: https://pkg.go.dev/github.com/kubetenant/kubetenant/cluster/publication#RoleOf
+	PublicationSource func(
+		context.Context, *publication.Source, schema.GroupVersionResource,
+	) (*unstructured.Unstructured, error)
+	PublicationRole func(context.Context, *unstructured.Unstructured) (*publication.Role, error)
 	// DefaultPriority reports whether a PriorityClass is the cluster's default. Nil knows of none.
 	DefaultPriority func(name string) bool
 }
@@ -317,7 +328,7 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.described[kind]
 	_, governed := g.governed[kind]
-	return described || governed || policy.Reads(kind) || kind.Group == v1alpha1.SchemeGroupVersion.Group
+	return described || governed || g.isPublished(kind) || policy.Reads(kind) || kind.Group == v1alpha1.SchemeGroupVersion.Group
 }
 
 // DerivesRights reports whether this server gives callers of tenants rights that follow from their
@@ -328,6 +339,11 @@ func (s *Stack) DerivesRights() bool { return s.current.Load().derivesRights }
 // MUST NOT change the slice.
 func (s *Stack) SharedClusterResources() []schema.GroupResource {
 	return s.current.Load().boundary.Shared
+}
+
+// PublicationRules returns the rules of Publications.
+func (s *Stack) PublicationRules() *publication.Rules {
+	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.Cluster.isNamespaced)
 }
 
 // DefaultQuota returns the limits of tenants that have no quota of their own; empty for none.

@@ -45,11 +45,14 @@ type Tenants interface {
 	// Holds reports whether Pods wait in a new namespace of a tenant until it was given all that its
 	// Tenant says; it may ask the server.
 	Holds(ctx context.Context, id tenant.ID) bool
-	// Gives reports whether a template that the Tenant of a tenant names gives an object of a name in
-	// a namespace. The error says that it is not known.
+	// Gives reports whether a template that the Tenant of a tenant names, or a Publication, provides an
+	// object of a name in a namespace. It fails if that is not known.
 	Gives(
 		rules *publication.Rules, id tenant.ID, namespace string, resource schema.GroupResource, name string,
 	) (bool, error)
+	// PublicationsFrom returns the Publications whose source has a namespace and a name, of any kind. It
+	// omits Publications that are being deleted. The last result is false if they are not known.
+	PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool)
 	// MemberRoles returns the ClusterRoles that a tenant itself may give.
 	MemberRoles(id tenant.ID) []string
 	// Admins returns the subjects that the Tenant of a tenant names as its admins.
@@ -140,6 +143,18 @@ func (c *Cluster) memberRoles(id tenant.ID) []string {
 		return nil
 	}
 	return c.Tenants.MemberRoles(id)
+}
+
+// remainingNamespaces returns a function that returns the namespaces of a tenant, without those that
+// are being deleted. It is nil if the namespaces are not known.
+func (c *Cluster) remainingNamespaces() func(tenant.ID) ([]string, error) {
+	if c.OwnedNamespaces == nil {
+		return nil
+	}
+	return func(id tenant.ID) ([]string, error) {
+		names, err := c.OwnedNamespaces(id)
+		return slices.DeleteFunc(slices.Clone(names), c.Owners.Terminating), err
+	}
 }
 
 // rights returns the ClusterRoles that callers of a tenant have without a binding.

@@ -66,6 +66,10 @@ func (o tenantsOf) Gives(*publication.Rules, tenant.ID, string, schema.GroupReso
 	return false, nil
 }
 
+func (o tenantsOf) PublicationsFrom(string, string) ([]*publication.Publication, bool) {
+	return nil, true
+}
+
 func (o tenantsOf) MemberRoles(tenant.ID) []string { return nil }
 
 // Admins implements [stack.Tenants].

@@ -30,8 +30,10 @@ const (
 	reasonBind     = "TenantRoleBinding requires the right to bind the ClusterRoles"
 	reasonUse      = "TenantRoleBinding requires the right to use the NamespaceTemplate"
 	reasonMembers  = "the writer of the Tenant was asked for the right to bind the ClusterRoles"
+	reasonRules    = "TenantRoleBinding requires the rights that the Roles give, or the right to escalate the Roles"
 	reasonTemplate = "TenantManaged requires the rights to create, update and delete the objects"
 	reasonGrant    = "TenantGrant requires the rights that the grant allows"
+	reasonPublish  = "TenantManaged requires the rights to get the source and to write its copies"
 	reasonQuota    = "the field applies to the writer's own object"
 )
 
@@ -64,10 +66,18 @@ func WriterRules() map[string]map[string]WriterRule {
 		v1alpha1.KindTenantMembers: {
 			"spec.id":       because(reasonNoWrite),
 			"spec.bindings": because(reasonMembers),
+			"spec.roles":    because(reasonRules),
 		},
 		v1alpha1.KindNamespaceTemplate: {
 			"spec.hold":    because(reasonNoWrite),
 			"spec.objects": because(reasonTemplate),
+		},
+		v1alpha1.KindPublication: {
+			"spec.from":              because(reasonPublish),
+			"spec.tenants":           because(reasonPublish),
+			"spec.namespaceSelector": because(reasonPublish),
+			"spec.onConflict":        because(reasonPublish),
+			"spec.hold":              because(reasonPublish),
 		},
 		v1alpha1.KindTenantQuota: {
 			"spec.tenant": because(reasonQuota),

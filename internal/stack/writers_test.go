@@ -53,6 +53,7 @@ func specs() map[string]reflect.Type {
 		v1alpha1.KindTenant:            reflect.TypeFor[v1alpha1.TenantSpec](),
 		v1alpha1.KindTenantMembers:     reflect.TypeFor[v1alpha1.TenantMembersSpec](),
 		v1alpha1.KindNamespaceTemplate: reflect.TypeFor[v1alpha1.NamespaceTemplateSpec](),
+		v1alpha1.KindPublication:       reflect.TypeFor[v1alpha1.PublicationSpec](),
 		v1alpha1.KindTenantQuota:       reflect.TypeFor[v1alpha1.TenantQuotaSpec](),
 		v1alpha1.KindAccessGrant:       reflect.TypeFor[v1alpha1.AccessGrantSpec](),
 	}

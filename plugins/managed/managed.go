@@ -1,12 +1,14 @@
-// Package managed keeps what the server makes of Tenants by itself as it is: bindings, quotas, and
-// what templates give. Whoever else creates, changes or deletes such an object is refused, the
-// cluster's admins too: the next look would put it back. It holds Pods in namespaces that have none
-// of it yet, and who writes what is given.
+// Package managed protects the objects that the server writes by itself: bindings and quotas of
+// Tenants, objects of NamespaceTemplates, and copies of Publications. No other caller may create,
+// change or delete them, including the administrators of the cluster: the server would restore them.
+// The package refuses Pods in namespaces that do not have these objects yet. It checks the authors of
+// NamespaceTemplates, of Publications and of published objects.
 package managed
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -35,13 +37,16 @@ const (
 	SourceTenant = "tenant"
 	// SourceTemplate is its value on what a NamespaceTemplate gives.
 	SourceTemplate = "template"
+	// SourcePublication is its value on the copies of a Publication.
+	SourcePublication = "publication"
 )
 
 var (
 	errManaged = errors.New("the object is managed by a Tenant (label " + tenant.ManagedLabel + "): change spec.admins, " +
 		"spec.bindings or spec.quota of the Tenant, its TenantMembers or the NamespaceTemplate instead")
 	errLabel    = errors.New("only the server may set the label " + tenant.ManagedLabel)
-	errGiven    = errors.New("a NamespaceTemplate of the Tenant provides an object with this name")
+	errCopy     = errors.New("only the server may set the label " + tenant.PublicationLabel)
+	errGiven    = errors.New("a NamespaceTemplate of the Tenant or a Publication provides an object with this name")
 	errName     = errors.New("names that begin with " + NamePrefix + " are reserved for the server")
 	errPrepared = errors.New("only the server may set the annotations " + strings.Join(annotations, ", "))
 	errNotHeld  = errors.New("a new namespace of this tenant must have the annotation " + tenant.HeldAnnotation +
@@ -58,8 +63,8 @@ type Options struct {
 	// says, and Held whether they do in a namespace. Held is required with Holds; nil Holds: nowhere.
 	Holds func(context.Context, tenant.ID) bool
 	Held  func(ctx context.Context, namespace string) (bool, error)
-	// Gives reports whether a template gives an object of a name in a namespace: nobody else
-	// makes one. Nil: none does.
+	// Gives reports whether a template or a Publication provides an object of a name in a namespace. No
+	// other caller may create it. If nil, none does.
 	Gives func(ctx context.Context, namespace string, resource schema.GroupResource, name string) (bool, error)
 	// Template reads a NamespaceTemplate: the resources of its objects, and what is wrong with
 	// them. Nil: none is held.
@@ -67,9 +72,15 @@ type Options struct {
 	// Dropped returns the resources of the objects that an update removes from a NamespaceTemplate.
 	// Required with Template.
 	Dropped func(was, is runtime.Object) []schema.GroupVersionResource
-	// Authorizer is the server's. It decides about the rights of the writer of a NamespaceTemplate.
-	// Required with Template.
+	// Authorizer is the server's. It decides about the rights of the writers of NamespaceTemplates and
+	// Publications. Required with Template and Publishing.
 	Authorizer authorizer.Authorizer
+	// Publishing reads Publications and the objects that they copy. If nil, no caller may write a
+	// Publication.
+	Publishing *Publishing
+	// Copied reports whether the configuration allows to publish objects of a resource, besides the
+	// built-in kinds. If nil, it allows none.
+	Copied func(schema.GroupResource) bool
 }
 
 // created are the annotations of a Namespace that a new Namespace never has from its creator.
@@ -80,7 +91,8 @@ var created = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.
 var annotations = append(created[:len(created):len(created)], tenant.GivenLabelsAnnotation)
 
 // New returns the plugin. It protects objects with [tenant.ManagedLabel] and the server's own
-// annotations of Namespaces. It also checks NamespaceTemplates and the creation of Pods.
+// annotations of Namespaces. It also checks NamespaceTemplates, Publications, the objects that they
+// copy, and the creation of Pods.
 func New(o Options) plugins.Interface {
 	return &plugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), o}
 }
@@ -90,24 +102,32 @@ type plugin struct {
 	Options
 }
 
-// Governs reports whether the plugin looks at an operation on a resource.
+// Governs reports whether the plugin may refuse an operation on a resource. It does not know the
+// kinds that only the configuration allows to publish.
 func Governs(r schema.GroupResource, operation admission.Operation) bool {
-	return MayBeManaged(r) || (r == corev1.Resource("namespaces") || r == templates) && operation != admission.Delete ||
+	return MayBeManaged(r) ||
+		(r == corev1.Resource("namespaces") || r == templates || r == publications) && operation != admission.Delete ||
 		r == corev1.Resource("pods") && operation == admission.Create
 }
 
-// MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel], which the
-// plugin then keeps from everybody.
+// MayBeManaged reports whether objects of a resource may have [tenant.ManagedLabel] in every
+// configuration. The plugin protects such objects.
 func MayBeManaged(r schema.GroupResource) bool {
 	switch r.Group {
 	case rbacv1.GroupName:
-		return r.Resource == "rolebindings" || r.Resource == "clusterrolebindings"
+		return r.Resource == "rolebindings" || r.Resource == "clusterrolebindings" || r.Resource == "roles"
 	case corev1.GroupName:
-		return r.Resource == "configmaps" || r.Resource == "limitranges" || r.Resource == "resourcequotas"
+		return r.Resource == "configmaps" || r.Resource == "limitranges" || r.Resource == "resourcequotas" ||
+			r.Resource == "secrets"
 	case networkingv1.GroupName:
 		return r.Resource == "networkpolicies"
 	}
 	return r == quotas
+}
+
+// mayBeManaged is [MayBeManaged] with the kinds of the configuration.
+func (p *plugin) mayBeManaged(r schema.GroupResource) bool {
+	return MayBeManaged(r) || p.Copied != nil && p.Copied(r)
 }
 
 var (
@@ -116,11 +136,25 @@ var (
 	templates = schema.GroupResource{Group: tenant.Domain, Resource: "namespacetemplates"}
 )
 
-// Admit implements [admission.MutationInterface]: it leaves the annotations of a Namespace as they
-// were, and holds a new one.
-func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetResource().GroupResource() != corev1.Resource("namespaces") || a.GetOperation() == admission.Delete ||
-		p.Subject.IsManager(ctx, a) {
+// Admit implements [admission.MutationInterface]. It protects the server's own annotations.
+func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	switch resource := a.GetResource().GroupResource(); {
+	case a.GetOperation() == admission.Delete:
+		return nil
+	case resource == corev1.Resource("namespaces"):
+		return p.admitNamespace(ctx, a)
+	case resource == publications:
+		return p.admitPublication(ctx, a)
+	case a.GetNamespace() != "" && p.mayBeManaged(resource):
+		return p.admitSource(ctx, a, o)
+	}
+	warnNotPublished(ctx, a)
+	return nil
+}
+
+// admitNamespace restores the annotations of a Namespace, and holds a new one.
+func (p *plugin) admitNamespace(ctx context.Context, a admission.Attributes) error {
+	if p.Subject.IsManager(ctx, a) {
 		return nil
 	}
 	was, is, err := plugins.Stored(a)
@@ -143,21 +177,32 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 }
 
 // Validate implements [admission.ValidationInterface].
-func (p *plugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+func (p *plugin) Validate(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
 	resource := a.GetResource().GroupResource()
-	if !Governs(resource, a.GetOperation()) {
-		return nil
-	}
-	check := p.checkNamespace
-	switch {
+	var check func(context.Context, admission.Attributes) error
+	switch isDelete := a.GetOperation() == admission.Delete; {
+	case p.mayBeManaged(resource):
+		if a.GetSubresource() != "" && resource == quotas {
+			return nil // its metadata stays as it is
+		}
+		check = func(ctx context.Context, a admission.Attributes) error {
+			if err := p.check(ctx, a); err != nil || isDelete || a.GetNamespace() == "" {
+				return err
+			}
+			return p.checkSource(ctx, a, o)
+		}
 	case resource == corev1.Resource("pods"):
 		return p.checkPod(ctx, a)
-	case a.GetSubresource() != "" && resource == quotas:
-		return nil // its metadata stays as it is
-	case MayBeManaged(resource):
-		check = p.check
+	case isDelete:
+		return nil
+	case resource == corev1.Resource("namespaces"):
+		check = p.checkNamespace
 	case resource == templates:
 		check = p.checkTemplate
+	case resource == publications:
+		check = p.checkPublication
+	default:
+		return nil
 	}
 	switch err := check(ctx, a); {
 	case errors.Is(err, errNotHeld): // the next attempt succeeds, unless a webhook is the cause
@@ -197,6 +242,12 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	was, had := labelled(a.GetOldObject())
 	is, has := labelled(a.GetObject())
 	switch {
+	case plugins.IsVirtual(a):
+		// A Scale has no labels, so the name decides whether it is that of a copy.
+		if p.Subject.IsManager(ctx, a) {
+			return nil
+		}
+		return p.checkName(ctx, a, a.GetName())
 	case a.GetOperation() == admission.Create && is == nil,
 		a.GetOperation() != admission.Create && was == nil,
 		a.GetOperation() == admission.Update && is == nil:
@@ -204,7 +255,7 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 	case a.GetOperation() == admission.Create && !has &&
 		(a.GetNamespace() == "" ||
 			!strings.HasPrefix(is.GetName(), NamePrefix) && !strings.HasPrefix(is.GetGenerateName(), NamePrefix)):
-		return p.checkName(ctx, a)
+		return p.checkName(ctx, a, is.GetName()) // the server has generated the name
 	case a.GetOperation() != admission.Create && !had && !has, p.Subject.IsManager(ctx, a):
 		return nil
 	}
@@ -225,18 +276,35 @@ func (p *plugin) check(ctx context.Context, a admission.Attributes) error {
 			return nil
 		}
 		if !had {
-			return errLabel
+			return labelError(is)
 		}
 	case admission.Create:
 		if !has {
 			return errName
 		}
-		return errLabel
+		return labelError(is)
+	}
+	return managedError(was)
+}
+
+// labelError returns the error for a caller that sets a label of the server.
+func labelError(is metav1.Object) error {
+	if _, managed := is.GetLabels()[tenant.ManagedLabel]; !managed {
+		return errCopy
+	}
+	return errLabel
+}
+
+// managedError returns the error for a caller that writes an object of the server.
+func managedError(was metav1.Object) error {
+	if name, is := was.GetLabels()[tenant.PublicationLabel]; is {
+		return fmt.Errorf("the object belongs to the Publication %s of the platform (label %s): "+
+			"only the platform can change or delete it", name, tenant.PublicationLabel)
 	}
 	return errManaged
 }
 
-// labelled returns the metadata of an object, nil where there is none, and whether it is managed.
+// labelled returns the metadata of an object, or nil if there is none, and whether it is managed.
 func labelled(obj runtime.Object) (metav1.Object, bool) {
 	if obj == nil {
 		return nil, false
@@ -245,8 +313,7 @@ func labelled(obj runtime.Object) (metav1.Object, bool) {
 	if err != nil {
 		return nil, false
 	}
-	_, has := m.GetLabels()[tenant.ManagedLabel]
-	return m, has
+	return m, isOurs(m)
 }
 
 // sameObject reports whether a write changes nothing but who says to manage which fields.

@@ -144,7 +144,7 @@ func TestManaged(t *testing.T) {
 		"deleted, an older one of its name": {write{by: root, was: binding("kubetenant:x", nil)}, ""},
 		"no object":                         {write{by: root, was: &metav1.Status{}, is: &metav1.Status{}}, "no object"},
 		"something else with the label": {
-			write{by: root, resource: corev1.SchemeGroupVersion.WithResource("secrets"), is: binding("x", ours)}, "",
+			write{by: root, resource: corev1.SchemeGroupVersion.WithResource("services"), is: binding("x", ours)}, "",
 		},
 		"a namespace deleted":      {write{by: root, resource: namespaces, was: namespace("h")}, ""},
 		"a namespace that says it": {write{by: root, resource: namespaces, is: namespace("h")}, "the annotation"},

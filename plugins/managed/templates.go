@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,12 +55,13 @@ func (p *plugin) checkPod(ctx context.Context, a admission.Attributes) error {
 		" does not have everything that its Tenant specifies yet: see the condition Prepared of the Tenant")
 }
 
-// checkName keeps the names of what a template gives in a namespace, there or not yet.
-func (p *plugin) checkName(ctx context.Context, a admission.Attributes) error {
-	if p.Gives == nil || a.GetNamespace() == "" || a.GetName() == "" || a.GetResource().Group == rbacv1.GroupName {
+// checkName reserves the names of objects that a template or a Publication provides in a namespace,
+// even before they exist.
+func (p *plugin) checkName(ctx context.Context, a admission.Attributes, name string) error {
+	if p.Gives == nil || a.GetNamespace() == "" || name == "" {
 		return nil
 	}
-	gives, err := p.Gives(ctx, a.GetNamespace(), a.GetResource().GroupResource(), a.GetName())
+	gives, err := p.Gives(ctx, a.GetNamespace(), a.GetResource().GroupResource(), name)
 	switch {
 	case err != nil:
 		return err

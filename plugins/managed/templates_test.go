@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -39,7 +41,8 @@ func templated() plugins.Interface {
 			if namespace == "away" {
 				return false, errors.New("away")
 			}
-			return namespace == "a--web" && r.Resource == "configmaps" && name == "given", nil
+			kinds := []string{"configmaps", "rolebindings", "roles", "secrets"}
+			return namespace == "a--web" && slices.Contains(kinds, r.Resource) && name == "given", nil
 		},
 		Held: func(_ context.Context, namespace string) (bool, error) {
 			if namespace == "away" {
@@ -255,6 +258,19 @@ func TestGivenNames(t *testing.T) {
 		"in another namespace": {write{in: "b--web", is: of("given")}, "given", ""},
 		"of another kind": {
 			write{in: "a--web", is: of("given"), resource: corev1.SchemeGroupVersion.WithResource("limitranges")}, "given", "",
+		},
+		"a Secret": {
+			write{in: "a--web", is: of("given"), resource: corev1.SchemeGroupVersion.WithResource("secrets")},
+			"given",
+			"provides an object",
+		},
+		"a Role": {
+			write{in: "a--web", is: of("given"), resource: rbacv1.SchemeGroupVersion.WithResource("roles")},
+			"given",
+			"provides an object",
+		},
+		"a RoleBinding": {
+			write{in: "a--web", is: of("given"), resource: bindings}, "given", "provides an object",
 		},
 		"of a name to be made up": {write{in: "a--web", is: of("")}, "", ""},
 		"where it is not known":   {write{in: "away", is: of("x")}, "x", "away"},

@@ -52,7 +52,11 @@ type Options struct {
 	// give; it is required with Members. Nil Members: none are held.
 	Members     func(runtime.Object) (*Spread, error)
 	MemberRoles func(tenant.ID) []string
-	// Authorizer is the server's: which roles whoever writes a Tenant may bind. Required with Spread.
+	// Namespaces returns the namespaces of a tenant, without those that are being deleted. If nil, only
+	// rights in the whole cluster let a caller define Roles in TenantMembers.
+	Namespaces func(tenant.ID) ([]string, error)
+	// Authorizer is the server's. It decides about the rights of the writer of a Tenant or of the Roles
+	// of TenantMembers. Required with Spread and Members.
 	Authorizer authorizer.Authorizer
 }
 

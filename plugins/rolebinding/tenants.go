@@ -40,6 +40,8 @@ type Spread struct {
 	Members []SpreadRole
 	// Templates are the names of the NamespaceTemplates that are given.
 	Templates []string
+	// Defined are the Roles of TenantMembers.
+	Defined []DefinedRole
 }
 
 // SpreadRole is a ClusterRole and to whom it is given. Path is the field of the subjects.
@@ -81,13 +83,28 @@ func (p *plugin) checkMembers(ctx context.Context, a admission.Attributes) error
 		err = errForeignMembers
 	default:
 		if err = checkName(a.GetObject(), is.Tenant); err == nil {
-			err = p.checkMemberRoles(ctx, was, is)
+			err = p.checkMemberSpec(ctx, a, was, is)
 		}
 	}
 	if err != nil {
 		return admission.NewForbidden(a, err)
 	}
 	return nil
+}
+
+// checkMemberSpec checks the bindings and the Roles that a write adds.
+func (p *plugin) checkMemberSpec(ctx context.Context, a admission.Attributes, was, is *Spread) error {
+	before, now, err := plugins.Stored(a)
+	if err != nil {
+		return err
+	}
+	if before == nil || now == nil || !sameTenant(before.GetAnnotations(), now.GetAnnotations()) {
+		was = &Spread{Roles: was.Roles}
+	}
+	var refused plugins.Refusals
+	refused.Add(p.checkMemberRoles(ctx, was, is))
+	refused.Add(p.checkDefined(ctx, a.GetUserInfo(), was, is))
+	return refused.Err()
 }
 
 // checkHolders refuses finalizers and owners that a tenant's caller adds to TenantMembers. With a

@@ -1,6 +1,7 @@
 package v1alpha1
 
 import (
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -16,16 +17,16 @@ const KindTenantMembers = "TenantMembers"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.spec.id.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') ? self.metadata.name == self.spec.id : self.metadata.name.matches('[.][0-9a-f]{8}$') && self.metadata.name.size() == self.spec.id.size() + 9 && self.metadata.name.startsWith(self.spec.id.lowerAscii().replace('_', '-').replace('.', '-') + '.')",message="metadata.name must be this ID, or the name that kubectl tenant create-tenant generates if the ID is not a DNS label",fieldPath=".spec.id"
 
-// TenantMembers specifies subjects and their roles in all namespaces of a tenant. Callers of the
-// tenant may write it if RBAC allows it. Its name is the name of the Tenant. The Tenant specifies
-// the allowed ClusterRoles in spec.memberRoles.
+// TenantMembers specifies subjects and their roles in all namespaces of a tenant, and Roles of the
+// tenant itself. Callers of the tenant may write it if RBAC allows it. Its name is the name of the
+// Tenant. The Tenant specifies the allowed ClusterRoles in spec.memberRoles.
 type TenantMembers struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard metadata of the object.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec specifies the subjects and their roles.
+	// spec specifies the subjects, their roles and the Roles of the tenant.
 	// +required
 	Spec TenantMembersSpec `json:"spec"`
 }
@@ -40,7 +41,7 @@ type TenantMembersList struct {
 	Items []TenantMembers `json:"items"`
 }
 
-// TenantMembersSpec specifies subjects and their roles.
+// TenantMembersSpec specifies subjects, their roles and the Roles of the tenant.
 type TenantMembersSpec struct {
 	// id specifies the ID of the tenant, as in credentials and in the label of namespaces; immutable.
 	// +kubebuilder:validation:MinLength=1
@@ -57,4 +58,32 @@ type TenantMembersSpec struct {
 	// +listType=atomic
 	// +optional
 	Bindings []TenantBinding `json:"bindings,omitempty"`
+	// roles specifies the Roles that exist in every existing and future namespace of the tenant. The
+	// writer must have the rights of each rule that it adds in all namespaces of the tenant, or be
+	// allowed to escalate Roles there. The list is atomic.
+	// +kubebuilder:validation:MaxItems=32
+	// +kubebuilder:validation:XValidation:rule="self.all(r, self.exists_one(s, s.name == r.name))",message="must not contain two roles with the same name"
+	// +listType=atomic
+	// +optional
+	Roles []TenantRole `json:"roles,omitempty"`
+}
+
+// TenantRole specifies a Role in every namespace of a tenant.
+type TenantRole struct {
+	// name specifies the name of the Role. An existing Role with this name that is not from
+	// TenantMembers remains as it is.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_.:]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('kubetenant:')",message="must not begin with kubetenant:"
+	// +required
+	Name string `json:"name"`
+	// rules specifies the rules of the Role. Each rule has verbs, apiGroups and resources, and no
+	// nonResourceURLs. The list is atomic.
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:XValidation:rule="self.all(r, size(r.verbs) > 0 && has(r.apiGroups) && size(r.apiGroups) > 0 && has(r.resources) && size(r.resources) > 0)",message="each rule must have at least one verb, API group and resource"
+	// +kubebuilder:validation:XValidation:rule="self.all(r, !has(r.nonResourceURLs) || size(r.nonResourceURLs) == 0)",message="must not contain nonResourceURLs, which have no effect in a namespace"
+	// +listType=atomic
+	// +optional
+	Rules []rbacv1.PolicyRule `json:"rules,omitempty"`
 }

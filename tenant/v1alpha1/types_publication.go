@@ -130,6 +130,17 @@ const (
 	PublicationReplace PublicationConflict = "Replace"
 )
 
+// The reasons of [ConditionReady] of a Publication. It also has [ReasonFailed] and [ReasonDefinition].
+const (
+	ReasonPublished        = "Published"
+	ReasonPublishing       = "Publishing"
+	ReasonSourceMissing    = "SourceMissing"
+	ReasonSourceRefused    = "SourceRefused"    // its kind, its type or its namespace
+	ReasonAuthorNotChecked = "AuthorNotChecked" // or not allowed to publish it
+	ReasonTooLarge         = "TooLarge"         // all copies together
+	ReasonConflict         = "Conflict"         // another object has the kind and name
+)
+
 // PublicationStatus reports how many namespaces have a copy.
 type PublicationStatus struct {
 	// observedGeneration is the generation of the Publication to which the rest of the status applies.

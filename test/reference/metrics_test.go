@@ -92,7 +92,7 @@ func modes(t *testing.T) []*mode {
 		serving.WebhookMetrics(&serving.Server{}, func() bool { return true })...)
 
 	control := newMode("kubetenant-webhook controller")
-	tasks, err := controller.NewTasks(unreachable(), "kubetenant-system", nil)
+	tasks, err := controller.NewTasks(unreachable(), "kubetenant-system", nil, &configv1alpha1.PublicationRules{})
 	must(err)
 	for _, r := range append(tasks.Metrics, controller.LackingMetric()) {
 		must(control.register(r))

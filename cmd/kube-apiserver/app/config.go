@@ -263,6 +263,8 @@ func clusterOf(
 		References:         known.References,
 		ControllerMetadata: known.Controllers.Metadata,
 		ControllerObjects:  known.Controllers.Object,
+		PublicationSource:  known.PublicationSource,
+		PublicationRole:    known.PublicationRole,
 		SelectedLabels:     selectors.Reason,
 		DefaultPriority:    cluster.DefaultPriority(versioned.Scheduling().V1().PriorityClasses().Lister()),
 	}
@@ -286,7 +288,7 @@ func registerMetrics(known *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range slices.Concat(all, known.Tenants.Metrics(), known.Definitions.Metrics()) {
+	for _, m := range slices.Concat(all, known.Tenants.Metrics(), known.Published.Metrics(), known.Definitions.Metrics()) {
 		if err := register(m); err != nil {
 			return err
 		}

@@ -26,6 +26,20 @@ namespaceObject != null && has(namespaceObject.metadata.labels) && "kubetenant.d
 {{- define "releases" -}}
 request.operation == "DELETE" && namespaceObject != null && has(namespaceObject.metadata.annotations) && "kubetenant.dev/releasing" in namespaceObject.metadata.annotations && has(oldObject.metadata.labels) && "kubetenant.dev/managed" in oldObject.metadata.labels
 {{- end -}}
+{{- /* CEL that reports whether an object has or had an annotation of Publications. */ -}}
+{{- define "publishes" -}}
+["kubetenant.dev/publish", "kubetenant.dev/published"].exists(k, has(object.metadata) && has(object.metadata.annotations) && k in object.metadata.annotations || oldObject != null && has(oldObject.metadata) && has(oldObject.metadata.annotations) && k in oldObject.metadata.annotations)
+{{- end -}}
+{{- /* CEL that reports whether a new object is a copy of a Publication. */ -}}
+{{- define "copy" -}}
+object != null && has(object.metadata.labels) && "kubetenant.dev/managed" in object.metadata.labels && object.metadata.labels["kubetenant.dev/managed"] == "publication" && "kubetenant.dev/publication" in object.metadata.labels && has(object.metadata.annotations) && "kubetenant.dev/published" in object.metadata.annotations
+{{- end -}}
+{{- /* The resources of a policy for the kinds that the configuration allows to publish. */ -}}
+{{- define "publishedRules" -}}
+{{- range .Values.published }}
+    - { apiGroups: [{{ toJson .group }}], apiVersions: ["*"], resources: [{{ toJson .resource }}, {{ toJson (print .resource "/*") }}], operations: [CREATE, UPDATE, DELETE] }
+{{- end }}
+{{- end -}}
 {{- /* Labels of what runs, and of what reaches, holds and watches it. */ -}}
 {{- define "labels" -}}
 app.kubernetes.io/part-of: kubetenant, app.kubernetes.io/version: {{ toJson .Chart.AppVersion }}{{ range $key, $value := .Values.labels }}, {{ toJson $key }}: {{ toJson $value }}{{ end }}

@@ -88,6 +88,7 @@ func objects(all ...runtime.Object) *dynamicfake.FakeDynamicClient {
 		{"", "v1", "serviceaccounts", "ServiceAccountList"},
 		{"", "v1", "events", "EventList"},
 		{"rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBindingList"},
+		{"rbac.authorization.k8s.io", "v1", "roles", "RoleList"},
 		{"networking.k8s.io", "v1", "networkpolicies", "NetworkPolicyList"},
 		{tenant.Domain, "v1alpha1", "tenantquotas", "TenantQuotaList"},
 		{tenant.Domain, "v1alpha1", "tenants", "TenantList"},

@@ -286,6 +286,7 @@ func managedResources() []schema.GroupVersionResource {
 	core := corev1.SchemeGroupVersion
 	return []schema.GroupVersionResource{
 		rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
+		rbacv1.SchemeGroupVersion.WithResource("roles"),
 		core.WithResource("configmaps"),
 		core.WithResource("limitranges"),
 		core.WithResource("resourcequotas"),

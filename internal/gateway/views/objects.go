@@ -47,9 +47,11 @@ type Objects struct {
 	// Authorize returns the reason why the caller may not make a request for a view, or nil. It
 	// MUST decide by the caller's own rights in the namespace of the request.
 	Authorize func(*http.Request) *apierrors.StatusError
-	// Acquire reports whether the caller's tenant may read the list of all objects now. If so, the
-	// caller of Acquire must call leave afterwards.
-	Acquire func(*http.Request) (leave func(), ok bool)
+	// Tenant returns the name of the caller's tenant.
+	Tenant func(*http.Request) string
+	// Acquire returns the reason why the caller's tenant may not read the list of all objects now, or
+	// nil. If it is nil, the caller of Acquire must call leave afterwards, at least once.
+	Acquire func(*http.Request) (leave func(), refused *apierrors.StatusError)
 	// Failed returns the response to an error of the cluster. It must not repeat the error.
 	Failed func(context.Context, error) *apierrors.StatusError
 	// Held limits the bytes of objects that are held for responses.
@@ -128,7 +130,9 @@ func (h *Objects) get(w http.ResponseWriter, r *http.Request, v *ObjectView, inf
 		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
 		return
 	}
-	raw, err := h.read(r.Context(), v, info.Name, r.URL.Query().Get("resourceVersion"))
+	held := h.Held.hold(h.Tenant(r))
+	defer held.release()
+	raw, err := h.read(r.Context(), v, info.Name, r.URL.Query().Get("resourceVersion"), held)
 	switch {
 	case apierrors.IsNotFound(err):
 		write(w, r, apierrors.NewNotFound(v.resource(), info.Name))
@@ -156,13 +160,13 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 		write(w, r, refused)
 		return
 	}
-	leave, ok := h.Acquire(r)
-	if !ok {
-		write(w, r, errTooManyLists())
+	leave, refused := h.Acquire(r)
+	if refused != nil {
+		write(w, r, refused)
 		return
 	}
 	defer leave()
-	held := h.Held.hold()
+	held := h.Held.hold(h.Tenant(r))
 	defer held.release()
 	items := []any{}
 	version, err := h.readAll(r.Context(), v, wanted.ResourceVersion, wanted.ResourceVersionMatch, func(raw []byte) error {
@@ -173,6 +177,7 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 		items = append(items, object)
 		return held.add(len(raw))
 	})
+	leave() // before the caller reads the response, which may take long
 	if err != nil {
 		write(w, r, h.refusal(r.Context(), err))
 		return
@@ -180,13 +185,11 @@ func (h *Objects) list(w http.ResponseWriter, r *http.Request, v *ObjectView, in
 	convert.all(w, r, v, items, version)
 }
 
-// errTooManyLists is the response if the tenant reads too many lists.
-func errTooManyLists() *apierrors.StatusError {
-	return apierrors.NewTooManyRequests("the tenant reads too many lists of views at the same time", 1)
-}
-
 // refusal returns the response to an error from reading the objects. It repeats nothing of the error.
 func (h *Objects) refusal(ctx context.Context, err error) *apierrors.StatusError {
+	if refused := refusalOf(err); refused != nil {
+		return refused
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return errNoPath()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"io"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,48 +26,22 @@ var (
 	errForm     = errors.New("the response of the cluster is not what was requested")
 )
 
-// Budget limits the bytes of the objects that are held for all responses at the same time. It is
-// safe for concurrent use.
-type Budget struct{ left atomic.Int64 }
-
-// NewBudget returns a budget of a number of bytes.
-func NewBudget(most int64) *Budget {
-	b := &Budget{}
-	b.left.Store(most)
-	return b
-}
-
-func (b *Budget) hold() *holding { return &holding{budget: b} }
-
-// holding is what one response holds.
-type holding struct {
-	budget *Budget
-	bytes  int64
-}
-
-func (h *holding) add(n int) error {
-	h.bytes += int64(n)
-	if h.budget.left.Add(-int64(n)) < 0 {
-		return errTooLarge
-	}
-	return nil
-}
-
-func (h *holding) release() {
-	h.budget.left.Add(h.bytes)
-	h.bytes = 0
-}
-
 // metered is a reader that fails if one object is longer than objectBytes.
 type metered struct {
 	io.Reader
 	left int
+	held *holding // holds what is read; nil if it is not held
 }
 
 func (m *metered) Read(p []byte) (int, error) {
 	n, err := m.Reader.Read(p)
 	if m.left -= n; m.left < 0 {
 		return 0, errTooLarge
+	}
+	if m.held != nil {
+		if err := m.held.add(n); err != nil {
+			return 0, err
+		}
 	}
 	return n, err
 }
@@ -96,8 +69,10 @@ func (h *Objects) request(v *ObjectView) *rest.Request {
 		SetHeader("Accept", "application/json")
 }
 
-// read returns an object.
-func (h *Objects) read(ctx context.Context, v *ObjectView, name, resourceVersion string) ([]byte, error) {
+// read returns an object, which held holds.
+func (h *Objects) read(
+	ctx context.Context, v *ObjectView, name, resourceVersion string, held *holding,
+) ([]byte, error) {
 	r := h.request(v).Name(name)
 	if resourceVersion != "" {
 		r = r.Param("resourceVersion", resourceVersion)
@@ -107,7 +82,7 @@ func (h *Objects) read(ctx context.Context, v *ObjectView, name, resourceVersion
 		return nil, err
 	}
 	defer func() { _ = body.Close() }()
-	return io.ReadAll(&metered{body, objectBytes})
+	return io.ReadAll(&metered{Reader: body, left: objectBytes, held: held})
 }
 
 // readAll calls each for every object, and returns the resource version of the list. It holds one

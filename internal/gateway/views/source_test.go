@@ -40,9 +40,9 @@ func TestReadListLimits(t *testing.T) {
 		items := strings.Repeat(object+",", n-1) + object
 		return strings.NewReader(`{"metadata":{"resourceVersion":"5"},"items":[` + items + `]}`)
 	}
-	b := NewBudget(int64(3*len(object) + 1))
+	b := NewBudget(int64(9*len(object)), int64(3*len(object)+1))
 	for n, want := range map[int]error{1: nil, 3: nil, 4: errTooLarge} {
-		held := b.hold()
+		held := b.hold("acme")
 		_, err := readList(list(n), func(raw []byte) error { return held.add(len(raw)) })
 		if !errors.Is(err, want) {
 			t.Errorf("%d objects: %v", n, err)
@@ -50,8 +50,8 @@ func TestReadListLimits(t *testing.T) {
 		held.release()
 		held.release()
 	}
-	if left := b.left.Load(); left != int64(3*len(object)+1) {
-		t.Errorf("%d bytes are left", left)
+	if b.held != 0 || len(b.byTenant) != 0 {
+		t.Errorf("%d bytes are held, %v", b.held, b.byTenant)
 	}
 	for _, start := range []string{`{"metadata":{"resourceVersion":"5"},"items":[{"a":"`, `{"kind":"`, `{"x":["`} {
 		endless := io.MultiReader(strings.NewReader(start), &repeated{})

@@ -46,7 +46,7 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 		out:       json.NewEncoder(w),
 		flush:     http.NewResponseController(w).Flush,
 	}
-	held := h.Held.hold()
+	held := h.Held.hold(h.Tenant(r))
 	defer held.release()
 	initial, version, refused := h.begin(r, s, held)
 	if refused != nil {
@@ -83,9 +83,9 @@ func (h *Objects) watch(w http.ResponseWriter, r *http.Request, v *ObjectView, i
 func (h *Objects) begin(
 	r *http.Request, s *watching, held *holding,
 ) (initial []map[string]any, from string, refused *apierrors.StatusError) {
-	leave, ok := h.Acquire(r)
-	if !ok {
-		return nil, "", errTooManyLists()
+	leave, refused := h.Acquire(r)
+	if refused != nil {
+		return nil, "", refused
 	}
 	defer leave()
 	known, match := s.options.ResourceVersion, metav1.ResourceVersionMatchExact

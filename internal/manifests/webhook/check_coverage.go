@@ -43,12 +43,17 @@ func (c *checker) addWebhooks(w *admissionregistrationv1.ValidatingWebhookConfig
 	}
 }
 
-// addPolicy notes a policy of ours that applies to every caller.
+// denyingPolicies are the policies of ours that deny every request of a tenant's account that they
+// match. The others only deny requests that change certain fields.
+func denyingPolicies() []string { return []string{"service." + tenant.Domain} }
+
+// addPolicy notes a policy that denies what a tenant's account does. checkSame compares its
+// expressions with those that generate writes.
 func (c *checker) addPolicy(p *admissionregistrationv1.ValidatingAdmissionPolicy) {
 	match := p.Spec.MatchConstraints
 	fails := p.Spec.FailurePolicy == nil || *p.Spec.FailurePolicy == admissionregistrationv1.Fail
-	if !isOurs(p.Name) || !fails || match == nil || len(p.Spec.MatchConditions)+len(match.ExcludeResourceRules) > 0 ||
-		!isEmptySelector(match.ObjectSelector) {
+	if !slices.Contains(denyingPolicies(), p.Name) || !fails || match == nil ||
+		len(p.Spec.MatchConditions)+len(match.ExcludeResourceRules) > 0 || !isEmptySelector(match.ObjectSelector) {
 		return
 	}
 	j := judge{policy: p.Name, namespace: match.NamespaceSelector}

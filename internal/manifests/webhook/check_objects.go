@@ -35,8 +35,13 @@ type hook struct {
 // addsToOthers reports whether a webhook is one of those that hold some more
 // callers to a few resources.
 func (h *hook) addsToOthers() bool {
-	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.checksConfiguration()
+	return strings.HasPrefix(h.name, "tenants.") || strings.HasPrefix(h.name, "namespaces.") || h.marksSources() ||
+		h.checksConfiguration()
 }
+
+// marksSources reports whether a webhook is the one that records the content of published objects that
+// the control plane writes. It fails open: the server does not copy content that is not recorded.
+func (h *hook) marksSources() bool { return strings.HasPrefix(h.name, "sources.") }
 
 // checksConfiguration reports whether a webhook is the one that checks the configuration of the
 // service. It fails open, so that a broken configuration can be replaced.
@@ -48,7 +53,7 @@ func (c *checker) checkHook(h *hook) {
 	}
 	// What TenantGate would refuse passes in its shadow mode anyway.
 	if h.failure != nil && *h.failure != admissionregistrationv1.Fail && !strings.HasPrefix(h.name, "gate.") &&
-		!h.checksConfiguration() {
+		!h.checksConfiguration() && !h.marksSources() {
 		c.report("webhook %s: failurePolicy Ignore allows every request while the service is unreachable", h.name)
 	}
 	if h.match != nil && *h.match != admissionregistrationv1.Equivalent {

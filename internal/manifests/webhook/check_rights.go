@@ -30,23 +30,58 @@ type unseen struct {
 	name, group string
 	resources   []string // "*" for all of the group
 	verbs       []string
+	// ofService limits the right to the namespace of the service.
+	ofService bool
 }
 
-// unseenRights lists these rights. docs/gateway.md lists them for operators.
+// unseenRights lists these rights, except reads outside the namespace of the service. docs/gateway.md
+// lists them for operators.
 func unseenRights() []unseen {
 	writes := []string{"create", "update", "patch", "delete", "deletecollection"}
 	return []unseen{
-		{"impersonation", corev1.GroupName, []string{"users", "groups", "serviceaccounts"}, []string{"impersonate"}},
-		{"impersonation", authenticationv1.GroupName, []string{"userextras", "uids"}, []string{"impersonate"}},
-		{"tokens of service accounts", corev1.GroupName, []string{"serviceaccounts/token"}, []string{"create"}},
-		{"TokenReviews", authenticationv1.GroupName, []string{"tokenreviews"}, []string{"create"}},
 		{
-			"SubjectAccessReviews",
-			authorizationv1.GroupName,
-			[]string{"subjectaccessreviews", "localsubjectaccessreviews"},
-			[]string{"create"},
+			name:      "impersonation",
+			group:     corev1.GroupName,
+			resources: []string{"users", "groups", "serviceaccounts"},
+			verbs:     []string{"impersonate"},
 		},
-		{"admission configurations", admissionregistrationv1.GroupName, []string{"*"}, writes},
+		{
+			name:      "impersonation",
+			group:     authenticationv1.GroupName,
+			resources: []string{"userextras", "uids"},
+			verbs:     []string{"impersonate"},
+		},
+		{
+			name:      "tokens of service accounts",
+			group:     corev1.GroupName,
+			resources: []string{"serviceaccounts/token"},
+			verbs:     []string{"create"},
+		},
+		{
+			name:      "TokenReviews",
+			group:     authenticationv1.GroupName,
+			resources: []string{"tokenreviews"},
+			verbs:     []string{"create"},
+		},
+		{
+			name:      "SubjectAccessReviews",
+			group:     authorizationv1.GroupName,
+			resources: []string{"subjectaccessreviews", "localsubjectaccessreviews"},
+			verbs:     []string{"create"},
+		},
+		{
+			name:      "admission configurations",
+			group:     admissionregistrationv1.GroupName,
+			resources: []string{"*"},
+			verbs:     writes,
+		},
+		{
+			name:      "reads of the service's Secrets",
+			group:     corev1.GroupName,
+			resources: []string{"secrets"},
+			verbs:     []string{"get", "list", "watch"},
+			ofService: true,
+		},
 	}
 }
 
@@ -82,6 +117,9 @@ func (c *checker) rightsOf(namespace string, ref rbacv1.RoleRef) (names []string
 		rules = builtInRules(ref.Name)
 	}
 	for _, u := range unseenRights() {
+		if u.ofService && namespace != "" && namespace != c.namespace {
+			continue
+		}
 		if slices.ContainsFunc(rules, func(rule rbacv1.PolicyRule) bool { return u.isIn(&rule) }) &&
 			!slices.Contains(names, u.name) {
 			names = append(names, u.name)
@@ -99,6 +137,7 @@ func builtInRules(name string) []rbacv1.PolicyRule {
 	edit := []rbacv1.PolicyRule{
 		rule("", "impersonate", "serviceaccounts"),
 		rule("", "create", "serviceaccounts/token"),
+		rule("", "get", "secrets"),
 	}
 	review := rule(authorizationv1.GroupName, "create", "subjectaccessreviews")
 	switch name {

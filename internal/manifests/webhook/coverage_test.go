@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -45,17 +46,19 @@ type admissionSet struct {
 
 func admissionSetOf(t *testing.T, gate string) *admissionSet {
 	t.Helper()
+	return admissionSetWith(t, "{gate: {mode: '"+gate+"'}}")
+}
+
+// admissionSetWith returns the set of a configuration with these settings of admission.
+func admissionSetWith(t *testing.T, settings string) *admissionSet {
+	t.Helper()
 	o := options(t)
-	write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, admission: {gate: {mode: '"+
-		gate+"'}}}")
+	write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, admission: "+settings+"}")
 	files, err := webhook.Generate(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	set := &admissionSet{
-		accessors:  map[string]admissionwebhook.WebhookAccessor{},
-		validators: map[string]validating.Validator{},
-	}
+	set := newAdmissionSet()
 	for _, path := range []string{"cluster/webhooks.yaml", "cluster/policies.yaml"} {
 		for doc := range bytes.SplitSeq(files[path], []byte("\n---\n")) {
 			var is metav1.TypeMeta
@@ -81,16 +84,29 @@ func admissionSetOf(t *testing.T, gate string) *admissionSet {
 			}
 		}
 	}
-	environments := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
-	for i := range set.hooks {
-		h := &set.hooks[i]
-		set.accessors[h.Name] = admissionwebhook.NewValidatingWebhookAccessor(h.Name, h.Name, h)
-		set.accessors[h.Name].GetCompiledMatcher(cel.NewConditionCompiler(environments))
-	}
-	for i := range set.policies {
-		set.validators[set.policies[i].Name] = compiled(t, environments, &set.policies[i])
-	}
+	set.compile(t)
 	return set
+}
+
+func newAdmissionSet() *admissionSet {
+	return &admissionSet{
+		accessors:  map[string]admissionwebhook.WebhookAccessor{},
+		validators: map[string]validating.Validator{},
+	}
+}
+
+// compile compiles the conditions of the webhooks and the policies.
+func (s *admissionSet) compile(t *testing.T) {
+	t.Helper()
+	environments := environment.MustBaseEnvSet(environment.DefaultCompatibilityVersion())
+	for i := range s.hooks {
+		h := &s.hooks[i]
+		s.accessors[h.Name] = admissionwebhook.NewValidatingWebhookAccessor(h.Name, h.Name, h)
+		s.accessors[h.Name].GetCompiledMatcher(cel.NewConditionCompiler(environments))
+	}
+	for i := range s.policies {
+		s.validators[s.policies[i].Name] = compiled(t, environments, &s.policies[i])
+	}
 }
 
 // attempt is a request of a caller.
@@ -102,14 +118,18 @@ type attempt struct {
 	namespaceLabels map[string]string
 	by              user.Info
 	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
+	// metadata and oldMetadata are added to the metadata of the object.
+	metadata, oldMetadata map[string]any
 }
 
 func (a *attempt) attributes() *admission.VersionedAttributes {
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "Thing", "metadata": map[string]any{"name": a.name},
-	}}
+	object := func(metadata map[string]any) *unstructured.Unstructured {
+		all := map[string]any{"name": a.name}
+		maps.Copy(all, metadata)
+		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": all}}
+	}
 	kind := schema.GroupVersionKind{Group: a.resource.Group, Version: a.resource.Version, Kind: "Thing"}
-	var is, was runtime.Object = object, object
+	var is, was runtime.Object = object(a.metadata), object(a.oldMetadata)
 	if a.operation == admission.Create || a.operation == admission.Connect {
 		was = nil
 	}
@@ -220,7 +240,14 @@ func compiled(
 	if len(conditions) > 0 {
 		matcher = matchconditions.NewMatcher(compile(conditions), p.Spec.FailurePolicy, "policy", "validate", p.Name)
 	}
-	return validating.NewValidator(compile(validations), matcher, compile(nil), compile(nil), p.Spec.FailurePolicy, nil)
+	messages := make([]cel.ExpressionAccessor, len(p.Spec.Validations))
+	for i, v := range p.Spec.Validations {
+		if v.MessageExpression != "" {
+			messages[i] = &validating.MessageExpressionCondition{MessageExpression: v.MessageExpression}
+		}
+	}
+	return validating.NewValidator(compile(validations), matcher, compile(nil), compile(messages), p.Spec.FailurePolicy,
+		nil)
 }
 
 // tenantCallers are callers of a tenant that send requests directly to the cluster.
@@ -448,6 +475,48 @@ func TestSweptIsTheControllers(t *testing.T) {
 	}
 }
 
+// TestDenyingPolicies walks the policies, and each kind of namespace, operation, resource and
+// subresource. The policies that --check relies on deny each request of a tenant's account that they
+// match. No other policy does.
+func TestDenyingPolicies(t *testing.T) {
+	t.Parallel()
+	set := admissionSetOf(t, "Off")
+	enforced := set.enforced
+	places := []map[string]string{
+		nil,
+		{corev1.LabelMetadataName: own, "kubetenant.dev/tenant": "system"},
+		{corev1.LabelMetadataName: own},
+		{corev1.LabelMetadataName: "platform", "kubetenant.dev/tenant": "system"},
+		{corev1.LabelMetadataName: "globex--web", "kubetenant.dev/tenant": "globex"},
+		{corev1.LabelMetadataName: "acme--web", "kubetenant.dev/tenant": "acme"},
+		{corev1.LabelMetadataName: "default"},
+	}
+	by := tenantCallers()["a service account"]
+	for i := range set.policies {
+		p := &set.policies[i]
+		set.enforced = []string{p.Name}
+		var all []admissionregistrationv1.RuleWithOperations
+		for _, r := range p.Spec.MatchConstraints.ResourceRules {
+			all = append(all, r.RuleWithOperations)
+		}
+		matched, denied := 0, 0
+		for _, place := range places {
+			for _, a := range attempts(by, place) {
+				if !a.matches(p.Spec.MatchConstraints.NamespaceSelector, all) {
+					continue
+				}
+				if matched++; len(set.denied(t, &a)) > 0 {
+					denied++
+				}
+			}
+		}
+		denies := matched > 0 && denied == matched
+		if !slices.Contains(enforced, p.Name) || denies != slices.Contains(webhook.DenyingPolicies(), p.Name) {
+			t.Errorf("%s denies %d of %d requests", p.Name, denied, matched)
+		}
+	}
+}
+
 // TestCheckCoverage checks that --check reports a request that nothing judges.
 func TestCheckCoverage(t *testing.T) {
 	t.Parallel()
@@ -462,6 +531,11 @@ func TestCheckCoverage(t *testing.T) {
 			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
 			"[CREATE, UPDATE, DELETE], scope: Namespaced",
 			text + "CONNECT of a tenant's account in the namespace of the service (",
+		},
+		"no updates": { // though another policy matches updates of the status
+			"policies.yaml", "[CREATE, UPDATE, DELETE, CONNECT], scope: Namespaced",
+			"[CREATE, DELETE, CONNECT], scope: Namespaced",
+			text + "UPDATE of a tenant's account in the namespace of the service (subresource \"status\")",
 		},
 		"a webhook of one tenant": {
 			"webhooks.yaml", "{ key: kubetenant.dev/tenant, operator: Exists }",

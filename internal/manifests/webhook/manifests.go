@@ -288,6 +288,11 @@ func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguratio
 		restricted = append(restricted, map[string]string{"group": r.Group, "resource": r.Resource})
 	}
 	v["restricted"], v["exemptSystem"] = restricted, config.Admission.Restriction.ExemptSystem
+	published := []map[string]string{}
+	for _, k := range config.Admission.Publication.Kinds {
+		published = append(published, map[string]string{"group": k.Group, "resource": k.Resource})
+	}
+	v["published"] = published
 	v["gate"] = string(config.Admission.Gate.Mode)
 	v["systemNamespaces"] = config.Authorization.SystemNamespaces
 	v["exempt"] = exemptOf(&config.Authorization)

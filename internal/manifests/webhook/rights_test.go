@@ -11,8 +11,9 @@ import (
 func TestCheckRights(t *testing.T) {
 	t.Parallel()
 	const (
-		rbac   = "apiVersion: rbac.authorization.k8s.io/v1, "
-		member = "{kind: ServiceAccount, name: robot, namespace: acme--web}"
+		rbac    = "apiVersion: rbac.authorization.k8s.io/v1, "
+		secrets = "reads of the service's Secrets"
+		member  = "{kind: ServiceAccount, name: robot, namespace: acme--web}"
 	)
 	role := func(group, resource, verb string) string {
 		return "{" + rbac + "kind: ClusterRole, metadata: {name: r}, rules: [{apiGroups: ['" + group + "'], resources: ['" +
@@ -52,6 +53,22 @@ func TestCheckRights(t *testing.T) {
 			role("admissionregistration.k8s.io", "validatingadmissionpolicies", "delete") + bind("r", member),
 			"admission configurations",
 		},
+		"secrets of all":      {role("", "secrets", "get") + bind("r", member), secrets},
+		"any resource":        {role("*", "*", "list") + bind("r", member), secrets},
+		"secrets, watched":    {role("", "secrets", "watch") + within("kubetenant-system", "r", member), secrets},
+		"secrets, any verb":   {role("", "secrets", "*") + within("kubetenant-system", "r", member), secrets},
+		"secrets, by a group": {role("", "secrets", "get") + within("kubetenant-system", "r", group("tenant:acme")), secrets},
+		"secrets, edit":       {within("kubetenant-system", "edit", member), secrets},
+		"secrets, admin":      {bind("admin", group("system:authenticated")), secrets},
+		"secrets, view":       {within("kubetenant-system", "view", member), ""},
+		"secrets, written":    {role("", "secrets", "create") + within("kubetenant-system", "r", member), ""},
+		"secrets of another":  {role("", "secrets", "get") + within("globex--web", "r", member), ""},
+		"secrets, the service": {
+			role("", "secrets", "get") +
+				within("kubetenant-system", "r", "{kind: ServiceAccount, name: x, namespace: kubetenant-system}"),
+			"",
+		},
+		"configmaps":        {role("", "configmaps", "get") + within("kubetenant-system", "r", member), ""},
 		"reads of policies": {role("admissionregistration.k8s.io", "*", "list") + bind("r", member), ""},
 		"service accounts":  {role("", "serviceaccounts", "create") + bind("r", member), ""},
 		"everybody": {

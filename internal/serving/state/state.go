@@ -112,6 +112,9 @@ func New(config *rest.Config, settings *configv1alpha1.Settings, namespace strin
 		WithoutTenant:   s.known.WithoutTenant,
 		OwnedNamespaces: s.known.OwnedNamespaces,
 		References:      s.known.References,
+
+		PublicationSource: s.known.PublicationSource,
+		PublicationRole:   s.known.PublicationRole,
 	}
 	if s.Server.Authorization.Grantors, err = grantors(clients.Reviews); err != nil {
 		return nil, err

@@ -101,6 +101,8 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 			ControllerMetadata: bindings.find,
 			ControllerObjects:  bindings.find,
 			DefaultPriority:    bindings.isDefaultPriority,
+			PublicationSource:  bindings.source,
+			PublicationRole:    snapshot.PublicationRole,
 		},
 		Now: w.Now(),
 	}

@@ -8,9 +8,12 @@ import (
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
 )
 
 // objects are what tokens of service accounts are bound to, by kind, namespace and name. They
@@ -74,6 +77,18 @@ func (o objects) find(_ context.Context, kind schema.GroupVersionKind, namespace
 		return nil, nil
 	}
 	return Decode(&runtime.RawExtension{Raw: raw})
+}
+
+// source returns the object that a Publication copies, nil where there is none.
+func (o objects) source(
+	_ context.Context, from *publication.Source, _ schema.GroupVersionResource,
+) (*unstructured.Unstructured, error) {
+	raw, found := o[[3]string{from.Kind.Kind, from.Namespace, from.Name}]
+	if !found {
+		return nil, nil
+	}
+	u := &unstructured.Unstructured{}
+	return u, u.UnmarshalJSON(raw)
 }
 
 // isDefaultPriority reports whether a PriorityClass is the cluster's default.

@@ -127,6 +127,9 @@ func New(
 			Tenants:         s.TenantObjects(),
 			OwnedNamespaces: s.OwnedNamespaces,
 			References:      s.References,
+
+			PublicationSource: noSource,
+			PublicationRole:   s.PublicationRole,
 		},
 		Observe: observe,
 	})

@@ -24,6 +24,7 @@ import (
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/authz/rbac"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -55,6 +56,8 @@ type Snapshot struct {
 	TakenBack map[tenant.ID]TakenBack
 	// Templates are the NamespaceTemplates that are known, by their names.
 	Templates map[string]*template.Template
+	// Publications are the Publications that are valid, by their names.
+	Publications map[string]*publication.Publication
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// selected are the labels by which webhooks and policies select namespaces, with the reasons.
@@ -245,8 +248,10 @@ func NewSnapshot() *Snapshot {
 		Retired:    map[tenant.ID][]tenant.Retired{},
 		TakenBack:  map[tenant.ID]TakenBack{},
 		Templates:  map[string]*template.Template{},
-		Scopes:     map[schema.GroupResource]authz.Scope{},
-		selected:   map[string]string{},
+
+		Publications: map[string]*publication.Publication{},
+		Scopes:       map[schema.GroupResource]authz.Scope{},
+		selected:     map[string]string{},
 	}
 }
 
@@ -360,6 +365,9 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 			s.Templates[u.GetName()] = t
 		}
 		return nil
+	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindPublication}:
+		s.addPublication(u)
+		return nil
 	case schema.GroupKind{Group: tenant.Domain, Kind: v1alpha1.KindRetiredTenant}:
 		retired, err := typed.Decode[v1alpha1.RetiredTenant](u)
 		if err == nil {
@@ -437,7 +445,7 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed.Tenants, changed.Retired = maps.Clone(s.Tenants), maps.Clone(s.Retired)
 	changed.TakenBack = maps.Clone(s.TakenBack)
 	changed.selected, changed.left = maps.Clone(s.selected), maps.Clone(s.left)
-	changed.Templates = maps.Clone(s.Templates)
+	changed.Templates, changed.Publications = maps.Clone(s.Templates), maps.Clone(s.Publications)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
 		if err := changed.Add(obj); err != nil {

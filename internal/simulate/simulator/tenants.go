@@ -21,7 +21,13 @@ import (
 
 // TenantObjects returns what the Tenants say, and those that were deleted.
 func (s *Snapshot) TenantObjects() stack.Tenants {
-	return tenantObjects{s.Tenants, s.Retired, s.TakenBack, s.Templates}
+	return tenantObjects{
+		live:         s.Tenants,
+		retired:      s.Retired,
+		takenBack:    s.TakenBack,
+		templates:    s.Templates,
+		publications: s.Publications,
+	}
 }
 
 type tenantObjects struct {
@@ -29,6 +35,8 @@ type tenantObjects struct {
 	retired   map[tenant.ID][]tenant.Retired
 	takenBack map[tenant.ID]TakenBack
 	templates map[string]*template.Template
+	// publications are the Publications by their names.
+	publications map[string]*publication.Publication
 }
 
 // TenantObject is what counts of a Tenant.
@@ -116,20 +124,58 @@ func (t tenantObjects) Spaces(id tenant.ID) v1alpha1.TenantNamespacesSpec { retu
 
 // Holds implements [stack.Tenants].
 func (t tenantObjects) Holds(_ context.Context, id tenant.ID) bool {
+	for _, p := range t.selecting(id) {
+		if p.Hold {
+			return true
+		}
+	}
 	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(name string) bool {
 		is := t.templates[name]
 		return is == nil || is.Hold
 	})
 }
 
+// selecting returns the Publications that select a tenant and are not being deleted, in no order.
+func (t tenantObjects) selecting(id tenant.ID) (selecting []*publication.Publication) {
+	is, exists := t.live[id]
+	var labels map[string]string
+	if exists && is.Object != nil {
+		labels = is.Object.GetLabels()
+	}
+	for _, p := range t.publications {
+		if !p.Deleting && p.Selects(id, labels, exists) {
+			selecting = append(selecting, p)
+		}
+	}
+	return selecting
+}
+
 // Gives implements [stack.Tenants].
 func (t tenantObjects) Gives(
-	_ *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
+	rules *publication.Rules, id tenant.ID, namespace string, of schema.GroupResource, name string,
 ) (bool, error) {
-	return slices.ContainsFunc(t.live[id].Spaces.Templates, func(template string) bool {
+	spaces := t.live[id].Spaces
+	for _, p := range t.selecting(id) {
+		resource, err := rules.Resource(p.From.Kind)
+		if err == nil && resource.GroupResource() == of && p.From.Name == name &&
+			p.SelectsNamespace(namespace, tenants.Labels(spaces.Labels)) {
+			return true, nil
+		}
+	}
+	return slices.ContainsFunc(spaces.Templates, func(template string) bool {
 		is := t.templates[template]
 		return is != nil && is.Gives(id, namespace, of, name)
 	}), nil
+}
+
+// PublicationsFrom implements [stack.Tenants].
+func (t tenantObjects) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
+	for _, p := range t.publications {
+		if p.From.Namespace == namespace && p.From.Name == name && !p.Deleting {
+			naming = append(naming, p)
+		}
+	}
+	return naming, true
 }
 
 // MemberRoles implements [stack.Tenants].

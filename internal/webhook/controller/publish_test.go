@@ -25,6 +25,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/plugins/label"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -266,14 +267,14 @@ func TestTasksAskNothing(t *testing.T) {
 		t.Errorf("%s %s", r.Method, r.URL)
 	}))
 	defer server.Close()
-	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil)
+	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil, &configv1alpha1.PublicationRules{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := tasks.Lacking(); n != 0 || tasks.Sweep == nil || tasks.Quotas == nil {
 		t.Errorf("%d lack something, %+v", n, tasks)
 	}
-	if _, err := NewTasks(&rest.Config{Host: "://"}, "system", nil); err == nil {
+	if _, err := NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}); err == nil {
 		t.Error("tasks of a server that cannot be")
 	}
 }

@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
 	"k8s.io/client-go/informers"
@@ -22,7 +23,10 @@ import (
 	"k8s.io/component-base/metrics"
 	"k8s.io/klog/v2"
 
+	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
 	"github.com/kubetenant/kubetenant/internal/serving/state"
 	"github.com/kubetenant/kubetenant/plugins/label"
@@ -50,9 +54,11 @@ type Tasks struct {
 	Lacking func() int
 }
 
-// NewTasks returns the tasks. No tenant owns a namespace of system. Nothing is asked
-// before one of them runs.
-func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, error) {
+// NewTasks returns the tasks. No tenant owns a namespace of system. published specifies the objects
+// that Publications may copy. No task sends a request before it runs.
+func NewTasks(
+	config *rest.Config, namespace string, system []string, published *configv1alpha1.PublicationRules,
+) (*Tasks, error) {
 	clients, err := cluster.NewClients(config)
 	if err != nil {
 		return nil, err
@@ -67,6 +73,9 @@ func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, e
 		return nil, err
 	}
 	known.Owners.Reserve(system)
+	rules := publication.RulesOf(published, func(r schema.GroupResource) bool {
+		return authz.Scopes{Custom: known.CRDs.Of}.Of(r) == authz.ScopeNamespaced
+	})
 	return &Tasks{
 		Lacking: func() (n int) {
 			for _, lacking := range known.Sweep.Swept() {
@@ -86,11 +95,12 @@ func NewTasks(config *rest.Config, namespace string, system []string) (*Tasks, e
 		},
 		Provision: func(ctx context.Context) error {
 			go known.Tenants.Run(ctx)
-			return known.Provision(ctx, manager, nil, nil) // kube-apiserver evaluates RBAC itself
+			// kube-apiserver evaluates RBAC itself.
+			return known.Provision(ctx, manager, nil, nil, func() *publication.Rules { return rules })
 		},
 		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
 		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
-		Metrics:     known.Definitions.Metrics(),
+		Metrics:     append(known.Definitions.Metrics(), known.Published.Metrics()...),
 		Definitions: func() error { return definitionsError(known.CRDs) },
 	}, nil
 }

@@ -39,6 +39,7 @@ func main() {
 	address := flag.String("address", "", "of a role")
 	pki := flag.String("pki", "", "directory of certificates, of a role")
 	upstream := flag.String("upstream", "", "kubeconfig of the proxy's server")
+	one := flag.Bool("one", false, "measure only one caller that sends one request after the other")
 	flag.Parse()
 	if *role != "proxy" { // what measures, and what is asked, is not to take the processors from what is measured
 		debug.SetGCPercent(seldom)
@@ -51,7 +52,7 @@ func main() {
 	case "proxy":
 		err = serveProxy(ctx, *address, *pki, *upstream)
 	default:
-		err = run(ctx, *bin)
+		err = run(ctx, *bin, *one)
 	}
 	stop()
 	if err != nil {
@@ -80,7 +81,7 @@ type bench struct {
 	authorities    *x509.CertPool
 }
 
-func run(ctx context.Context, bin string) (err error) {
+func run(ctx context.Context, bin string, one bool) (err error) {
 	b := &bench{bin: bin, authorities: x509.NewCertPool()}
 	if b.self, err = os.Executable(); err != nil {
 		return err
@@ -113,6 +114,9 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	fmt.Println("Before a server that does nothing:")
+	if one {
+		return b.oneOnly(ctx)
+	}
 	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.measureStub); err != nil {
 		return err
 	}
@@ -127,6 +131,15 @@ func run(ctx context.Context, bin string) (err error) {
 		return err
 	}
 	return b.measureImpersonation(ctx)
+}
+
+// oneOnly measures one caller before both servers.
+func (b *bench) oneOnly(ctx context.Context) error {
+	if err := b.beside(ctx, "stub.kubeconfig", bothStages, b.oneCaller); err != nil {
+		return err
+	}
+	fmt.Println("\nBefore a bare kube-apiserver:")
+	return b.beside(ctx, "kubetenant-gateway-impersonator.kubeconfig", bothStages, b.oneCaller)
 }
 
 // Policies of audits, by their files.
@@ -181,7 +194,7 @@ kind: TenancyConfiguration
 authentication: { sources: [ { name: tokens, tokenFile: { path: bench-tokens.csv, defaultTenant: "" } } ] }
 gateway:
   limits: { perTenantRequests: 10000, perTenantStreams: 100000 }
-  audit: { policyFile: %s, logPath: bench-audit.log }
+  audit: { policyFile: %s, logPath: bench-audit.log, maxBackups: 100 }
   clusters:
   - { name: local, root: true, tenants: ["*", system], reader: { kubeConfigFile: kubetenant-gateway-reader.kubeconfig },
       impersonator: { kubeConfigFile: %s } }

@@ -33,6 +33,9 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 	if err := b.compare(ctx, "GET of 1 KiB", of); err != nil {
 		return err
 	}
+	if err := b.oneCaller(ctx, of); err != nil {
+		return err
+	}
 	if err := b.handshakes(ctx, of.gateway); err != nil {
 		return err
 	}
@@ -73,7 +76,10 @@ func (b *bench) measureStub(ctx context.Context, of targets) error {
 // measureServer measures a GET that a kube-apiserver answers: through the plain proxy it is
 // impersonated by fixed headers.
 func (b *bench) measureServer(ctx context.Context, of targets) error {
-	return b.compare(ctx, "GET of a ConfigMap", of)
+	if err := b.compare(ctx, "GET of a ConfigMap", of); err != nil {
+		return err
+	}
+	return b.oneCaller(ctx, of)
 }
 
 // handshakes counts the connections to the cluster that many short requests take.

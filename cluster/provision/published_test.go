@@ -1,0 +1,548 @@
+package provision_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	metadatafake "k8s.io/client-go/metadata/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+var (
+	publicationResource = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
+	secrets             = corev1.SchemeGroupVersion.WithResource("secrets")
+)
+
+// followSources makes a metadata client that has the sources of [world.source], and the copies.
+func (w *world) followSources() {
+	scheme := metadatafake.NewTestScheme()
+	w.must(metav1.AddMetaToScheme(scheme))
+	w.generations()
+	w.metadata = metadatafake.NewSimpleMetadataClient(scheme)
+	w.metadata.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		selector := a.(clienttesting.ListAction).GetListRestrictions().Labels
+		if selector.Empty() {
+			return false, nil, nil
+		}
+		list, err := w.dynamic.Resource(a.GetResource()).List(w.t.Context(),
+			metav1.ListOptions{LabelSelector: selector.String()})
+		out := &metav1.List{}
+		for i := range list.Items {
+			out.Items = append(out.Items, runtime.RawExtension{Object: partial(&list.Items[i])})
+		}
+		return true, out, err
+	})
+}
+
+// generations increments the generation of a Publication whose spec a patch changes, as the server
+// does.
+func (w *world) generations() {
+	w.dynamic.PrependReactor("patch", "publications", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		patch := a.(clienttesting.PatchAction)
+		stored, err := w.dynamic.Tracker().Get(publicationResource, "", patch.GetName())
+		if err != nil {
+			return true, nil, err
+		}
+		u := stored.(*unstructured.Unstructured)
+		before, err := u.MarshalJSON()
+		w.must(err)
+		after, err := jsonpatch.MergePatch(before, patch.GetPatch())
+		w.must(err)
+		now := &unstructured.Unstructured{}
+		w.must(now.UnmarshalJSON(after))
+		if !equality.Semantic.DeepEqual(now.Object["spec"], u.Object["spec"]) {
+			now.SetGeneration(u.GetGeneration() + 1)
+		}
+		return true, now, w.dynamic.Tracker().Update(publicationResource, now, "")
+	})
+}
+
+func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{
+		TypeMeta: metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()},
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       u.GetNamespace(),
+			Name:            u.GetName(),
+			UID:             u.GetUID(),
+			ResourceVersion: u.GetResourceVersion(),
+			Labels:          u.GetLabels(),
+			Annotations:     u.GetAnnotations(),
+		},
+	}
+}
+
+// system makes a namespace of the system tenant.
+func (w *world) system(name string) {
+	w.t.Helper()
+	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(),
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	w.must(err)
+}
+
+// source writes an object of the system tenant as a checked author does. An empty text deletes the
+// ConfigMap shared/ca.
+func (w *world) source(text string) {
+	w.t.Helper()
+	w.sourceBy(text, true)
+}
+
+func (w *world) sourceBy(text string, checked bool) {
+	w.t.Helper()
+	defer w.settle()
+	objects, all := w.dynamic.Resource(configMaps).Namespace("shared"), w.metadata.Resource(configMaps).Namespace("shared")
+	if text == "" {
+		w.must(objects.Delete(w.t.Context(), "ca", metav1.DeleteOptions{}))
+		w.must(all.Delete(w.t.Context(), "ca", metav1.DeleteOptions{}))
+		return
+	}
+	u := &unstructured.Unstructured{}
+	w.must(yaml.Unmarshal([]byte(text), &u.Object))
+	u.SetNamespace("shared")
+	if checked {
+		content, err := (&publication.Rules{}).Content(u, nil)
+		w.must(err)
+		annotations := u.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[tenant.PublishedAnnotation] = content.Hash
+		u.SetAnnotations(annotations)
+	}
+	metadata := w.metadata.Resource(configMaps).Namespace("shared").(metadatafake.MetadataClient)
+	if _, err := objects.Get(w.t.Context(), u.GetName(), metav1.GetOptions{}); err == nil {
+		_, err = objects.Update(w.t.Context(), u, metav1.UpdateOptions{})
+		w.must(err)
+		_, err = metadata.UpdateFake(partial(u), metav1.UpdateOptions{})
+		w.must(err)
+		return
+	}
+	_, err := objects.Create(w.t.Context(), u, metav1.CreateOptions{})
+	w.must(err)
+	_, err = metadata.CreateFake(partial(u), metav1.CreateOptions{})
+	w.must(err)
+}
+
+// publish writes the Publication ca of the ConfigMap shared/ca.
+func (w *world) publish(change func(*v1alpha1.Publication)) {
+	w.t.Helper()
+	defer w.settle()
+	all := w.dynamic.Resource(publicationResource)
+	u, err := all.Get(w.t.Context(), "ca", metav1.GetOptions{})
+	exists := err == nil
+	p := &v1alpha1.Publication{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindPublication},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:              "ca",
+			UID:               "p1",
+			CreationTimestamp: metav1.Now(),
+		},
+		Spec: v1alpha1.PublicationSpec{
+			From:    v1alpha1.PublicationSource{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shared", Name: "ca"},
+			Tenants: v1alpha1.PublicationTenants{All: true},
+		},
+	}
+	if exists {
+		p, err = typed.Decode[v1alpha1.Publication](u)
+		w.must(err)
+	}
+	change(p)
+	p.Generation++
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	w.must(err)
+	if exists {
+		_, err = all.Update(w.t.Context(), &unstructured.Unstructured{Object: content}, metav1.UpdateOptions{})
+	} else {
+		_, err = all.Create(w.t.Context(), &unstructured.Unstructured{Object: content}, metav1.CreateOptions{})
+	}
+	w.must(err)
+}
+
+// published returns the status of the Publication ca: its reason, its counts and its first example.
+func (w *world) published() string {
+	w.t.Helper()
+	time.Sleep(6 * time.Second) // of the bubble
+	synctest.Wait()
+	u, err := w.dynamic.Resource(publicationResource).Get(w.t.Context(), "ca", metav1.GetOptions{})
+	w.must(err)
+	p, err := typed.Decode[v1alpha1.Publication](u)
+	w.must(err)
+	c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil {
+		return "nothing"
+	}
+	said := fmt.Sprintf("%s %d/%d/%d/%d", c.Reason, p.Status.Desired, p.Status.Current, p.Status.Failed, p.Status.Conflicts)
+	for _, e := range p.Status.Examples {
+		said += " " + e.Namespace
+	}
+	return said
+}
+
+func (w *world) publishedIs(what, want string) {
+	w.t.Helper()
+	if got := w.published(); got != want {
+		w.t.Errorf("%s: the status is %q, want %q", what, got, want)
+	}
+}
+
+const (
+	authority = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: ca, labels: { app: x } }, data: { who: first } }`
+	changed   = `{ apiVersion: v1, kind: ConfigMap, metadata: { name: ca }, data: { who: second } }`
+)
+
+// asItIs leaves a Publication as it is.
+func asItIs(*v1alpha1.Publication) {}
+
+// TestPublication: an object is in every namespace of every tenant, also later ones. A change of the
+// object reaches the copies. They are deleted with the object and with the Publication.
+func TestPublication(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define("publications.kubetenant.dev")
+		w.system("shared")
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		w.tenant(func(*v1alpha1.TenantSpec) {})
+		w.source(authority)
+		w.publish(asItIs)
+		w.finds("at first", "acme--web", "configmaps/ca  first")
+		w.finds("without a Tenant", "globex--web", "configmaps/ca  first")
+		w.finds("the source", "shared", "configmaps/ca  first")
+		w.publishedIs("at first", "Published 2/2/0/0")
+		copied, err := w.dynamic.Resource(configMaps).Namespace("acme--web").Get(t.Context(), "ca", metav1.GetOptions{})
+		w.must(err)
+		if got := fmt.Sprint(copied.GetLabels()); got !=
+			"map[kubetenant.dev/managed:publication kubetenant.dev/publication:ca kubetenant.dev/tenant:acme]" {
+			t.Errorf("the labels of the copy are %s", got)
+		}
+		w.stop()
+		w.writes()
+		w.start()
+		if n := w.writes(); n != 0 {
+			t.Errorf("a new leader writes %d times", n)
+		}
+		w.namespace("acme--db", "acme", nil)
+		w.settle()
+		w.finds("a later namespace", "acme--db", "configmaps/ca  first")
+		w.source(changed)
+		w.finds("after a change", "acme--db", "configmaps/ca  second")
+		w.publishedIs("after a change", "Published 3/3/0/0")
+		w.source("")
+		w.finds("without the source", "acme--db")
+		w.publishedIs("without the source", "SourceMissing 3/0/0/0")
+		w.source(authority)
+		w.finds("with a new source", "acme--db", "configmaps/ca  first")
+		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
+		w.settle()
+		w.finds("after the deletion", "acme--db")
+		u, err := w.dynamic.Resource(publicationResource).Get(t.Context(), "ca", metav1.GetOptions{})
+		w.must(err)
+		if len(u.GetFinalizers()) > 0 {
+			t.Errorf("the deleted Publication has the finalizers %s", u.GetFinalizers())
+		}
+	})
+}
+
+// TestPublicationSelects: a Publication selects by the tenant's ID, by the labels of its Tenant, and by
+// the labels that the Tenant gives to namespaces. A namespace that is no longer selected loses its
+// copy.
+func TestPublicationSelects(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.system("shared")
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("acme--db", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		w.tenant(func(s *v1alpha1.TenantSpec) {
+			s.Namespaces.Labels = map[string]v1alpha1.LabelValue{"stage": "test"}
+		})
+		w.source(authority)
+		there, gone := []string{"configmaps/ca  first"}, []string{}
+		for _, c := range []struct {
+			name      string
+			change    func(*v1alpha1.PublicationSpec)
+			web, db   []string
+			elsewhere []string
+		}{
+			{"one tenant", func(s *v1alpha1.PublicationSpec) {
+				s.Tenants = v1alpha1.PublicationTenants{IDs: []string{"acme"}}
+			}, there, there, gone},
+			{"one namespace", func(s *v1alpha1.PublicationSpec) {
+				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: "acme--web"}}
+			}, there, gone, gone},
+			{"a label that the Tenant gives", func(s *v1alpha1.PublicationSpec) {
+				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"stage": "test"}}
+			}, there, there, gone},
+			{"a label of the namespace itself", func(s *v1alpha1.PublicationSpec) {
+				s.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{tenant.Label: "acme"}}
+			}, gone, gone, gone},
+			{"labels of Tenants", func(s *v1alpha1.PublicationSpec) {
+				s.NamespaceSelector = nil
+				s.Tenants = v1alpha1.PublicationTenants{Selector: &metav1.LabelSelector{}}
+			}, there, there, gone},
+			{"other labels of Tenants", func(s *v1alpha1.PublicationSpec) {
+				s.Tenants.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"x": "y"}}
+			}, gone, gone, gone},
+			{"all", func(s *v1alpha1.PublicationSpec) {
+				s.Tenants = v1alpha1.PublicationTenants{All: true}
+			}, there, there, there},
+		} {
+			w.publish(func(p *v1alpha1.Publication) { c.change(&p.Spec) })
+			w.finds(c.name, "acme--web", c.web...)
+			w.finds(c.name, "acme--db", c.db...)
+			w.finds(c.name, "globex--web", c.elsewhere...)
+		}
+	})
+}
+
+// TestPublicationKeeps: the copies remain as they are while nothing is known of their content.
+func TestPublicationKeeps(t *testing.T) {
+	for _, c := range []struct {
+		name, reason string
+		do           func(*world)
+	}{
+		{"the author of a change was not checked", "AuthorNotChecked", func(w *world) { w.sourceBy(changed, false) }},
+		{"the namespace of the source has a tenant", "SourceRefused", func(w *world) {
+			ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "shared", metav1.GetOptions{})
+			w.must(err)
+			ns.Labels = map[string]string{tenant.Label: "globex"}
+			_, err = w.kube.CoreV1().Namespaces().Update(w.t.Context(), ns, metav1.UpdateOptions{})
+			w.must(err)
+			w.settle()
+			w.publish(asItIs)
+		}},
+		{"the kind cannot be published", "SourceRefused", func(w *world) {
+			w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = "Pod" })
+		}},
+		{"the copies are too large", "TooLarge", func(w *world) {
+			for i := range 300 {
+				w.namespace(fmt.Sprint("acme--", i), "acme", map[string]string{"x": "y"})
+			}
+			large := strings.Replace(changed, "second", strings.Repeat("x", 1<<20), 1)
+			w.source(large)
+		}},
+		{"the definition is deleted", "DefinitionMissing", func(w *world) {
+			w.publish(func(p *v1alpha1.Publication) {
+				p.DeletionTimestamp = new(metav1.Now())
+				p.UID = "without"
+			})
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				if c.reason != "DefinitionMissing" {
+					w.define("publications.kubetenant.dev")
+				}
+				w.system("shared")
+				w.namespace("acme--web", "acme", nil)
+				w.source(authority)
+				w.publish(asItIs)
+				w.finds("at first", "acme--web", "configmaps/ca  first")
+				c.do(w)
+				w.finds("now", "acme--web", "configmaps/ca  first")
+				if got, _, _ := strings.Cut(w.published(), " "); got != c.reason && c.reason != "DefinitionMissing" {
+					t.Errorf("the reason is %s, want %s", got, c.reason)
+				}
+			})
+		})
+	}
+}
+
+// TestPublicationConflicts: an older object of the same kind and name remains and is reported, or is
+// replaced. The same holds for an object of another source of the engine.
+func TestPublicationConflicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define("publications.kubetenant.dev")
+		w.system("shared")
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("acme--db", "acme", nil)
+		older := &unstructured.Unstructured{}
+		w.must(yaml.Unmarshal([]byte(authority), &older.Object))
+		older.SetFinalizers([]string{"example.com/x"})
+		w.must(unstructured.SetNestedField(older.Object, "the tenant's", "data", "who"))
+		_, err := w.dynamic.Resource(configMaps).Namespace("acme--web").Create(t.Context(), older, metav1.CreateOptions{})
+		w.must(err)
+		w.source(authority)
+		w.publish(asItIs)
+		w.finds("reported", "acme--web", "configmaps/ca  the tenant's")
+		w.finds("reported", "acme--db", "configmaps/ca  first")
+		w.publishedIs("reported", "Conflict 2/1/0/1 acme--web")
+		w.publish(func(p *v1alpha1.Publication) { p.Spec.OnConflict = v1alpha1.PublicationReplace })
+		w.finds("replaced", "acme--web", "configmaps/ca  first")
+		w.publishedIs("replaced", "Published 2/2/0/0")
+
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Namespaces.Templates = []string{"std"} })
+		w.template("std", strings.Replace(authority, "first", "of the template", 1))
+		w.finds("a younger template", "acme--web", "configmaps/ca  first")
+		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
+		w.finds("the younger one takes over", "acme--web", "configmaps/ca std of the template")
+	})
+}
+
+// TestPublicationHolds: the copies of a deleted source remain if they are many. Pods wait in a new
+// namespace while a Publication that holds them has no content.
+func TestPublicationHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define("publications.kubetenant.dev")
+		w.system("shared")
+		for i := range 21 {
+			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+		}
+		w.source(authority)
+		w.publish(func(p *v1alpha1.Publication) { p.Spec.Hold = true })
+		w.source("")
+		w.finds("many copies", "acme--7", "configmaps/ca  first")
+		w.publishedIs("many copies", "SourceMissing 21/0/0/0")
+		w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+		w.settle()
+		if !w.held("acme--new") {
+			t.Error("Pods do not wait for a copy without content")
+		}
+		w.publish(func(p *v1alpha1.Publication) { p.Annotations = map[string]string{tenant.PruneAnnotation: "true"} })
+		w.finds("confirmed", "acme--7")
+		w.source(authority)
+		if w.held("acme--new") {
+			t.Error("Pods still wait after the copy was made")
+		}
+		w.finds("again", "acme--new", "configmaps/ca  first")
+	})
+}
+
+// held reports whether Pods wait in a namespace.
+func (w *world) held(namespace string) bool {
+	w.t.Helper()
+	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), namespace, metav1.GetOptions{})
+	w.must(err)
+	_, held := ns.Annotations[tenant.HeldAnnotation]
+	return held
+}
+
+// TestPublicationDrift: a copy that somebody changed or deleted is restored, and a copy that nobody
+// knows of is deleted only if its Publication is known.
+func TestPublicationDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define("publications.kubetenant.dev")
+		w.system("shared")
+		w.namespace("acme--web", "acme", nil)
+		w.source(authority)
+		w.publish(asItIs)
+		copies := w.dynamic.Resource(configMaps).Namespace("acme--web")
+		for name, forge := range map[string]func(u *unstructured.Unstructured){
+			"data":  func(u *unstructured.Unstructured) { _ = unstructured.SetNestedField(u.Object, "forged", "data", "who") },
+			"owner": func(u *unstructured.Unstructured) { u.SetOwnerReferences([]metav1.OwnerReference{{Name: "x"}}) },
+			"label": func(u *unstructured.Unstructured) { u.SetLabels(nil) },
+		} {
+			u, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
+			w.must(err)
+			want := u.DeepCopy()
+			forge(u)
+			if name == "label" { // as if the copy had been deleted
+				w.must(copies.Delete(t.Context(), "ca", metav1.DeleteOptions{}))
+			} else {
+				_, err = copies.Update(t.Context(), u, metav1.UpdateOptions{})
+				w.must(err)
+			}
+			time.Sleep(11 * time.Minute)
+			synctest.Wait()
+			got, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
+			w.must(err)
+			for _, u := range []*unstructured.Unstructured{want, got} {
+				u.SetResourceVersion("")
+				u.SetManagedFields(nil)
+			}
+			if !equality.Semantic.DeepEqual(want.Object, got.Object) {
+				t.Errorf("%s: the copy is %v, want %v", name, got.Object, want.Object)
+			}
+		}
+		for name, of := range map[string]string{"unknown": "other", "stray": "ca"} {
+			u := &unstructured.Unstructured{}
+			w.must(yaml.Unmarshal([]byte(authority), &u.Object))
+			u.SetName(name)
+			u.SetLabels(map[string]string{
+				tenant.ManagedLabel:     "publication",
+				tenant.PublicationLabel: of,
+				tenant.Label:            "acme",
+			})
+			_, err := copies.Create(t.Context(), u, metav1.CreateOptions{})
+			w.must(err)
+		}
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		w.finds("strays", "acme--web", "configmaps/ca  first", "configmaps/unknown  first")
+	})
+}
+
+// TestAnnotatedObject: the annotation on an object creates a Publication, changes it, and deletes it.
+func TestAnnotatedObject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define("publications.kubetenant.dev")
+		w.system("shared")
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		annotated := func(value string) string {
+			return strings.Replace(authority, "labels:", `annotations: { "kubetenant.dev/publish": "`+value+`" }, labels:`, 1)
+		}
+		all := w.dynamic.Resource(publicationResource)
+		for _, c := range []struct {
+			value        string
+			acme, globex bool
+		}{
+			{"acme", true, false},
+			{"*", true, true},
+			{"acme, globex", true, true},
+			{"globex", false, true},
+			{"acme, system", false, true}, // ignored: admission refuses it
+		} {
+			w.source(annotated(c.value))
+			w.settle()
+			for namespace, want := range map[string]bool{"acme--web": c.acme, "globex--web": c.globex} {
+				if got := len(w.objects(namespace)) == 1; got != want {
+					t.Errorf("%q: %s has a copy: %t, want %t", c.value, namespace, got, want)
+				}
+			}
+		}
+		list, err := all.List(t.Context(), metav1.ListOptions{})
+		w.must(err)
+		if len(list.Items) != 1 || list.Items[0].GetName() != "configmap-shared-91a61754" {
+			t.Errorf("the Publications are %v", list.Items)
+		}
+		w.source(authority)
+		w.settle()
+		if list, err = all.List(t.Context(), metav1.ListOptions{}); err != nil || len(list.Items) != 0 {
+			t.Errorf("without the annotation, the Publications are %v, %v", list.Items, err)
+		}
+	})
+}
+
+// define creates a definition of a custom resource.
+func (w *world) define(name string) {
+	w.t.Helper()
+	u := &unstructured.Unstructured{
+		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
+	}
+	u.SetName(name)
+	u.SetUID(types.UID(name))
+	_, err := w.dynamic.Resource(definitions).Create(w.t.Context(), u, metav1.CreateOptions{})
+	w.must(err)
+}

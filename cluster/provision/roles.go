@@ -1,0 +1,270 @@
+package provision
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// rolesSelector selects the Roles of TenantMembers.
+const rolesSelector = tenant.ManagedLabel + "=" + managed.SourceTenant
+
+// withRoles ends the hash of a namespace that has Roles of TenantMembers. A namespace without it has
+// none.
+const withRoles = "r"
+
+// rolesMark returns withRoles for namespaces of a tenant with Roles.
+func (g *given) rolesMark() string {
+	if len(g.roles) == 0 {
+		return ""
+	}
+	return withRoles
+}
+
+// hasRoles reports whether a namespace has Roles of TenantMembers, according to its annotation.
+func hasRoles(ns *corev1.Namespace) bool {
+	hash, _, _ := strings.Cut(ns.Annotations[tenant.PreparedAnnotation], withObjects)
+	return strings.HasSuffix(hash, withRoles)
+}
+
+// definedBy returns the Roles of TenantMembers in the form of the admission plugin.
+func definedBy(spec *v1alpha1.TenantMembersSpec) (all []rolebinding.DefinedRole) {
+	for i, role := range spec.Roles {
+		all = append(all,
+			rolebinding.DefinedRole{Path: fmt.Sprintf("spec.roles[%d]", i), Name: role.Name, Rules: role.Rules})
+	}
+	return all
+}
+
+// giveRoles adds the Roles of TenantMembers. It omits those that admission would refuse for their
+// form.
+func (g *given) giveRoles(id tenant.ID, spec *v1alpha1.TenantMembersSpec) {
+	for _, role := range definedBy(spec) {
+		if err := rolebinding.CheckRole(&role); err != nil {
+			g.refused = errors.Join(g.refused, fmt.Errorf("%s%w", membersPath, err))
+			continue
+		}
+		g.roles = append(g.roles, rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   role.Name,
+				Labels: map[string]string{tenant.ManagedLabel: managed.SourceTenant, tenant.Label: id.String()},
+			},
+			Rules: role.Rules,
+		})
+	}
+	slices.SortFunc(g.roles, func(a, b rbacv1.Role) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// roleRights returns hashes of the rules of the Roles, like [given.rights].
+func (g *given) roleRights(seed maphash.Seed) (all []uint64) {
+	for i := range g.roles {
+		for j := range g.roles[i].Rules {
+			text, err := json.Marshal(&g.roles[i].Rules[j])
+			if err != nil {
+				panic(err) // a rule has strings only
+			}
+			all = append(all, maphash.Comparable(seed, [3]string{"Role", g.roles[i].Name, string(text)}))
+		}
+	}
+	return all
+}
+
+// rolesThere returns the Roles of TenantMembers in a namespace, by their names. It does not read them
+// if the namespace cannot have any.
+func (e *Engine) rolesThere(
+	ctx context.Context, ns *corev1.Namespace, gives *given, mayBe bool,
+) (map[string]*rbacv1.Role, error) {
+	is := map[string]*rbacv1.Role{}
+	if !mayBe && !hasRoles(ns) && len(gives.roles) == 0 {
+		return is, nil
+	}
+	list, err := e.Client.RbacV1().Roles(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: rolesSelector})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		is[list.Items[i].Name] = &list.Items[i]
+	}
+	return is, nil
+}
+
+// revokeRoles removes the rights that the Roles of a namespace should not have. It returns the names
+// of the Roles that it wrote.
+func (e *Engine) revokeRoles(
+	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given,
+) (done map[string]bool, err error) {
+	done = map[string]bool{}
+	wanted := map[string]bool{}
+	for i := range gives.roles {
+		want := roleIn(&gives.roles[i], ns.Name)
+		wanted[want.Name] = true
+		if r := is[want.Name]; r != nil && losesRules(r, want) {
+			done[want.Name] = true
+			err = errors.Join(err, e.putRole(ctx, r, want))
+		}
+	}
+	for name, r := range is {
+		if !wanted[name] {
+			err = errors.Join(err, e.removeRole(ctx, r))
+		}
+	}
+	return done, err
+}
+
+// addRoles creates and updates the Roles of a namespace, except those that [Engine.revokeRoles] wrote.
+func (e *Engine) addRoles(
+	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given, done map[string]bool,
+) (err error) {
+	for i := range gives.roles {
+		if r := &gives.roles[i]; !done[r.Name] {
+			err = errors.Join(err, e.putRole(ctx, is[r.Name], roleIn(r, ns.Name)))
+		}
+	}
+	return err
+}
+
+// roleIn returns a Role for a namespace.
+func roleIn(r *rbacv1.Role, namespace string) *rbacv1.Role {
+	out := r.DeepCopy()
+	out.Namespace = namespace
+	return out
+}
+
+// losesRules reports whether a Role has a rule that it should not have.
+func losesRules(is, want *rbacv1.Role) bool {
+	return slices.ContainsFunc(is.Rules, func(r rbacv1.PolicyRule) bool {
+		return !slices.ContainsFunc(want.Rules, func(w rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, w) })
+	})
+}
+
+// isSameRole reports whether a Role is as it should be.
+func isSameRole(is, want *rbacv1.Role) bool {
+	return hasMetadata(&is.ObjectMeta, &want.ObjectMeta) && equality.Semantic.DeepEqual(is.Rules, want.Rules)
+}
+
+// removeRole deletes a Role. It does not delete a later Role with the same name.
+func (e *Engine) removeRole(ctx context.Context, r *rbacv1.Role) error {
+	if err := e.writes.wait(ctx, tenantOf(r), revokes); err != nil {
+		return err
+	}
+	err := e.Client.RbacV1().Roles(r.Namespace).Delete(ctx, r.Name,
+		metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(r.UID))})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// putRole creates or updates a Role. is is nil if no Role of TenantMembers with this name was found.
+func (e *Engine) putRole(ctx context.Context, is, want *rbacv1.Role) error {
+	if is != nil && isSameRole(is, want) {
+		return nil
+	}
+	of := adds
+	if is != nil && losesRules(is, want) {
+		of = revokes
+	}
+	if err := e.writes.wait(ctx, tenantOf(want), of); err != nil {
+		return err
+	}
+	roles := e.Client.RbacV1().Roles(want.Namespace)
+	if is != nil {
+		want.ResourceVersion = is.ResourceVersion
+		_, err := roles.Update(ctx, want, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+		return err
+	}
+	_, err := roles.Create(ctx, want, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	there, getErr := roles.Get(ctx, want.Name, metav1.GetOptions{})
+	if getErr != nil || there.Labels[tenant.ManagedLabel] == managed.SourceTenant {
+		return err // the list did not have it yet, or it was deleted
+	}
+	return fmt.Errorf("Role %s: %w", want.Name, errTaken)
+}
+
+// lookForRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist, or
+// should not exist. It deletes those in namespaces without a tenant.
+func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *given) {
+	right := map[string]int{} // the number of correct Roles by namespace
+	wrong := map[string]bool{}
+	next := metav1.ListOptions{LabelSelector: rolesSelector, Limit: driftPage}
+	for {
+		list, err := e.Client.RbacV1().Roles(metav1.NamespaceAll).List(ctx, next)
+		if err != nil {
+			e.notLooked(ctx, err)
+			return
+		}
+		for i := range list.Items {
+			is := &list.Items[i]
+			switch g := e.givenIn(is.Namespace, ofTenant); {
+			case g != nil && g.hasRole(is):
+				right[is.Namespace]++
+			case g != nil:
+				wrong[is.Namespace] = true
+			case e.hasNoTenant(is.Namespace):
+				if err := e.removeRole(ctx, is); err != nil {
+					e.notLooked(ctx, err)
+				}
+			}
+		}
+		if next.Continue = list.Continue; next.Continue == "" {
+			break
+		}
+	}
+	all, err := e.lister.List(labels.Everything())
+	if err != nil {
+		return
+	}
+	for _, ns := range all {
+		if g := e.givenIn(ns.Name, ofTenant); g != nil && right[ns.Name] != len(g.roles) {
+			wrong[ns.Name] = true
+		}
+	}
+	for name := range wrong {
+		e.looksDrifted(name)
+		e.later.Add(name)
+	}
+}
+
+// givenIn returns the content of a namespace. It returns nil if it is not known, or if the namespace
+// has no tenant or is being deleted.
+func (e *Engine) givenIn(namespace string, ofTenant func(tenant.ID) *given) *given {
+	ns, err := e.lister.Get(namespace)
+	if err != nil || ns.DeletionTimestamp != nil {
+		return nil
+	}
+	id := e.OwnerOf(ns)
+	if id.IsZero() || id.IsSystem() {
+		return nil
+	}
+	return ofTenant(id)
+}
+
+// hasRole reports whether a Role is one of the specified Roles and has not changed.
+func (g *given) hasRole(is *rbacv1.Role) bool {
+	for i := range g.roles {
+		if g.roles[i].Name == is.Name {
+			return isSameRole(is, &g.roles[i])
+		}
+	}
+	return false
+}

@@ -1,0 +1,371 @@
+package provision_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// roleSpec returns a spec of acme's TenantMembers with one Role of get on resources, by the names of
+// the Roles.
+func roleSpec(roles ...string) string {
+	var all []string
+	for _, text := range roles {
+		name, resources, _ := strings.Cut(text, ": ")
+		all = append(all,
+			`{ name: "`+name+`", rules: [ { verbs: [ get ], apiGroups: [ "" ], resources: [ `+resources+` ] } ] }`)
+	}
+	return `{ id: acme, roles: [ ` + strings.Join(all, ", ") + ` ] }`
+}
+
+// roles returns the Roles of a namespace: name: resources.
+func (w *world) roles(namespace string) (all []string) {
+	w.t.Helper()
+	list, err := w.kube.RbacV1().Roles(namespace).List(w.t.Context(), metav1.ListOptions{})
+	w.must(err)
+	for i := range list.Items {
+		text := list.Items[i].Name + ":"
+		for _, rule := range list.Items[i].Rules {
+			text += " " + strings.Join(rule.Resources, " ")
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (w *world) expectRoles(what, namespace string, want ...string) {
+	w.t.Helper()
+	if got := w.roles(namespace); !slices.Equal(got, want) {
+		w.t.Errorf("%s: %s has the Roles %q, want %q", what, namespace, got, want)
+	}
+}
+
+func nothing(*v1alpha1.TenantSpec) {}
+
+// message returns the message of the condition Prepared of acme's Tenant.
+func (w *world) message() string {
+	w.t.Helper()
+	u, err := w.dynamic.Resource(resource).Get(w.t.Context(), "acme", metav1.GetOptions{})
+	w.must(err)
+	t, err := typed.Decode[v1alpha1.Tenant](u)
+	w.must(err)
+	return meta.FindStatusCondition(t.Status.Conditions, v1alpha1.ConditionPrepared).Message
+}
+
+// TestRoles checks that the Roles of TenantMembers exist in each namespace of the tenant, without
+// spec.memberRoles, and that they change and end with TenantMembers.
+func TestRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("globex--web", "globex", nil)
+		w.members(roleSpec("a: pods", "b: secrets"))
+		w.expectRoles("before there is a Tenant", "acme--web")
+		w.tenant(nothing)
+		w.expectRoles("at first", "acme--web", "a: pods", "b: secrets")
+		w.expectRoles("another tenant's", "globex--web")
+		w.reads("at first", "Prepared 1/1/0 of generation 1")
+		w.namespace("acme--db", "acme", nil)
+		w.settle()
+		w.expectRoles("a later namespace", "acme--db", "a: pods", "b: secrets")
+		role, err := w.kube.RbacV1().Roles("acme--db").Get(t.Context(), "a", metav1.GetOptions{})
+		w.must(err)
+		if role.Labels[tenant.ManagedLabel] != managed.SourceTenant || role.Labels[tenant.Label] != "acme" {
+			t.Errorf("the labels are %v", role.Labels)
+		}
+		w.members(roleSpec("a: services", "c: pods"))
+		for _, ns := range []string{"acme--web", "acme--db"} {
+			w.expectRoles("changed", ns, "a: services", "c: pods")
+		}
+		w.writes()
+		w.stop()
+		w.start()
+		if n := w.writes(); n != 0 {
+			t.Errorf("a new leader writes %d times", n)
+		}
+		w.members(`{ id: globex, roles: [ { name: a, rules: [] } ] }`)
+		w.expectRoles("another's TenantMembers", "acme--web")
+		w.members(roleSpec("a: pods"))
+		w.stop()
+		w.members("")
+		w.expectRoles("without a leader", "acme--web", "a: pods")
+		w.start()
+		w.expectRoles("with the next", "acme--web")
+		if got := w.prepared("acme--web"); got != "" {
+			t.Errorf("prepared with nothing: %s", got)
+		}
+		w.members(roleSpec("a: pods"))
+		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
+		w.settle()
+		w.expectRoles("without a Tenant", "acme--web")
+	})
+}
+
+// TestRolesOfAnEarlierTenant checks that Roles of TenantMembers that were written for an earlier
+// Tenant of the same name have no effect, and neither have those that are being deleted.
+func TestRolesOfAnEarlierTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		retired := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": v1alpha1.GroupVersion,
+			"kind":       v1alpha1.KindRetiredTenant,
+			"spec":       map[string]any{"id": "acme", "uid": "t0"},
+		}}
+		retired.SetName("acme-t0")
+		_, err := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceRetiredTenants)).
+			Create(t.Context(), retired, metav1.CreateOptions{})
+		w.must(err)
+		w.tenant(nothing)
+		w.members(roleSpec("a: pods"))
+		w.expectRoles("without a UID", "acme--web")
+		all := w.dynamic.Resource(v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenantMembers))
+		write := func(change func(*unstructured.Unstructured)) {
+			u, err := all.Get(t.Context(), "acme", metav1.GetOptions{})
+			w.must(err)
+			change(u)
+			_, err = all.Update(t.Context(), u, metav1.UpdateOptions{})
+			w.must(err)
+			w.settle()
+		}
+		for uid, want := range map[string][]string{"t0": nil, "t1": {"a: pods"}} {
+			write(func(u *unstructured.Unstructured) {
+				u.SetAnnotations(map[string]string{tenant.TenantUIDAnnotation: uid})
+			})
+			w.expectRoles("for "+uid, "acme--web", want...)
+		}
+		write(func(u *unstructured.Unstructured) {
+			u.SetAnnotations(map[string]string{tenant.TenantUIDAnnotation: "t1"})
+			u.SetDeletionTimestamp(new(metav1.Now()))
+			u.SetFinalizers([]string{"example.com/mine"})
+		})
+		w.expectRoles("being deleted", "acme--web")
+	})
+}
+
+// TestRolesDrift checks that each kind of change of a Role is undone, and that Roles of tenants
+// themselves remain.
+func TestRolesDrift(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.namespace("released", "", nil)
+		w.tenant(nothing)
+		w.members(roleSpec("a: pods"))
+		roles := w.kube.RbacV1().Roles("acme--web")
+		ours := map[string]string{tenant.ManagedLabel: managed.SourceTenant}
+		write := func(change func(*rbacv1.Role)) {
+			r, err := roles.Get(t.Context(), "a", metav1.GetOptions{})
+			w.must(err)
+			change(r)
+			_, err = roles.Update(t.Context(), r, metav1.UpdateOptions{})
+			w.must(err)
+		}
+		create := func(namespace, name string, labels map[string]string) {
+			_, err := w.kube.RbacV1().Roles(namespace).Create(t.Context(),
+				&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}}, metav1.CreateOptions{})
+			w.must(err)
+		}
+		create("acme--web", "own", nil)
+		create("acme--web", "published", map[string]string{tenant.ManagedLabel: "publication"})
+		for name, change := range map[string]func(){
+			"more rules": func() {
+				write(func(r *rbacv1.Role) {
+					r.Rules = append(r.Rules, rbacv1.PolicyRule{Verbs: []string{"*"}, Resources: []string{"*"}})
+				})
+			},
+			"no rules":       func() { write(func(r *rbacv1.Role) { r.Rules = nil }) },
+			"another tenant": func() { write(func(r *rbacv1.Role) { r.Labels[tenant.Label] = "globex" }) },
+			"an owner": func() {
+				write(func(r *rbacv1.Role) { r.OwnerReferences = []metav1.OwnerReference{{Name: "x", UID: "1"}} })
+			},
+			"deleted":  func() { w.must(roles.Delete(t.Context(), "a", metav1.DeleteOptions{})) },
+			"one more": func() { create("acme--web", "b", ours) },
+			"one in a namespace without a tenant": func() {
+				create("released", "a", ours)
+				create("released", "own", nil)
+			},
+		} {
+			change()
+			time.Sleep(11 * time.Minute)
+			w.expectRoles(name, "acme--web", "a: pods", "own:", "published:")
+			r, err := roles.Get(t.Context(), "a", metav1.GetOptions{})
+			w.must(err)
+			if len(r.OwnerReferences) > 0 || r.Labels[tenant.Label] != "acme" {
+				t.Errorf("%s: the metadata is %v", name, r.ObjectMeta)
+			}
+		}
+		w.expectRoles("without a tenant", "released", "own:")
+	})
+}
+
+// TestRoleIsTaken checks that an existing Role remains as it is, and that the Tenant reports it.
+func TestRoleIsTaken(t *testing.T) {
+	for name, labels := range map[string]map[string]string{
+		"the tenant's": nil, "published": {tenant.ManagedLabel: "publication"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.namespace("acme--web", "acme", nil)
+				w.namespace("acme--db", "acme", nil)
+				_, err := w.kube.RbacV1().Roles("acme--web").Create(t.Context(), &rbacv1.Role{
+					ObjectMeta: metav1.ObjectMeta{Name: "a", Labels: labels},
+					Rules:      []rbacv1.PolicyRule{{Resources: []string{"services"}}},
+				}, metav1.CreateOptions{})
+				w.must(err)
+				w.tenant(nothing)
+				w.members(roleSpec("a: pods", "b: pods"))
+				time.Sleep(time.Minute)
+				w.expectRoles("an existing one", "acme--web", "a: services", "b: pods")
+				w.expectRoles("elsewhere", "acme--db", "a: pods", "b: pods")
+				w.reads("with a conflict", "Failed 2/1/1 of generation 1")
+				if got := w.message(); !strings.Contains(got, "acme--web: Role a: an object with this name exists") {
+					t.Errorf("the condition: %s", got)
+				}
+				w.must(w.kube.RbacV1().Roles("acme--web").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+				time.Sleep(2 * time.Minute)
+				w.expectRoles("without the conflict", "acme--web", "a: pods", "b: pods")
+				w.reads("without the conflict", "Prepared 2/2/0 of generation 1")
+			})
+		})
+	}
+}
+
+// TestRoleForms checks that a Role of a form that admission refuses is not created, even if the
+// definition accepted it.
+func TestRoleForms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(nothing)
+		const rule = `verbs: [ get ], apiGroups: [ "" ], resources: [ pods ]`
+		w.members(`{ id: acme, roles: [ { name: "kubetenant:admins", rules: [ { ` + rule + ` } ] }, ` +
+			`{ name: urls, rules: [ { ` + rule + `, nonResourceURLs: [ "/metrics" ] } ] }, ` +
+			`{ name: none, rules: [ { verbs: [ get ] } ] }, { name: good, rules: [ { ` + rule + ` } ] }, { name: empty } ] }`)
+		w.expectRoles("the forms", "acme--web", "empty:", "good: pods")
+		w.reads("the forms", "SubjectRefused 1/1/0 of generation 1")
+	})
+}
+
+// TestRolesAreTakenFirst checks that rules are removed in all namespaces before most others are
+// given, and that a failed removal is retried.
+func TestRolesAreTakenFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const namespaces, roles, failures = 40, 5, 7
+		w := newWorld(t)
+		for i := range namespaces {
+			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+		}
+		w.tenant(nothing)
+		w.members(roleSpec("a: pods, secrets", "b: pods"))
+		w.expectRoles("before", "acme--39", "a: pods secrets", "b: pods")
+		var fails atomic.Int32
+		fails.Store(failures)
+		w.kube.PrependReactor("update", "roles", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return fails.Add(-1) >= 0, nil, apierrors.NewInternalError(errors.New("unavailable"))
+		})
+		w.kube.ClearActions()
+		next := []string{"a: pods"}
+		for i := range roles {
+			next = append(next, fmt.Sprintf("c%d: services", i))
+		}
+		w.members(roleSpec(next...))
+		time.Sleep(time.Minute)
+		var revoked, given, before int // before: what was given before the last revocation in time
+		for _, a := range w.kube.Actions() {
+			switch {
+			case a.GetResource().Resource != "roles":
+			case a.GetVerb() == "delete", a.GetVerb() == "update":
+				if revoked++; revoked == 2*namespaces {
+					before = given
+				}
+			case a.GetVerb() == "create":
+				given++
+			}
+		}
+		if revoked != 2*namespaces+failures || given != roles*namespaces {
+			t.Errorf("%d removals and %d creations, want %d and %d", revoked, given, 2*namespaces+failures, roles*namespaces)
+		}
+		if before >= given/2 {
+			t.Errorf("%d of %d Roles were created before the first attempts of all removals", before, given)
+		}
+		for i := range namespaces {
+			w.expectRoles("afterwards", fmt.Sprint("acme--", i), next...)
+		}
+	})
+}
+
+// TestRolesBetweenSteps checks that a leader that ends between two writes leaves no Role behind.
+func TestRolesBetweenSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(nothing)
+		w.kube.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+			return true, nil, context.Canceled
+		})
+		w.members(roleSpec("a: pods"))
+		w.expectRoles("written, but not marked", "acme--web", "a: pods")
+		if got := w.prepared("acme--web"); got != "" {
+			t.Fatalf("marked with %s", got)
+		}
+		w.stop()
+		w.members("")
+		w.start()
+		w.settle()
+		w.expectRoles("with the next leader", "acme--web")
+	})
+}
+
+// TestRolesWhileMembersAreUnknown checks that Roles remain if TenantMembers cannot be read, and that a
+// Tenant without spec.memberRoles then reports the cause.
+func TestRolesWhileMembersAreUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.namespace("acme--web", "acme", nil)
+		w.tenant(nothing)
+		w.members(roleSpec("a: pods"))
+		w.stop()
+		var refused atomic.Bool
+		refused.Store(true)
+		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers,
+			func(clienttesting.Action) (bool, runtime.Object, error) {
+				return refused.Load(), nil, apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers), "")
+			})
+		w.start()
+		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
+		time.Sleep(11 * time.Minute)
+		w.expectRoles("while they are unknown", "acme--web", "a: pods")
+		w.missing.set(v1alpha1.ResourceTenantMembers)
+		w.settle()
+		if got, want := w.reasons(), "Ready=False/DefinitionMissing Prepared=False/DefinitionMissing"; got != want {
+			t.Errorf("while they are unknown: %q, want %q", got, want)
+		}
+		refused.Store(false)
+		w.missing.set()
+		time.Sleep(time.Minute)
+		w.expectRoles("afterwards", "acme--web", "a: pods")
+		w.expect("afterwards", "acme--web", "kubetenant:admins admin: peter")
+	})
+}

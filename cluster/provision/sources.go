@@ -1,0 +1,320 @@
+package provision
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// maxSourceNamespaces is the number of namespaces of the system tenant in which the engine follows
+	// sources. Each kind in each namespace is one watch.
+	maxSourceNamespaces = 50
+	// sourcesEvery is the interval at which the engine compares the namespaces that it follows.
+	sourcesEvery = 5 * time.Second
+)
+
+// sources follows the metadata of the objects that may be published, in the namespaces of the system
+// tenant. It creates a Publication for each object with [tenant.PublishAnnotation].
+type sources struct {
+	p         *publisher
+	annotated workqueue.TypedRateLimitingInterface[publication.Source]
+
+	following map[place]context.CancelFunc
+	ignored   int // namespaces that are too many, as last logged
+}
+
+// place is a kind in a namespace.
+type place struct {
+	resource  schema.GroupVersionResource
+	kind      schema.GroupVersionKind
+	namespace string
+}
+
+func newSources(p *publisher) *sources {
+	return &sources{
+		p: p,
+		annotated: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[publication.Source](retryAtFirst, retryAtLast)),
+		following: map[place]context.CancelFunc{},
+	}
+}
+
+// run follows sources until ctx ends.
+func (s *sources) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { work(ctx, s.annotated, 0, s.publish) })
+	all, _ := s.p.e.Tenants.Publications()
+	for _, of := range all {
+		if of.Automatic { // the annotation may have been removed meanwhile
+			s.annotated.Add(of.From)
+		}
+	}
+	wait.UntilWithContext(ctx, func(ctx context.Context) { s.follow(ctx, &running) }, sourcesEvery)
+	s.annotated.ShutDown()
+	running.Wait()
+}
+
+// follow starts to follow the places that are not followed yet, and stops where no source can be.
+func (s *sources) follow(ctx context.Context, running *sync.WaitGroup) {
+	wanted := s.places(ctx)
+	for at, stop := range s.following {
+		if !slices.Contains(wanted, at) {
+			stop()
+			delete(s.following, at)
+		}
+	}
+	for _, at := range wanted {
+		if s.following[at] != nil {
+			continue
+		}
+		placed, stop := context.WithCancel(ctx)
+		informer := metadatainformer.NewFilteredMetadataInformer(
+			s.p.e.Metadata, at.resource, at.namespace, 0, cache.Indexers{}, nil).Informer()
+		// The objects of the system tenant may be many: only these fields are kept.
+		if err := informer.SetTransform(onlyPublished); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
+		}
+		if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { s.changed(at, nil, obj) },
+			UpdateFunc: func(was, is any) { s.changed(at, was, is) },
+			DeleteFunc: func(obj any) { s.changed(at, obj, nil) },
+		}); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to follow the sources of Publications", "resource", at.resource)
+		}
+		s.following[at] = stop
+		running.Go(func() { informer.RunWithContext(placed) })
+	}
+}
+
+// onlyPublished removes the metadata that this file does not read.
+func onlyPublished(obj any) (any, error) {
+	if m, is := obj.(*metav1.PartialObjectMetadata); is {
+		kept := map[string]string{}
+		for _, key := range []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} {
+			if value, has := m.Annotations[key]; has {
+				kept[key] = value
+			}
+		}
+		m.ObjectMeta = metav1.ObjectMeta{
+			Namespace:       m.Namespace,
+			Name:            m.Name,
+			UID:             m.UID,
+			ResourceVersion: m.ResourceVersion,
+			Annotations:     kept,
+		}
+	}
+	return obj, nil
+}
+
+// places returns the places in which sources may be: first those that Publications name.
+func (s *sources) places(ctx context.Context) (all []place) {
+	rules := s.p.rules()
+	named := map[string]bool{}
+	kinds := map[schema.GroupVersionKind]bool{}
+	for of := range publication.BuiltIn() {
+		kinds[of] = true
+	}
+	publications, _ := s.p.e.Tenants.Publications()
+	for _, of := range publications {
+		named[of.From.Namespace] = true
+		if _, err := rules.Resource(of.From.Kind); err == nil {
+			kinds[of.From.Kind] = true
+		}
+	}
+	namespaces, err := s.p.e.lister.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	namespaces = slices.DeleteFunc(slices.Clone(namespaces), func(ns *corev1.Namespace) bool {
+		return !s.p.e.OwnerOf(ns).IsSystem()
+	})
+	slices.SortFunc(namespaces, func(a, b *corev1.Namespace) int {
+		if named[a.Name] != named[b.Name] {
+			if named[a.Name] {
+				return -1
+			}
+			return 1
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	ignored := max(0, len(namespaces)-maxSourceNamespaces)
+	if ignored > 0 && ignored != s.ignored {
+		klog.FromContext(ctx).Info("The system tenant has too many namespaces: in some of them, the annotation to publish "+
+			"an object has no effect, and a change of a source is noticed late. Publications name the first namespaces",
+			"followed", maxSourceNamespaces, "ignored", ignored)
+	}
+	s.ignored = ignored
+	for _, ns := range namespaces[:min(len(namespaces), maxSourceNamespaces)] {
+		for kind := range kinds {
+			if resource, err := rules.Resource(kind); err == nil {
+				all = append(all, place{resource, kind, ns.Name})
+			}
+		}
+	}
+	return all
+}
+
+// changed queues what depends on an object: the Publications that name it, and its own annotation.
+func (s *sources) changed(at place, was, is any) {
+	before, now := metadataOf(was), metadataOf(is)
+	object := now
+	if object == nil {
+		object = before
+	}
+	if object == nil {
+		return
+	}
+	source := publication.Source{Kind: at.kind, Namespace: object.Namespace, Name: object.Name}
+	all, _ := s.p.e.Tenants.Publications()
+	for _, of := range all {
+		if of.From.Kind.GroupKind() == source.Kind.GroupKind() && of.From.Namespace == source.Namespace &&
+			of.From.Name == source.Name {
+			s.p.names.Add(of.Name)
+		}
+	}
+	if before != nil && before.Annotations[tenant.PublishAnnotation] != "" ||
+		now != nil && now.Annotations[tenant.PublishAnnotation] != "" {
+		s.annotated.Add(source)
+	}
+}
+
+func metadataOf(obj any) *metav1.PartialObjectMetadata {
+	if gone, is := obj.(cache.DeletedFinalStateUnknown); is {
+		obj = gone.Obj
+	}
+	m, _ := obj.(*metav1.PartialObjectMetadata)
+	return m
+}
+
+// publish creates, updates or deletes the Publication of an object with [tenant.PublishAnnotation].
+func (s *sources) publish(ctx context.Context, source publication.Source) error {
+	resource, err := s.p.rules().Resource(source.Kind)
+	if err != nil {
+		return nil //nolint:nilerr // such an annotation has no effect
+	}
+	object, err := s.p.e.Metadata.Resource(resource).Namespace(source.Namespace).Get(ctx, source.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return err
+	}
+	name := publication.NameFor(source)
+	stored, getErr := s.p.publications.Get(ctx, cache.ObjectName{Name: name})
+	if getErr != nil && !apierrors.IsNotFound(getErr) {
+		return getErr
+	}
+	exists := getErr == nil
+	if exists && stored.Labels[tenant.ManagedLabel] != publication.SourceAnnotation {
+		return nil // somebody else wrote this Publication
+	}
+	if apierrors.IsNotFound(err) {
+		return s.unpublish(ctx, name, stored, exists)
+	}
+	value := object.Annotations[tenant.PublishAnnotation]
+	if value == "" {
+		if exists {
+			return s.delete(ctx, stored)
+		}
+		return nil
+	}
+	tenants, err := publication.TenantsOf(value)
+	if err != nil {
+		klog.FromContext(ctx).Info("Ignoring an annotation that does not name tenants", "annotation",
+			tenant.PublishAnnotation, "kind", source.Kind.Kind, "namespace", source.Namespace, "name", source.Name, "err", err)
+		return nil
+	}
+	return s.write(ctx, name, stored, exists, source, tenants)
+}
+
+// unpublish deletes the Publication of an object that does not exist, if its copies are to be deleted.
+func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.Publication, exists bool) error {
+	if !exists {
+		return nil
+	}
+	switch state := s.p.get(name); {
+	case state == nil, state.content != nil:
+		s.p.names.Add(name)
+		return errUnresolved
+	case state.gone:
+		return s.delete(ctx, stored)
+	}
+	return nil // its condition reports that the copies remain
+}
+
+// errUnresolved reports that a deletion was noticed here first.
+var errUnresolved = errors.New("the state of the Publication is not known yet")
+
+func (s *sources) delete(ctx context.Context, stored *v1alpha1.Publication) error {
+	if err := s.p.e.writes.wait(ctx, tenant.ID{}, revokes); err != nil {
+		return err
+	}
+	err := s.p.publications.Delete(ctx, stored)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// write creates the Publication of an object, or restores its spec.
+func (s *sources) write(
+	ctx context.Context, name string, stored *v1alpha1.Publication, exists bool,
+	source publication.Source, to v1alpha1.PublicationTenants,
+) error {
+	want := v1alpha1.PublicationSpec{
+		From: v1alpha1.PublicationSource{
+			APIVersion: source.Kind.GroupVersion().String(),
+			Kind:       source.Kind.Kind,
+			Namespace:  source.Namespace,
+			Name:       source.Name,
+		},
+		Tenants: to,
+	}
+	if exists && equality.Semantic.DeepEqual(stored.Spec, want) {
+		return nil
+	}
+	if err := s.p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
+		return err
+	}
+	if exists {
+		_, err := s.p.publications.PatchRead(ctx, stored, map[string]any{"spec": map[string]any{
+			"from":              want.From,
+			"tenants":           map[string]any{"all": to.All, "ids": to.IDs, "selector": nil},
+			"namespaceSelector": nil,
+			"onConflict":        nil,
+			"hold":              nil,
+		}})
+		return err
+	}
+	_, err := s.p.publications.Create(ctx, &v1alpha1.Publication{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindPublication},
+		ObjectMeta: metav1.ObjectMeta{
+			Name:       name,
+			Labels:     map[string]string{tenant.ManagedLabel: publication.SourceAnnotation},
+			Finalizers: []string{tenant.PublicationFinalizer},
+		},
+		Spec: want,
+	})
+	if err != nil {
+		return fmt.Errorf("create the Publication of %s: %w", source, err)
+	}
+	return nil
+}

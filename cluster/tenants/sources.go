@@ -1,0 +1,22 @@
+package tenants
+
+import (
+	"github.com/kubetenant/kubetenant/cluster/publication"
+)
+
+// PublicationsFrom returns the Publications whose source has a namespace and a name, of any kind and
+// in no order. It omits Publications that are being deleted. The second result is false if they are
+// not known. Callers MUST NOT change the Publications.
+func (s *Store) PublicationsFrom(namespace, name string) (naming []*publication.Publication, known bool) {
+	if !s.knows(publicationResource(), s.publications.handled) {
+		return nil, false
+	}
+	s.publications.mu.RLock()
+	defer s.publications.mu.RUnlock()
+	for _, p := range s.publications.named {
+		if p.From.Namespace == namespace && p.From.Name == name && !p.Deleting {
+			naming = append(naming, p)
+		}
+	}
+	return naming, true
+}

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// oneCaller measures a caller that sends its next request when it has the answer to the last one, and
+// prints what each target takes: the median time, and the CPU of its process.
+func (b *bench) oneCaller(ctx context.Context, of targets) error {
+	all := []*target{of.plain, of.twin, of.gateway}
+	took, cpu := make([][]time.Duration, len(all)), make([][]time.Duration, len(all))
+	for round := range rounds {
+		for _, i := range orders[round%len(orders)] {
+			p50, each, err := b.sequence(ctx, all[i])
+			if err != nil {
+				return fmt.Errorf("one caller through %s: %w", all[i].name, err)
+			}
+			took[i], cpu[i] = append(took[i], p50), append(cpu[i], each)
+		}
+	}
+	fmt.Println("  one caller, one request after the other:")
+	for i, name := range []string{"plain", "second plain", "gateway"} {
+		fmt.Printf("    %-12s p50 %s ms, CPU of the process a request %v\n",
+			name, ms(median(took[i])), median(cpu[i]).Round(time.Microsecond))
+	}
+	return nil
+}
+
+// sequence returns the median time of requests one after the other, and the CPU of each.
+func (b *bench) sequence(ctx context.Context, t *target) (p50, cpu time.Duration, err error) {
+	c := b.client()
+	defer c.CloseIdleConnections()
+	if err := get(ctx, c, t.base+small); err != nil {
+		return 0, 0, err
+	}
+	before, err := cpuOf(t)
+	if err != nil {
+		return 0, 0, err
+	}
+	var took []time.Duration
+	for end := time.Now().Add(duration); time.Now().Before(end); {
+		began := time.Now()
+		if err := get(ctx, c, t.base+small); err != nil {
+			return 0, 0, err
+		}
+		took = append(took, time.Since(began))
+	}
+	after, err := cpuOf(t)
+	slices.Sort(took)
+	return quantile(took, 0.5), (after - before) / time.Duration(len(took)), err
+}

@@ -1,0 +1,61 @@
+package budget
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/utils/lru"
+)
+
+// Bytes bound how many bytes each of many names writes. A caller checks a budget before it begins to
+// write, and charges it afterwards with what it wrote. Safe for concurrent use.
+type Bytes struct {
+	perSecond, burst float64
+
+	mu     sync.Mutex
+	byName *lru.Cache // a string to *account
+}
+
+// account is the state of the budget of one name. It may be negative.
+type account struct {
+	left float64
+	at   time.Time
+}
+
+// NewBytes returns budgets of a number of bytes a second, and of a burst.
+func NewBytes(perSecond, burst int64) *Bytes {
+	return &Bytes{
+		perSecond: float64(perSecond),
+		burst:     float64(burst),
+		byName:    lru.New(remembered),
+	}
+}
+
+// Has reports whether a name has any bytes left.
+func (b *Bytes) Has(name string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.account(name).left > 0
+}
+
+// Charge charges a name with bytes, also if it has fewer left.
+func (b *Bytes) Charge(name string, bytes int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.account(name).left -= float64(bytes)
+}
+
+// account returns the account of a name as it is now. b.mu is held.
+func (b *Bytes) account(name string) *account {
+	now := time.Now()
+	known, found := b.byName.Get(name)
+	if !found {
+		a := &account{left: b.burst, at: now}
+		b.byName.Add(name, a)
+		return a
+	}
+	a := known.(*account)
+	a.left = min(b.burst, a.left+b.perSecond*now.Sub(a.at).Seconds())
+	a.at = now
+	return a
+}

@@ -1,0 +1,109 @@
+package gateway
+
+import (
+	"net"
+	"net/http"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/filters"
+	"k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/kubetenant/kubetenant/internal/budget"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// The budget of a tenant in the audit log. The callers of one tenant need more than 20 minutes to
+// write as many bytes as the retained files have. If a log has no such bound, the budget is that of
+// the default rotation.
+const (
+	auditFillSeconds   = 30 * 60
+	auditBurstDivisor  = 4
+	auditLeastRate     = 64 << 10
+	auditLeastBurst    = 1 << 20
+	auditDefaultBytes  = 11 * 100 << 20
+	auditBytesMegabyte = 1 << 20
+)
+
+// auditBudgets returns the budgets of tenants in a log with a rotation.
+func auditBudgets(r rotation) *budget.Bytes {
+	retained := int64(r.megabytes) * int64(r.backups+1) * auditBytesMegabyte
+	if r.megabytes == 0 || r.backups == 0 {
+		retained = auditDefaultBytes
+	}
+	return budget.NewBytes(max(retained/auditFillSeconds, auditLeastRate),
+		max(retained/auditBurstDivisor, auditLeastBurst))
+}
+
+// noTenant is the name of the budget of callers without a tenant. No tenant has this name.
+const noTenant = "(none)"
+
+// errAuditBudget is the answer to the callers of a tenant that has used up its budget.
+func errAuditBudget() *apierrors.StatusError {
+	return apierrors.NewTooManyRequests("the tenant has written too many bytes to the audit log", 1)
+}
+
+// withAudit records the requests of authenticated callers. It rejects a request that would be recorded
+// if its tenant has used up its budget. A request that is not rejected has all its events.
+func (c *route) withAudit(next http.Handler, a *auditing) http.Handler {
+	if a.sink == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		u, _ := request.UserFrom(r.Context())
+		name, bounded := c.auditedTenant(r, u)
+		if !bounded {
+			filters.WithAudit(next, a.sink, a.policy, isStream).ServeHTTP(w, r)
+			return
+		}
+		if !a.budgets.Has(name) && a.records(r) {
+			host, _, _ := net.SplitHostPort(r.RemoteAddr)
+			a.sink.omit(name, networkOf(host))
+			respond(w, r, errAuditBudget())
+			return
+		}
+		filters.WithAudit(next, &tenantSink{a.sink, a.budgets, name}, a.policy, isStream).ServeHTTP(w, r)
+	})
+}
+
+// records reports whether the policy records a request.
+func (a *auditing) records(r *http.Request) bool {
+	attributes, err := filters.GetAuthorizerAttributes(r.Context())
+	return err != nil || a.policy.EvaluatePolicyRule(attributes).Level != auditinternal.LevelNone
+}
+
+// auditedTenant returns the name of the budget of a caller. The system tenant has none. All callers
+// without a tenant share one.
+func (c *route) auditedTenant(r *http.Request, u user.Info) (name string, bounded bool) {
+	id, err := tenant.Of(u)
+	if proxyStateFrom(r.Context()).token != "" { // a service account of the cluster
+		id = tenant.ID{}
+		there, _, subjectErr := c.cluster.stack.Subject(r.Context(), u)
+		if err = subjectErr; err == nil {
+			id = c.mapping.source(there)
+		}
+	}
+	if err != nil || id.IsZero() {
+		return noTenant, true
+	}
+	return id.String(), !id.IsSystem()
+}
+
+// tenantSink writes the events of a caller of a tenant, and charges the tenant's budget with them.
+type tenantSink struct {
+	*auditSink
+	budgets *budget.Bytes
+	tenant  string
+}
+
+// ProcessEvents implements [audit.Sink].
+func (s *tenantSink) ProcessEvents(events ...*auditinternal.Event) bool {
+	success := true
+	for _, event := range events {
+		bytes, written := s.process(event)
+		s.budgets.Charge(s.tenant, bytes)
+		success = written && success
+	}
+	return success || s.ignoresErrors
+}

@@ -1,0 +1,176 @@
+package gateway
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+)
+
+// TestEventsAreBounded fills each text of an event of an authenticated caller. The line in the log
+// stays short, and the event specifies which fields were cut.
+func TestEventsAreBounded(t *testing.T) {
+	t.Parallel()
+	const mostLine = 32 << 10
+	long := strings.Repeat("&<\"x", 20_000)
+	texts := map[string]func(*auditinternal.Event){
+		"requestURI":               func(e *auditinternal.Event) { e.RequestURI = long },
+		"verb":                     func(e *auditinternal.Event) { e.Verb = long },
+		"userAgent":                func(e *auditinternal.Event) { e.UserAgent = long },
+		"objectRef.resource":       func(e *auditinternal.Event) { e.ObjectRef.Resource = long },
+		"objectRef.namespace":      func(e *auditinternal.Event) { e.ObjectRef.Namespace = long },
+		"objectRef.name":           func(e *auditinternal.Event) { e.ObjectRef.Name = long },
+		"objectRef.apiGroup":       func(e *auditinternal.Event) { e.ObjectRef.APIGroup = long },
+		"objectRef.apiVersion":     func(e *auditinternal.Event) { e.ObjectRef.APIVersion = long },
+		"objectRef.subresource":    func(e *auditinternal.Event) { e.ObjectRef.Subresource = long },
+		"responseStatus":           func(e *auditinternal.Event) { e.ResponseStatus.Message = long },
+		"annotations":              func(e *auditinternal.Event) { e.Annotations["a"] = long },
+		"user.username":            func(e *auditinternal.Event) { e.User.Username = long },
+		"user.groups":              func(e *auditinternal.Event) { e.User.Groups = strings.Split(long, "x") },
+		"impersonatedUser":         func(e *auditinternal.Event) { e.ImpersonatedUser.Username = long },
+		"impersonatedUser.uid":     func(e *auditinternal.Event) { e.ImpersonatedUser.UID = long },
+		"impersonatedUser.groups":  func(e *auditinternal.Event) { e.ImpersonatedUser.Groups = []string{"dev", long} },
+		"impersonatedUser.extra":   func(e *auditinternal.Event) { e.ImpersonatedUser.Extra["a"] = []string{long} },
+		"impersonatedUser.extra's": func(e *auditinternal.Event) { e.ImpersonatedUser.Extra[long] = nil },
+	}
+	event := func() *auditinternal.Event {
+		e := eventFrom("192.0.2.1", "alice")
+		e.ObjectRef = &auditinternal.ObjectReference{Name: "p"}
+		e.ResponseStatus = &metav1.Status{Message: "no"}
+		e.Annotations = map[string]string{"b": "c"}
+		e.ImpersonatedUser = &authenticationv1.UserInfo{
+			Username: "bob",
+			Extra:    map[string]authenticationv1.ExtraValue{},
+		}
+		return e
+	}
+	r := newRecorded()
+	for what, fill := range texts {
+		full := event()
+		fill(full)
+		before, err := json.Marshal(full)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes, written := r.process(full); !written || bytes > mostLine {
+			t.Errorf("%s: a line of %d bytes", what, bytes)
+		}
+		field, _, _ := strings.Cut(what, ".")
+		e := r.events(t)[0]
+		if e.Annotations[cutAuditAnnotation] != field || e.Annotations["b"] != "c" || e.ObjectRef == nil {
+			t.Errorf("%s: %v, %v", what, e.Annotations[cutAuditAnnotation], e.ObjectRef)
+		}
+		if after, _ := json.Marshal(full); !slices.Equal(before, after) {
+			t.Errorf("%s: the event itself was changed", what)
+		}
+	}
+	all := event()
+	for _, fill := range texts {
+		fill(all)
+	}
+	if bytes, written := r.process(all); !written || bytes > mostLine {
+		t.Errorf("all texts: a line of %d bytes", bytes)
+	}
+}
+
+// TestCutTexts checks that a text that fits is not cut, and that the bound is in bytes of the log.
+func TestCutTexts(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":              "",
+		"0123456789ab":  "0123456789ab",
+		"&&":            "&&",
+		"&&&":           "&...",
+		"0123456789abc": "012345678...",
+		"é":             "é",
+		"éé":            "\xc3...",
+	} {
+		if got := cutTo(text, 12); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+// TestAuditBudgets checks that one tenant needs long to fill the retained files, and what is not
+// smaller if they are.
+func TestAuditBudgets(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			rotation rotation
+			fills    time.Duration
+		}{
+			"the defaults": {rotation{megabytes: 100, backups: 10}, 20 * time.Minute},
+			"small files":  {rotation{megabytes: 10, backups: 4}, 9 * time.Minute},
+			"no rotation":  {rotation{}, 20 * time.Minute},
+			"all kept":     {rotation{megabytes: 100}, 20 * time.Minute},
+		} {
+			retained := c.rotation.megabytes * (c.rotation.backups + 1) << 20
+			if c.rotation.megabytes == 0 || c.rotation.backups == 0 {
+				retained = auditDefaultBytes
+			}
+			b, began, written := auditBudgets(c.rotation), time.Now(), 0
+			const line = 100 << 10
+			for ; written < retained; time.Sleep(10 * time.Millisecond) {
+				for b.Has("acme") {
+					b.Charge("acme", line)
+					written += line
+				}
+			}
+			if took := time.Since(began); took < c.fills || took > time.Hour {
+				t.Errorf("%s: filled after %v", what, took)
+			}
+		}
+	})
+}
+
+// TestOmissionsAreWritten checks that the count of omitted events is kept until its event was
+// written, for each tenant.
+func TestOmissionsAreWritten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var o omissions
+		full := true
+		stated := map[string][]string{}
+		write := func(e *auditinternal.Event) bool {
+			if full {
+				return false
+			}
+			tenant := e.Annotations[omittedTenantAuditAnnotation]
+			stated[tenant] = append(stated[tenant], e.Annotations[omittedAuditAnnotation])
+			return true
+		}
+		for range 3 {
+			o.note("", "192.0.2.1", write)
+			o.note("acme", "192.0.2.2", write)
+			time.Sleep(omittedEvery + time.Second)
+		}
+		o.note("globex", "192.0.2.2", write)
+		if len(stated) != 0 {
+			t.Fatalf("%v, though nothing can be written", stated)
+		}
+		full = false
+		time.Sleep(2 * omittedEvery)
+		synctest.Wait()
+		for tenant, want := range map[string]string{"": "3", "acme": "3", "globex": "1"} {
+			if !slices.Equal(stated[tenant], []string{want}) {
+				t.Errorf("%q: %v, want %s", tenant, stated[tenant], want)
+			}
+		}
+		o.note("acme", "192.0.2.2", write)
+		full = true
+		o.flush()
+		full = false
+		o.flush()
+		time.Sleep(2 * omittedEvery)
+		if !slices.Equal(stated["acme"], []string{"3", "1"}) || len(o.byTenant) != 0 {
+			t.Errorf("at the end: %v, %v", stated["acme"], o.byTenant)
+		}
+	})
+}

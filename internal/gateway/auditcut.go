@@ -1,0 +1,179 @@
+package gateway
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+)
+
+// unauthenticatedText bounds, in bytes, each text in the event of an unauthenticated request.
+const unauthenticatedText = 256
+
+// textBounds bound the texts of an event in the bytes of the log, in which some characters take six.
+type textBounds struct {
+	uri, text int
+	// user bounds all texts of a user together.
+	user int
+	// refWithoutURI keeps the object reference if the URI is cut. The reference repeats the URI.
+	refWithoutURI bool
+}
+
+var (
+	textsOfStrangers = textBounds{
+		uri:  unauthenticatedText,
+		text: unauthenticatedText,
+		user: unauthenticatedText,
+	}
+	// The arguments of an exec are in its URI, and a valid name has at most 253 bytes.
+	textsOfCallers = textBounds{
+		uri:           4 << 10,
+		text:          1 << 10,
+		user:          8 << 10,
+		refWithoutURI: true,
+	}
+)
+
+// cutAuditAnnotation specifies the fields of the event that the gateway cut because they were too
+// long. A text that was cut ends with "...".
+const cutAuditAnnotation = "gateway.kubetenant.dev/cut-fields"
+
+// cutMark ends a text that was cut.
+const cutMark = "..."
+
+// cutter cuts texts and notes the fields that it cut.
+type cutter struct{ fields []string }
+
+func (c *cutter) cut(field string, text *string, most int) bool {
+	short := cutTo(*text, most)
+	if short == *text {
+		return false
+	}
+	*text = short
+	if !slices.Contains(c.fields, field) {
+		c.fields = append(c.fields, field)
+	}
+	return true
+}
+
+// shortened returns an event with bounded texts. If no text is too long, it returns the event itself.
+// It does not change the event.
+func shortened(event *auditinternal.Event, most textBounds) *auditinternal.Event {
+	out, c := *event, &cutter{}
+	cutURI := c.cut("requestURI", &out.RequestURI, most.uri)
+	c.cut("verb", &out.Verb, most.text)
+	c.cut("userAgent", &out.UserAgent, most.text)
+	switch {
+	case out.ObjectRef == nil:
+	case cutURI && !most.refWithoutURI:
+		out.ObjectRef = nil
+	default:
+		ref := *out.ObjectRef
+		for _, text := range []*string{
+			&ref.Resource, &ref.Namespace, &ref.Name, &ref.APIGroup, &ref.APIVersion, &ref.Subresource,
+		} {
+			c.cut("objectRef", text, most.text)
+		}
+		out.ObjectRef = &ref
+	}
+	if out.ResponseStatus != nil {
+		status := *out.ResponseStatus
+		if c.cut("responseStatus", &status.Message, most.text) {
+			status.Details = nil // which repeat the message
+		}
+		out.ResponseStatus = &status
+	}
+	out.User = *c.user("user", &out.User, most)
+	if out.ImpersonatedUser != nil {
+		out.ImpersonatedUser = c.user("impersonatedUser", out.ImpersonatedUser, most)
+	}
+	out.Annotations = c.annotations(event.Annotations, most.text)
+	if len(c.fields) == 0 {
+		return event
+	}
+	out.Annotations = maps.Clone(out.Annotations)
+	if out.Annotations == nil {
+		out.Annotations = map[string]string{}
+	}
+	out.Annotations[cutAuditAnnotation] = strings.Join(c.fields, ",")
+	return &out
+}
+
+// annotations returns annotations with bounded values.
+func (c *cutter) annotations(all map[string]string, most int) map[string]string {
+	out := all
+	for key, value := range all {
+		if !c.cut("annotations", &value, most) {
+			continue
+		}
+		out = maps.Clone(out)
+		out[key] = value
+	}
+	return out
+}
+
+// user returns a user whose texts have a bounded size together: one that is larger has no extras, and
+// only its first groups.
+func (c *cutter) user(field string, u *authenticationv1.UserInfo, most textBounds) *authenticationv1.UserInfo {
+	size := encodedBytes(u.Username) + encodedBytes(u.UID)
+	for _, group := range u.Groups {
+		size += encodedBytes(group)
+	}
+	for key, values := range u.Extra {
+		size += encodedBytes(key)
+		for _, value := range values {
+			size += encodedBytes(value)
+		}
+	}
+	if size <= most.user {
+		return u
+	}
+	c.fields = append(c.fields, field)
+	out := &authenticationv1.UserInfo{Username: cutTo(u.Username, most.text), UID: cutTo(u.UID, most.text)}
+	left := most.user - encodedBytes(out.Username) - encodedBytes(out.UID)
+	for _, group := range u.Groups {
+		if left -= encodedBytes(group); left < 0 {
+			break
+		}
+		out.Groups = append(out.Groups, group)
+	}
+	return out
+}
+
+// cut returns a text of at most unauthenticatedText bytes.
+func cut(text string) string { return cutTo(text, unauthenticatedText) }
+
+// cutTo returns a text that takes at most so many bytes in the log.
+func cutTo(text string, most int) string {
+	if encodedBytes(text) <= most {
+		return text
+	}
+	size := 0
+	for i := range len(text) {
+		if size += encodedByte(text[i]); size > most-len(cutMark) {
+			return text[:i] + cutMark
+		}
+	}
+	return text
+}
+
+// encodedBytes returns the most bytes that a text takes in a JSON string.
+func encodedBytes(text string) (size int) {
+	for i := range len(text) {
+		size += encodedByte(text[i])
+	}
+	return size
+}
+
+func encodedByte(b byte) int {
+	switch {
+	case b == '"' || b == '\\':
+		return 2
+	case b < ' ' || b == '<' || b == '>' || b == '&' || b > '~':
+		return len(`\u0000`)
+	default:
+		return 1
+	}
+}

@@ -1,0 +1,119 @@
+package gateway
+
+import (
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+)
+
+const (
+	// omittedEvery is the interval of events that state how many events were omitted.
+	omittedEvery = 10 * time.Second
+	// omittedPeers bounds the addresses in such an event.
+	omittedPeers = 16
+)
+
+// omittedAuditAnnotation specifies how many events the gateway did not write, because unauthenticated
+// requests or the callers of a tenant wrote too many. The sourceIPs of the event are some of their
+// addresses.
+const omittedAuditAnnotation = "gateway.kubetenant.dev/omitted-events"
+
+// omittedTenantAuditAnnotation specifies the tenant whose events were omitted, or (none) if the
+// callers have no tenant. It is not written if the requests were unauthenticated.
+const omittedTenantAuditAnnotation = "gateway.kubetenant.dev/omitted-events-tenant"
+
+// omissions have the number of events that were not written, by tenant. An event states the number of
+// each tenant every ten seconds. A number is kept until its event was written. The zero value has
+// none. Safe for concurrent use.
+type omissions struct {
+	mu       sync.Mutex
+	byTenant map[string]*omission
+}
+
+// omission is the count of a tenant.
+type omission struct {
+	since time.Time // the time of the first event
+	count int
+	peers []string
+	write func(*auditinternal.Event) bool // the newest version of the configuration has it
+}
+
+// note adds an event that is not written. The tenant is empty for an unauthenticated request.
+func (o *omissions) note(tenant, peer string, write func(*auditinternal.Event) bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.byTenant == nil {
+		o.byTenant = map[string]*omission{}
+	}
+	of, known := o.byTenant[tenant]
+	if !known {
+		of = &omission{since: time.Now()}
+		o.byTenant[tenant] = of
+		time.AfterFunc(omittedEvery, func() { o.state(tenant) })
+	}
+	of.count++
+	of.write = write
+	if len(of.peers) < omittedPeers && !slices.Contains(of.peers, peer) {
+		of.peers = append(of.peers, peer)
+	}
+}
+
+// state writes the event with the count of a tenant. If it fails, it tries again after a time.
+func (o *omissions) state(tenant string) {
+	o.mu.Lock()
+	of := o.byTenant[tenant]
+	if of == nil { // written by flush
+		o.mu.Unlock()
+		return
+	}
+	stated, event, write := of.count, of.event(tenant), of.write
+	o.mu.Unlock()
+	written := write(event)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if written {
+		of.count -= stated
+		of.since, of.peers = time.Now(), nil
+	}
+	if of.count == 0 {
+		delete(o.byTenant, tenant)
+		return
+	}
+	time.AfterFunc(omittedEvery, func() { o.state(tenant) })
+}
+
+// flush writes the numbers of all tenants at once. It is called when the gateway stops.
+func (o *omissions) flush() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for tenant, of := range o.byTenant {
+		if of.count > 0 && of.write(of.event(tenant)) {
+			delete(o.byTenant, tenant)
+		}
+	}
+}
+
+// event returns the event with the count of a tenant.
+func (of *omission) event(tenant string) *auditinternal.Event {
+	out := &auditinternal.Event{
+		Level:                    auditinternal.LevelMetadata,
+		AuditID:                  uuid.NewUUID(),
+		Stage:                    auditinternal.StageResponseComplete,
+		SourceIPs:                slices.Clone(of.peers),
+		RequestReceivedTimestamp: metav1.NewMicroTime(of.since),
+		StageTimestamp:           metav1.NewMicroTime(time.Now()),
+		Annotations:              map[string]string{omittedAuditAnnotation: strconv.Itoa(of.count)},
+	}
+	if tenant != "" {
+		out.Annotations[omittedTenantAuditAnnotation] = tenant
+	}
+	return out
+}
+
+// Close writes the numbers of omitted audit events. It is called after the last request.
+func (g *Gateway) Close() { g.omissions.flush() }

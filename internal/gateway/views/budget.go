@@ -1,0 +1,81 @@
+package views
+
+import (
+	"errors"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	errTenantHolds = errors.New("the tenant reads too many large objects of views at the same time")
+	errAllHold     = errors.New("callers read too many large objects of views at the same time")
+)
+
+// Budget limits the bytes of the objects that are held for all responses at the same time, and for
+// those of each tenant. It is safe for concurrent use.
+type Budget struct {
+	all, each int64
+
+	mu       sync.Mutex
+	held     int64
+	byTenant map[string]int64
+}
+
+// NewBudget returns a budget of a number of bytes in total, and for each tenant.
+func NewBudget(all, each int64) *Budget {
+	return &Budget{all: all, each: each, byTenant: map[string]int64{}}
+}
+
+func (b *Budget) hold(tenant string) *holding { return &holding{budget: b, tenant: tenant} }
+
+// holding is what one response to a tenant holds.
+type holding struct {
+	budget *Budget
+	tenant string
+	bytes  int64
+}
+
+// add holds bytes until release is called, also with an error.
+func (h *holding) add(n int) error {
+	b := h.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	h.bytes += int64(n)
+	b.held += int64(n)
+	b.byTenant[h.tenant] += int64(n)
+	switch {
+	case h.bytes > b.each:
+		return errTooLarge
+	case b.byTenant[h.tenant] > b.each:
+		return errTenantHolds
+	case b.held > b.all:
+		return errAllHold
+	}
+	return nil
+}
+
+func (h *holding) release() {
+	b := h.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.held -= h.bytes
+	if b.byTenant[h.tenant] -= h.bytes; b.byTenant[h.tenant] == 0 {
+		delete(b.byTenant, h.tenant)
+	}
+	h.bytes = 0
+}
+
+// refusalOf returns the response to an error of a budget, or nil for another error.
+func refusalOf(err error) *apierrors.StatusError {
+	switch {
+	case errors.Is(err, errTenantHolds):
+		return apierrors.NewTooManyRequests(errTenantHolds.Error(), 1)
+	case errors.Is(err, errAllHold):
+		out := apierrors.NewServiceUnavailable(errAllHold.Error())
+		out.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
+		return out
+	}
+	return nil
+}

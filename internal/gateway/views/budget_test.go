@@ -1,0 +1,71 @@
+package views
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// TestShares checks that a tenant cannot use up the memory of the views, and what its callers and
+// those of other tenants get instead.
+func TestShares(t *testing.T) {
+	b := NewBudget(100, 40)
+	var all []*holding
+	hold := func(tenant string, bytes int) error {
+		h := b.hold(tenant)
+		all = append(all, h)
+		return h.add(bytes)
+	}
+	for i, c := range []struct {
+		tenant string
+		bytes  int
+		want   error
+	}{
+		{"acme", 40, nil},
+		{"acme", 1, errTenantHolds},
+		{"globex", 40, nil},
+		{"initech", 41, errTooLarge}, // alone
+		{"umbrella", 1, errAllHold},
+	} {
+		if err := hold(c.tenant, c.bytes); !errors.Is(err, c.want) {
+			t.Errorf("%d: %s holds %d: %v, want %v", i, c.tenant, c.bytes, err, c.want)
+		}
+	}
+	for _, h := range all {
+		h.release()
+	}
+	if err := hold("acme", 40); err != nil {
+		t.Error("after all have ended:", err)
+	}
+	for err, code := range map[error]int32{
+		errTenantHolds: http.StatusTooManyRequests,
+		errAllHold:     http.StatusServiceUnavailable,
+	} {
+		refused := refusalOf(err)
+		if refused.ErrStatus.Code != code || refused.ErrStatus.Details.RetryAfterSeconds != 1 {
+			t.Errorf("%v: %+v", err, refused.ErrStatus)
+		}
+	}
+	if refusalOf(errTooLarge) != nil {
+		t.Error("an object that is too large is not temporary")
+	}
+}
+
+// TestObjectsAreHeld checks that one object that is read counts while it is read.
+func TestObjectsAreHeld(t *testing.T) {
+	b := NewBudget(1000, 40)
+	for size, want := range map[int]error{40: nil, 41: errTooLarge} {
+		held := b.hold("acme")
+		_, err := io.ReadAll(&metered{
+			Reader: strings.NewReader(strings.Repeat("x", size)),
+			left:   objectBytes,
+			held:   held,
+		})
+		if !errors.Is(err, want) || b.byTenant["acme"] != int64(size) {
+			t.Errorf("%d bytes: %v, %d are held", size, err, b.byTenant["acme"])
+		}
+		held.release()
+	}
+}

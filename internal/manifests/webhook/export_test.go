@@ -1,0 +1,4 @@
+package webhook
+
+// DenyingPolicies is denyingPolicies for tests.
+func DenyingPolicies() []string { return denyingPolicies() }

@@ -1,0 +1,169 @@
+package serving
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+)
+
+// TestIdleFrames walks the types of frames. It distinguishes frames that do work from idle ones, and
+// from small ones, which are idle unless a request or a response paid for them.
+func TestIdleFrames(t *testing.T) {
+	headers := func(stream uint32) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error {
+			return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte("abc")})
+		}
+	}
+	raw := func(kind http2.FrameType, stream uint32, payload string) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error { return f.WriteRawFrame(kind, 0, stream, []byte(payload)) }
+	}
+	data := func(end bool, size int) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error { return f.WriteData(1, end, make([]byte, size)) }
+	}
+	padded := func(size, padding int) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error {
+			return f.WriteDataPadded(1, false, make([]byte, size), make([]byte, padding))
+		}
+	}
+	continuation := func(size int) func(f *http2.Framer) error {
+		return func(f *http2.Framer) error { return f.WriteContinuation(1, true, make([]byte, size)) }
+	}
+	const works, small, idle = "works", "small", "idle"
+	cases := map[string]struct {
+		write func(f *http2.Framer) error
+		is    string
+	}{
+		"HEADERS":              {headers(3), works},
+		"HEADERS HEADERS":      {func(f *http2.Framer) error { return errors.Join(headers(3)(f), headers(5)(f)) }, works},
+		"HEADERS again":        {headers(1), idle},
+		"DATA":                 {data(false, smallData), works},
+		"DATA, the last":       {data(true, 16384), works},
+		"DATA, of a byte":      {data(false, 1), small},
+		"DATA, just small":     {data(false, smallData-1), small},
+		"DATA, small, last":    {data(true, 1), small},
+		"DATA, empty":          {data(false, 0), small},
+		"DATA, empty, last":    {data(true, 0), small},
+		"DATA, padding":        {padded(0, 255), small},
+		"DATA, byte, padding":  {padded(1, 255), small},
+		"DATA, padded":         {padded(999, 0), works},
+		"CONTINUATION":         {continuation(9999), small},
+		"CONTINUATION, empty":  {continuation(0), small},
+		"WINDOW_UPDATE":        {func(f *http2.Framer) error { return f.WriteWindowUpdate(1, 1<<31-1) }, small},
+		"WINDOW_UPDATE, all":   {func(f *http2.Framer) error { return f.WriteWindowUpdate(0, 1) }, small},
+		"SETTINGS":             {func(f *http2.Framer) error { return f.WriteSettings(http2.Setting{ID: 4, Val: 9}) }, idle},
+		"SETTINGS, ACK":        {func(f *http2.Framer) error { return f.WriteSettingsAck() }, idle},
+		"PING":                 {func(f *http2.Framer) error { return f.WritePing(false, [8]byte{}) }, idle},
+		"PING, ACK":            {func(f *http2.Framer) error { return f.WritePing(true, [8]byte{}) }, idle},
+		"PRIORITY":             {func(f *http2.Framer) error { return f.WritePriority(1, http2.PriorityParam{}) }, idle},
+		"PRIORITY, self":       {raw(http2.FramePriority, 1, "\x00\x00\x00\x01\x09"), idle},
+		"RST_STREAM":           {func(f *http2.Framer) error { return f.WriteRSTStream(1, http2.ErrCodeCancel) }, idle},
+		"PUSH_PROMISE":         {raw(http2.FramePushPromise, 1, "abcd"), idle},
+		"GOAWAY":               {func(f *http2.Framer) error { return f.WriteGoAway(1, 0, []byte("bye")) }, idle},
+		"PRIORITY_UPDATE":      {raw(16, 0, "abcd"), idle},
+		"UNKNOWN, with a size": {raw(77, 0, strings.Repeat("x", 999)), idle},
+	}
+	for kind := range http2.FrameType(255) {
+		name := kind.String()
+		if name == "" || strings.HasPrefix(name, "UNKNOWN") {
+			cases[fmt.Sprint("UNKNOWN ", kind)] = struct {
+				write func(f *http2.Framer) error
+				is    string
+			}{func(f *http2.Framer) error { return f.WriteRawFrame(kind, 0xff, 1, []byte("abc")) }, idle}
+		} else if _, walked := cases[name]; !walked {
+			t.Errorf("no case of %s", name)
+		}
+	}
+	for what, c := range cases {
+		var sent bytes.Buffer
+		f := http2.NewFramer(&sent, nil)
+		f.AllowIllegalWrites = true
+		if err := c.write(f); err != nil {
+			t.Fatal(what, err)
+		}
+		if err := f.WriteRSTStream(1, http2.ErrCodeCancel); err != nil { // which is found only at its boundary
+			t.Fatal(err)
+		}
+		for size := 1; size <= sent.Len(); size += 1 + size/8 {
+			all := append([]byte(http2.ClientPreface), sent.Bytes()...)
+			without, with := idleIn(all, size, 0)-1, idleIn(all, size, 1)-1
+			is := map[[2]int]string{{0, 0}: works, {1, 0}: small, {1, 1}: idle}[[2]int{without, with}]
+			if is != c.is {
+				t.Errorf("%s, read by %d bytes: %d idle frames, %d with a credit: want it %s", what, size, without, with, c.is)
+			}
+		}
+	}
+}
+
+// idleIn returns the number of idle frames in the bytes of a client, read size bytes at a time. The
+// connection has a stream with the ID 1.
+func idleIn(sent []byte, size int, credits int64) (idle int) {
+	r := frameReader{skip: len(http2.ClientPreface)}
+	w := &frameWork{newest: 1}
+	w.credits.Store(credits)
+	for len(sent) > 0 {
+		n := min(size, len(sent))
+		r.read(sent[:n], func(f frameHeader) {
+			if w.receive(f) {
+				idle++
+			}
+		})
+		sent = sent[n:]
+	}
+	return idle
+}
+
+// TestCredits checks what the frames of the server do: a response pays for small frames up to a limit,
+// and a reset is an idle frame.
+func TestCredits(t *testing.T) {
+	for what, c := range map[string]struct {
+		sent    []frameHeader
+		credits int64
+		resets  int64
+	}{
+		"headers":    {[]frameHeader{{kind: http2.FrameHeaders, length: 99}}, 0, 0},
+		"ping":       {[]frameHeader{{kind: http2.FramePing}, {kind: http2.FrameSettings}}, 0, 0},
+		"empty data": {[]frameHeader{{kind: http2.FrameData}}, 0, 0},
+		"an event":   {[]frameHeader{{kind: http2.FrameData, length: 99}}, creditsOfData, 0},
+		"16 KiB":     {[]frameHeader{{kind: http2.FrameData, length: 16 << 10}}, creditsOfData + 16, 0},
+		"resets":     {[]frameHeader{{kind: http2.FrameRSTStream}, {kind: http2.FrameRSTStream}}, 0, 2},
+	} {
+		w := &frameWork{}
+		for _, f := range c.sent {
+			w.send(f)
+		}
+		if w.credits.Load() != c.credits || w.resets.Load() != c.resets {
+			t.Errorf("%s: %d credits, %d resets", what, w.credits.Load(), w.resets.Load())
+		}
+	}
+	w := &frameWork{}
+	for range 100_000 {
+		w.send(frameHeader{kind: http2.FrameData, length: 16 << 10})
+	}
+	if most := w.credits.Load(); most > 2*mostCredits {
+		t.Errorf("%d credits after a long response", most)
+	}
+}
+
+// FuzzFrameReader: the count does not depend on how much is read at a time, and a frame is counted
+// once at most.
+func FuzzFrameReader(f *testing.F) {
+	f.Add([]byte(http2.ClientPreface+"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x00\x00\x00\x01"), 3)
+	f.Add([]byte(http2.ClientPreface+
+		"\x00\x00\x02\x08\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x04\x00\x00\x00\x00\x00"), 1)
+	f.Fuzz(func(t *testing.T, sent []byte, size int) {
+		if size <= 0 || size > 1<<16 {
+			return
+		}
+		whole := idleIn(sent, len(sent)+1, 0)
+		if n := idleIn(sent, size, 0); n != whole {
+			t.Errorf("%d idle frames, read by %d bytes %d", whole, size, n)
+		}
+		if whole > len(sent)/frameHeaderBytes {
+			t.Errorf("%d idle frames in %d bytes", whole, len(sent))
+		}
+	})
+}

@@ -1,0 +1,90 @@
+package serving
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/net/http2"
+)
+
+// TestTurns checks that no connection waits for long for the budget of its address, and that clients of
+// an address whose budget others have used up can connect and keep their connections alive.
+func TestTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		frames := newIdleFrames()
+		client, server := net.Pipe()
+		defer func() { _, _ = client.Close(), server.Close() }()
+		connect := func() *countedConn { return frames.counted(t.Context(), tls.Server(server, &tls.Config{})) }
+		for range 100 { // attackers
+			for c := connect(); c.address.TryAccept(); {
+				if c.take() != nil {
+					break
+				}
+			}
+		}
+		c, longest := connect(), time.Duration(0)
+		for range framesEachAtOnce {
+			began := time.Now()
+			if c.take() != nil {
+				break
+			}
+			longest = max(longest, time.Since(began))
+		}
+		if longest > turnWithin {
+			t.Errorf("a connection waited %v", longest)
+		}
+		results := make(chan error, 1000)
+		for range cap(results) {
+			c := connect()
+			for c.own.TryAccept() {
+				continue
+			}
+			go func() {
+				began := time.Now()
+				err := c.take()
+				if took := time.Since(began); took > turnWithin {
+					t.Errorf("a connection waited %v", took)
+				}
+				results <- err
+			}()
+		}
+		closed := 0
+		for range cap(results) {
+			if errors.Is(<-results, http2.ConnectionError(http2.ErrCodeEnhanceYourCalm)) {
+				closed++
+			}
+		}
+		if closed < cap(results)*3/4 {
+			t.Errorf("%d of %d connections beyond the budget were closed", closed, cap(results))
+		}
+		honest := connect()
+		for range 10 { // SETTINGS, its ACK and more
+			if err := honest.take(); err != nil {
+				t.Fatal("a new client:", err)
+			}
+		}
+		for range 60 { // while others use up what the budget gets
+			for honest.address.TryAccept() {
+				continue
+			}
+			if err := honest.take(); err != nil {
+				t.Fatal("a PING of an idle client:", err)
+			}
+			time.Sleep(time.Second)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		gone := frames.counted(ctx, tls.Server(server, &tls.Config{}))
+		for gone.own.TryAccept() || gone.address.TryAccept() {
+			continue
+		}
+		if gone.take() == nil {
+			t.Error("a connection that has ended waits")
+		}
+	})
+}

@@ -1,0 +1,146 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// gives reports whether a template or a Publication gives an object in a namespace.
+func (o *pluginOptions) gives(
+	ctx context.Context, namespace string, resource schema.GroupResource, name string,
+) (bool, error) {
+	return o.cluster.gives(ctx, o.rules, namespace, resource, name)
+}
+
+// copied reports whether the configuration allows to publish objects of a resource, besides the
+// built-in kinds.
+func (o *pluginOptions) copied(resource schema.GroupResource) bool {
+	for i := range o.rules.Kinds {
+		if k := &o.rules.Kinds[i]; k.Resource == resource.Resource && k.Kind.Group == resource.Group {
+			return true
+		}
+	}
+	return false
+}
+
+// mayBeManaged reports whether objects of a resource may be managed by the server.
+func (o *pluginOptions) mayBeManaged(resource schema.GroupResource) bool {
+	return managed.MayBeManaged(resource) || o.copied(resource)
+}
+
+// publishing returns what TenantManaged checks Publications with, or nil if the cluster's objects
+// cannot be read.
+func (o *pluginOptions) publishing() *managed.Publishing {
+	if o.cluster.Tenants == nil || o.cluster.PublicationSource == nil || o.cluster.PublicationRole == nil {
+		return nil
+	}
+	return &managed.Publishing{
+		Owner:    o.owner,
+		Read:     o.readPublication,
+		Resource: o.rules.Resource,
+		Naming:   o.naming,
+		Object: func(ctx context.Context, of *managed.Source) (*unstructured.Unstructured, error) {
+			return o.cluster.PublicationSource(ctx, &publication.Source{
+				Kind:      of.Kind,
+				Namespace: of.Namespace,
+				Name:      of.Name,
+			}, of.Resource)
+		},
+		Content: o.publishedContent,
+	}
+}
+
+// readPublication reads a Publication for its plugin.
+func (o *pluginOptions) readPublication(obj runtime.Object) (*managed.Publication, error) {
+	stored, err := decode[v1alpha1.Publication](obj)
+	if err != nil {
+		return nil, err
+	}
+	p, err := publication.Parse(stored)
+	if err != nil {
+		return nil, err
+	}
+	resource, err := o.rules.Resource(p.From.Kind)
+	if err != nil {
+		return nil, err
+	}
+	// The name alone may exclude an object that does not exist yet.
+	named := &unstructured.Unstructured{}
+	named.SetGroupVersionKind(p.From.Kind)
+	named.SetName(p.From.Name)
+	if _, err := o.rules.Content(named, nil); err != nil {
+		return nil, err
+	}
+	return &managed.Publication{
+		Source: managed.Source{
+			Kind:      p.From.Kind,
+			Resource:  resource,
+			Namespace: p.From.Namespace,
+			Name:      p.From.Name,
+		},
+		Replace: p.Replace,
+	}, nil
+}
+
+// naming is [managed.Publishing.Naming].
+func (o *pluginOptions) naming(of schema.GroupResource, namespace, name string) (named, replace, known bool) {
+	naming, known := o.cluster.Tenants.PublicationsFrom(namespace, name)
+	for _, p := range naming {
+		if resource, err := o.rules.Resource(p.From.Kind); err == nil && resource.GroupResource() == of {
+			named, replace = true, replace || p.Replace
+		}
+	}
+	return named, replace, known
+}
+
+// publishedContent is [managed.Publishing.Content].
+func (o *pluginOptions) publishedContent(ctx context.Context, u *unstructured.Unstructured) (*managed.Content, error) {
+	role, err := o.cluster.PublicationRole(ctx, u)
+	if err != nil {
+		return nil, fmt.Errorf("spec.from: %w", err)
+	}
+	content, err := o.rules.Content(u, role)
+	if err != nil {
+		return nil, err
+	}
+	out := &managed.Content{Hash: content.Hash}
+	switch u.GroupVersionKind().GroupKind() {
+	case schema.GroupKind{Group: rbacv1.GroupName, Kind: "Role"}:
+		var is rbacv1.Role
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &is); err != nil {
+			return nil, errors.Join(errors.New("spec.from: cannot decode the Role"), err)
+		}
+		out.Rules = is.Rules
+	case schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}:
+		var is rbacv1.RoleBinding
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &is); err != nil {
+			return nil, errors.Join(errors.New("spec.from: cannot decode the RoleBinding"), err)
+		}
+		out.Ref, out.UnknownRules = &is.RoleRef, role == nil
+		if role != nil {
+			out.Rules = role.Rules
+		}
+	}
+	return out, nil
+}
+
+// isPublished reports whether the configuration allows to publish objects of a kind, besides the
+// built-in kinds.
+func (g *generation) isPublished(kind schema.GroupKind) bool {
+	for _, k := range g.config.Admission.Publication.Kinds {
+		if k.Group == kind.Group && k.Kind == kind.Kind {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,175 @@
+package managed_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// publishable returns the resources of copies: the built-in ones and one of the configuration.
+func publishable() []schema.GroupVersionResource {
+	core := corev1.SchemeGroupVersion
+	return []schema.GroupVersionResource{
+		core.WithResource("configmaps"),
+		core.WithResource("limitranges"),
+		core.WithResource("resourcequotas"),
+		core.WithResource("secrets"),
+		networkingv1.SchemeGroupVersion.WithResource("networkpolicies"),
+		rbacv1.SchemeGroupVersion.WithResource("roles"),
+		rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
+		{Group: "cert-manager.io", Version: "v1", Resource: "certificates"},
+	}
+}
+
+// copyOf returns a copy of a Publication, or an object without the labels of the server.
+func copyOf(labels, annotations map[string]string) *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.Name, m.Namespace, m.Labels, m.Annotations = "x", "a--web", labels, annotations
+	return m
+}
+
+// TestCopies: of each kind, only the manager writes the copies of Publications. The error names the
+// Publication.
+func TestCopies(t *testing.T) {
+	ours := map[string]string{tenant.ManagedLabel: managed.SourcePublication, tenant.PublicationLabel: "ca"}
+	half := map[string]string{tenant.PublicationLabel: "ca"}
+	const belongs = "belongs to the Publication ca of the platform"
+	object := func(labels map[string]string, hash string) *metav1.PartialObjectMetadata {
+		return copyOf(labels, marks(hash, ""))
+	}
+	owned := object(ours, "h")
+	owned.OwnerReferences = []metav1.OwnerReference{{Name: "y"}}
+	finalized := object(ours, "h")
+	finalized.Finalizers = []string{"x/y"}
+	for name, c := range map[string]struct {
+		was, is *metav1.PartialObjectMetadata
+		sub, in string
+		by      string
+		want    string
+	}{
+		"forged":                   {is: object(ours, "h"), want: "only the server may set the label kubetenant.dev/managed"},
+		"forged by one label":      {is: object(half, "h"), want: "only the server may set the label kubetenant.dev/publication"},
+		"one's own becomes a copy": {was: object(nil, ""), is: object(ours, "h"), want: "the label kubetenant.dev/managed"},
+		"one's own gets one label": {
+			was:  object(nil, ""),
+			is:   object(half, ""),
+			want: "the label kubetenant.dev/publication",
+		},
+		"one's own gets one by a status": {
+			was:  object(nil, ""),
+			is:   object(half, ""),
+			sub:  "status",
+			want: "the label kubetenant.dev/publication",
+		},
+		"changed":          {was: object(ours, "h"), is: object(ours, "g"), want: belongs},
+		"without the hash": {was: object(ours, "h"), is: object(ours, ""), want: belongs},
+		"unlabelled":       {was: object(ours, "h"), is: object(nil, "h"), want: belongs},
+		"unlabelled by a status": {
+			was:  object(ours, "h"),
+			is:   object(nil, "h"),
+			sub:  "status",
+			want: belongs,
+		},
+		"with one label removed":         {was: object(ours, "h"), is: object(half, "h"), want: belongs},
+		"with an owner":                  {was: object(ours, "h"), is: owned, want: belongs},
+		"with a finalizer":               {was: object(ours, "h"), is: finalized, want: belongs},
+		"deleted":                        {was: object(ours, "h"), want: belongs},
+		"of one label, deleted":          {was: object(half, "h"), want: belongs},
+		"deleted in a namespace that is": {was: object(ours, "h"), in: "going", want: belongs},
+		"by the controller of namespaces": {
+			was: object(ours, "h"),
+			in:  "going",
+			by:  "system:serviceaccount:kube-system:namespace-controller",
+		},
+		"with its status":         {was: object(ours, "h"), is: object(ours, "h"), sub: "status"},
+		"written as it was":       {was: object(ours, "h"), is: object(ours, "h")},
+		"created by the manager":  {is: object(ours, "h"), by: tenant.ManagerUser},
+		"changed by the manager":  {was: object(ours, "h"), is: object(ours, "g"), by: tenant.ManagerUser},
+		"replaced by the manager": {was: object(nil, ""), is: object(ours, "g"), by: tenant.ManagerUser},
+		"deleted by the manager":  {was: object(ours, "h"), by: tenant.ManagerUser},
+		"another":                 {is: object(nil, "")},
+		"another, deleted":        {was: object(nil, "")},
+	} {
+		for _, resource := range publishable() {
+			callers := []user.Info{
+				&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
+				&user.DefaultInfo{Name: "alice", Groups: []string{"a"}},
+			}
+			if c.by != "" {
+				callers = []user.Info{&user.DefaultInfo{Name: c.by}}
+			}
+			for _, by := range callers {
+				w := write{
+					by:       by,
+					resource: resource,
+					in:       "a--web",
+					sub:      c.sub,
+				}
+				if c.in != "" {
+					w.in = c.in
+				}
+				if c.was != nil {
+					w.was = c.was.DeepCopy()
+				}
+				var is *metav1.PartialObjectMetadata
+				if c.is != nil {
+					is = c.is.DeepCopy()
+					w.is = is
+				}
+				p := (&publishing{rights: []string{"*"}}).plugin()
+				err := p.Admit(t.Context(), w.attributes(), nil)
+				if err == nil {
+					err = p.Validate(t.Context(), w.attributes(), nil)
+				}
+				if got := fmt.Sprint(err); (err == nil) != (c.want == "") || !strings.Contains(got, c.want) {
+					t.Errorf("%s %s by %s: %s, want %q", resource.Resource, name, by.GetName(), got, c.want)
+				}
+				if err == nil && is != nil && is.Annotations[tenant.PublishedAnnotation] !=
+					c.is.Annotations[tenant.PublishedAnnotation] {
+					t.Errorf("%s %s: the annotation of the manager changed", resource.Resource, name)
+				}
+			}
+		}
+	}
+}
+
+// TestScaleOfCopies: a Scale has no labels. The name of the object decides.
+func TestScaleOfCopies(t *testing.T) {
+	for name, want := range map[string]bool{"given": false, "x": true} {
+		for _, by := range []string{"alice", "root", tenant.ManagerUser} {
+			a := admission.NewAttributesRecord(&autoscalingv1.Scale{}, &autoscalingv1.Scale{},
+				autoscalingv1.SchemeGroupVersion.WithKind("Scale"), "a--web", name,
+				corev1.SchemeGroupVersion.WithResource("configmaps"), "scale", admission.Update, nil, false,
+				&user.DefaultInfo{Name: by})
+			err := templated().Validate(t.Context(), a, nil)
+			if (err == nil) != (want || by == tenant.ManagerUser) {
+				t.Errorf("%s by %s: %v", name, by, err)
+			}
+		}
+	}
+}
+
+// TestGeneratedNames: a name that the server generates is reserved too. The attributes do not have it.
+func TestGeneratedNames(t *testing.T) {
+	for name, ok := range map[string]bool{"given": false, "giv3n": true} {
+		is := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, GenerateName: "giv"}}
+		a := admission.NewAttributesRecord(is, nil, corev1.SchemeGroupVersion.WithKind("ConfigMap"), "a--web", "",
+			corev1.SchemeGroupVersion.WithResource("configmaps"), "", admission.Create, nil, false,
+			&user.DefaultInfo{Name: "alice"})
+		if err := templated().Validate(t.Context(), a, nil); (err == nil) != ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

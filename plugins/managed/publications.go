@@ -1,0 +1,235 @@
+package managed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+var (
+	publications = schema.GroupResource{Group: tenant.Domain, Resource: "publications"}
+
+	errPublication = errors.New("this server cannot check Publications")
+	errFinalizer   = errors.New("the finalizer " + tenant.PublicationFinalizer +
+		" may only be removed by the server: it does so after all copies are deleted")
+	errStatus    = errors.New("only the server may write the status of a Publication")
+	errPublished = errors.New("only the server may set the annotation " + tenant.PublishedAnnotation)
+)
+
+// Publication is what the plugin needs to know of a Publication.
+type Publication struct {
+	Source
+	// Replace reports whether the server may delete older objects of the same name.
+	Replace bool
+}
+
+// Source identifies an object of the system tenant that is published.
+type Source struct {
+	Kind            schema.GroupVersionKind
+	Resource        schema.GroupVersionResource
+	Namespace, Name string
+}
+
+// Content describes the content of a source.
+type Content struct {
+	// Hash identifies the content, see [tenant.PublishedAnnotation].
+	Hash string
+	// Ref is the role that a RoleBinding refers to. It is nil for other objects.
+	Ref *rbacv1.RoleRef
+	// Rules are the rules that the copies give: those of a Role, or of the role that a RoleBinding
+	// refers to.
+	Rules []rbacv1.PolicyRule
+	// UnknownRules reports whether the role of a RoleBinding does not exist.
+	UnknownRules bool
+}
+
+// Publishing reads Publications and the objects that they copy. All fields are required.
+type Publishing struct {
+	// Owner returns the tenant that owns a namespace.
+	Owner plugins.OwnerFunc
+	// Read reads a Publication. The error has the path of the field. It refuses a kind that may not be
+	// published.
+	Read func(runtime.Object) (*Publication, error)
+	// Resource returns the resource of a kind, or an error if its objects may not be published.
+	Resource func(schema.GroupVersionKind) (schema.GroupVersionResource, error)
+	// Naming reports whether Publications name an object, and whether one of them has the conflict
+	// policy Replace. The last result is false if that is not known.
+	Naming func(of schema.GroupResource, namespace, name string) (named, replace, known bool)
+	// Object reads a source from the server. It returns nil if the source does not exist.
+	Object func(context.Context, *Source) (*unstructured.Unstructured, error)
+	// Content returns the content of a source. It reads the role of a RoleBinding from the server. It
+	// fails if the object may not be published.
+	Content func(context.Context, *unstructured.Unstructured) (*Content, error)
+}
+
+// admitPublication records the content for which the author of a Publication is checked. It restores
+// the finalizer if an update omits it.
+func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) error {
+	was, is, err := plugins.Stored(a)
+	switch {
+	case err != nil:
+		return admission.NewForbidden(a, plugins.ErrObject)
+	case is == nil:
+		return nil
+	case a.GetSubresource() != "":
+		p.keepPublished(ctx, a, was, is)
+		return nil
+	}
+	manager := p.Subject.IsManager(ctx, a)
+	if !manager && losesFinalizer(was, is) {
+		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.PublicationFinalizer))
+	}
+	_, kept := is.GetAnnotations()[tenant.PublishedAnnotation]
+	p.keepPublished(ctx, a, was, is)
+	if manager || was != nil && kept && sameSpec(a.GetOldObject(), a.GetObject()) {
+		return nil
+	}
+	if hash, err := p.checkedContent(ctx, a); err == nil { // Validate returns the error
+		setPublished(is, hash)
+	}
+	return nil
+}
+
+// keepPublished removes the annotation of a new object, and restores it in an update.
+func (p *plugin) keepPublished(ctx context.Context, a admission.Attributes, was, is metav1.Object) {
+	if was != nil {
+		plugins.Keep(ctx, a, was, is, tenant.PublishedAnnotation)
+		return
+	}
+	sent := is.GetAnnotations()
+	plugins.SetAnnotation(is, tenant.PublishedAnnotation, nil)
+	plugins.WarnRewritten(ctx, sent, is, tenant.PublishedAnnotation)
+}
+
+// setPublished sets the annotation, or removes it if the hash is empty.
+func setPublished(is metav1.Object, hash string) {
+	if hash == "" {
+		plugins.SetAnnotation(is, tenant.PublishedAnnotation, nil)
+		return
+	}
+	plugins.SetAnnotation(is, tenant.PublishedAnnotation, &hash)
+}
+
+// losesFinalizer reports whether an update removes the finalizer of a Publication.
+func losesFinalizer(was, is metav1.Object) bool {
+	return was != nil && slices.Contains(was.GetFinalizers(), tenant.PublicationFinalizer) &&
+		!slices.Contains(is.GetFinalizers(), tenant.PublicationFinalizer)
+}
+
+// changesLabel reports whether a write adds, changes or removes the label of a Publication that the
+// server created for an annotated object. was is nil if the Publication is created.
+func changesLabel(was, is metav1.Object) bool {
+	now, has := is.GetLabels()[tenant.ManagedLabel]
+	if was == nil {
+		return has
+	}
+	before, had := was.GetLabels()[tenant.ManagedLabel]
+	return had != has || before != now
+}
+
+// checkPublication refuses a Publication that is invalid, or whose author may not publish its source.
+// It applies to every caller. The manager creates Publications for annotated objects, whose authors
+// are checked instead.
+func (p *plugin) checkPublication(ctx context.Context, a admission.Attributes) error {
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil {
+		return plugins.ErrObject
+	}
+	manager := p.Subject.IsManager(ctx, a)
+	if a.GetSubresource() != "" {
+		switch {
+		case !p.Subject.IsSystem(ctx, a.GetUserInfo()):
+			return errStatus
+		case plugins.Kept(was, is, tenant.PublishedAnnotation) != nil, !manager && losesFinalizer(was, is):
+			return errPublished
+		}
+		return nil
+	}
+	switch {
+	case !manager && losesFinalizer(was, is):
+		return errFinalizer
+	case !manager && changesLabel(was, is):
+		return errLabel
+	}
+	isChecked := is.GetAnnotations()[tenant.PublishedAnnotation]
+	isKept := was != nil && plugins.Kept(was, is, tenant.PublishedAnnotation) == nil
+	unchanged := was != nil && sameSpec(a.GetOldObject(), a.GetObject())
+	if manager {
+		if !isKept && (was != nil || isChecked != "") {
+			return errPublished
+		}
+		if unchanged {
+			return nil
+		}
+		_, err := p.readPublication(ctx, a)
+		return err
+	}
+	if unchanged && (isKept || isChecked == "") {
+		return nil
+	}
+	hash, err := p.checkedContent(ctx, a)
+	switch {
+	case err != nil && unchanged:
+		return errPublished
+	case err != nil:
+		return err
+	case isChecked != "" && isChecked != hash && !isKept:
+		return errPublished
+	}
+	return nil
+}
+
+// readPublication reads a Publication whose source is in a namespace of the system tenant.
+func (p *plugin) readPublication(ctx context.Context, a admission.Attributes) (*Publication, error) {
+	if p.Publishing == nil {
+		return nil, errPublication
+	}
+	of, err := p.Publishing.Read(a.GetObject())
+	if err != nil {
+		return nil, err
+	}
+	owner, err := p.Publishing.Owner(ctx, of.Namespace)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("spec.from.namespace: cannot check now which tenant owns the namespace: %w", err)
+	case !owner.IsSystem():
+		return nil, errors.New("spec.from.namespace: must be a namespace of the system tenant")
+	}
+	return of, nil
+}
+
+// checkedContent returns the hash of the source of a Publication if the caller may publish it. The
+// hash is empty if the source does not exist.
+func (p *plugin) checkedContent(ctx context.Context, a admission.Attributes) (string, error) {
+	of, err := p.readPublication(ctx, a)
+	if err != nil {
+		return "", err
+	}
+	author := author{plugin: p, user: a.GetUserInfo(), path: "spec.from"}
+	if err := author.mayWrite(ctx, of); err != nil {
+		return "", err
+	}
+	object, err := p.Publishing.Object(ctx, &of.Source)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("spec.from: cannot read the object now: %w", err)
+	case object == nil:
+		return "", nil
+	}
+	content, err := p.Publishing.Content(ctx, object)
+	if err != nil {
+		return "", err
+	}
+	return content.Hash, author.mayGive(ctx, content)
+}

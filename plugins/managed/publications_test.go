@@ -1,0 +1,338 @@
+package managed_test
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// TestPublications checks who may write a Publication and which content its annotation confirms.
+func TestPublications(t *testing.T) {
+	const from = "ConfigMap platform/x"
+	sources := map[string]*managed.Content{"platform/x": {Hash: "h"}}
+	with := func(rights ...string) publishing { return publishing{rights: rights, sources: sources} }
+	without := func(right string) publishing {
+		return with(slices.DeleteFunc(slices.Clone(configMapRights), func(r string) bool { return r == right })...)
+	}
+	author := with(configMapRights...)
+	for name, c := range map[string]publicationCase{
+		"by an author":       {publishing: author, is: published(from, "", nil), hash: "h"},
+		"with a forged hash": {publishing: author, is: published(from, "", hash("g")), hash: "h"},
+		"of a source that does not exist": {
+			publishing: publishing{rights: configMapRights},
+			is:         published(from, "", hash("h")),
+		},
+		"by an author who cannot get it": {
+			publishing: without(configMapRights[0]),
+			is:         published(from, "", nil),
+			want:       "spec.from: the caller may not get configmaps platform/x",
+		},
+		"by an author who cannot create it": {
+			publishing: without(configMapRights[1]),
+			is:         published(from, "", nil),
+			want:       "spec.from: the caller may not create configmaps in all namespaces",
+		},
+		"by an author who cannot update it": {
+			publishing: without(configMapRights[2]),
+			is:         published(from, "", nil),
+			want:       "spec.from: the caller may not update configmaps in all namespaces",
+		},
+		"by an author who cannot replace": {
+			publishing: author,
+			is:         published(from, "Replace", nil),
+			want:       "spec.from: the caller may not delete configmaps in all namespaces",
+		},
+		"by an author who can replace": {
+			publishing: with(append(slices.Clone(configMapRights), "delete configmaps")...),
+			is:         published(from, "Replace", nil),
+			hash:       "h",
+		},
+		"that is invalid": {
+			publishing: with("*"),
+			is:         published(from, "bad", nil),
+			want:       "spec.onConflict: must be Report or Replace",
+		},
+		"of an unknown kind": {
+			publishing: with("*"),
+			is:         published("Pod platform/x", "", nil),
+			want:       "spec.from: objects of the kind",
+		},
+		"of a tenant's object": {
+			publishing: with("*"),
+			is:         published("ConfigMap a--web/x", "", nil),
+			want:       "spec.from.namespace: must be a namespace of the system tenant",
+		},
+		"of an object in no namespace": {
+			publishing: with("*"),
+			is:         published("ConfigMap missing/x", "", nil),
+			want:       "spec.from.namespace: must be a namespace",
+		},
+		"while the server does not know": {
+			publishing: publishing{rights: []string{"*"}, away: true},
+			is:         published(from, "", nil),
+			want:       "cannot check now",
+		},
+		"by a tenant's caller without rights": {
+			publishing: publishing{},
+			by:         "alice",
+			is:         published(from, "", nil),
+			want:       "the caller may not get",
+		},
+		"by the manager":             {publishing: with("*"), by: tenant.ManagerUser, is: published(from, "", nil)},
+		"by the manager with a hash": {publishing: with("*"), by: tenant.ManagerUser, is: published(from, "", hash("h"))},
+		"by the manager of an unknown kind": {
+			publishing: with("*"),
+			by:         tenant.ManagerUser,
+			is:         published("Pod platform/x", "", nil),
+			want:       "spec.from: objects of the kind",
+		},
+		"changed by an author": {
+			publishing: with("*"),
+			was:        published(from, "", hash("g")),
+			is:         published(from, "Replace", hash("g")),
+			hash:       "h",
+		},
+		"changed without the rights": {
+			publishing: author,
+			was:        published(from, "", hash("g")),
+			is:         published(from, "Replace", hash("g")),
+			want:       "may not delete",
+		},
+		"unchanged without rights": {
+			publishing: publishing{},
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("g")),
+			hash:       "g",
+		},
+		"unchanged by an author": {
+			publishing: author,
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("g")),
+			hash:       "g",
+		},
+		"confirmed again by an author": {
+			publishing: author,
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", nil),
+			hash:       "h",
+		},
+		"confirmed again without rights": {
+			publishing: publishing{sources: sources},
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", nil),
+			hash:       "g",
+		},
+		"forged in an update without rights": {
+			publishing: publishing{sources: sources},
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("h")),
+			hash:       "g",
+		},
+		"forged in an update by an author": {
+			publishing: author,
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("f")),
+			hash:       "g",
+		},
+		"added in an update without rights": {
+			publishing: publishing{sources: sources},
+			was:        published(from, "", nil),
+			is:         published(from, "", hash("h")),
+		},
+		"changed by the manager": {
+			publishing: with("*"),
+			by:         tenant.ManagerUser,
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("h")),
+			hash:       "g",
+		},
+		"a forged hash by the status": {
+			publishing: author,
+			sub:        "status",
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("h")),
+			hash:       "g",
+		},
+		"the status by a tenant's caller": {
+			publishing: author,
+			by:         "alice",
+			sub:        "status",
+			was:        published(from, "", nil),
+			is:         published(from, "", nil),
+			want:       "only the server may write the status",
+		},
+		"the status by the manager": {
+			publishing: author,
+			by:         tenant.ManagerUser,
+			sub:        "status",
+			was:        published(from, "", hash("g")),
+			is:         published(from, "", hash("g")),
+			hash:       "g",
+		},
+		"of a source that went, changed": {
+			publishing: publishing{rights: []string{"*"}},
+			was:        published(from, "", hash("g")),
+			is:         published(from, "Replace", hash("g")),
+		},
+		"an excluded object": {
+			publishing: publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/kube-root-ca.crt": {}}},
+			is:         published("ConfigMap platform/kube-root-ca.crt", "", nil),
+			want:       "spec.from.name: excluded",
+		},
+		"where Publications cannot be checked": {
+			publishing: publishing{rights: []string{"*"}, away: true},
+			was:        published(from, "", hash("g")),
+			is:         published(from, "Replace", hash("g")),
+			want:       "cannot check now",
+		},
+	} {
+		c.run(t, name)
+	}
+	w := write{by: &user.DefaultInfo{Name: "root"}, resource: publicationsResource, is: published(from, "", nil)}
+	if err := holding().Validate(t.Context(), w.attributes(), nil); err == nil {
+		t.Error("a server that cannot check Publications admits one")
+	}
+	w.is, w.was = nil, published(from, "", nil)
+	if err := author.plugin().Validate(t.Context(), w.attributes(), nil); err != nil {
+		t.Errorf("deleted: %v", err)
+	}
+}
+
+// TestPublishedByOtherPlugins: the value of another admission plugin is refused.
+func TestPublishedByOtherPlugins(t *testing.T) {
+	const from = "ConfigMap platform/x"
+	c := publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/x": {Hash: "h"}}}
+	for name, w := range map[string]struct {
+		by      string
+		was, is *unstructured.Unstructured
+		ok      bool
+	}{
+		"created":                {by: "root", is: published(from, "", hash("g"))},
+		"created, checked":       {by: "root", is: published(from, "", hash("h")), ok: true},
+		"created, none":          {by: "root", is: published(from, "", nil), ok: true},
+		"created by the manager": {by: tenant.ManagerUser, is: published(from, "", hash("h"))},
+		"updated":                {by: "root", was: published(from, "", hash("f")), is: published(from, "", hash("g"))},
+		"updated, checked": {
+			by:  "root",
+			was: published(from, "", hash("f")),
+			is:  published(from, "", hash("h")),
+			ok:  true,
+		},
+		"updated by the manager": {
+			by:  tenant.ManagerUser,
+			was: published(from, "", hash("f")),
+			is:  published(from, "", hash("h")),
+		},
+		"removed by the manager": {by: tenant.ManagerUser, was: published(from, "", hash("f")), is: published(from, "", nil)},
+		"updated, kept": {
+			by:  "root",
+			was: published(from, "", hash("f")),
+			is:  published(from, "", hash("f")),
+			ok:  true,
+		},
+		"updated, spec, not kept": {
+			by:  "root",
+			was: published(from, "", hash("f")),
+			is:  published(from, "Replace", hash("g")),
+		},
+	} {
+		of := write{by: &user.DefaultInfo{Name: w.by}, resource: publicationsResource, is: w.is}
+		if w.was != nil {
+			of.was = w.was
+		}
+		if err := c.plugin().Validate(t.Context(), of.attributes(), nil); (err == nil) != w.ok {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestPublicationFinalizer: only the manager removes the finalizer of the server.
+func TestPublicationFinalizer(t *testing.T) {
+	const from, ours = "ConfigMap platform/x", tenant.PublicationFinalizer
+	of := func(finalizers ...string) *unstructured.Unstructured {
+		u := published(from, "", nil)
+		u.SetFinalizers(finalizers)
+		return u
+	}
+	for name, c := range map[string]struct {
+		by      string
+		was, is *unstructured.Unstructured
+		after   []string
+		refused bool // without the first phase
+	}{
+		"omitted":  {"root", of(ours), of(), []string{ours}, true},
+		"replaced": {"root", of(ours), of("x/y"), []string{"x/y", ours}, true},
+		"kept": {
+			"root",
+			of(ours),
+			of(ours),
+			[]string{ours},
+			false,
+		},
+		"another":                {"root", of("x/y"), of(), nil, false},
+		"removed by the manager": {tenant.ManagerUser, of(ours), of(), nil, false},
+		"omitted by a tenant":    {"alice", of(ours), of(), []string{ours}, true},
+	} {
+		for _, sub := range []string{"", "status"} {
+			is := c.is.DeepCopy()
+			w := write{
+				by:       &user.DefaultInfo{Name: c.by},
+				resource: publicationsResource,
+				sub:      sub,
+				was:      c.was,
+				is:       is,
+			}
+			p := (&publishing{}).plugin()
+			if err := p.Validate(t.Context(), w.attributes(), nil); (err != nil) != c.refused {
+				t.Errorf("%s, %q: %v", name, sub, err)
+			}
+			if sub != "" {
+				continue // the server drops the metadata of a status update
+			}
+			if err := p.Admit(t.Context(), w.attributes(), nil); err != nil || !slices.Equal(is.GetFinalizers(), c.after) {
+				t.Errorf("%s: %v, %v", name, is.GetFinalizers(), err)
+			}
+			if err := p.Validate(t.Context(), w.attributes(), nil); err != nil {
+				t.Errorf("%s, afterwards: %v", name, err)
+			}
+		}
+	}
+}
+
+// TestPublicationLabel: only the manager marks a Publication as the one of an annotated object.
+func TestPublicationLabel(t *testing.T) {
+	of := func(value string) *unstructured.Unstructured {
+		u := published("ConfigMap platform/x", "", nil)
+		if value != "" {
+			u.SetLabels(map[string]string{tenant.ManagedLabel: value})
+		}
+		return u
+	}
+	for name, c := range map[string]struct {
+		was, is *unstructured.Unstructured
+		ok      bool
+	}{
+		"created":     {is: of("annotation")},
+		"added":       {was: of(""), is: of("annotation")},
+		"removed":     {was: of("annotation"), is: of("")},
+		"changed":     {was: of("annotation"), is: of("x")},
+		"kept":        {was: of("annotation"), is: of("annotation"), ok: true},
+		"never there": {was: of(""), is: of(""), ok: true},
+	} {
+		for _, by := range []string{"root", tenant.ManagerUser} {
+			w := write{by: &user.DefaultInfo{Name: by}, resource: publicationsResource, is: c.is}
+			if c.was != nil {
+				w.was = c.was
+			}
+			p := publishing{rights: []string{"*"}}
+			if err := p.plugin().Validate(t.Context(), w.attributes(), nil); (err == nil) != (c.ok || by != "root") {
+				t.Errorf("%s by %s: %v", name, by, err)
+			}
+		}
+	}
+}

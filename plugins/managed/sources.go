@@ -1,0 +1,300 @@
+package managed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/warning"
+
+	"github.com/kubetenant/kubetenant/plugins"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+const (
+	warnNotSystem = "the annotation " + tenant.PublishAnnotation +
+		" has no effect: only objects in namespaces of the system tenant can be published"
+	warnNoKind = "the annotation " + tenant.PublishAnnotation + " has no effect: objects of this kind cannot be published"
+
+	inPublish = "metadata.annotations[" + tenant.PublishAnnotation + "]"
+)
+
+var errGenerated = errors.New(inPublish +
+	": an object with metadata.generateName cannot be published, set metadata.name")
+
+// admitSource records the content of a published object whose author may publish it. In all other
+// objects, the annotation [tenant.PublishedAnnotation] stays as it was.
+func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	was, is, err := plugins.Stored(a)
+	if err != nil || is == nil || isOurs(was) || isOurs(is) {
+		return nil //nolint:nilerr // Validate refuses it
+	}
+	marked := isMarked(is) || was != nil && isMarked(was)
+	if a.GetSubresource() != "" {
+		if marked {
+			plugins.Keep(ctx, a, was, is, tenant.PublishAnnotation, tenant.PublishedAnnotation)
+		}
+		return nil
+	}
+	named, replace, known := p.naming(a)
+	if !marked && known && !named {
+		return nil
+	}
+	if !p.isSource(ctx, a) {
+		p.keepPublished(ctx, a, was, is)
+		if publishes(was, is) {
+			warning.AddWarning(ctx, "", warnNotSystem)
+		}
+		return nil
+	}
+	_, annotated := is.GetAnnotations()[tenant.PublishAnnotation]
+	_, sent := is.GetAnnotations()[tenant.PublishedAnnotation]
+	switch {
+	case annotated && a.GetName() == "" && is.GetName() == "":
+		return admission.NewForbidden(a, errGenerated)
+	case known && !named && !annotated && !sent:
+		return nil // a caller may remove the annotation of an object that is no longer published
+	}
+	p.keepPublished(ctx, a, was, is)
+	if !known || !named && !annotated || p.Subject.IsManager(ctx, a) ||
+		was != nil && sent && !publishes(was, is) && sameContent(a, o) {
+		return nil
+	}
+	switch hash, err := p.sourceContent(ctx, a, o, replace); {
+	case err == nil:
+		setPublished(is, hash)
+	case !publishes(was, is): // else Validate refuses the write
+		warning.AddWarning(ctx, "", "the object is published, but the server does not copy this content: "+err.Error())
+	}
+	return nil
+}
+
+// warnNotPublished warns a caller that publishes an object that cannot be published.
+func warnNotPublished(ctx context.Context, a admission.Attributes) {
+	if a.GetSubresource() != "" || a.GetObject() == nil {
+		return
+	}
+	was, is, err := plugins.Stored(a)
+	if err == nil && is != nil && publishes(was, is) {
+		warning.AddWarning(ctx, "", warnNoKind)
+	}
+}
+
+// checkSource refuses an author who publishes an object by its annotation and may not publish it. It
+// also refuses a value of [tenant.PublishedAnnotation] that another admission plugin set.
+func (p *plugin) checkSource(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) error {
+	was, is, err := plugins.Stored(a)
+	if err != nil {
+		return plugins.ErrObject
+	}
+	if is == nil || !isMarked(is) || isOurs(was) || isOurs(is) {
+		return nil
+	}
+	hash, has := is.GetAnnotations()[tenant.PublishedAnnotation]
+	_, annotated := is.GetAnnotations()[tenant.PublishAnnotation]
+	foreign := has && (was == nil || plugins.Kept(was, is, tenant.PublishedAnnotation) != nil)
+	isSource := p.isSource(ctx, a)
+	publish := publishes(was, is) && isSource
+	switch {
+	case !foreign && !publish:
+		return nil
+	case !isSource, a.GetSubresource() != "", p.Subject.IsManager(ctx, a):
+		return errPublished
+	case publish:
+		if err := checkTenants(is.GetAnnotations()[tenant.PublishAnnotation]); err != nil {
+			return err
+		}
+	}
+	named, replace, known := p.naming(a)
+	want, err := p.sourceContent(ctx, a, o, replace)
+	switch {
+	case publish && err != nil:
+		return err
+	case foreign && (err != nil || hash != want || !known || !named && !annotated):
+		return errPublished
+	}
+	return nil
+}
+
+// sourceContent returns the hash of an object in a namespace of the system tenant, if the caller may
+// publish it.
+func (p *plugin) sourceContent(
+	ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces, replace bool,
+) (string, error) {
+	if p.Publishing == nil {
+		return "", errPublication
+	}
+	u, err := contentOf(a.GetObject(), a.GetKind(), o)
+	if err != nil {
+		return "", plugins.ErrObject
+	}
+	u.SetNamespace(a.GetNamespace())
+	resource, err := p.Publishing.Resource(a.GetKind())
+	if err != nil {
+		return "", inAnnotation(err)
+	}
+	of := Publication{
+		Source:  Source{a.GetKind(), resource, a.GetNamespace(), u.GetName()},
+		Replace: replace,
+	}
+	author := author{plugin: p, user: a.GetUserInfo(), path: inPublish}
+	if err := author.mayWrite(ctx, &of); err != nil {
+		return "", err
+	}
+	content, err := p.Publishing.Content(ctx, u)
+	if err != nil {
+		return "", inAnnotation(err)
+	}
+	return content.Hash, author.mayGive(ctx, content)
+}
+
+// inAnnotation returns an error about the source of a Publication as one about the annotation.
+func inAnnotation(err error) error {
+	text := strings.TrimPrefix(err.Error(), "spec.from")
+	for _, field := range []string{".name", ": "} {
+		text = strings.TrimPrefix(text, field)
+	}
+	return fmt.Errorf("%s: %s", inPublish, strings.TrimPrefix(text, ": "))
+}
+
+// checkTenants returns an error if a value of [tenant.PublishAnnotation] does not specify tenants.
+func checkTenants(value string) error {
+	if value == tenant.AnyName {
+		return nil
+	}
+	for text := range strings.SplitSeq(value, ",") {
+		if id, err := tenant.Parse(text); err != nil || id.IsSystem() {
+			return fmt.Errorf("%s: must be \"*\" or a list of tenant IDs, separated by commas: %q is not the ID of a tenant",
+				inPublish, text)
+		}
+	}
+	return nil
+}
+
+// naming is [Publishing.Naming] for the object of a write.
+func (p *plugin) naming(a admission.Attributes) (named, replace, known bool) {
+	if p.Publishing == nil || a.GetName() == "" {
+		return false, false, true
+	}
+	return p.Publishing.Naming(a.GetResource().GroupResource(), a.GetNamespace(), a.GetName())
+}
+
+// isSource reports whether an object is known to be in a namespace of the system tenant.
+func (p *plugin) isSource(ctx context.Context, a admission.Attributes) bool {
+	if p.Publishing == nil {
+		return false
+	}
+	owner, err := p.Publishing.Owner(ctx, a.GetNamespace())
+	return err == nil && owner.IsSystem()
+}
+
+// isOurs reports whether the server manages an object.
+func isOurs(m metav1.Object) bool {
+	if m == nil {
+		return false
+	}
+	labels := m.GetLabels()
+	if len(labels) == 0 {
+		return false
+	}
+	_, managed := labels[tenant.ManagedLabel]
+	_, published := labels[tenant.PublicationLabel]
+	return managed || published
+}
+
+// isMarked reports whether an object has an annotation of Publications.
+func isMarked(m metav1.Object) bool {
+	annotations := m.GetAnnotations()
+	if len(annotations) == 0 {
+		return false
+	}
+	_, publish := annotations[tenant.PublishAnnotation]
+	_, published := annotations[tenant.PublishedAnnotation]
+	return publish || published
+}
+
+// publishes reports whether a write adds or changes [tenant.PublishAnnotation]. was is nil if the
+// object is created.
+func publishes(was, is metav1.Object) bool {
+	now, has := is.GetAnnotations()[tenant.PublishAnnotation]
+	if was == nil || !has {
+		return has
+	}
+	before, had := was.GetAnnotations()[tenant.PublishAnnotation]
+	return !had || before != now
+}
+
+// sameContent reports whether an update changes nothing that may be copied. Such an update confirms
+// no content: the caller may not have read what another caller wrote before.
+func sameContent(a admission.Attributes, o admission.ObjectInterfaces) bool {
+	var both [2]map[string]any
+	for i, obj := range []runtime.Object{a.GetOldObject(), a.GetObject()} {
+		u, err := contentOf(obj, a.GetKind(), o)
+		if err != nil {
+			return false
+		}
+		labels, annotations := u.GetLabels(), u.GetAnnotations()
+		delete(annotations, tenant.PublishedAnnotation)
+		delete(u.Object, "status")
+		u.Object["metadata"] = map[string]any{}
+		u.SetLabels(labels)
+		u.SetAnnotations(annotations)
+		both[i] = u.Object
+	}
+	return equality.Semantic.DeepEqual(both[0], both[1])
+}
+
+// contentOf returns a copy of an object as the server returns it to clients. The server reads an
+// empty list of a built-in kind as null.
+func contentOf(
+	obj runtime.Object, kind schema.GroupVersionKind, o admission.ObjectInterfaces,
+) (*unstructured.Unstructured, error) {
+	if obj == nil {
+		return nil, plugins.ErrObject
+	}
+	out := &unstructured.Unstructured{}
+	if custom, is := obj.(runtime.Unstructured); is {
+		out.Object = runtime.DeepCopyJSON(custom.UnstructuredContent())
+		out.SetGroupVersionKind(kind)
+		return out, nil
+	}
+	if o != nil {
+		var err error
+		if obj, err = admission.ConvertToGVK(obj, kind, o); err != nil {
+			return nil, err
+		}
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, err
+	}
+	withoutEmpty(content)
+	out.Object = content
+	out.SetGroupVersionKind(kind)
+	return out, nil
+}
+
+// withoutEmpty replaces empty lists with null.
+func withoutEmpty(value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for key, of := range value {
+			if list, is := of.([]any); is && len(list) == 0 {
+				value[key] = nil
+				continue
+			}
+			withoutEmpty(of)
+		}
+	case []any:
+		for _, of := range value {
+			withoutEmpty(of)
+		}
+	}
+}

@@ -1,0 +1,424 @@
+package rolebinding_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/component-helpers/auth/rbac/validation"
+
+	"github.com/kubetenant/kubetenant/authz/rbac"
+	"github.com/kubetenant/kubetenant/plugins/rolebinding"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/tenanttest"
+)
+
+// ruleOf returns a rule of verbs, groups, resources and names, each separated by commas.
+func ruleOf(verbs, groups, resources, names string) rbacv1.PolicyRule {
+	r := rbacv1.PolicyRule{
+		Verbs:     strings.Split(verbs, ","),
+		APIGroups: strings.Split(groups, ","),
+		Resources: strings.Split(resources, ","),
+	}
+	if names != "" {
+		r.ResourceNames = strings.Split(names, ",")
+	}
+	return r
+}
+
+// writers is a cluster whose caller has rules. Tenant a has the namespaces of the keys of in.
+type writers struct {
+	everywhere []rbacv1.PolicyRule
+	in         map[string][]rbacv1.PolicyRule
+	unknown    error // of the namespaces
+	unsure     bool  // the authorizer fails
+
+	asked *atomic.Int64 // the number of questions of the last write
+}
+
+func (w *writers) authorize(_ context.Context, a authorizer.Attributes) (authorizer.Decision, string, error) {
+	w.asked.Add(1)
+	switch {
+	case w.unsure:
+		return authorizer.DecisionAllow, "", errors.New("away")
+	case !a.IsResourceRequest() || a.GetUser().GetName() != "a" && a.GetUser().GetName() != "system:x":
+		return authorizer.DecisionNoOpinion, "", nil
+	case rbac.Allows(w.everywhere, a) || a.GetNamespace() != "" && rbac.Allows(w.in[a.GetNamespace()], a):
+		return authorizer.DecisionAllow, "", nil
+	}
+	return authorizer.DecisionNoOpinion, "", nil
+}
+
+// defined are TenantMembers of tenant a that define a Role.
+type defined struct {
+	*spread
+	roles []rolebinding.DefinedRole
+}
+
+func defines(name string, rules ...rbacv1.PolicyRule) *defined {
+	return &defined{given(), []rolebinding.DefinedRole{{Path: "spec.roles[0]", Name: name, Rules: rules}}}
+}
+
+func (d *defined) and(name string, rules ...rbacv1.PolicyRule) *defined {
+	d.roles = append(d.roles,
+		rolebinding.DefinedRole{Path: fmt.Sprintf("spec.roles[%d]", len(d.roles)), Name: name, Rules: rules})
+	return d
+}
+
+func (d *defined) of(uid string) *defined {
+	d.Annotations = map[string]string{tenant.TenantUIDAnnotation: uid}
+	return d
+}
+
+// DeepCopyObject implements [runtime.Object].
+func (d *defined) DeepCopyObject() runtime.Object { return d }
+
+// write returns the refusal of a write of TenantMembers by a caller, or "".
+func (w *writers) write(t *testing.T, by string, was, is *defined) string {
+	t.Helper()
+	w.asked = &atomic.Int64{}
+	p := holding(func(o *rolebinding.Options) {
+		o.Members = func(obj runtime.Object) (*rolebinding.Spread, error) {
+			return &rolebinding.Spread{Tenant: tenanttest.ID(t, "a"), Defined: obj.(*defined).roles}, nil
+		}
+		o.MemberRoles = func(tenant.ID) []string { return nil }
+		o.Authorizer = authorizer.AuthorizerFunc(w.authorize)
+		if w.in != nil || w.unknown != nil {
+			o.Namespaces = func(id tenant.ID) ([]string, error) {
+				if id.String() != "a" {
+					return nil, fmt.Errorf("asked for %s", id)
+				}
+				return slices.Sorted(maps.Keys(w.in)), w.unknown
+			}
+		}
+	})
+	op, before := admission.Create, runtime.Object(nil)
+	if was != nil {
+		op, before = admission.Update, was
+	}
+	err := p.Validate(t.Context(), admission.NewAttributesRecord(is, before, schema.GroupVersionKind{}, "", "a",
+		schema.GroupVersionResource{Group: "kubetenant.dev", Version: "v1alpha1", Resource: "tenantmembers"}, "", op, nil,
+		false, &user.DefaultInfo{Name: by}), nil)
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// both returns the same rules in two namespaces of tenant a.
+func both(rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
+	return map[string][]rbacv1.PolicyRule{"a--db": rules, "a--web": rules}
+}
+
+// TestDefinedRoles checks which rules of Roles a writer of TenantMembers may add.
+func TestDefinedRoles(t *testing.T) {
+	pods, secrets := ruleOf("get,list", "", "pods", ""), ruleOf("get", "", "secrets", "")
+	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
+	escalatesX := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "x")
+	for name, c := range map[string]struct {
+		w       writers
+		by      string
+		was, is *defined
+		want    string
+	}{
+		"no Roles":                    {writers{}, "a", nil, &defined{given(), nil}, ""},
+		"rights in the whole cluster": {writers{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("x", pods), ""},
+		"rights in each namespace":    {writers{in: both(pods)}, "a", nil, defines("x", pods), ""},
+		"by the system tenant": {
+			writers{in: both()}, "system:x", nil, defines("x", pods), "spec.roles[0].rules[0]",
+		},
+		"by the system tenant, rights": {
+			writers{everywhere: []rbacv1.PolicyRule{pods}}, "system:x", nil, defines("x", pods), "",
+		},
+		"by another tenant": {
+			writers{everywhere: []rbacv1.PolicyRule{pods}}, "b", nil, defines("x", pods), "only callers of this tenant",
+		},
+		"a Role without rules": {writers{in: both()}, "a", nil, defines("x"), ""},
+		"rights in one namespace": {
+			writers{in: map[string][]rbacv1.PolicyRule{"a--db": nil, "a--web": {pods}}},
+			"a", nil, defines("x", pods),
+			"[spec.roles[0].rules[0]: the caller may not get pods in namespace a--db, " +
+				"spec.roles[0].rules[0]: the caller may not list pods in namespace a--db]",
+		},
+		"rights in two parts": {
+			writers{
+				everywhere: []rbacv1.PolicyRule{secrets},
+				in:         map[string][]rbacv1.PolicyRule{"a--db": {ruleOf("*", "*", "*", "")}, "a--web": {pods}},
+			}, "a", nil, defines("x", pods, secrets), "",
+		},
+		"escalate in the whole cluster": {
+			writers{everywhere: []rbacv1.PolicyRule{escalates}}, "a", nil, defines("x", pods), "",
+		},
+		"escalate in each namespace": {writers{in: both(escalates)}, "a", nil, defines("x", pods), ""},
+		"escalate of this Role":      {writers{in: both(escalatesX)}, "a", nil, defines("x", pods), ""},
+		"escalate of another Role": {
+			writers{in: both(escalatesX)}, "a", nil, defines("y", pods), "spec.roles[0].rules[0]",
+		},
+		"escalate of one of two Roles": {
+			writers{in: both(escalatesX)},
+			"a", nil, defines("x", pods).and("y", secrets),
+			"spec.roles[1].rules[0]: the caller may not get secrets in namespace a--db",
+		},
+		"escalate in one namespace": {
+			writers{in: map[string][]rbacv1.PolicyRule{"a--db": {escalates}, "a--web": nil}},
+			"a", nil, defines("x", pods),
+			"in namespace a--web",
+		},
+		"no namespaces": {
+			writers{in: map[string][]rbacv1.PolicyRule{}}, "a", nil, defines("x", pods), "create a namespace first",
+		},
+		"no known namespaces": {
+			writers{}, "a", nil, defines("x", pods), "the namespaces of the tenant are not known",
+		},
+		"a failure of namespaces": {
+			writers{unknown: errors.New("away")}, "a", nil, defines("x", pods), "not known: away",
+		},
+		"a failure of the decision": {writers{unsure: true}, "a", nil, defines("x", pods), "cannot check now"},
+		"a reserved name": {
+			writers{everywhere: []rbacv1.PolicyRule{pods}}, "a", nil, defines("kubetenant:admins", pods), "spec.roles[0].name",
+		},
+		"no verbs": {
+			writers{in: both()}, "a", nil, defines("x", rbacv1.PolicyRule{Resources: []string{"pods"}}), "at least one verb",
+		},
+		"a path": {
+			writers{in: both()},
+			"a", nil,
+			defines("x", rbacv1.PolicyRule{Verbs: []string{"get"}, NonResourceURLs: []string{"/metrics"}}), "nonResourceURLs",
+		},
+		"a rule as it was": {writers{in: both()}, "a", defines("x", pods), defines("x", pods), ""},
+		"one rule less":    {writers{in: both()}, "a", defines("x", pods, secrets), defines("x", secrets), ""},
+		"one Role less":    {writers{in: both()}, "a", defines("x", pods).and("y", secrets), defines("y", secrets), ""},
+		"one rule more": {
+			writers{in: both(pods)}, "a", defines("x", pods), defines("x", pods, secrets),
+			"rules[1]: the caller may not get secrets",
+		},
+		"one verb more": {
+			writers{in: both(pods)},
+			"a", defines("x", pods), defines("x", ruleOf("get,list,watch", "", "pods", "")),
+			"may not watch pods",
+		},
+		"a name less": {
+			writers{in: both(pods)},
+			"a", defines("x", ruleOf("get", "", "secrets", "one")), defines("x", secrets),
+			"may not get secrets",
+		},
+		"a rule of another": {
+			writers{in: both()}, "a", defines("x", pods).and("y"), defines("x").and("y", pods), "spec.roles[1].rules[0]",
+		},
+		"a renamed Role":     {writers{in: both()}, "a", defines("x", pods), defines("y", pods), "spec.roles[0].rules[0]"},
+		"of the same tenant": {writers{in: both()}, "a", defines("x", pods).of("1"), defines("x", pods).of("1"), ""},
+		"of an earlier tenant": {
+			writers{in: both()}, "a", defines("x", pods).of("1"), defines("x", pods).of("2"), "spec.roles[0].rules[0]",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := c.w.write(t, c.by, c.was, c.is); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%s, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestEscalatingRules checks that a writer with many rights cannot define any Role with another right.
+func TestEscalatingRules(t *testing.T) {
+	w := &writers{in: both(
+		ruleOf("get,list,watch", "", "pods,pods/log,services,configmaps", ""),
+		ruleOf("create,update,patch,delete", "", "pods,services", ""),
+		ruleOf("get,update,patch", "", "secrets", "own"),
+		ruleOf("get,list", "", "secrets", ","), // the names "" and ""
+		ruleOf("get,list,watch,create,update,patch,delete", "rbac.authorization.k8s.io", "roles,rolebindings", ""),
+		ruleOf("get", "", "serviceaccounts", ""),
+		ruleOf("get,list", "kubetenant.dev", "accessgrants", ""),
+		ruleOf("get", "", "*/scale", ""),
+	)}
+	var held, attacks []rbacv1.PolicyRule
+	add := func(to *[]rbacv1.PolicyRule, verbs, groups, resources, names string) {
+		*to = append(*to, ruleOf(verbs, groups, resources, names))
+	}
+	add(&held, "get", "", "pods", "")
+	add(&held, "get", "", "pods", "one,two")
+	add(&held, "get,patch", "", "secrets", "own")
+	add(&held, "create", "rbac.authorization.k8s.io", "rolebindings", "")
+	add(&held, "get", "", "deployments/scale", "")
+	add(&held, "get", "", "*/scale", "")
+	for _, rule := range held {
+		if got := w.write(t, "a", nil, defines("x", rule)); got != "" {
+			t.Errorf("a right of the writer: %s", got)
+		}
+	}
+	for _, verb := range []string{"*", "deletecollection", "proxy", "use", "impersonate", "Get", ""} {
+		add(&attacks, verb, "", "pods", "")
+	}
+	for _, group := range []string{"*", "apps", "metrics.k8s.io", "rbac.authorization.k8s.io"} {
+		add(&attacks, "get", group, "pods", "")
+	}
+	for _, resource := range []string{
+		"*", "*/*", "pods/*", "*/log", "*/exec", "pods/exec", "pods/attach", "pods/portforward", "pods/proxy",
+		"pods/ephemeralcontainers", "pods/eviction", "services/proxy", "serviceaccounts/token", "nodes", "nodes/proxy",
+		"persistentvolumes", "namespaces", "namespaces/finalize", "users", "groups", "secrets", "secrets/status", "",
+	} {
+		add(&attacks, "get", "", resource, "")
+		add(&attacks, "create", "", strings.Replace(resource, "pods/*", "pods/x", 1), "")
+	}
+	for _, names := range []string{"other", "own,other", "*", "OWN"} {
+		add(&attacks, "get", "", "secrets", names)
+	}
+	add(&attacks, "list", "", "secrets", "") // a right to the name "" is not one to all names
+	add(&attacks, "delete", "", "secrets", "own")
+	add(&attacks, "create", "", "serviceaccounts/token", "default")
+	for _, verb := range []string{"bind", "escalate", "*"} {
+		for _, resource := range []string{"roles", "clusterroles", "rolebindings"} {
+			add(&attacks, verb, "rbac.authorization.k8s.io", resource, "")
+			add(&attacks, verb, "rbac.authorization.k8s.io", resource, "cluster-admin")
+		}
+	}
+	for _, resource := range []string{"users", "groups", "serviceaccounts", "userextras/kubetenant.dev/tenant", "uids"} {
+		for _, verb := range []string{"impersonate", "impersonate:user-info", "impersonate-on:user-info:get"} {
+			add(&attacks, verb, "", resource, "")
+			add(&attacks, verb, "authentication.k8s.io", resource, "admin")
+		}
+	}
+	for _, resource := range []string{
+		"accessgrants", "accessgrants/status", "tenants", "tenantmembers", "tenantquotas", "retiredtenants",
+		"namespacetemplates", "publications", "*",
+	} {
+		for _, verb := range []string{"create", "update", "patch", "delete", "use"} {
+			add(&attacks, verb, "kubetenant.dev", resource, "")
+		}
+	}
+	for _, rule := range attacks {
+		if got := w.write(t, "a", nil, defines("x", rule)); !strings.Contains(got, "the caller may not") {
+			t.Errorf("%v: %q", rule, got)
+		}
+		more := append(slices.Clone(held), rule)
+		if got := w.write(t, "a", defines("x", held...), defines("x", more...)); !strings.Contains(got, "may not") {
+			t.Errorf("added %v: %q", rule, got)
+		}
+	}
+}
+
+// TestDefinedRolesAsUpstream compares the check of random rules with the one of kube-apiserver.
+func TestDefinedRolesAsUpstream(t *testing.T) {
+	r := rand.New(rand.NewPCG(48, 3)) // #nosec G404 -- a test
+	some := func(of ...string) string {
+		var all []string
+		for len(all) == 0 || r.IntN(3) == 0 {
+			all = append(all, of[r.IntN(len(of))])
+		}
+		return strings.Join(all, ",")
+	}
+	rule := func() rbacv1.PolicyRule {
+		names := ""
+		if r.IntN(3) == 0 {
+			names = some("one", "two", "")
+		}
+		out := ruleOf(some("get", "list", "*"), some("", "apps", "*"), some("x", "y", "x/s", "y/s", "*/s", "*"), names)
+		if out.ResourceNames == nil && r.IntN(10) == 0 {
+			out.ResourceNames = []string{""}
+		}
+		return out
+	}
+	rules := func() (all []rbacv1.PolicyRule) {
+		for range 1 + r.IntN(4) {
+			all = append(all, rule())
+		}
+		return all
+	}
+	allowed := 0
+	for range 5000 {
+		w := &writers{everywhere: rules()[1:], in: map[string][]rbacv1.PolicyRule{"a--db": rules(), "a--web": rules()}}
+		role := []rbacv1.PolicyRule{rule()}
+		want := true
+		for _, has := range w.in {
+			covered, _ := validation.Covers(slices.Concat(w.everywhere, has), role)
+			want = want && covered
+		}
+		if want {
+			allowed++
+		}
+		if got := w.write(t, "a", nil, defines("x", role...)); (got == "") != want {
+			t.Fatalf("%v of a caller with %v and %v: %q, want %v", role, w.everywhere, w.in, got, want)
+		}
+	}
+	if allowed < 100 || allowed > 4900 {
+		t.Errorf("%d of 5000 writes are allowed: the comparison is weak", allowed)
+	}
+}
+
+// TestManyRules checks that a write asks a bounded number of questions.
+func TestManyRules(t *testing.T) {
+	const most = 2000
+	many := func(n int) *defined {
+		d := &defined{given(), nil}
+		for i := range n {
+			d.and(fmt.Sprint("x", i/1000), ruleOf("get", "", fmt.Sprint("r", i), ""))
+		}
+		return d
+	}
+	spaces := func(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
+		in := map[string][]rbacv1.PolicyRule{}
+		for i := range n {
+			in[fmt.Sprint("a--", i)] = rules
+		}
+		return in
+	}
+	reads := ruleOf("get", "", "*", "")
+	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
+	for name, c := range map[string]struct {
+		w    writers
+		is   *defined
+		want string
+	}{
+		"the most rules": {writers{everywhere: []rbacv1.PolicyRule{reads}}, many(most), ""},
+		"more rules": {
+			writers{everywhere: []rbacv1.PolicyRule{reads}}, many(most + 1), "more than 2000 combinations",
+		},
+		"one rule, many times": {
+			writers{everywhere: []rbacv1.PolicyRule{reads}},
+			defines("x", slices.Repeat([]rbacv1.PolicyRule{reads}, most+1)...),
+			"",
+		},
+		"many names": {
+			writers{in: spaces(1, reads)}, defines("x", ruleOf("get", "", "x", strings.Repeat("n,", 9)+"n")), "",
+		},
+		"the most in namespaces": {writers{in: spaces(20, reads)}, many(100), ""},
+		"more in namespaces":     {writers{in: spaces(21, reads)}, many(100), "need more than 2000 checks"},
+		"more, but escalate":     {writers{in: spaces(21, escalates)}, many(100), ""},
+		"more, but escalate in most": {
+			writers{in: spacesBut(spaces(21, escalates), "a--7")}, many(100), "need more than 2000 checks",
+		},
+		"too many namespaces":         {writers{in: spaces(most+1, escalates)}, many(1), "need more than 2000 checks"},
+		"many namespaces, one answer": {writers{in: spaces(most, reads)}, many(1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := c.w.write(t, "a", nil, c.is)
+			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%.300s, want %q", got, c.want)
+			}
+			if n := c.w.asked.Load(); n > 4*most {
+				t.Errorf("%d questions", n)
+			}
+			if len(got) > 4000 {
+				t.Errorf("the refusal has %d bytes", len(got))
+			}
+		})
+	}
+}
+
+// spacesBut removes the rules of one namespace.
+func spacesBut(in map[string][]rbacv1.PolicyRule, name string) map[string][]rbacv1.PolicyRule {
+	in[name] = nil
+	return in
+}
