@@ -15,7 +15,12 @@ func withCopy(labels map[string]any) func(http.Handler) http.Handler {
 	answers := map[string]map[string]any{
 		"/api/v1": {
 			"kind": "APIResourceList", "groupVersion": "v1", "resources": []any{
-				map[string]any{"name": "secrets", "kind": "Secret", "namespaced": true, "verbs": []any{"get", "list"}},
+				map[string]any{
+					"name":       "secrets",
+					"kind":       "Secret",
+					"namespaced": true,
+					"verbs":      []any{"get", "list"},
+				},
 			},
 		},
 		"/api/v1/namespaces": {

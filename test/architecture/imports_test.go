@@ -135,11 +135,16 @@ func layers() []layer {
 		{"cluster/accessgrant", slices.Concat([]string{"authz", "cluster/tenants", "plugins"}, kinds, shared)},
 		{
 			"cluster/provision",
-			slices.Concat([]string{"authz", "cluster/template", "cluster/tenants", "plugins"}, kinds, shared),
+			slices.Concat([]string{"authz", "cluster/publication", "cluster/template", "cluster/tenants", "plugins"}, kinds,
+				shared),
 		},
 		{"cluster/retirement", slices.Concat([]string{"authz", "cluster/tenants"}, kinds, shared)},
 		{"cluster/tenantquota", slices.Concat([]string{"plugins"}, kinds, shared)},
-		{"cluster/tenants", slices.Concat([]string{"authz", "cluster/template", "plugins"}, kinds, shared)},
+		{"cluster/publication", slices.Concat([]string{"cluster/template", "config/v1alpha1", "plugins"}, kinds, shared)},
+		{
+			"cluster/tenants",
+			slices.Concat([]string{"authz", "cluster/publication", "cluster/template", "plugins"}, kinds, shared),
+		},
 		{
 			"cluster",
 			slices.Concat([]string{

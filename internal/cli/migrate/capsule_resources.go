@@ -169,7 +169,7 @@ func (m *capsuleMigration) publishRaw(item node, to target) {
 	case hasPlaceholder(content):
 		item.left("${tenant} and ${namespace} would be replaced; write the %s by hand", u.GetKind())
 	case strings.Contains(fmt.Sprint(translated), "{{"):
-		item.left("only the name of the tenant and of the namespace can be inserted, and only in values; write the %s by hand",
+		item.left("only the names of the tenant and the namespace are replaced, and only in values; write the %s by hand",
 			u.GetKind())
 	case strings.Contains(u.GetName(), "$"):
 		item.left("the name of a copy cannot depend on the namespace; choose one name")

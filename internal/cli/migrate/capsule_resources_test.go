@@ -106,12 +106,12 @@ func TestCapsuleResources(t *testing.T) {
 		},
 		"another variable": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, data: { a: "{{ x }}" } } ] } ]`,
-			nil, at("spec.resources[0].rawItems[0]", "only the name of the tenant and of the namespace can be inserted, and only in "+
+			nil, at("spec.resources[0].rawItems[0]", "only the names of the tenant and the namespace are replaced, and only in "+
 				"values; write the ConfigMap by hand"),
 		},
 		"a variable as a key": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, data: { "{{ namespace }}": a } } ` +
-				`] } ]`, nil, at("spec.resources[0].rawItems[0]", "only the name of the tenant and of the namespace can be inserted, "+
+				`] } ]`, nil, at("spec.resources[0].rawItems[0]", "only the names of the tenant and the namespace are replaced, "+
 				"and only in values; write the ConfigMap by hand"),
 		},
 		"a variable of ours": {

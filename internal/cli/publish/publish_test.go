@@ -166,12 +166,10 @@ func secret(namespace string, pairs ...string) *unstructured.Unstructured {
 // mapper returns the kinds of a server.
 func mapper() meta.RESTMapper {
 	m := meta.NewDefaultRESTMapper(nil)
-	for kind, scope := range map[string]meta.RESTScope{
-		"Secret": meta.RESTScopeNamespace, "ConfigMap": meta.RESTScopeNamespace, "Pod": meta.RESTScopeNamespace,
-		"Namespace": meta.RESTScopeRoot, "Event": meta.RESTScopeNamespace,
-	} {
-		m.Add(schema.GroupVersionKind{Version: "v1", Kind: kind}, scope)
+	for _, kind := range []string{"Secret", "ConfigMap", "Pod"} {
+		m.Add(schema.GroupVersionKind{Version: "v1", Kind: kind}, meta.RESTScopeNamespace)
 	}
+	m.Add(schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, meta.RESTScopeRoot)
 	m.Add(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"}, meta.RESTScopeNamespace)
 	return m
 }
@@ -250,8 +248,10 @@ func TestPlan(t *testing.T) {
 			},
 			with: []*unstructured.Unstructured{
 				{Object: map[string]any{
-					"apiVersion": v1alpha1.GroupVersion, "kind": "Tenant", "metadata": map[string]any{"name": "globex"},
-					"spec": map[string]any{"id": "globex", "namespaces": map[string]any{"labels": labels("tier", "gold")}},
+					"apiVersion": v1alpha1.GroupVersion,
+					"kind":       "Tenant",
+					"metadata":   map[string]any{"name": "globex"},
+					"spec":       map[string]any{"id": "globex", "namespaces": map[string]any{"labels": labels("tier", "gold")}},
 				}},
 				object("v1", "Namespace", "", "acme--gold", map[string]any{"labels": labels(tenant.Label, "acme", "tier", "gold")}),
 			},
@@ -332,15 +332,17 @@ func TestPrepareRefuses(t *testing.T) {
 		missing bool
 	}{
 		"a tenant's namespace": {
-			object: secret("acme--web"), want: "namespace acme--web belongs to tenant acme: put the object in a namespace of the " +
-				"system tenant",
+			object: secret("acme--web"),
+			want:   "namespace acme--web belongs to tenant acme: put the object in a namespace of the system tenant",
 		},
 		"a namespace that does not exist": {object: secret("nosuch"), want: "namespace nosuch: the namespace", missing: true},
 		"a Pod": {
 			object: object("v1", "Pod", "platform", "x", nil), want: "objects of the kind Pod cannot be published",
 		},
 		"a Pod, and the rules are unknown": {
-			object: object("v1", "Pod", "platform", "x", nil), unknown: true, want: "objects of the kind Pod cannot be published",
+			object:  object("v1", "Pod", "platform", "x", nil),
+			unknown: true,
+			want:    "objects of the kind Pod cannot be published",
 		},
 		"a kind that the configuration does not add": {
 			object: object("example.com/v1", "Widget", "platform", "x", nil), want: "admission.publication.kinds",
@@ -350,8 +352,8 @@ func TestPrepareRefuses(t *testing.T) {
 				"namespace can be published",
 		},
 		"an unknown kind": {
-			object: object("v1", "Sekret", "platform", "x", nil), want: "the server does not know the kind Sekret of v1: check " +
-				"apiVersion and kind",
+			object: object("v1", "Sekret", "platform", "x", nil),
+			want:   "the server does not know the kind Sekret of v1: check apiVersion and kind",
 		},
 		"a token": {object: token, want: "Secrets of the type kubernetes.io/service-account-token cannot be published"},
 		"an object with the annotation": {
@@ -361,7 +363,10 @@ func TestPrepareRefuses(t *testing.T) {
 			object: secret("platform"), with: []*unstructured.Unstructured{annotated}, want: "already publishes it",
 		},
 		"an object that is not in the cluster": {
-			object: secret("platform"), stored: true, missing: true, want: "Secret platform/registry does not exist",
+			object:  secret("platform"),
+			stored:  true,
+			missing: true,
+			want:    "Secret platform/registry does not exist",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -386,7 +391,8 @@ func TestPrepareRefuses(t *testing.T) {
 	k := newCluster(t)
 	p := k.publisher()
 	p.Rules = nil
-	if err := p.Prepare(t.Context(), &publish.Object{Content: object("example.com/v1", "Widget", "platform", "x", nil)}); err != nil {
+	widget := &publish.Object{Content: object("example.com/v1", "Widget", "platform", "x", nil)}
+	if err := p.Prepare(t.Context(), widget); err != nil {
 		t.Errorf("a kind that the configuration may add: %v", err)
 	}
 }
@@ -438,7 +444,12 @@ func TestPublish(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := map[string]any{
-		"from":    map[string]any{"apiVersion": "v1", "kind": "Secret", "namespace": "platform", "name": "registry"},
+		"from": map[string]any{
+			"apiVersion": "v1",
+			"kind":       "Secret",
+			"namespace":  "platform",
+			"name":       "registry",
+		},
 		"tenants": map[string]any{"all": true},
 		"hold":    true,
 	}
@@ -482,7 +493,8 @@ func TestRefusals(t *testing.T) {
 			"you may not publish an object that you may not read", true,
 		},
 		"fields of another program": {
-			"patch", "secrets", apierrors.NewApplyConflict(nil, "Apply failed with 1 conflict: conflict with \"argocd\": .data.a"),
+			"patch", "secrets",
+			apierrors.NewApplyConflict(nil, "Apply failed with 1 conflict: conflict with \"argocd\": .data.a"),
 			"Secret platform/registry has fields that another program manages: Apply failed with 1 conflict: conflict with " +
 				"\"argocd\": .data.a: change the object with that program, and publish it as KIND/NAME", true,
 		},
@@ -518,18 +530,19 @@ func TestTooLarge(t *testing.T) {
 	}
 	_, err := p.Plan(t.Context(), o)
 	if err == nil || !errors.Is(err, tenancy.ErrRefused) ||
-		!strings.Contains(err.Error(), "303 copies of Secret platform/registry need 303 MiB, and at most 256 MiB are allowed") {
+		!strings.Contains(err.Error(), "303 copies of Secret platform/registry need 303 MiB, and at most 256 MiB are") {
 		t.Error(err)
 	}
 }
 
 // TestRead reads objects of files, and refuses what is not one.
 func TestRead(t *testing.T) {
+	const a, b = "{apiVersion: v1, kind: Secret, metadata: {name: a}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"
 	for text, want := range map[string]string{
-		"{apiVersion: v1, kind: Secret, metadata: {name: a}}":                                                                   "Secret platform/a",
-		"{apiVersion: v1, kind: Secret, metadata: {name: a, namespace: b}}":                                                     "Secret b/a",
-		"{apiVersion: v1, kind: Secret, metadata: {name: a}}\n---\n---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}": "Secret platform/a, ConfigMap platform/b",
-		"{apiVersion: v1, kind: List, items: [{apiVersion: v1, kind: Secret, metadata: {name: a}}]}":                            "Secret platform/a",
+		a: "Secret platform/a",
+		"{apiVersion: v1, kind: Secret, metadata: {name: a, namespace: b}}": "Secret b/a",
+		a + "\n---\n---\n" + b:                             "Secret platform/a, ConfigMap platform/b",
+		"{apiVersion: v1, kind: List, items: [" + a + "]}": "Secret platform/a",
 		"": "there is no object in it",
 		"{apiVersion: v1, kind: Secret, metadata: {}}":                      "document 1: metadata.name must be set",
 		"{apiVersion: v1, metadata: {name: a}}":                             "document 1: Object 'Kind' is missing",

@@ -25,13 +25,18 @@ func TestChangesOfManagedObjects(t *testing.T) {
 		user                         user.Info
 		want                         string
 	}{
-		"delete":          {verb: "delete", labels: labeled, want: isCopy},
-		"update":          {verb: "update", labels: labeled, want: isCopy},
-		"patch":           {verb: "patch", labels: labeled, want: isCopy},
-		"a cluster admin": {verb: "delete", labels: labeled, user: root, want: isCopy},
-		"the server":      {verb: "delete", labels: labeled, user: somebody(tenant.ManagerUser, "system")},
-		"get":             {verb: "get", labels: labeled},
-		"status":          {verb: "update", subresource: "status", labels: labeled},
+		"delete": {verb: "delete", labels: labeled, want: isCopy},
+		"update": {verb: "update", labels: labeled, want: isCopy},
+		"patch":  {verb: "patch", labels: labeled, want: isCopy},
+		"a cluster admin": {
+			verb:   "delete",
+			labels: labeled,
+			user:   root,
+			want:   isCopy,
+		},
+		"the server": {verb: "delete", labels: labeled, user: somebody(tenant.ManagerUser, "system")},
+		"get":        {verb: "get", labels: labeled},
+		"status":     {verb: "update", subresource: "status", labels: labeled},
 		"an object of a template": {
 			verb: "delete", labels: templated, want: "the object belongs to the server (kubetenant.dev/managed: template)",
 		},
