@@ -119,6 +119,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
 	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreBounded(t, s) })
 	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })
 	t.Run("what templates say is in them", func(t *testing.T) { templatesAreGiven(t, s) })
+	t.Run("objects are published to them", func(t *testing.T) { objectsArePublished(t, s) })
 	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
 	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
 	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })
