@@ -427,7 +427,7 @@ func TestNotPublished(t *testing.T) {
 }
 
 // TestContentAsServed: the plugin hashes an object as the server returns it to the controller. The
-// storage does not distinguish an empty list from none.
+// storage does not distinguish an empty list from none. The path of a request gives the namespace.
 func TestContentAsServed(t *testing.T) {
 	rule := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	for name, c := range map[string]struct {
@@ -461,7 +461,6 @@ func TestContentAsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		is.SetName("x")
-		is.SetNamespace("platform")
 		is.SetAnnotations(marks("", "*"))
 		p := publishing{rights: []string{"*"}}
 		a := admission.NewAttributesRecord(c.sent, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "platform", "x",
