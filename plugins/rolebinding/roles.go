@@ -148,7 +148,12 @@ func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 			for _, group := range rule.APIGroups {
 				for _, full := range rule.Resources {
 					resource, subresource, _ := strings.Cut(full, "/")
-					of := right{verb: verb, group: group, resource: resource, subresource: subresource}
+					of := right{
+						verb:        verb,
+						group:       group,
+						resource:    resource,
+						subresource: subresource,
+					}
 					names := rule.ResourceNames
 					if len(names) == 0 {
 						of.anyName, names = true, []string{""}

@@ -115,6 +115,7 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+who+`" } ] }`)
 	}
 	t.Run("an admin says who its members are", func(t *testing.T) { membersAreGiven(t, s) })
+	t.Run("an admin defines Roles", func(t *testing.T) { rolesAreDefined(t, s) })
 	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
 	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreBounded(t, s) })
 	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })
