@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/kubetenant/kubetenant/cluster"
+	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/cli/output"
 	"github.com/kubetenant/kubetenant/internal/typed"
@@ -61,6 +62,8 @@ type Release struct {
 
 	// custom are the custom resources that the server has.
 	custom []schema.GroupVersionResource
+	// published are the objects that Publications copy, by the names of the Publications.
+	published map[string]publication.Source
 }
 
 // ErrHolds means that a namespace holds objects through which its former tenant could keep access.
@@ -83,6 +86,9 @@ func (r *Release) Run(ctx context.Context, name string) error {
 		return fmt.Errorf("%w: namespace %s is being deleted", ErrRefused, name)
 	case labelled:
 		former = label
+	}
+	if err := r.readPublications(ctx); err != nil {
+		return err
 	}
 	keeps := former == tenant.System().String() || slices.Contains(r.System, name)
 	if keeps {

@@ -93,7 +93,8 @@ func (h held) String() string {
 }
 
 // contents returns the objects that block the release of a namespace. It leaves out the
-// ServiceAccount default, which is recreated, and the RoleBindings that the server itself created.
+// ServiceAccount default, which is recreated, and the RoleBindings and the copies of Publications that
+// the server itself created.
 func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 	var found []held
 	for _, resource := range slices.Concat(r.custom, blocking()) { // custom resources first: they may create the others
@@ -104,7 +105,7 @@ func (r *Release) contents(ctx context.Context, name string) ([]held, error) {
 		for i := range objects {
 			o := &objects[i]
 			_, managed := o.GetLabels()[tenant.ManagedLabel]
-			if managed && resource.Resource == "rolebindings" || isDefaultAccount(resource, o.GetName()) {
+			if managed && resource.Resource == "rolebindings" || isDefaultAccount(resource, o.GetName()) || r.isCopy(o) {
 				continue
 			}
 			found = append(found, holding(resource, o))
@@ -287,6 +288,7 @@ func managedResources() []schema.GroupVersionResource {
 	return []schema.GroupVersionResource{
 		rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
 		rbacv1.SchemeGroupVersion.WithResource("roles"),
+		core.WithResource("secrets"),
 		core.WithResource("configmaps"),
 		core.WithResource("limitranges"),
 		core.WithResource("resourcequotas"),
@@ -297,7 +299,7 @@ func managedResources() []schema.GroupVersionResource {
 // deleteManaged deletes the objects that the server created. It uses the server's own identity,
 // since no other user may delete them.
 func (r *Release) deleteManaged(ctx context.Context, name string) error {
-	for _, resource := range managedResources() {
+	for _, resource := range slices.Concat(managedResources(), r.custom) {
 		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.ManagedLabel})
 		if err != nil {
 			return err
