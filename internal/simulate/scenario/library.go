@@ -102,7 +102,7 @@ func (Library) Open(ctx context.Context, w *World) (Session, error) {
 			ControllerObjects:  bindings.find,
 			DefaultPriority:    bindings.isDefaultPriority,
 			PublicationSource:  bindings.source,
-			PublicationRole:    snapshot.PublicationRole,
+			PublicationRole:    bindings.role,
 		},
 		Now: w.Now(),
 	}

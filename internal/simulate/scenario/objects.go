@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/internal/simulate/simulator"
 )
 
 // objects are what tokens of service accounts are bound to, by kind, namespace and name. They
@@ -89,6 +90,25 @@ func (o objects) source(
 	}
 	u := &unstructured.Unstructured{}
 	return u, u.UnmarshalJSON(raw)
+}
+
+// role returns the role of a RoleBinding, as [publication.RoleOf] does. A scenario may have roles that
+// its delegate does not know.
+func (o objects) role(ctx context.Context, u *unstructured.Unstructured) (*publication.Role, error) {
+	roles := simulator.NewSnapshot()
+	for key, raw := range o {
+		if key[0] != "ClusterRole" && key[0] != "Role" {
+			continue
+		}
+		role := &unstructured.Unstructured{}
+		if err := role.UnmarshalJSON(raw); err != nil {
+			return nil, err
+		}
+		if err := roles.Add(role); err != nil {
+			return nil, err
+		}
+	}
+	return roles.PublicationRole(ctx, u)
 }
 
 // isDefaultPriority reports whether a PriorityClass is the cluster's default.
