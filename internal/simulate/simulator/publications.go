@@ -24,12 +24,38 @@ func (s *Snapshot) addPublication(u *unstructured.Unstructured) {
 	}
 }
 
-// noSource is PublicationSource of the stack. A snapshot does not have the objects that Publications
-// copy.
-func noSource(
-	context.Context, *publication.Source, schema.GroupVersionResource,
+// addSource adds an object that a Publication may copy, except roles and bindings: clusters have many.
+func (s *Snapshot) addSource(obj runtime.Object, kind schema.GroupVersionKind) error {
+	if _, err := (&publication.Rules{}).Resource(kind); err != nil {
+		return nil //nolint:nilerr // no Publication may copy it
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return err
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(kind)
+	s.keepSource(u)
+	return nil
+}
+
+// keepSource adds an object if a Publication may copy it.
+func (s *Snapshot) keepSource(u *unstructured.Unstructured) {
+	if _, err := (&publication.Rules{}).Resource(u.GroupVersionKind()); err == nil {
+		s.sources[sourceKey(u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName())] = u
+	}
+}
+
+func sourceKey(kind schema.GroupKind, namespace, name string) string {
+	return kind.String() + " " + namespace + "/" + name
+}
+
+// PublicationSource returns the object that a Publication copies. It returns nil if the snapshot does
+// not have it.
+func (s *Snapshot) PublicationSource(
+	_ context.Context, from *publication.Source, _ schema.GroupVersionResource,
 ) (*unstructured.Unstructured, error) {
-	return nil, nil
+	return s.sources[sourceKey(from.Kind.GroupKind(), from.Namespace, from.Name)], nil
 }
 
 // PublicationRole returns the role of a RoleBinding, as [publication.RoleOf] does.

@@ -128,7 +128,7 @@ func New(
 			OwnedNamespaces: s.OwnedNamespaces,
 			References:      s.References,
 
-			PublicationSource: noSource,
+			PublicationSource: s.PublicationSource,
 			PublicationRole:   s.PublicationRole,
 		},
 		Observe: observe,

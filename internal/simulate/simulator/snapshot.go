@@ -58,6 +58,8 @@ type Snapshot struct {
 	Templates map[string]*template.Template
 	// Publications are the Publications that are valid, by their names.
 	Publications map[string]*publication.Publication
+	// sources are objects that Publications may copy.
+	sources map[string]*unstructured.Unstructured
 	// Scopes are those of custom resources.
 	Scopes map[schema.GroupResource]authz.Scope
 	// selected are the labels by which webhooks and policies select namespaces, with the reasons.
@@ -250,6 +252,7 @@ func NewSnapshot() *Snapshot {
 		Templates:  map[string]*template.Template{},
 
 		Publications: map[string]*publication.Publication{},
+		sources:      map[string]*unstructured.Unstructured{},
 		Scopes:       map[schema.GroupResource]authz.Scope{},
 		selected:     map[string]string{},
 	}
@@ -306,6 +309,9 @@ func (s *Snapshot) Add(obj runtime.Object) error {
 		kinds, _, err := scheme.Scheme.ObjectKinds(obj)
 		if err == nil && kinds[0].Group == admissionregistrationv1.GroupName {
 			s.addSelector(obj)
+		}
+		if err == nil && kinds[0].Group != rbacv1.GroupName {
+			return s.addSource(obj, kinds[0])
 		}
 	}
 	return nil
@@ -398,6 +404,7 @@ func (s *Snapshot) addUnstructured(u *unstructured.Unstructured) error {
 		return nil
 	case schema.GroupKind{Kind: "Namespace"}, schema.GroupKind{Group: rbacv1.GroupName, Kind: gvk.Kind}:
 	default:
+		s.keepSource(u)
 		return nil
 	}
 	typed, err := scheme.Scheme.New(gvk)
@@ -445,6 +452,7 @@ func (s *Snapshot) With(more ...runtime.Object) (*Snapshot, error) {
 	changed.Tenants, changed.Retired = maps.Clone(s.Tenants), maps.Clone(s.Retired)
 	changed.TakenBack = maps.Clone(s.TakenBack)
 	changed.selected, changed.left = maps.Clone(s.selected), maps.Clone(s.left)
+	changed.sources = maps.Clone(s.sources)
 	changed.Templates, changed.Publications = maps.Clone(s.Templates), maps.Clone(s.Publications)
 	changed.Bindings, changed.Grants = slices.Clip(s.Bindings), slices.Clip(s.Grants)
 	for _, obj := range more {
