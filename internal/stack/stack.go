@@ -328,7 +328,8 @@ func (s *Stack) ReadsContent(kind schema.GroupKind) bool {
 	g := s.current.Load()
 	_, described := g.described[kind]
 	_, governed := g.governed[kind]
-	return described || governed || g.isPublished(kind) || policy.Reads(kind) || kind.Group == v1alpha1.SchemeGroupVersion.Group
+	return described || governed || g.isPublished(kind) || policy.Reads(kind) ||
+		kind.Group == v1alpha1.SchemeGroupVersion.Group
 }
 
 // DerivesRights reports whether this server gives callers of tenants rights that follow from their
