@@ -60,7 +60,7 @@ func TestCopies(t *testing.T) {
 		want    string
 	}{
 		"forged":                   {is: object(ours, "h"), want: "only the server may set the label kubetenant.dev/managed"},
-		"forged by one label":      {is: object(half, "h"), want: "only the server may set the label " + tenant.PublicationLabel},
+		"forged by one label":      {is: object(half, "h"), want: "may set the label " + tenant.PublicationLabel},
 		"one's own becomes a copy": {was: object(nil, ""), is: object(ours, "h"), want: "the label kubetenant.dev/managed"},
 		"one's own gets one label": {
 			was:  object(nil, ""),
