@@ -38,6 +38,7 @@ func changes() []change {
 		{"/metadata/annotations", "controller-gen records its version"},
 		{"/spec/names/shortNames", "short names are newer than the handwritten definitions"},
 		{"/spec/properties/takenBack", "the field is newer than the handwritten definitions"},
+		{"/spec/properties/roles", "the field is newer than the handwritten definitions"},
 		{condition + "/type/pattern", upstream},
 		{condition + "/type/maxLength", upstream},
 		{condition + "/reason/pattern", upstream},
@@ -62,8 +63,9 @@ func TestDefinitionsAreAsStrict(t *testing.T) {
 		t.Fatal(err)
 	}
 	all := deploy.Definitions()
-	if len(files) != len(all) {
-		t.Fatalf("%d definitions of %q; want as many as %q", len(all), slices.Sorted(maps.Keys(all)), files)
+	newer := []string{"publications.yaml"} // than the handwritten definitions
+	if len(files)+len(newer) != len(all) {
+		t.Fatalf("%d definitions of %q; want as many as %q and %q", len(all), slices.Sorted(maps.Keys(all)), files, newer)
 	}
 	used := map[change]bool{}
 	for _, file := range files {

@@ -471,6 +471,10 @@ func (e *Engine) adopt(
 		all[key] = want.GetLabels()[key]
 	}
 	next.SetLabels(all)
+	said := map[string]string{}
+	maps.Copy(said, is.GetAnnotations())
+	said[tenant.PublishedAnnotation] = "replacing" // no hash: its content is not the copy's
+	next.SetAnnotations(said)
 	return e.Dynamic.Resource(want.by.content.Resource).Namespace(want.GetNamespace()).Update(ctx, next,
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }

@@ -90,15 +90,24 @@ func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) e
 	if !manager && losesFinalizer(was, is) {
 		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.PublicationFinalizer))
 	}
-	_, kept := is.GetAnnotations()[tenant.PublishedAnnotation]
+	isNew := was == nil || asksForCheck(was, is)
 	p.keepPublished(ctx, a, was, is)
-	if manager || was != nil && kept && sameSpec(a.GetOldObject(), a.GetObject()) {
+	if manager || !isNew && sameSpec(a.GetOldObject(), a.GetObject()) {
 		return nil
 	}
 	if hash, err := p.checkedContent(ctx, a); err == nil { // Validate returns the error
 		setPublished(is, hash)
 	}
 	return nil
+}
+
+// asksForCheck reports whether an update adds or removes [tenant.PublishedAnnotation]. An author does
+// this to confirm content that another caller wrote. All other updates confirm only what they change:
+// a tool that writes an object again has not read its content.
+func asksForCheck(was, is metav1.Object) bool {
+	_, had := was.GetAnnotations()[tenant.PublishedAnnotation]
+	_, has := is.GetAnnotations()[tenant.PublishedAnnotation]
+	return had != has
 }
 
 // keepPublished removes the annotation of a new object, and restores it in an update.

@@ -115,6 +115,17 @@ func TestPublications(t *testing.T) {
 			is:         published(from, "", hash("g")),
 			hash:       "g",
 		},
+		"labeled by an author, without a hash": {
+			publishing: author,
+			was:        published(from, "", nil),
+			is:         published(from, "", nil),
+		},
+		"confirmed for the first time by an author": {
+			publishing: author,
+			was:        published(from, "", nil),
+			is:         published(from, "", hash("?")),
+			hash:       "h",
+		},
 		"confirmed again by an author": {
 			publishing: author,
 			was:        published(from, "", hash("g")),

@@ -117,9 +117,15 @@ func (p *publishing) authorize(
 
 func resourceOf(kind schema.GroupVersionKind) (schema.GroupVersionResource, error) {
 	resources := map[string]string{
-		"ConfigMap": "configmaps", "Secret": "secrets", "Role": "roles", "RoleBinding": "rolebindings",
-		"NetworkPolicy": "networkpolicies", "LimitRange": "limitranges", "ResourceQuota": "resourcequotas",
-		"Certificate": "certificates", "X": "secrets",
+		"ConfigMap":     "configmaps",
+		"Secret":        "secrets",
+		"Role":          "roles",
+		"RoleBinding":   "rolebindings",
+		"NetworkPolicy": "networkpolicies",
+		"LimitRange":    "limitranges",
+		"ResourceQuota": "resourcequotas",
+		"Certificate":   "certificates",
+		"X":             "secrets",
 	}
 	if r := resources[kind.Kind]; r != "" {
 		return kind.GroupVersion().WithResource(r), nil
@@ -204,7 +210,8 @@ func (c *publicationCase) run(t *testing.T, name string) {
 	if c.by == "" {
 		c.by = "root"
 	}
-	w := write{by: &user.DefaultInfo{Name: c.by}, resource: publicationsResource, sub: c.sub, is: c.is}
+	w := write{by: &user.DefaultInfo{Name: c.by}, resource: publicationsResource, is: c.is}
+	w.sub = c.sub
 	if c.was != nil {
 		w.was = c.was
 	}

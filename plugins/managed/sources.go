@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -43,11 +42,15 @@ func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admi
 		}
 		return nil
 	}
-	named, replace, known := p.naming(a)
-	if !marked && known && !named {
+	isSource := p.isSource(ctx, a)
+	if !marked && !isSource {
 		return nil
 	}
-	if !p.isSource(ctx, a) {
+	named, replace, known := p.naming(a)
+	switch {
+	case !marked && known && !named:
+		return nil
+	case !isSource:
 		p.keepPublished(ctx, a, was, is)
 		if publishes(was, is) {
 			warning.AddWarning(ctx, "", warnNotSystem)
@@ -62,9 +65,9 @@ func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admi
 	case known && !named && !annotated && !sent:
 		return nil // a caller may remove the annotation of an object that is no longer published
 	}
+	isNew := was == nil || asksForCheck(was, is) || publishes(was, is)
 	p.keepPublished(ctx, a, was, is)
-	if !known || !named && !annotated || p.Subject.IsManager(ctx, a) ||
-		was != nil && sent && !publishes(was, is) && sameContent(a, o) {
+	if !known || !named && !annotated || p.Subject.IsManager(ctx, a) || !isNew && p.sameContent(ctx, a, o) {
 		return nil
 	}
 	switch hash, err := p.sourceContent(ctx, a, o, replace); {
@@ -231,24 +234,23 @@ func publishes(was, is metav1.Object) bool {
 	return !had || before != now
 }
 
-// sameContent reports whether an update changes nothing that may be copied. Such an update confirms
-// no content: the caller may not have read what another caller wrote before.
-func sameContent(a admission.Attributes, o admission.ObjectInterfaces) bool {
-	var both [2]map[string]any
+// sameContent reports whether an update changes nothing that is copied. Such an update confirms no
+// content: the caller may not have read what another caller wrote before.
+func (p *plugin) sameContent(ctx context.Context, a admission.Attributes, o admission.ObjectInterfaces) bool {
+	var hashes [2]string
 	for i, obj := range []runtime.Object{a.GetOldObject(), a.GetObject()} {
 		u, err := contentOf(obj, a.GetKind(), o)
 		if err != nil {
 			return false
 		}
-		labels, annotations := u.GetLabels(), u.GetAnnotations()
-		delete(annotations, tenant.PublishedAnnotation)
-		delete(u.Object, "status")
-		u.Object["metadata"] = map[string]any{}
-		u.SetLabels(labels)
-		u.SetAnnotations(annotations)
-		both[i] = u.Object
+		u.SetNamespace(a.GetNamespace())
+		content, err := p.Publishing.Content(ctx, u)
+		if err != nil {
+			return false
+		}
+		hashes[i] = content.Hash
 	}
-	return equality.Semantic.DeepEqual(both[0], both[1])
+	return hashes[0] == hashes[1]
 }
 
 // contentOf returns a copy of an object as the server returns it to clients. The server reads an

@@ -26,6 +26,12 @@ func source(namespace, name, data string, annotations map[string]string) *corev1
 	return m
 }
 
+// withLabel returns an object with another label.
+func withLabel(m *corev1.ConfigMap) *corev1.ConfigMap {
+	m.Labels = map[string]string{"team": "x"}
+	return m
+}
+
 // marks returns annotations: the hash, and if not empty the tenants.
 func marks(hash, publish string) map[string]string {
 	out := map[string]string{}
@@ -113,7 +119,7 @@ func TestSources(t *testing.T) {
 		"only labeled by an author": {
 			publishing: author,
 			was:        source("platform", "x", "new", marks(old, "")),
-			is:         source("platform", "x", "new", marks(old, "")),
+			is:         withLabel(source("platform", "x", "new", marks(old, ""))),
 			hash:       old,
 			silent:     true,
 		},
@@ -122,6 +128,24 @@ func TestSources(t *testing.T) {
 			was:        source("platform", "x", "new", marks(old, "")),
 			is:         source("platform", "x", "new", marks(now, "")),
 			hash:       old,
+			warned:     true,
+		},
+		"only labeled by an author, without a hash": {
+			publishing: author,
+			was:        source("platform", "x", "new", nil),
+			is:         withLabel(source("platform", "x", "new", nil)),
+			silent:     true,
+		},
+		"confirmed for the first time by an author": {
+			publishing: author,
+			was:        source("platform", "x", "new", nil),
+			is:         source("platform", "x", "new", marks("?", "")),
+			hash:       now,
+		},
+		"confirmed for the first time without rights": {
+			publishing: editor,
+			was:        source("platform", "x", "new", nil),
+			is:         source("platform", "x", "new", marks(now, "")),
 			warned:     true,
 		},
 		"confirmed again by an author": {
@@ -427,7 +451,7 @@ func TestNotPublished(t *testing.T) {
 }
 
 // TestContentAsServed: the plugin hashes an object as the server returns it to the controller. The
-// storage does not distinguish an empty list from none.
+// storage does not distinguish an empty list from none. The path of a request gives the namespace.
 func TestContentAsServed(t *testing.T) {
 	rule := rbacv1.PolicyRule{Verbs: []string{"get"}, APIGroups: []string{""}, Resources: []string{"pods"}}
 	for name, c := range map[string]struct {
@@ -461,7 +485,6 @@ func TestContentAsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		is.SetName("x")
-		is.SetNamespace("platform")
 		is.SetAnnotations(marks("", "*"))
 		p := publishing{rights: []string{"*"}}
 		a := admission.NewAttributesRecord(c.sent, nil, schema.GroupVersionKind{Version: "v1", Kind: "X"}, "platform", "x",

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// mostQuestions is the maximum number of questions that one write of TenantMembers asks the
-	// authorizer about rules. The webhook service asks kube-apiserver each of them.
+	// mostQuestions bounds the calls of the authorizer for the rules of one write of TenantMembers. The
+	// webhook service sends each call to kube-apiserver.
 	mostQuestions = 2000
 	// parallelQuestions is the number of namespaces that are checked at the same time, and of
 	// questions about one of them.
@@ -34,8 +34,8 @@ var (
 	errRule     = errors.New("must have at least one verb, API group and resource, and no nonResourceURLs")
 	errManyAsks = fmt.Errorf("spec.roles: adds more than %d combinations of verb, API group, resource and name: "+
 		"add the rules in several updates", mostQuestions)
-	errManySpaces = fmt.Errorf("spec.roles: the rules and the namespaces of the tenant need more than %d checks: "+
-		"add fewer rules at once, or ask a caller of the system tenant that has these rights in the whole cluster",
+	errManySpaces = fmt.Errorf("spec.roles: the rules and the namespaces of the tenant need more than %d checks. "+
+		"Add fewer rules at once, or let a caller write them that has these rights in the whole cluster",
 		mostQuestions)
 	errNoSpace = errors.New("spec.roles: the tenant has no namespace in which the caller could have these rights: " +
 		"create a namespace first")
@@ -77,9 +77,9 @@ type right struct {
 	anyName                                  bool
 }
 
-// checkDefined requires that the writer has each rule that it adds to a Role, as kube-apiserver
-// requires for a Role: in the whole cluster, or in every namespace of the tenant. The right to
-// escalate the Role there suffices.
+// checkDefined requires that the writer has each rule that it adds to a Role. kube-apiserver requires
+// the same for a Role. The writer has the rule in the whole cluster, or in every namespace of the
+// tenant. The right to escalate the Role there suffices.
 func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Spread) error {
 	var refused plugins.Refusals
 	for i := range is.Defined {
@@ -148,7 +148,12 @@ func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 			for _, group := range rule.APIGroups {
 				for _, full := range rule.Resources {
 					resource, subresource, _ := strings.Cut(full, "/")
-					of := right{verb: verb, group: group, resource: resource, subresource: subresource}
+					of := right{
+						verb:        verb,
+						group:       group,
+						resource:    resource,
+						subresource: subresource,
+					}
 					names := rule.ResourceNames
 					if len(names) == 0 {
 						of.anyName, names = true, []string{""}
@@ -164,7 +169,7 @@ func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 	}
 }
 
-// rightsCheck asks the server's authorizer about the rights of a writer.
+// rightsCheck calls the server's authorizer for the rights of a writer.
 type rightsCheck struct {
 	may    authorizer.Authorizer
 	writer user.Info
@@ -196,8 +201,8 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 	return nil
 }
 
-// in is [rightsCheck.inEach] for one namespace. If there are too many rights, it asks only about the
-// right to escalate the Roles.
+// in is [rightsCheck.inEach] for one namespace. If there are too many rights, it checks only the right
+// to escalate the Roles.
 func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question, tooMany bool) (err error) {
 	missing := asked
 	if !tooMany {
@@ -258,8 +263,8 @@ func (c *rightsCheck) missing(ctx context.Context, namespace string, asked []que
 	return missing, nil
 }
 
-// has reports whether the writer has a right. For a right to every name, it asks about a name that no
-// rule can have. A rule for some names does not allow that request, not even one for the name "".
+// has reports whether the writer has a right. For a right to every name, it checks a name that no rule
+// can have. A rule for some names does not allow that request, not even one for the name "".
 func (c *rightsCheck) has(ctx context.Context, namespace string, of *right) (bool, error) {
 	name := of.name
 	switch {

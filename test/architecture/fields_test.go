@@ -40,6 +40,7 @@ func TestNoRightsFromFields(t *testing.T) {
 				"plugins/binding/binding.go":       "hashes the metadata of an object",
 				"plugins/lifecycle/lifecycle.go":   "protects the finalizer of the server",
 				"plugins/managed/managed.go":       "refuses other callers that change those of managed objects",
+				"plugins/managed/publications.go":  "protects the finalizer of the server",
 				"plugins/upkeep.go":                "ignores them in updates of the system tenant and of deleted objects",
 				"plugins/rolebinding/tenants.go":   "refuses tenants that add them to TenantMembers",
 			},

@@ -109,6 +109,7 @@ func newReleasing(objects ...runtime.Object) *releasing {
 		"/v1/pods":                                  "Pod",
 		"/v1/secrets":                               "Secret",
 		"rbac.authorization.k8s.io/v1/rolebindings": "RoleBinding",
+		"rbac.authorization.k8s.io/v1/roles":        "Role",
 		"/v1/serviceaccounts":                       "ServiceAccount",
 		"kubetenant.dev/v1alpha1/accessgrants":      "AccessGrant",
 		"/v1/configmaps":                            "ConfigMap",

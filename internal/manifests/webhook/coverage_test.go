@@ -116,6 +116,7 @@ type attempt struct {
 	subresource     string
 	namespace, name string
 	namespaceLabels map[string]string
+	labels          map[string]string // of the object, before and after the request
 	by              user.Info
 	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
 	// metadata and oldMetadata are added to the metadata of the object.
@@ -126,7 +127,11 @@ func (a *attempt) attributes() *admission.VersionedAttributes {
 	object := func(metadata map[string]any) *unstructured.Unstructured {
 		all := map[string]any{"name": a.name}
 		maps.Copy(all, metadata)
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": all}}
+		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": all}}
+		if a.labels != nil {
+			u.SetLabels(a.labels)
+		}
+		return u
 	}
 	kind := schema.GroupVersionKind{Group: a.resource.Group, Version: a.resource.Version, Kind: "Thing"}
 	var is, was runtime.Object = object(a.metadata), object(a.oldMetadata)

@@ -115,10 +115,12 @@ func testProvision(t *testing.T, tenancy string, args ...string) {
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: "`+who+`" } ] }`)
 	}
 	t.Run("an admin says who its members are", func(t *testing.T) { membersAreGiven(t, s) })
+	t.Run("an admin defines Roles", func(t *testing.T) { rolesAreDefined(t, s) })
 	t.Run("what it may use becomes its quota", func(t *testing.T) { quotaIsGiven(t, s) })
 	t.Run("it has no more namespaces than it may", func(t *testing.T) { namespacesAreBounded(t, s) })
 	t.Run("what its namespaces are like", func(t *testing.T) { spacesAreLike(t, s) })
 	t.Run("what templates say is in them", func(t *testing.T) { templatesAreGiven(t, s) })
+	t.Run("objects are published to them", func(t *testing.T) { objectsArePublished(t, s) })
 	t.Run("a tool that applies it again changes nothing", func(t *testing.T) { appliedAgain(t, s) })
 	t.Run("nobody changes it", func(t *testing.T) { nobodyChangesWhatIsGiven(t, s) })
 	t.Run("who may write Tenants gives no more than his own", func(t *testing.T) { writersGiveWhatTheyMay(t, s) })

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// published are the sources of this file and a Publication of each.
+const published = `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform }, type: Opaque,
+  stringData: { token: first } }
+---
+{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform }, data: { where: "${namespace}" } }
+---
+{ apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: { name: from-platform, namespace: platform },
+  spec: { podSelector: {}, ingress: [ { from: [ { namespaceSelector: { matchLabels: {
+  kubernetes.io/metadata.name: platform } } } ] } ] } }
+---
+{ apiVersion: v1, kind: LimitRange, metadata: { name: most, namespace: platform },
+  spec: { limits: [ { type: Pod, max: { cpu: "4" } } ] } }
+---
+{ apiVersion: v1, kind: ResourceQuota, metadata: { name: services, namespace: platform },
+  spec: { hard: { services.nodeports: "0" } } }
+---
+{ apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: { name: deployer, namespace: platform },
+  rules: [ { apiGroups: [apps], resources: [deployments], verbs: [get, list, update] } ] }
+---
+{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: deployers, namespace: platform },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: Role, name: deployer },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: "deployers-of-${tenant}" } ] }
+`
+
+// publishedKinds has the version, the kind and the name of each source of published.
+var publishedKinds = [][3]string{
+	{"v1", "Secret", "registry"},
+	{"v1", "ConfigMap", "about"},
+	{"networking.k8s.io/v1", "NetworkPolicy", "from-platform"},
+	{"v1", "LimitRange", "most"},
+	{"v1", "ResourceQuota", "services"},
+	{"rbac.authorization.k8s.io/v1", "Role", "deployer"},
+	{"rbac.authorization.k8s.io/v1", "RoleBinding", "deployers"},
+}
+
+func publicationOf(kind [3]string, more string) string {
+	return fmt.Sprintf(`{ apiVersion: kubetenant.dev/v1alpha1, kind: Publication, metadata: { name: %s },
+  spec: { from: { apiVersion: %s, kind: %s, namespace: platform, name: %s }, tenants: { ids: [stark] }%s } }
+---
+`, kind[2], kind[0], kind[1], kind[2], more)
+}
+
+// objectsArePublished: an object of each kind reaches the namespaces of a tenant, nobody changes the
+// copies there, and they follow their source.
+func objectsArePublished(t *testing.T, s *localserver.Server) {
+	run := func(args ...string) string {
+		t.Helper()
+		out, err := kubectl(t, s, "admin", args...)
+		if err != nil {
+			t.Fatal(args, out)
+		}
+		return out
+	}
+	ready := func(name, want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			if out := run("get", "publication", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`); out != want {
+				return fmt.Errorf("%s is %q, want %q: %s", name, out, want, run("get", "publication", name, "-o", "yaml"))
+			}
+			return nil
+		})
+	}
+	copied := func(kind, name, path, want string) {
+		t.Helper()
+		waittest.Until(t, func() error {
+			out, err := kubectl(t, s, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found", "-o", "jsonpath="+path)
+			if err != nil || out != want {
+				return fmt.Errorf("%s %s has %q, want %q", kind, name, out, want)
+			}
+			return nil
+		})
+	}
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: platform } }`)
+	sources, all := published, ""
+	for _, kind := range publishedKinds {
+		all += publicationOf(kind, "")
+	}
+	applyAs(t, s, sources+"---\n"+all, asOps...)
+	for _, kind := range publishedKinds {
+		ready(kind[2], "Published")
+	}
+	copied("secret", "registry", "{.data.token}{.metadata.labels}", "Zmlyc3Q="+
+		`{"kubetenant.dev/managed":"publication","kubetenant.dev/publication":"registry","kubetenant.dev/tenant":"stark"}`)
+	copied("configmap", "about", "{.data.where}", "stark--old")
+	copied("rolebinding", "deployers", "{.subjects[0].name}", "deployers-of-stark")
+	copiesAreProtected(t, s)
+
+	// A later namespace has all copies. Nobody takes a reserved name there or in an older namespace.
+	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
+	for _, kind := range publishedKinds {
+		waittest.Until(t, func() error {
+			out, err := kubectl(t, s, "admin", "get", kind[1], kind[2], "-n", "stark--pub", "-o", "name")
+			if err != nil {
+				return fmt.Errorf("%s", out)
+			}
+			return nil
+		})
+	}
+
+	// The source changes: its type, which is immutable, and its content by somebody without the rights.
+	run(append([]string{"delete", "secret", "registry", "-n", "platform"}, asOps...)...)
+	copied("secret", "registry", "{.type}", "")
+	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform }, type: example.com/other,
+  stringData: { token: second } }`, asOps...)
+	copied("secret", "registry", "{.type} {.data.token}", "example.com/other c2Vjb25k")
+	sourcesOfOthers(t, s, ready, copied)
+
+	// The copies of a deleted Publication are deleted, others remain.
+	run("delete", "publication", "about", "--timeout=60s")
+	copied("configmap", "about", "{.data.where}", "")
+	copied("secret", "registry", "{.data.token}", "c2Vjb25k")
+	run(append([]string{"delete", "publications", "--all", "--timeout=60s"}, asOps...)...)
+	for _, kind := range publishedKinds {
+		copied(kind[1], kind[2], "{.metadata.name}", "")
+	}
+	annotatedObjects(t, s, copied)
+}
+
+// applyAs applies a file as somebody else.
+func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
+	t.Helper()
+	if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, text)}, more...)...); err != nil {
+		t.Fatal(out)
+	}
+}
+
+// copiesAreProtected: neither the system tenant nor the masters' group changes a copy.
+func copiesAreProtected(t *testing.T, s *localserver.Server) {
+	for _, kind := range publishedKinds {
+		of := strings.ToLower(kind[1]) + "/" + kind[2]
+		for what, args := range map[string][]string{
+			"deleted":    {"delete", of},
+			"unlabelled": {"label", of, "kubetenant.dev/managed-"},
+			"relabelled": {"label", of, "kubetenant.dev/publication=x", "--overwrite"},
+			"annotated":  {"annotate", of, "a=b"},
+			"owned": {
+				"patch", of, "--type=merge", "-p",
+				`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}]}}`,
+			},
+			"all deleted": {"delete", strings.ToLower(kind[1]), "-l", "kubetenant.dev/managed"},
+		} {
+			for _, more := range [][]string{nil, asOps} {
+				args := slices.Concat(args, []string{"-n", "stark--old"}, more)
+				if out, err := kubectl(t, s, "admin", args...); err == nil || !strings.Contains(out, "kubetenant.dev/") {
+					t.Errorf("%s is %s by %v: %s", of, what, more, out)
+				}
+			}
+		}
+	}
+}
+
+// sourcesOfOthers: the content of somebody who lacks the rights to publish it is not copied.
+func sourcesOfOthers(
+	t *testing.T, s *localserver.Server, ready func(name, want string), copied func(kind, name, path, want string),
+) {
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: editor, namespace: platform },
+  roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin },
+  subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: editor } ] }`)
+	asEditor := []string{"--as=editor", "--as-user-extra=kubetenant.dev/tenant=system"}
+	applyAs(t, s, `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform }, data: { where: forged } }`,
+		asEditor...)
+	ready("about", "AuthorNotChecked")
+	copied("configmap", "about", "{.data.where}", "stark--old")
+	for what, object := range map[string]string{
+		"the hash of the content": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform,
+  annotations: { kubetenant.dev/published: "00000000000000000000000000000000" } }, data: { where: forged } }`,
+		"a Publication": publicationOf([3]string{"v1", "ConfigMap", "about"}, ", onConflict: Replace"),
+		"the annotation": `{ apiVersion: v1, kind: ConfigMap, metadata: { name: other, namespace: platform,
+  annotations: { kubetenant.dev/publish: "*" } } }`,
+	} {
+		out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, object)}, asEditor...)...)
+		if err == nil && what != "the hash of the content" {
+			t.Errorf("%s: %s", what, out)
+		}
+	}
+	ready("about", "AuthorNotChecked")
+	applyAs(t, s, `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform },
+  data: { where: "in ${namespace}" } }`, asOps...)
+	ready("about", "Published")
+	copied("configmap", "about", "{.data.where}", "in stark--old")
+}
+
+// annotatedObjects: an annotation publishes an object, and its removal deletes the copies. On an object
+// of a tenant it has no effect.
+func annotatedObjects(t *testing.T, s *localserver.Server, copied func(kind, name, path, want string)) {
+	annotate := func(value string, more ...string) (string, error) {
+		t.Helper()
+		return kubectl(t, s, "admin",
+			slices.Concat([]string{"annotate", "configmap", "about", "--overwrite", "kubetenant.dev/publish" + value}, more)...)
+	}
+	if out, err := annotate("=*", append([]string{"-n", "platform"}, asOps...)...); err != nil {
+		t.Fatal(out)
+	}
+	copied("configmap", "about", "{.data.where}", "in stark--old")
+	if out, err := annotate("-", append([]string{"-n", "platform"}, asOps...)...); err != nil {
+		t.Fatal(out)
+	}
+	copied("configmap", "about", "{.data.where}", "")
+	if out, err := kubectl(t, s, "admin", "create", "configmap", "about", "-n", "stark--pub"); err != nil {
+		t.Fatal(out)
+	}
+	out, err := annotate("=*", append([]string{"-n", "stark--pub"}, asOps...)...)
+	if err != nil || !strings.Contains(out, "Warning") {
+		t.Errorf("the annotation on an object of a tenant: %v %s", err, out)
+	}
+	waittest.Until(t, func() error {
+		out, err := kubectl(t, s, "admin", "get", "publications", "-o", "name")
+		if err != nil || strings.Contains(out, "publication.kubetenant.dev/") {
+			return fmt.Errorf("there are Publications: %s", out)
+		}
+		return nil
+	})
+}
