@@ -19,7 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/template"
@@ -445,7 +444,9 @@ func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Uns
 	switch {
 	case getErr != nil:
 		return err // gone again
+	case isGivenKind(there):
 	case there.GetLabels()[tenant.ManagedLabel] != "":
+		return errTaken // by a Tenant or its TenantMembers
 	case want.by != nil && want.by.of.Replace:
 		if there, err = e.adopt(ctx, there, want); err != nil {
 			return err
@@ -454,6 +455,12 @@ func (e *Engine) putObject(ctx context.Context, key object, is *unstructured.Uns
 		return errTaken
 	}
 	return e.updateObject(ctx, key, there, want.Unstructured)
+}
+
+// isGivenKind reports whether an object is of a template or a Publication.
+func isGivenKind(u *unstructured.Unstructured) bool {
+	source := u.GetLabels()[tenant.ManagedLabel]
+	return source == managed.SourceTemplate || source == managed.SourcePublication
 }
 
 // adopt makes an older object a copy, so that the engine may then replace it. The policy of the webhook
@@ -514,89 +521,4 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 		return errTaken
 	}
 	return err
-}
-
-// lookForObjects queues the namespaces in which an object of a template or a Publication has changed,
-// does not exist, or should not exist.
-func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	right := map[string]int{} // the number of correct objects by namespace
-	wrong := map[string]bool{}
-	for _, of := range e.kinds() {
-		next := metav1.ListOptions{LabelSelector: givenSelector, Limit: pageOf(of)}
-		var last string
-		var gives *objects
-		for {
-			if err := e.pages.Wait(ctx); err != nil {
-				return
-			}
-			list, err := e.Dynamic.Resource(of).List(ctx, next)
-			if apierrors.IsNotFound(err) {
-				break // the kind is not defined any more
-			}
-			if err != nil {
-				e.notLooked(ctx, err)
-				return
-			}
-			for i := range list.Items {
-				is := &list.Items[i]
-				if gives == nil || is.GetNamespace() != last { // the list is ordered by namespace
-					last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), ofTenant)
-				}
-				if gives == nil {
-					continue
-				}
-				key := object{of, is.GetName()}
-				if want, has := gives.wanted[key]; has && isGiven(is, want.Unstructured) {
-					right[last]++
-				} else if has || gives.removes(key, is) {
-					wrong[last] = true
-				}
-			}
-			if next.Continue = list.GetContinue(); next.Continue == "" {
-				break
-			}
-		}
-	}
-	all, err := e.lister.List(labels.Everything())
-	if err != nil {
-		return
-	}
-	for _, ns := range all {
-		if gives := e.objectsIn(ns.Name, ofTenant); gives != nil && right[ns.Name] != len(gives.wanted) {
-			wrong[ns.Name] = true
-		}
-	}
-	for name := range wrong {
-		e.looksDrifted(name)
-		e.later.Add(name)
-	}
-}
-
-// pageOf returns how many objects of a kind are read at once. A ConfigMap, a Secret or a custom
-// resource may be large.
-func pageOf(of schema.GroupVersionResource) int64 {
-	switch of.Resource {
-	case "limitranges", "networkpolicies", "resourcequotas", "rolebindings", "roles":
-		return driftPage
-	}
-	return driftPage / 10
-}
-
-// objectsIn returns the objects that a namespace should have. It returns nil if they are not known,
-// or if the namespace has no tenant or is being deleted.
-func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *objects {
-	ns, err := e.lister.Get(namespace)
-	if err != nil || ns.DeletionTimestamp != nil {
-		return nil
-	}
-	id := e.OwnerOf(ns)
-	if id.IsZero() || id.IsSystem() {
-		return nil
-	}
-	g := ofTenant(id)
-	if g == nil {
-		return nil
-	}
-	out := g.objects(id, ns)
-	return &out
 }

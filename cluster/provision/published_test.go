@@ -154,7 +154,12 @@ func (w *world) publish(change func(*v1alpha1.Publication)) {
 			CreationTimestamp: metav1.Now(),
 		},
 		Spec: v1alpha1.PublicationSpec{
-			From:    v1alpha1.PublicationSource{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shared", Name: "ca"},
+			From: v1alpha1.PublicationSource{
+				APIVersion: "v1",
+				Kind:       "ConfigMap",
+				Namespace:  "shared",
+				Name:       "ca",
+			},
 			Tenants: v1alpha1.PublicationTenants{All: true},
 		},
 	}

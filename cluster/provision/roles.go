@@ -208,6 +208,9 @@ func (e *Engine) lookForRoles(ctx context.Context, ofTenant func(tenant.ID) *giv
 	wrong := map[string]bool{}
 	next := metav1.ListOptions{LabelSelector: rolesSelector, Limit: driftPage}
 	for {
+		if err := e.pages.Wait(ctx); err != nil {
+			return
+		}
 		list, err := e.Client.RbacV1().Roles(metav1.NamespaceAll).List(ctx, next)
 		if err != nil {
 			e.notLooked(ctx, err)

@@ -161,7 +161,12 @@ func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, err
 	for _, part := range hashed { // JSON does not contain a zero byte
 		sum.Write(append(part, 0))
 	}
-	return &Content{Object: object, Resource: resource, Hash: hex.EncodeToString(sum.Sum(nil)[:16]), Size: len(text)}, nil
+	return &Content{
+		Object:   object,
+		Resource: resource,
+		Hash:     hex.EncodeToString(sum.Sum(nil)[:16]),
+		Size:     len(text),
+	}, nil
 }
 
 // checkObject refuses objects that other programs own or that are credentials of the cluster.

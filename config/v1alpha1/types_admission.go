@@ -373,8 +373,8 @@ type PublicationRules struct {
 	// kinds of admission.binding.kinds, or kinds that hold data, locks or identities. Defaults to none.
 	// +optional
 	Kinds []PublicationKind `json:"kinds,omitempty"`
-	// labels specifies the label keys that are copied. Must not contain keys of kubetenant.dev.
-	// Defaults to none, because tools track their own objects by labels.
+	// labels specifies the label keys that are copied. Must not contain keys of kubetenant.dev. Tools
+	// track their own objects by labels, and would delete a copy with such a label. Defaults to none.
 	// +optional
 	Labels []string `json:"labels,omitempty"`
 	// annotations specifies the annotation keys that are copied. Must not contain keys of
