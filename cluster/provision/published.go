@@ -263,7 +263,8 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 	}
 	if content.Hash != of.Checked && content.Hash != u.GetAnnotations()[tenant.PublishedAnnotation] {
 		return refuse(v1alpha1.ReasonAuthorNotChecked, "the author of the current content of %s was not checked, or lacks "+
-			"the rights to publish it: somebody with these rights must write the object or the Publication again", of.From)
+			"the rights to publish it: somebody with these rights must check the content and run kubectl tenant publish "+
+			"(or add or remove the annotation %s of the Publication)", of.From, tenant.PublishedAnnotation)
 	}
 	if n := p.count(of); n*content.Size > maxPublished {
 		return refuse(v1alpha1.ReasonTooLarge, "%d copies of %d bytes are more than %d MiB: select fewer namespaces or "+

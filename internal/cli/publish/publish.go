@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -143,11 +144,15 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 			if err != nil {
 				return err
 			}
-			if verb = output.Unchanged; equality.Semantic.DeepEqual(was.Object["spec"], u.Object["spec"]) {
+			same := equality.Semantic.DeepEqual(was.Object["spec"], u.Object["spec"])
+			if verb = output.Unchanged; same && !isUnchecked(was) {
 				return nil
 			}
 			verb = output.Configured
 			was.Object["spec"] = u.Object["spec"]
+			if same {
+				askForCheck(was)
+			}
 			_, err = client.Update(ctx, was, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
 			return err
 		})
@@ -157,6 +162,31 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 	}
 	p.Done.Did(publicationKind(), u.GetName(), verb)
 	return nil
+}
+
+// isUnchecked reports whether the server does not copy the content of a Publication because its author
+// was not checked.
+func isUnchecked(u *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(of any) bool {
+		c, _ := of.(map[string]any)
+		return c["type"] == v1alpha1.ConditionReady && c["reason"] == v1alpha1.ReasonAuthorNotChecked
+	})
+}
+
+// askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the caller
+// may publish the content, and sets the annotation itself.
+func askForCheck(u *unstructured.Unstructured) {
+	annotations := u.GetAnnotations()
+	if _, has := annotations[tenant.PublishedAnnotation]; has {
+		delete(annotations, tenant.PublishedAnnotation)
+	} else {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[tenant.PublishedAnnotation] = "check"
+	}
+	u.SetAnnotations(annotations)
 }
 
 // refused returns the error of a write with what the caller can do about it.

@@ -566,3 +566,42 @@ func TestRead(t *testing.T) {
 		t.Errorf("%v; want %s", err, want)
 	}
 }
+
+// TestPublishUnchecked checks that the command asks the server to check the content of a Publication
+// whose author was not checked, and changes no other Publication.
+func TestPublishUnchecked(t *testing.T) {
+	for reason, want := range map[string]int{v1alpha1.ReasonAuthorNotChecked: 1, v1alpha1.ReasonPublished: 0} {
+		for _, annotation := range []string{"", "0123"} {
+			c := newCluster(t)
+			p := c.publisher()
+			o := &publish.Object{Content: secret(t)}
+			if err := p.Prepare(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			stored, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o.Publication())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u := &unstructured.Unstructured{Object: stored}
+			if annotation != "" {
+				u.SetAnnotations(map[string]string{tenant.PublishedAnnotation: annotation})
+			}
+			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "reason": reason}}}
+			if err := c.objects.Tracker().Add(u); err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Publish(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			updates := 0
+			for _, w := range c.written {
+				if strings.HasPrefix(w, "update Publication") {
+					updates++
+				}
+			}
+			if updates != want {
+				t.Errorf("%s, annotation %q: %q, want %d updates", reason, annotation, c.written, want)
+			}
+		}
+	}
+}
