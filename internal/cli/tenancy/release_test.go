@@ -114,7 +114,6 @@ func newReleasing(objects ...runtime.Object) *releasing {
 		"kubetenant.dev/v1alpha1/accessgrants":      "AccessGrant",
 		"/v1/configmaps":                            "ConfigMap",
 		"/v1/limitranges":                           "LimitRange",
-		"rbac.authorization.k8s.io/v1/roles":        "Role",
 		"/v1/resourcequotas":                        "ResourceQuota",
 		"networking.k8s.io/v1/networkpolicies":      "NetworkPolicy",
 		"kubetenant.dev/v1alpha1/tenants":           "Tenant",
