@@ -173,7 +173,7 @@ func checkTenants(value string) error {
 		return nil
 	}
 	for text := range strings.SplitSeq(value, ",") {
-		if id, err := tenant.Parse(strings.TrimSpace(text)); err != nil || id.IsSystem() {
+		if id, err := tenant.Parse(text); err != nil || id.IsSystem() {
 			return fmt.Errorf("%s: must be \"*\" or a list of tenant IDs, separated by commas: %q is not the ID of a tenant",
 				inPublish, text)
 		}

@@ -574,7 +574,8 @@ func TestPublishUnchecked(t *testing.T) {
 		for _, annotation := range []string{"", "0123"} {
 			c := newCluster(t)
 			p := c.publisher()
-			o := &publish.Object{Content: secret(t)}
+			p.Spec.Tenants.All = true
+			o := &publish.Object{Content: secret("platform")}
 			if err := p.Prepare(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
