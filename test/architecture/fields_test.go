@@ -19,13 +19,14 @@ func TestNoRightsFromFields(t *testing.T) {
 		{
 			[]string{"ManagedFields", `"managedFields"`},
 			map[string]string{
-				"cluster/crd.go":                  "drops them from a definition before it is applied",
-				"cluster/provision/objects.go":    "finds writers of managed objects, where tenants may not write them",
-				"internal/serving/state/state.go": "drops them from a cache",
-				"internal/typed/strict.go":        "drops them from a cache",
-				"internal/typed/typed.go":         "drops them from a cache",
-				"plugins/managed/managed.go":      "refuses tenants that change those of managed objects",
-				"plugins/upkeep.go":               "ignores them in updates of the system tenant and of deleted objects",
+				"cluster/crd.go":                    "drops them from a definition before it is applied",
+				"cluster/provision/objects.go":      "finds writers of managed objects, where tenants may not write them",
+				"cluster/provision/objectwrites.go": "replaces them in managed objects",
+				"internal/serving/state/state.go":   "drops them from a cache",
+				"internal/typed/strict.go":          "drops them from a cache",
+				"internal/typed/typed.go":           "drops them from a cache",
+				"plugins/managed/managed.go":        "refuses tenants that change those of managed objects",
+				"plugins/upkeep.go":                 "ignores them in updates of the system tenant and of deleted objects",
 			},
 		},
 		{

@@ -115,6 +115,12 @@ func alertCases() []alertCase {
 			map[string]string{`kubetenant_definition_missing{resource="tenants"}`: day("0")},
 		},
 		{
+			"KubetenantPublicationLate",
+			"1h",
+			map[string]string{`kubetenant_publication_oldest_change_timestamp_seconds{publication="ca"}`: day("1")},
+			map[string]string{`kubetenant_publication_oldest_change_timestamp_seconds{publication="ca"}`: day("0")},
+		},
+		{
 			"KubetenantSweepIncomplete",
 			"2h",
 			map[string]string{"kubetenant_controller_sweep_lacking": day("2")},
