@@ -111,7 +111,7 @@ func validatePublication(a *Admission, path *field.Path) field.ErrorList {
 		case slices.ContainsFunc(a.Publication.Kinds[:i], k.isLike):
 			errs = append(errs, field.Duplicate(at, k.name()))
 		case slices.ContainsFunc(a.Binding.Kinds, func(b BindingKind) bool { return like(b.Group, b.Kind) }):
-			errs = append(errs, field.Forbidden(at, 
+			errs = append(errs, field.Forbidden(at,
 				"admission.binding.kinds has this kind, and such objects act as their creator"))
 		case slices.ContainsFunc(a.Workloads, func(w WorkloadKind) bool { return like(w.Group, w.Kind) }):
 			errs = append(errs, field.Forbidden(at, "admission.workloads has this kind, and such objects create Pods"))
