@@ -26,7 +26,7 @@ func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *g
 			}
 			list, err := e.Dynamic.Resource(of).List(ctx, next)
 			if apierrors.IsNotFound(err) {
-				break // the kind is not defined any more
+				break // the kind is no longer defined
 			}
 			if err != nil {
 				e.notLooked(ctx, err)

@@ -345,7 +345,7 @@ func (e *Engine) objectsThere(
 		all.Go(func() (err error) {
 			lists[i], err = e.Dynamic.Resource(of).Namespace(ns.Name).List(ctx,
 				metav1.ListOptions{LabelSelector: givenSelector})
-			if apierrors.IsNotFound(err) { // the kind is not defined any more
+			if apierrors.IsNotFound(err) { // the kind is no longer defined
 				lists[i] = &unstructured.UnstructuredList{}
 				return nil
 			}

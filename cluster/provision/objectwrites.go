@@ -38,7 +38,7 @@ func (e *Engine) applyObjects(
 			continue
 		}
 		err = fmt.Errorf("%s %s: %w", want.GetKind(), key.name, err)
-		// Another attempt has the same result until somebody acts.
+		// Another attempt has the same result until the cause is gone.
 		stays := errors.Is(err, errTaken) || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) && e.hasTried(ns.Name)
 		if want.by != nil {
 			gives.refused[want.by.of.Name] = err

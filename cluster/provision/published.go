@@ -40,8 +40,7 @@ const (
 	// is how many it tries.
 	refusedAgain = time.Minute
 	maxRetried   = 100
-	// readAgain is the time until the engine reads a source again that it could not read, or that it
-	// may not have been told of.
+	// readAgain is the time until the engine reads a source again. It may have missed a change.
 	readAgain = 10 * time.Minute
 )
 
@@ -263,8 +262,8 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 	}
 	if content.Hash != of.Checked && content.Hash != u.GetAnnotations()[tenant.PublishedAnnotation] {
 		return refuse(v1alpha1.ReasonAuthorNotChecked, "the author of the current content of %s was not checked, or lacks "+
-			"the rights to publish it: somebody with these rights must check the content and run kubectl tenant publish "+
-			"(or add or remove the annotation %s of the Publication)", of.From, tenant.PublishedAnnotation)
+			"the rights to publish it. Check the content, then run kubectl tenant publish with these rights. Instead of this "+
+			"command, you can add or remove the annotation %s of the Publication", of.From, tenant.PublishedAnnotation)
 	}
 	if n := p.count(of); n*content.Size > maxPublished {
 		return refuse(v1alpha1.ReasonTooLarge, "%d copies of %d bytes are more than %d MiB: select fewer namespaces or "+
@@ -301,7 +300,7 @@ func (p *publisher) hasMoreCopies(
 ) (bool, error) {
 	list, err := p.e.Metadata.Resource(resource).List(ctx,
 		metav1.ListOptions{LabelSelector: tenant.PublicationLabel + "=" + name, Limit: than + 1})
-	if apierrors.IsNotFound(err) { // the kind is not defined any more
+	if apierrors.IsNotFound(err) { // the kind is no longer defined
 		return false, nil
 	}
 	if err != nil {

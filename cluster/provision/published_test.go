@@ -441,8 +441,7 @@ func (w *world) held(namespace string) bool {
 	return held
 }
 
-// TestPublicationDrift: a copy that somebody changed or deleted is restored, and a copy that nobody
-// knows of is deleted only if its Publication is known.
+// TestPublicationDrift: a changed or deleted copy is restored. A copy without a source is deleted only if its Publication is known.
 func TestPublicationDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -113,7 +113,7 @@ func (p *publisher) writeStatus(ctx context.Context, name string) error {
 		}
 		return err
 	}
-	p.say(stored, status)
+	p.record(stored, status)
 	return nil
 }
 
@@ -173,8 +173,8 @@ func (p *publisher) statusOf(is *published, stored *v1alpha1.Publication) *v1alp
 	return status
 }
 
-// say records an event if the condition Ready has another reason than before.
-func (p *publisher) say(stored *v1alpha1.Publication, status *v1alpha1.PublicationStatus) {
+// record records an event if the condition Ready has another reason than before.
+func (p *publisher) record(stored *v1alpha1.Publication, status *v1alpha1.PublicationStatus) {
 	was := meta.FindStatusCondition(stored.Status.Conditions, v1alpha1.ConditionReady)
 	is := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if was != nil && was.Reason == is.Reason || is.Reason == v1alpha1.ReasonPublishing {

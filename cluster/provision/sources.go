@@ -224,7 +224,7 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	}
 	exists := getErr == nil
 	if exists && stored.Labels[tenant.ManagedLabel] != publication.SourceAnnotation {
-		return nil // somebody else wrote this Publication
+		return nil // another author wrote this Publication
 	}
 	if apierrors.IsNotFound(err) {
 		return s.unpublish(ctx, name, stored, exists)

@@ -210,7 +210,7 @@ func (c *Content) name() string {
 	return u.GetName()
 }
 
-// CheckKind refuses a kind that must never be published, whatever the configuration says.
+// CheckKind refuses a kind that must never be published, regardless of the configuration.
 func CheckKind(kind Kind) error {
 	return (&configv1alpha1.PublicationKind{
 		Group:    kind.Kind.Group,

@@ -138,15 +138,15 @@ func (p *Publication) parseTenants(of *v1alpha1.PublicationTenants) (err error) 
 	return nil
 }
 
-// Selects reports whether the Publication selects the namespaces of a tenant. of are the labels of
+// Selects reports whether the Publication selects the namespaces of a tenant. The labels are those of
 // its Tenant, and exists reports whether the tenant has a Tenant. The system tenant and the zero ID
 // are never selected.
-func (p *Publication) Selects(id tenant.ID, of map[string]string, exists bool) bool {
+func (p *Publication) Selects(id tenant.ID, tenantLabels map[string]string, exists bool) bool {
 	switch {
 	case id.IsZero() || id.IsSystem():
 		return false
 	case p.tenants != nil:
-		return exists && p.tenants.Matches(labels.Set(of))
+		return exists && p.tenants.Matches(labels.Set(tenantLabels))
 	}
 	return p.all || p.ids.Has(id)
 }

@@ -74,7 +74,7 @@ type live struct {
 	replaces    string                        // the UID of the Tenant before
 	spaces      v1alpha1.TenantNamespacesSpec // not to be changed
 	memberRoles []string
-	labels      map[string]string // of the Tenant, not to be changed
+	labels      map[string]string // the Tenant's own, not to be changed
 	admins      []rbacv1.Subject  // not to be changed
 }
 

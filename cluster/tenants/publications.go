@@ -63,14 +63,14 @@ func (s *Store) PublicationsOf(id tenant.ID) (selecting []*publication.Publicati
 func (s *Store) OnPublication(f func(name string)) { s.publications.onChange(f) }
 
 // publicationHolds reports whether a Publication holds Pods in new namespaces of a tenant, or that is
-// not known. of is nil if the tenant has no Tenant.
-func (s *Store) publicationHolds(id tenant.ID, of *v1alpha1.Tenant) bool {
+// not known. The Tenant is nil if the tenant has none.
+func (s *Store) publicationHolds(id tenant.ID, t *v1alpha1.Tenant) bool {
 	all, known := s.Publications()
 	return !known || slices.ContainsFunc(all, func(p *publication.Publication) bool {
-		if of == nil {
+		if t == nil {
 			return p.Hold && !p.Deleting && p.Selects(id, nil, false)
 		}
-		return p.Hold && !p.Deleting && p.Selects(id, of.Labels, true)
+		return p.Hold && !p.Deleting && p.Selects(id, t.Labels, true)
 	})
 }
 

@@ -118,7 +118,7 @@ func (m *capsuleMigration) convertBlock(block node, tenants v1alpha1.Publication
 			keys = append(keys, e.Key)
 		}
 		if slices.ContainsFunc(keys, func(key string) bool { return key != corev1.LabelMetadataName }) {
-			block.left("a Publication selects namespaces only by their names and by labels that tenants cannot set; set the " +
+			block.left("a Publication selects namespaces only by their names and by labels that tenants cannot set. Set the " +
 				"label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish")
 			return
 		}

@@ -20,8 +20,8 @@ import (
 // publishing are settings of admission that allow to publish another kind.
 const publishing = "{publication: {kinds: [{group: cert-manager.io, kind: Certificate, resource: certificates}]}}"
 
-// labelled returns the metadata of an object with the labels of the server and annotations.
-func labelled(source, publication string, annotations ...string) map[string]any {
+// labeled returns metadata of an object with the labels of the server and annotations.
+func labeled(source, publication string, annotations ...string) map[string]any {
 	labels, all := map[string]any{tenant.Label: "acme"}, map[string]any{}
 	if source != "" {
 		labels[tenant.ManagedLabel] = source
@@ -56,8 +56,8 @@ func TestPoliciesOfCopies(t *testing.T) {
 	acme := map[string]string{corev1.LabelMetadataName: "acme--web", tenant.Label: "acme"}
 	system := map[string]string{corev1.LabelMetadataName: "platform"}
 	const create, update, remove = admission.Create, admission.Update, admission.Delete
-	ours := labelled("publication", "ca", tenant.PublishedAnnotation)
-	own, template := labelled("", ""), labelled("template", "", tenant.TemplateAnnotation)
+	ours := labeled("publication", "ca", tenant.PublishedAnnotation)
+	own, template := labeled("", ""), labeled("template", "", tenant.TemplateAnnotation)
 	for name, c := range map[string]struct {
 		operation admission.Operation
 		was, is   map[string]any
@@ -95,19 +95,19 @@ func TestPoliciesOfCopies(t *testing.T) {
 		},
 		"without the Publication": {
 			operation: create,
-			is:        labelled("publication", "", tenant.PublishedAnnotation),
+			is:        labeled("publication", "", tenant.PublishedAnnotation),
 			by:        manager,
 			denied:    "in namespaces of tenants",
 		},
 		"without the hash": {
 			operation: create,
-			is:        labelled("publication", "ca"),
+			is:        labeled("publication", "ca"),
 			by:        manager,
 			denied:    "in namespaces of tenants",
 		},
 		"of another source": {
 			operation: create,
-			is:        labelled("tenant", "ca", tenant.PublishedAnnotation),
+			is:        labeled("tenant", "ca", tenant.PublishedAnnotation),
 			by:        manager,
 			denied:    "in namespaces of tenants",
 		},
@@ -165,14 +165,14 @@ func TestPoliciesOfCopies(t *testing.T) {
 		},
 		"forged with one label": {
 			operation: create,
-			is:        labelled("", "ca"),
+			is:        labeled("", "ca"),
 			by:        alice,
 			denied:    "managed by a Tenant",
 		},
 		"labeled": {
 			operation: update,
 			was:       own,
-			is:        labelled("", "ca"),
+			is:        labeled("", "ca"),
 			by:        alice,
 			denied:    "managed by a Tenant",
 		},
@@ -204,7 +204,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 		},
 		"of one label, deleted": {
 			operation: remove,
-			was:       labelled("", "ca"),
+			was:       labeled("", "ca"),
 			by:        alice,
 			denied:    "the object belongs to the Publication ca of the platform",
 		},
@@ -229,7 +229,7 @@ func TestPoliciesOfCopies(t *testing.T) {
 		},
 		"a Publication's hash, created": {
 			operation: create,
-			is:        labelled("", "", tenant.PublishedAnnotation),
+			is:        labeled("", "", tenant.PublishedAnnotation),
 			by:        manager,
 			only:      "publications",
 			denied:    "may not confirm the content",
@@ -237,15 +237,15 @@ func TestPoliciesOfCopies(t *testing.T) {
 		"a Publication's hash, set": {
 			operation: update,
 			was:       own,
-			is:        labelled("", "", tenant.PublishedAnnotation),
+			is:        labeled("", "", tenant.PublishedAnnotation),
 			by:        manager,
 			only:      "publications",
 			denied:    "may not confirm the content",
 		},
 		"a Publication's hash, kept": {
 			operation: update,
-			was:       labelled("", "", tenant.PublishedAnnotation),
-			is:        labelled("", "", tenant.PublishedAnnotation),
+			was:       labeled("", "", tenant.PublishedAnnotation),
+			is:        labeled("", "", tenant.PublishedAnnotation),
 			by:        manager,
 			only:      "publications",
 		},
@@ -336,9 +336,9 @@ func TestWebhooksOfSources(t *testing.T) {
 	set := admissionSetWith(t, publishing)
 	mutating := mutatingSet(t)
 	system := map[string]string{corev1.LabelMetadataName: "platform"}
-	marked := labelled("", "", tenant.PublishAnnotation)
-	confirmed := labelled("", "", tenant.PublishedAnnotation)
-	plain := labelled("", "")
+	marked := labeled("", "", tenant.PublishAnnotation)
+	confirmed := labeled("", "", tenant.PublishedAnnotation)
+	plain := labeled("", "")
 	for name, c := range map[string]struct {
 		was, is       map[string]any
 		fails, ignore bool

@@ -12,7 +12,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// TestChangesOfManagedObjects explains that only the server changes a copy, whoever the caller is.
+// TestChangesOfManagedObjects explains that only the server changes a copy, for every caller.
 func TestChangesOfManagedObjects(t *testing.T) {
 	const isCopy = "the object is a copy of the platform's Publication registry, and only the server may change it: change " +
 		"the source or the Publication instead"

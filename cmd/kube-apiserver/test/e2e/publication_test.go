@@ -52,8 +52,8 @@ func publicationOf(kind [3]string, more string) string {
 `, kind[2], kind[0], kind[1], kind[2], more)
 }
 
-// objectsArePublished: an object of each kind reaches the namespaces of a tenant, nobody changes the
-// copies there, and they follow their source.
+// objectsArePublished: an object of each kind reaches the namespaces of a tenant, no caller can
+// change the copies there, and they follow their source.
 func objectsArePublished(t *testing.T, s *localserver.Server) {
 	run := func(args ...string) string {
 		t.Helper()
@@ -97,7 +97,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copied("rolebinding", "deployers", "{.subjects[0].name}", "deployers-of-stark")
 	copiesAreProtected(t, s)
 
-	// A later namespace has all copies. Nobody takes a reserved name there or in an older namespace.
+	// A later namespace has all copies.
 	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
 	for _, kind := range publishedKinds {
 		waittest.Until(t, func() error {
@@ -109,7 +109,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 		})
 	}
 
-	// The source changes: its type, which is immutable, and its content by somebody without the rights.
+	// The source changes: its type, which is immutable, and its content by an author without the rights.
 	run(append([]string{"delete", "secret", "registry", "-n", "platform"}, asOps...)...)
 	copied("secret", "registry", "{.type}", "")
 	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform }, type: example.com/other,
@@ -128,7 +128,7 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	annotatedObjects(t, s, copied)
 }
 
-// applyAs applies a file as somebody else.
+// applyAs applies a file as another caller.
 func applyAs(t *testing.T, s *localserver.Server, text string, more ...string) {
 	t.Helper()
 	if out, err := kubectl(t, s, "admin", append([]string{"apply", "-f", testFile(t, text)}, more...)...); err != nil {
@@ -161,7 +161,7 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 	}
 }
 
-// sourcesOfOthers: the content of somebody who lacks the rights to publish it is not copied.
+// sourcesOfOthers: the content of an author who lacks the rights to publish it is not copied.
 func sourcesOfOthers(
 	t *testing.T, s *localserver.Server, ready func(name, want string), copied func(kind, name, path, want string),
 ) {
