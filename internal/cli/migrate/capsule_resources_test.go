@@ -84,7 +84,7 @@ func TestCapsuleResources(t *testing.T) {
 		},
 		"namespaces by a label that a tenant can set": {
 			"resources: [ { namespaceSelector: { matchLabels: { replicate: yes } }, " + stored + " } ]", nil,
-			at("spec.resources[0]", "a Publication selects namespaces only by their names and by labels that tenants cannot set. " +
+			at("spec.resources[0]", "a Publication selects namespaces only by their names and by labels that tenants cannot set. "+
 				"Set the label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish"),
 		},
 		"objects by a selector": {
