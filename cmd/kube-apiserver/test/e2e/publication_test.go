@@ -66,7 +66,8 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	ready := func(name, want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			if out := run("get", "publication", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`); out != want {
+			out := run("get", "publication", name, "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].reason}`)
+			if out != want {
 				return fmt.Errorf("%s is %q, want %q: %s", name, out, want, run("get", "publication", name, "-o", "yaml"))
 			}
 			return nil
@@ -75,7 +76,8 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copied := func(kind, name, path, want string) {
 		t.Helper()
 		waittest.Until(t, func() error {
-			out, err := kubectl(t, s, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found", "-o", "jsonpath="+path)
+			out, err := kubectl(t, s, "admin", "get", kind, name, "-n", "stark--old", "--ignore-not-found",
+				"-o", "jsonpath="+path)
 			if err != nil || out != want {
 				return fmt.Errorf("%s %s has %q, want %q", kind, name, out, want)
 			}
@@ -98,7 +100,8 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	copiesAreProtected(t, s)
 
 	// A later namespace has all copies.
-	apply(t, s, `{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
+	apply(t, s,
+		`{ apiVersion: v1, kind: Namespace, metadata: { name: stark--pub, labels: { kubetenant.dev/tenant: stark } } }`)
 	for _, kind := range publishedKinds {
 		waittest.Until(t, func() error {
 			out, err := kubectl(t, s, "admin", "get", kind[1], kind[2], "-n", "stark--pub", "-o", "name")
@@ -112,7 +115,8 @@ func objectsArePublished(t *testing.T, s *localserver.Server) {
 	// The source changes: its type, which is immutable, and its content by an author without the rights.
 	run(append([]string{"delete", "secret", "registry", "-n", "platform"}, asOps...)...)
 	copied("secret", "registry", "{.type}", "")
-	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform }, type: example.com/other,
+	applyAs(t, s, `{ apiVersion: v1, kind: Secret, metadata: { name: registry, namespace: platform },
+  type: example.com/other,
   stringData: { token: second } }`, asOps...)
 	copied("secret", "registry", "{.type} {.data.token}", "example.com/other c2Vjb25k")
 	sourcesOfOthers(t, s, ready, copied)
@@ -165,11 +169,13 @@ func copiesAreProtected(t *testing.T, s *localserver.Server) {
 func sourcesOfOthers(
 	t *testing.T, s *localserver.Server, ready func(name, want string), copied func(kind, name, path, want string),
 ) {
-	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: { name: editor, namespace: platform },
+	apply(t, s, `{ apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding,
+  metadata: { name: editor, namespace: platform },
   roleRef: { apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: admin },
   subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: User, name: editor } ] }`)
 	asEditor := []string{"--as=editor", "--as-user-extra=kubetenant.dev/tenant=system"}
-	applyAs(t, s, `{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform }, data: { where: forged } }`,
+	applyAs(t, s,
+		`{ apiVersion: v1, kind: ConfigMap, metadata: { name: about, namespace: platform }, data: { where: forged } }`,
 		asEditor...)
 	ready("about", "AuthorNotChecked")
 	copied("configmap", "about", "{.data.where}", "stark--old")
