@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestTurns checks that no connection waits for long for the budget of its address, and that clients of
-// an address whose budget others have used up can connect and keep their connections alive.
+// TestTurns checks that no connection waits for long for the budget of its address. If others have used
+// up this budget, clients of the address can still connect and keep their connections alive.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		frames := newIdleFrames()

@@ -53,7 +53,7 @@ func TestShares(t *testing.T) {
 	}
 }
 
-// TestObjectsAreHeld checks that one object that is read counts while it is read.
+// TestObjectsAreHeld checks that an object uses the budget while it is read.
 func TestObjectsAreHeld(t *testing.T) {
 	b := NewBudget(1000, 40)
 	for size, want := range map[int]error{40: nil, 41: errTooLarge} {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// oneCaller measures a caller that sends its next request when it has the answer to the last one, and
-// prints what each target takes: the median time, and the CPU of its process.
+// oneCaller measures a caller that sends one request after the other. It prints the median time and the
+// CPU of the process for each target.
 func (b *bench) oneCaller(ctx context.Context, of targets) error {
 	all := []*target{of.plain, of.twin, of.gateway}
 	took, cpu := make([][]time.Duration, len(all)), make([][]time.Duration, len(all))
