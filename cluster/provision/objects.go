@@ -141,7 +141,7 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
 			givers = append(givers, giver{v1alpha1.KindPublication, p.of.Name, p.of.Created, all, p})
 		case p.of.Hold && isHeld(ns):
-			out.wrong = errors.Join(out.wrong, fmt.Errorf("Publication %s: %s", p.of.Name, p.message))
+			out.wrong = errors.Join(out.wrong, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.of.Name, p.message))
 		}
 	}
 	slices.SortStableFunc(givers, func(a, b giver) int { return a.created.Compare(b.created) })

@@ -97,9 +97,12 @@ func (e *Engine) take(ctx context.Context, name string) error {
 	if err == nil {
 		_, err = e.revoke(ctx, ns, bindings, gives)
 	}
-	roles, noRoles := e.rolesThere(ctx, ns, gives, false)
-	if noRoles == nil {
-		_, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+	var noRoles error
+	if gives.mayHaveRoles(ns) {
+		var roles map[string]*rbacv1.Role
+		if roles, noRoles = e.rolesThere(ctx, ns); noRoles == nil {
+			_, noRoles = e.revokeRoles(ctx, ns, roles, gives)
+		}
 	}
 	if errors.Join(err, noRoles, e.label(ctx, ns, gives)) != nil {
 		e.looksDrifted(name)
@@ -154,7 +157,9 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 	}
 	var roles map[string]*rbacv1.Role
 	var noRoles error
-	reading.Go(func() { roles, noRoles = e.rolesThere(ctx, ns, gives, objects.mayBe) })
+	if objects.mayBe || gives.mayHaveRoles(ns) {
+		reading.Go(func() { roles, noRoles = e.rolesThere(ctx, ns) })
+	}
 	bindings, err := e.bindingsThere(ctx, ns.Name)
 	reading.Wait()
 	var revoked map[string]bool

@@ -347,14 +347,17 @@ func (p *publisher) finish(ctx context.Context, of *publication.Publication) err
 
 // retain adds the finalizer to a Publication, and release removes it.
 func (p *publisher) retain(ctx context.Context, of *publication.Publication) error {
-	return p.setRetained(ctx, of, true)
+	return p.patchFinalizers(ctx, of, func(others []string) []string { return append(others, tenant.PublicationFinalizer) })
 }
 
 func (p *publisher) release(ctx context.Context, of *publication.Publication) error {
-	return p.setRetained(ctx, of, false)
+	return p.patchFinalizers(ctx, of, func(others []string) []string { return others })
 }
 
-func (p *publisher) setRetained(ctx context.Context, of *publication.Publication, want bool) error {
+// patchFinalizers writes the result of change for the finalizers of others, if it differs.
+func (p *publisher) patchFinalizers(
+	ctx context.Context, of *publication.Publication, change func(others []string) []string,
+) error {
 	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: of.Name})
 	if apierrors.IsNotFound(err) {
 		return nil
@@ -362,13 +365,10 @@ func (p *publisher) setRetained(ctx context.Context, of *publication.Publication
 	if err != nil {
 		return err
 	}
-	if stored.UID != of.UID || slices.Contains(stored.Finalizers, tenant.PublicationFinalizer) == want {
+	next := change(slices.DeleteFunc(slices.Clone(stored.Finalizers),
+		func(f string) bool { return f == tenant.PublicationFinalizer }))
+	if stored.UID != of.UID || len(next) == len(stored.Finalizers) {
 		return nil
-	}
-	next := slices.DeleteFunc(slices.Clone(stored.Finalizers),
-		func(f string) bool { return f == tenant.PublicationFinalizer })
-	if want {
-		next = append(next, tenant.PublicationFinalizer)
 	}
 	if err := p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 		return err

@@ -192,7 +192,8 @@ func (w *world) published() string {
 	if c == nil {
 		return "nothing"
 	}
-	said := fmt.Sprintf("%s %d/%d/%d/%d", c.Reason, p.Status.Desired, p.Status.Current, p.Status.Failed, p.Status.Conflicts)
+	said := fmt.Sprintf("%s %d/%d/%d/%d",
+		c.Reason, p.Status.Desired, p.Status.Current, p.Status.Failed, p.Status.Conflicts)
 	for _, e := range p.Status.Examples {
 		said += " " + e.Namespace
 	}
@@ -441,7 +442,8 @@ func (w *world) held(namespace string) bool {
 	return held
 }
 
-// TestPublicationDrift: a changed or deleted copy is restored. A copy without a source is deleted only if its Publication is known.
+// TestPublicationDrift: a changed or deleted copy is restored. A copy without a source is deleted only
+// if its Publication is known.
 func TestPublicationDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -86,15 +86,12 @@ func (g *given) roleRights(seed maphash.Seed) (all []uint64) {
 	return all
 }
 
-// rolesThere returns the Roles of TenantMembers in a namespace, by their names. It does not read them
-// if the namespace cannot have any.
-func (e *Engine) rolesThere(
-	ctx context.Context, ns *corev1.Namespace, gives *given, mayBe bool,
-) (map[string]*rbacv1.Role, error) {
+// mayHaveRoles reports whether a namespace that has not drifted may have Roles of TenantMembers.
+func (g *given) mayHaveRoles(ns *corev1.Namespace) bool { return hasRoles(ns) || len(g.roles) > 0 }
+
+// rolesThere returns the Roles of TenantMembers in a namespace, by their names.
+func (e *Engine) rolesThere(ctx context.Context, ns *corev1.Namespace) (map[string]*rbacv1.Role, error) {
 	is := map[string]*rbacv1.Role{}
-	if !mayBe && !hasRoles(ns) && len(gives.roles) == 0 {
-		return is, nil
-	}
 	list, err := e.Client.RbacV1().Roles(ns.Name).List(ctx, metav1.ListOptions{LabelSelector: rolesSelector})
 	if err != nil {
 		return nil, err
@@ -198,7 +195,7 @@ func (e *Engine) putRole(ctx context.Context, is, want *rbacv1.Role) error {
 	if getErr != nil || there.Labels[tenant.ManagedLabel] == managed.SourceTenant {
 		return err // the list did not have it yet, or it was deleted
 	}
-	return fmt.Errorf("Role %s: %w", want.Name, errTaken)
+	return fmt.Errorf("%s %s: %w", "Role", want.Name, errTaken)
 }
 
 // lookForRoles queues the namespaces in which a Role of TenantMembers has changed, does not exist, or

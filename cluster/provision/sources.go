@@ -222,16 +222,18 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 	if getErr != nil && !apierrors.IsNotFound(getErr) {
 		return getErr
 	}
-	exists := getErr == nil
-	if exists && stored.Labels[tenant.ManagedLabel] != publication.SourceAnnotation {
+	if getErr != nil {
+		stored = nil
+	}
+	if stored != nil && stored.Labels[tenant.ManagedLabel] != publication.SourceAnnotation {
 		return nil // another author wrote this Publication
 	}
 	if apierrors.IsNotFound(err) {
-		return s.unpublish(ctx, name, stored, exists)
+		return s.unpublish(ctx, name, stored)
 	}
 	value := object.Annotations[tenant.PublishAnnotation]
 	if value == "" {
-		if exists {
+		if stored != nil {
 			return s.delete(ctx, stored)
 		}
 		return nil
@@ -242,12 +244,13 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 			tenant.PublishAnnotation, "kind", source.Kind.Kind, "namespace", source.Namespace, "name", source.Name, "err", err)
 		return nil
 	}
-	return s.write(ctx, name, stored, exists, source, tenants)
+	return s.write(ctx, name, stored, source, tenants)
 }
 
 // unpublish deletes the Publication of an object that does not exist, if its copies are to be deleted.
-func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.Publication, exists bool) error {
-	if !exists {
+// stored is nil if there is no Publication.
+func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.Publication) error {
+	if stored == nil {
 		return nil
 	}
 	switch state := s.p.get(name); {
@@ -274,9 +277,9 @@ func (s *sources) delete(ctx context.Context, stored *v1alpha1.Publication) erro
 	return err
 }
 
-// write creates the Publication of an object, or restores its spec.
+// write creates the Publication of an object if stored is nil, and otherwise restores its spec.
 func (s *sources) write(
-	ctx context.Context, name string, stored *v1alpha1.Publication, exists bool,
+	ctx context.Context, name string, stored *v1alpha1.Publication,
 	source publication.Source, to v1alpha1.PublicationTenants,
 ) error {
 	want := v1alpha1.PublicationSpec{
@@ -288,13 +291,13 @@ func (s *sources) write(
 		},
 		Tenants: to,
 	}
-	if exists && equality.Semantic.DeepEqual(stored.Spec, want) {
+	if stored != nil && equality.Semantic.DeepEqual(stored.Spec, want) {
 		return nil
 	}
 	if err := s.p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
 		return err
 	}
-	if exists {
+	if stored != nil {
 		_, err := s.p.publications.PatchRead(ctx, stored, map[string]any{"spec": map[string]any{
 			"from":              want.From,
 			"tenants":           map[string]any{"all": to.All, "ids": to.IDs, "selector": nil},

@@ -108,10 +108,11 @@ func (s *Store) Holds(ctx context.Context, id tenant.ID) bool {
 	if apierrors.IsNotFound(err) {
 		return s.publicationHolds(id, nil)
 	}
-	return err != nil || s.publicationHolds(id, of) || slices.ContainsFunc(of.Spec.Namespaces.Templates, func(name string) bool {
-		t, known := s.Template(name)
-		return !known || t == nil || t.Hold
-	})
+	return err != nil || s.publicationHolds(id, of) ||
+		slices.ContainsFunc(of.Spec.Namespaces.Templates, func(name string) bool {
+			t, known := s.Template(name)
+			return !known || t == nil || t.Hold
+		})
 }
 
 // errTemplates reports that the objects of the templates are not known.

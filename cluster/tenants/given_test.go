@@ -73,7 +73,8 @@ func TestHoldsAndGives(t *testing.T) {
 					t.Errorf("%s gives %q: %t, %v", id, name, got, err)
 				}
 			}
-			if got, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "limitranges"},
+			if got, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns",
+				schema.GroupResource{Resource: "limitranges"},
 				want.gives); got || err != nil {
 				t.Errorf("%s gives another kind: %t, %v", id, got, err)
 			}
@@ -103,7 +104,8 @@ func TestUnreadTemplates(t *testing.T) {
 		}
 		w.run()
 		for id, named := range map[string]bool{"nothing": false, "free": true} {
-			_, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns", schema.GroupResource{Resource: "configmaps"}, "x")
+			_, err := w.store.Gives(&publication.Rules{}, tenanttest.ID(t, id), "ns",
+				schema.GroupResource{Resource: "configmaps"}, "x")
 			if got := w.store.Holds(t.Context(), tenanttest.ID(t, id)); got != named || (err != nil) != named {
 				t.Errorf("%s: held is %t, %v", id, got, err)
 			}

@@ -30,7 +30,7 @@ const (
 )
 
 var (
-	errRoleName = errors.New("must not begin with " + reservedRoles)
+	errRoleName = errors.New("must not begin with " + reservedRoles + ", which is reserved for the server")
 	errRule     = errors.New("must have at least one verb, API group and resource, and no nonResourceURLs")
 	errManyAsks = fmt.Errorf("spec.roles: adds more than %d combinations of verb, API group, resource and name: "+
 		"add the rules in several updates", mostQuestions)
@@ -183,12 +183,16 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 	if len(rolesIn(asked))*len(namespaces) > mostQuestions {
 		return errManySpaces
 	}
+	in := c.in
+	if len(asked)*len(namespaces) > mostQuestions {
+		in = c.inByEscalation
+	}
 	failed := make([]error, len(namespaces))
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallelQuestions)
 	for i, namespace := range namespaces {
 		group.Go(func() error {
-			failed[i] = c.in(ctx, namespace, asked, len(asked)*len(namespaces) > mostQuestions)
+			failed[i] = in(ctx, namespace, asked)
 			return nil
 		})
 	}
@@ -201,23 +205,25 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 	return nil
 }
 
-// in is [rightsCheck.inEach] for one namespace. If there are too many rights, it checks only the right
-// to escalate the Roles.
-func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question, tooMany bool) (err error) {
-	missing := asked
-	if !tooMany {
-		if missing, err = c.missing(ctx, namespace, asked); err != nil || len(missing) == 0 {
-			return err
-		}
-	}
-	escalates, err := c.escalates(ctx, namespace, missing)
-	switch {
-	case err != nil || escalates:
+// in is [rightsCheck.inEach] for one namespace.
+func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question) error {
+	missing, err := c.missing(ctx, namespace, asked)
+	if err != nil || len(missing) == 0 {
 		return err
-	case tooMany:
-		return errManySpaces
+	}
+	if escalates, err := c.escalates(ctx, namespace, missing); err != nil || escalates {
+		return err
 	}
 	return lacks(namespace, missing)
+}
+
+// inByEscalation is [rightsCheck.in] for rights that are too many to check. It checks only the right to
+// escalate the Roles.
+func (c *rightsCheck) inByEscalation(ctx context.Context, namespace string, asked []question) error {
+	if escalates, err := c.escalates(ctx, namespace, asked); err != nil || escalates {
+		return err
+	}
+	return errManySpaces
 }
 
 // lacks returns an error that names the rights that the writer lacks in a namespace.

@@ -2,7 +2,8 @@ package migrate
 
 const (
 	ownRecord      = "it is an internal record of Capsule; remove it from the file"
-	ofTenantAuthor = "a tenant wrote it, and a Publication uses the rights of the platform. Check the objects, move them to a " +
+	ofTenantAuthor = "a tenant wrote it, and a Publication uses the rights of the platform. Check the objects, " +
+		"move them to a " +
 		"namespace of the system tenant, and publish them with kubectl tenant publish --to TENANT"
 	useQuota        = "limit the tenant with spec.quota of its Tenant"
 	ofTheTenant     = "it applies only to Capsule's Tenant object; set the metadata that your tools need on the new Tenant"

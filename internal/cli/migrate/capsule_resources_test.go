@@ -63,7 +63,8 @@ func TestCapsuleResources(t *testing.T) {
 		"tenants by labels": {
 			"tenantSelector: { matchLabels: { energy: fossil } }, resources: [ { " + stored + " } ]",
 			[]string{registry + "tenants:{ids:[oil]}}"},
-			at("spec.tenantSelector", "the Publications name the tenants that it selects now; add later tenants to spec.tenants.ids"),
+			at("spec.tenantSelector",
+				"the Publications name the tenants that it selects now; add later tenants to spec.tenants.ids"),
 		},
 		"no tenant has the labels": {
 			"tenantSelector: { matchLabels: { energy: solar } }, resources: [ { " + stored + " } ]", nil,
@@ -74,7 +75,8 @@ func TestCapsuleResources(t *testing.T) {
 			at("spec", "its tenantSelector selects no Tenant of the file; publish the objects with kubectl tenant publish"),
 		},
 		"namespaces by name": {
-			"resources: [ { namespaceSelector: { matchExpressions: [ { key: kubernetes.io/metadata.name, operator: In, values: " +
+			"resources: [ { namespaceSelector: { matchExpressions: [ { key: kubernetes.io/metadata.name, operator: " +
+				"In, values: " +
 				"[ a ] } ] }, " + stored + " } ]",
 			[]string{
 				registry + "namespaceSelector:{matchExpressions:[{key:kubernetes.io/metadata.name,operator:In,values:[a]}]}," +
@@ -84,19 +86,22 @@ func TestCapsuleResources(t *testing.T) {
 		},
 		"namespaces by a label that a tenant can set": {
 			"resources: [ { namespaceSelector: { matchLabels: { replicate: yes } }, " + stored + " } ]", nil,
-			at("spec.resources[0]", "a Publication selects namespaces only by their names and by labels that tenants cannot set. "+
-				"Set the label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish"),
+			at("spec.resources[0]",
+				"a Publication selects namespaces only by their names and by labels that tenants cannot set. "+
+					"Set the label in spec.namespaces.labels of the Tenants, and publish the objects with kubectl tenant publish"),
 		},
 		"objects by a selector": {
 			"resources: [ { namespacedItems: [ { apiVersion: v1, kind: Secret, namespace: platform, selector: { matchLabels: " +
 				"{ a: b } } } ] } ]", nil,
-			at("spec.resources[0].namespacedItems[0]", "a Publication names one object; publish each object with kubectl tenant "+
-				"publish KIND/NAME"),
+			at("spec.resources[0].namespacedItems[0]",
+				"a Publication names one object; publish each object with kubectl tenant "+
+					"publish KIND/NAME"),
 		},
 		"an object of a tenant": {
 			"resources: [ { namespacedItems: [ { apiVersion: v1, kind: Secret, namespace: a, name: s } ] } ]", nil,
-			at("spec.resources[0].namespacedItems[0]", "the object is in a namespace of a tenant; move it to a namespace of the "+
-				"system tenant, and publish it with kubectl tenant publish"),
+			at("spec.resources[0].namespacedItems[0]",
+				"the object is in a namespace of a tenant; move it to a namespace of the "+
+					"system tenant, and publish it with kubectl tenant publish"),
 		},
 		"a kind that cannot be published": {
 			"resources: [ { rawItems: [ { apiVersion: v1, kind: Pod, metadata: { name: p } } ] } ]", nil,
@@ -105,18 +110,22 @@ func TestCapsuleResources(t *testing.T) {
 				"admission.publication.kinds in the configuration"),
 		},
 		"another variable": {
-			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, data: { a: "{{ x }}" } } ] } ]`,
+			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, ` +
+				`data: { a: "{{ x }}" } } ] } ]`,
 			nil, at("spec.resources[0].rawItems[0]", "only the names of the tenant and the namespace are replaced, and only in "+
 				"values; write the ConfigMap by hand"),
 		},
 		"a variable as a key": {
-			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, data: { "{{ namespace }}": a } } ` +
+			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, ` +
+				`data: { "{{ namespace }}": a } } ` +
 				`] } ]`, nil, at("spec.resources[0].rawItems[0]", "only the names of the tenant and the namespace are replaced, "+
 				"and only in values; write the ConfigMap by hand"),
 		},
 		"a variable of ours": {
-			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, data: { a: "${tenant}" } } ] } ]`,
-			nil, at("spec.resources[0].rawItems[0]", "${tenant} and ${namespace} would be replaced; write the ConfigMap by hand"),
+			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: c }, ` +
+				`data: { a: "${tenant}" } } ] } ]`,
+			nil,
+			at("spec.resources[0].rawItems[0]", "${tenant} and ${namespace} would be replaced; write the ConfigMap by hand"),
 		},
 		"a name with a variable": {
 			`resources: [ { rawItems: [ { apiVersion: v1, kind: ConfigMap, metadata: { name: "c-{{ namespace }}" } } ] } ]`, nil,

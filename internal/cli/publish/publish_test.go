@@ -42,11 +42,16 @@ type cluster struct {
 func newCluster(t *testing.T, more ...*unstructured.Unstructured) *cluster {
 	t.Helper()
 	all := []*unstructured.Unstructured{
-		namespace("platform", ""), namespace("kube-system", "globex"), namespace("acme--web", "acme"),
-		namespace("acme--db", "acme"), namespace("globex--shop", "globex"), namespace("odd", "not a tenant"),
+		namespace("platform", ""),
+		namespace("kube-system", "globex"),
+		namespace("acme--web", "acme"),
+		namespace("acme--db", "acme"),
+		namespace("globex--shop", "globex"),
+		namespace("odd", "not a tenant"),
 		object("v1", "Namespace", "", "acme--old", map[string]any{
 			"labels":            labels(tenant.Label, "acme"),
-			"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": []any{"x"},
+			"deletionTimestamp": "2026-01-01T00:00:00Z",
+			"finalizers":        []any{"x"},
 		}),
 	}
 	all = append(all, more...)
@@ -337,7 +342,8 @@ func TestPrepareRefuses(t *testing.T) {
 		},
 		"a namespace that does not exist": {object: secret("nosuch"), want: "namespace nosuch: the namespace", missing: true},
 		"a Pod": {
-			object: object("v1", "Pod", "platform", "x", nil), want: "objects of the kind Pod cannot be published",
+			object: object("v1", "Pod", "platform", "x", nil),
+			want:   "objects of the kind Pod cannot be published",
 		},
 		"a Pod, and the rules are unknown": {
 			object:  object("v1", "Pod", "platform", "x", nil),
@@ -345,10 +351,12 @@ func TestPrepareRefuses(t *testing.T) {
 			want:    "objects of the kind Pod cannot be published",
 		},
 		"a kind that the configuration does not add": {
-			object: object("example.com/v1", "Widget", "platform", "x", nil), want: "admission.publication.kinds",
+			object: object("example.com/v1", "Widget", "platform", "x", nil),
+			want:   "admission.publication.kinds",
 		},
 		"a cluster-scoped kind": {
-			object: object("v1", "Namespace", "platform", "x", nil), want: "Namespace is cluster-scoped: only objects in a " +
+			object: object("v1", "Namespace", "platform", "x", nil),
+			want: "Namespace is cluster-scoped: only objects in a " +
 				"namespace can be published",
 		},
 		"an unknown kind": {
@@ -357,10 +365,13 @@ func TestPrepareRefuses(t *testing.T) {
 		},
 		"a token": {object: token, want: "Secrets of the type kubernetes.io/service-account-token cannot be published"},
 		"an object with the annotation": {
-			object: annotated, want: "the annotation kubetenant.dev/publish of Secret platform/registry already publishes it",
+			object: annotated,
+			want:   "the annotation kubetenant.dev/publish of Secret platform/registry already publishes it",
 		},
 		"an object with the annotation in the cluster": {
-			object: secret("platform"), with: []*unstructured.Unstructured{annotated}, want: "already publishes it",
+			object: secret("platform"),
+			with:   []*unstructured.Unstructured{annotated},
+			want:   "already publishes it",
 		},
 		"an object that is not in the cluster": {
 			object:  secret("platform"),
@@ -537,7 +548,8 @@ func TestTooLarge(t *testing.T) {
 
 // TestRead reads objects of files, and refuses what is not one.
 func TestRead(t *testing.T) {
-	const a, b = "{apiVersion: v1, kind: Secret, metadata: {name: a}}", "{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"
+	const a, b = "{apiVersion: v1, kind: Secret, metadata: {name: a}}",
+		"{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}"
 	for text, want := range map[string]string{
 		a: "Secret platform/a",
 		"{apiVersion: v1, kind: Secret, metadata: {name: a, namespace: b}}": "Secret b/a",

@@ -14,7 +14,8 @@ import (
 
 // TestChangesOfManagedObjects explains that only the server changes a copy, for every caller.
 func TestChangesOfManagedObjects(t *testing.T) {
-	const isCopy = "the object is a copy of the platform's Publication registry, and only the server may change it: change " +
+	const isCopy = "the object is a copy of the platform's Publication registry, " +
+		"and only the server may change it: change " +
 		"the source or the Publication instead"
 	labeled := map[string]string{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "registry"}
 	templated := map[string]string{tenant.ManagedLabel: "template"}
@@ -38,7 +39,9 @@ func TestChangesOfManagedObjects(t *testing.T) {
 		"get":        {verb: "get", labels: labeled},
 		"status":     {verb: "update", subresource: "status", labels: labeled},
 		"an object of a template": {
-			verb: "delete", labels: templated, want: "the object belongs to the server (kubetenant.dev/managed: template)",
+			verb:   "delete",
+			labels: templated,
+			want:   "the object belongs to the server (kubetenant.dev/managed: template)",
 		},
 		"an object of the tenant":    {verb: "delete"},
 		"a label of the copy alone":  {verb: "delete", labels: map[string]string{tenant.PublicationLabel: "registry"}},
