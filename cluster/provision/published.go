@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
@@ -34,7 +34,7 @@ const (
 	prunedAlone = 20
 	// pruneAgain is the time until the engine checks again whether a deleted Publication has copies.
 	pruneAgain = 2 * time.Second
-	// publishedAfter is the time for further changes before the status of a Publication is written.
+	// publishedAfter is the interval at which the statuses of Publications are written.
 	publishedAfter = 5 * time.Second
 	// refusedAgain is the time until the engine tries namespaces again that lack a copy, and maxRetried
 	// is how many it tries.
@@ -68,26 +68,24 @@ type publisher struct {
 	e            *Engine
 	publications typed.Client[v1alpha1.Publication, *v1alpha1.Publication]
 	names        workqueue.TypedRateLimitingInterface[string] // Publications to read with their sources
-	statuses     workqueue.TypedRateLimitingInterface[string] // Publications whose status may have changed
 
 	mu    sync.RWMutex
 	known map[string]*published
 	// refused has the errors of the last attempts by Publication and namespace.
 	refused map[string]map[string]error
+	// touched has the Publications whose status may not be current.
+	touched map[string]bool
 }
 
 func newPublisher(e *Engine) *publisher {
-	queue := func() workqueue.TypedRateLimitingInterface[string] {
-		return workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast))
-	}
 	return &publisher{
 		e:            e,
 		publications: typed.NewClient[v1alpha1.Publication](e.Dynamic, resourceOf(v1alpha1.ResourcePublications)),
-		names:        queue(),
-		statuses:     queue(),
-		known:        map[string]*published{},
-		refused:      map[string]map[string]error{},
+		names: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+		known:   map[string]*published{},
+		refused: map[string]map[string]error{},
+		touched: map[string]bool{},
 	}
 }
 
@@ -119,11 +117,10 @@ func (p *publisher) run(ctx context.Context) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() { work(ctx, p.names, 0, p.resolve) })
-	running.Go(func() { work(ctx, p.statuses, 0, p.writeStatus) })
+	running.Go(func() { wait.UntilWithContext(ctx, p.writeStatuses, publishedAfter) })
 	running.Go(func() { newSources(p).run(ctx) })
 	<-ctx.Done()
 	p.names.ShutDown()
-	p.statuses.ShutDown()
 	running.Wait()
 }
 
@@ -167,7 +164,7 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	if was == nil || was.differs(now) {
 		p.queueNamespaces(was, now)
 	}
-	p.statuses.AddAfter(name, statusAfter)
+	p.touch(name)
 	p.names.AddAfter(name, again)
 	if now.gone && of.Deleting {
 		return errors.Join(err, p.finish(ctx, of))
@@ -265,7 +262,7 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 			"the rights to publish it. Check the content, then run kubectl tenant publish with these rights. Instead of this "+
 			"command, you can add or remove the annotation %s of the Publication", of.From, tenant.PublishedAnnotation)
 	}
-	if n := p.count(of); n*content.Size > maxPublished {
+	if n := int(p.count([]*published{{of: of}})[0].Desired); n*content.Size > maxPublished {
 		return refuse(v1alpha1.ReasonTooLarge, "%d copies of %d bytes are more than %d MiB: select fewer namespaces or "+
 			"publish a smaller object", n, content.Size, maxPublished>>20)
 	}
@@ -380,36 +377,6 @@ func (p *publisher) patchFinalizers(
 	return err
 }
 
-// count returns the number of namespaces that a Publication selects.
-func (p *publisher) count(of *publication.Publication) (n int) {
-	p.each(of, func(*corev1.Namespace, *given) { n++ })
-	return n
-}
-
-// each calls f for each namespace that a Publication selects and that is not being deleted, with what
-// its Tenant gives, which is nil if that is not known.
-func (p *publisher) each(of *publication.Publication, f func(*corev1.Namespace, *given)) {
-	all, err := p.e.lister.List(labels.Everything())
-	if err != nil {
-		return
-	}
-	givens := map[tenant.ID]*given{}
-	for _, ns := range all {
-		id := p.e.OwnerOf(ns)
-		if ns.DeletionTimestamp != nil || !p.e.Tenants.Selects(of, id) {
-			continue
-		}
-		gives, has := givens[id]
-		if !has {
-			gives, _ = p.e.givenBy(context.Background(), id)
-			givens[id] = gives
-		}
-		if gives == nil || of.SelectsNamespace(ns.Name, gives.spaceLabels) {
-			f(ns, gives)
-		}
-	}
-}
-
 // addPublished adds the Publications that select a tenant to the content of its namespaces.
 func (e *Engine) addPublished(id tenant.ID, to *given) {
 	p := e.published
@@ -429,6 +396,7 @@ func (e *Engine) tellPublished(namespace string, gives *given, result *objects) 
 	p.mu.Lock()
 	for _, is := range gives.published {
 		name := is.of.Name
+		p.touched[name] = true
 		if err := result.refused[name]; err != nil {
 			if p.refused[name] == nil {
 				p.refused[name] = map[string]error{}
@@ -439,9 +407,6 @@ func (e *Engine) tellPublished(namespace string, gives *given, result *objects) 
 		}
 	}
 	p.mu.Unlock()
-	for _, is := range gives.published {
-		p.statuses.AddAfter(is.of.Name, publishedAfter)
-	}
 }
 
 // kinds returns the kinds of the objects that templates and Publications may give, in order.

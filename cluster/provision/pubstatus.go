@@ -7,15 +7,18 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
 
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
@@ -75,12 +78,117 @@ func (m *PublicationMetrics) forget(name string) {
 	}
 }
 
-// writeStatus writes the status of a Publication if it has changed.
-func (p *publisher) writeStatus(ctx context.Context, name string) error {
-	is := p.get(name)
-	if is == nil || is.of.Deleting {
-		return nil
+// touch marks the status of a Publication as possibly not current.
+func (p *publisher) touch(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.touched[name] = true
+}
+
+// writeStatuses writes the statuses that may not be current. It counts the namespaces of all these
+// Publications together, because the state of a namespace takes longest to find.
+func (p *publisher) writeStatuses(ctx context.Context) {
+	p.mu.Lock()
+	var all []*published
+	for name := range p.touched {
+		if is := p.known[name]; is != nil && !is.of.Deleting {
+			all = append(all, is)
+		}
 	}
+	p.touched = map[string]bool{}
+	p.mu.Unlock()
+	if len(all) == 0 {
+		return
+	}
+	counts := p.count(all)
+	for i, is := range all {
+		if err := p.writeStatus(ctx, is, &counts[i]); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Info("Failed to write the status of a Publication, will retry",
+				"publication", is.of.Name, "err", err)
+			p.touch(is.of.Name)
+		}
+	}
+}
+
+// count returns the counts and the examples of the statuses of Publications.
+func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
+	type ofTenant struct {
+		gives     *given // nil if it is not known
+		selecting []int  // in all
+	}
+	out := make([]v1alpha1.PublicationStatus, len(all))
+	refused := make([]map[string]error, len(all))
+	p.mu.RLock()
+	for i, is := range all {
+		refused[i] = maps.Clone(p.refused[is.of.Name])
+	}
+	p.mu.RUnlock()
+	namespaces, err := p.e.lister.List(labels.Everything())
+	if err != nil {
+		return out
+	}
+	byTenant := map[tenant.ID]*ofTenant{}
+	for _, ns := range namespaces {
+		id := p.e.OwnerOf(ns)
+		if ns.DeletionTimestamp != nil || id.IsZero() || id.IsSystem() {
+			continue
+		}
+		of := byTenant[id]
+		if of == nil {
+			of = &ofTenant{}
+			for i, is := range all {
+				if p.e.Tenants.Selects(is.of, id) {
+					of.selecting = append(of.selecting, i)
+				}
+			}
+			if len(of.selecting) > 0 {
+				of.gives, _ = p.e.givenBy(context.Background(), id)
+			}
+			byTenant[id] = of
+		}
+		isPrepared := sync.OnceValue(func() bool { return of.gives != nil && of.gives.isPrepared(ns) })
+		for _, i := range of.selecting {
+			if of.gives == nil || all[i].of.SelectsNamespace(ns.Name, of.gives.spaceLabels) {
+				countIn(&out[i], all[i], ns.Name, refused[i][ns.Name], isPrepared)
+			}
+		}
+	}
+	for i := range out {
+		examples := out[i].Examples
+		slices.SortFunc(examples, func(a, b v1alpha1.PublicationExample) int { return cmp.Compare(a.Namespace, b.Namespace) })
+		out[i].Examples = examples[:min(len(examples), maxExamples)]
+	}
+	return out
+}
+
+// countIn adds a selected namespace to the counts of a Publication. refused is the error of the last
+// attempt.
+func countIn(
+	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isPrepared func() bool,
+) {
+	to.Desired++
+	switch {
+	case is.content == nil:
+		return
+	case refused == nil:
+		if isPrepared() {
+			to.Current++
+		}
+		return
+	case errors.Is(refused, errConflict), errors.Is(refused, errTaken):
+		to.Conflicts++
+	default:
+		to.Failed++
+	}
+	to.Examples = append(to.Examples, v1alpha1.PublicationExample{
+		Namespace: namespace,
+		Message:   tenants.ConditionMessage(refused.Error()),
+	})
+}
+
+// writeStatus writes the status of a Publication if it has changed.
+func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1alpha1.PublicationStatus) error {
+	name := is.of.Name
 	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: name})
 	if apierrors.IsNotFound(err) || err == nil && (stored.UID != is.of.UID || stored.Generation != is.of.Generation) {
 		return nil // the next event brings the other one
@@ -88,7 +196,9 @@ func (p *publisher) writeStatus(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	status := p.statusOf(is, stored)
+	status.ObservedGeneration = stored.Generation
+	status.Conditions = slices.Clone(stored.Status.Conditions)
+	meta.SetStatusCondition(&status.Conditions, conditionOf(is, status))
 	pending := 0.0
 	if status.Current < status.Desired {
 		pending = float64(is.since.UnixNano()) / 1e9
@@ -117,40 +227,12 @@ func (p *publisher) writeStatus(ctx context.Context, name string) error {
 	return nil
 }
 
-// statusOf returns the status that a Publication should have.
-func (p *publisher) statusOf(is *published, stored *v1alpha1.Publication) *v1alpha1.PublicationStatus {
-	status := &v1alpha1.PublicationStatus{
-		ObservedGeneration: stored.Generation,
-		Conditions:         slices.Clone(stored.Status.Conditions),
-	}
-	p.mu.RLock()
-	refused := maps.Clone(p.refused[is.of.Name])
-	p.mu.RUnlock()
-	var failed []v1alpha1.PublicationExample
-	p.each(is.of, func(ns *corev1.Namespace, gives *given) {
-		status.Desired++
-		switch err := refused[ns.Name]; {
-		case is.content == nil:
-		case err != nil:
-			if errors.Is(err, errConflict) || errors.Is(err, errTaken) {
-				status.Conflicts++
-			} else {
-				status.Failed++
-			}
-			failed = append(failed, v1alpha1.PublicationExample{
-				Namespace: ns.Name,
-				Message:   tenants.ConditionMessage(err.Error()),
-			})
-		case gives != nil && gives.isPrepared(ns):
-			status.Current++
-		}
-	})
-	slices.SortFunc(failed, func(a, b v1alpha1.PublicationExample) int { return cmp.Compare(a.Namespace, b.Namespace) })
-	status.Examples = failed[:min(len(failed), maxExamples)]
+// conditionOf returns the condition Ready of a Publication with the counts of its status.
+func conditionOf(is *published, status *v1alpha1.PublicationStatus) metav1.Condition {
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
 		Status:             metav1.ConditionFalse,
-		ObservedGeneration: stored.Generation,
+		ObservedGeneration: status.ObservedGeneration,
 	}
 	switch {
 	case is.content == nil:
@@ -169,8 +251,7 @@ func (p *publisher) statusOf(is *published, stored *v1alpha1.Publication) *v1alp
 			"every selected namespace has the current copy"
 	}
 	c.Message = tenants.ConditionMessage(c.Message)
-	meta.SetStatusCondition(&status.Conditions, c)
-	return status
+	return c
 }
 
 // record records an event if the condition Ready has another reason than before.
