@@ -3,6 +3,7 @@ package gateway
 import (
 	"encoding/json"
 	"slices"
+	"sync"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -136,9 +137,12 @@ func TestOmissionsAreWritten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var o omissions
+		var mu sync.Mutex // held for full and stated
 		full := true
 		stated := map[string][]string{}
 		write := func(e *auditinternal.Event) bool {
+			mu.Lock()
+			defer mu.Unlock()
 			if full {
 				return false
 			}
@@ -146,31 +150,44 @@ func TestOmissionsAreWritten(t *testing.T) {
 			stated[tenant] = append(stated[tenant], e.Annotations[omittedAuditAnnotation])
 			return true
 		}
+		fill := func(is bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			full = is
+		}
+		written := func(tenant string) []string {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(stated[tenant])
+		}
 		for range 3 {
 			o.note("", "192.0.2.1", write)
 			o.note("acme", "192.0.2.2", write)
 			time.Sleep(omittedEvery + time.Second)
 		}
 		o.note("globex", "192.0.2.2", write)
-		if len(stated) != 0 {
-			t.Fatalf("%v, though nothing can be written", stated)
+		for _, tenant := range []string{"", "acme", "globex"} {
+			if got := written(tenant); len(got) != 0 {
+				t.Fatalf("%q: %v, though nothing can be written", tenant, got)
+			}
 		}
-		full = false
+		fill(false)
 		time.Sleep(2 * omittedEvery)
 		synctest.Wait()
 		for tenant, want := range map[string]string{"": "3", "acme": "3", "globex": "1"} {
-			if !slices.Equal(stated[tenant], []string{want}) {
-				t.Errorf("%q: %v, want %s", tenant, stated[tenant], want)
+			if got := written(tenant); !slices.Equal(got, []string{want}) {
+				t.Errorf("%q: %v, want %s", tenant, got, want)
 			}
 		}
 		o.note("acme", "192.0.2.2", write)
-		full = true
+		fill(true)
 		o.flush()
-		full = false
+		fill(false)
 		o.flush()
 		time.Sleep(2 * omittedEvery)
-		if !slices.Equal(stated["acme"], []string{"3", "1"}) || len(o.byTenant) != 0 {
-			t.Errorf("at the end: %v, %v", stated["acme"], o.byTenant)
+		synctest.Wait()
+		if got := written("acme"); !slices.Equal(got, []string{"3", "1"}) || len(o.byTenant) != 0 {
+			t.Errorf("at the end: %v, %v", got, o.byTenant)
 		}
 	})
 }
