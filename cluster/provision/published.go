@@ -344,7 +344,9 @@ func (p *publisher) finish(ctx context.Context, of *publication.Publication) err
 
 // retain adds the finalizer to a Publication, and release removes it.
 func (p *publisher) retain(ctx context.Context, of *publication.Publication) error {
-	return p.patchFinalizers(ctx, of, func(others []string) []string { return append(others, tenant.PublicationFinalizer) })
+	return p.patchFinalizers(ctx, of, func(others []string) []string {
+		return append(others, tenant.PublicationFinalizer)
+	})
 }
 
 func (p *publisher) release(ctx context.Context, of *publication.Publication) error {

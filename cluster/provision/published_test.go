@@ -88,11 +88,11 @@ func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 	}
 }
 
-// system makes a namespace of the system tenant.
-func (w *world) system(name string) {
+// shared makes the namespace shared of the system tenant.
+func (w *world) shared() {
 	w.t.Helper()
 	_, err := w.kube.CoreV1().Namespaces().Create(w.t.Context(),
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}, metav1.CreateOptions{})
 	w.must(err)
 }
 
@@ -220,8 +220,8 @@ func asItIs(*v1alpha1.Publication) {}
 func TestPublication(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.define("publications.kubetenant.dev")
-		w.system("shared")
+		w.define()
+		w.shared()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		w.tenant(func(*v1alpha1.TenantSpec) {})
@@ -271,7 +271,7 @@ func TestPublication(t *testing.T) {
 func TestPublicationSelects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.system("shared")
+		w.shared()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--db", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
@@ -354,9 +354,9 @@ func TestPublicationKeeps(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				if c.reason != "DefinitionMissing" {
-					w.define("publications.kubetenant.dev")
+					w.define()
 				}
-				w.system("shared")
+				w.shared()
 				w.namespace("acme--web", "acme", nil)
 				w.source(authority)
 				w.publish(asItIs)
@@ -376,8 +376,8 @@ func TestPublicationKeeps(t *testing.T) {
 func TestPublicationConflicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.define("publications.kubetenant.dev")
-		w.system("shared")
+		w.define()
+		w.shared()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("acme--db", "acme", nil)
 		older := &unstructured.Unstructured{}
@@ -408,8 +408,8 @@ func TestPublicationConflicts(t *testing.T) {
 func TestPublicationHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.define("publications.kubetenant.dev")
-		w.system("shared")
+		w.define()
+		w.shared()
 		for i := range 21 {
 			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
 		}
@@ -447,8 +447,8 @@ func (w *world) held(namespace string) bool {
 func TestPublicationDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.define("publications.kubetenant.dev")
-		w.system("shared")
+		w.define()
+		w.shared()
 		w.namespace("acme--web", "acme", nil)
 		w.source(authority)
 		w.publish(asItIs)
@@ -502,8 +502,8 @@ func TestPublicationDrift(t *testing.T) {
 func TestAnnotatedObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
-		w.define("publications.kubetenant.dev")
-		w.system("shared")
+		w.define()
+		w.shared()
 		w.namespace("acme--web", "acme", nil)
 		w.namespace("globex--web", "globex", nil)
 		annotated := func(value string) string {
@@ -541,14 +541,14 @@ func TestAnnotatedObject(t *testing.T) {
 	})
 }
 
-// define creates a definition of a custom resource.
-func (w *world) define(name string) {
+// define creates the definition of Publications.
+func (w *world) define() {
 	w.t.Helper()
 	u := &unstructured.Unstructured{
 		Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"},
 	}
-	u.SetName(name)
-	u.SetUID(types.UID(name))
+	u.SetName("publications.kubetenant.dev")
+	u.SetUID(types.UID("d1"))
 	_, err := w.dynamic.Resource(definitions).Create(w.t.Context(), u, metav1.CreateOptions{})
 	w.must(err)
 }
