@@ -59,8 +59,8 @@ func isHeld(ns *corev1.Namespace) bool {
 	return held
 }
 
-// triesOfForbidden is how often in a row what somebody refuses is tried, before it is left to the
-// look for what has drifted.
+// triesOfForbidden is the number of attempts to write an object that the server forbids. Then only the
+// drift pass tries again.
 const triesOfForbidden = 8
 
 // hasTried reports whether a namespace was tried often.
@@ -68,7 +68,7 @@ func (e *Engine) hasTried(namespace string) bool {
 	return e.first.NumRequeues(namespace)+e.later.NumRequeues(namespace) >= triesOfForbidden
 }
 
-// removeObject deletes an object as it was seen, and none that was made anew by its name.
+// removeObject deletes an object that was read, and no other object of its name.
 func (e *Engine) removeObject(ctx context.Context, key object, u *unstructured.Unstructured) error {
 	if err := e.writes.wait(ctx, tenantOf(u), adds); err != nil {
 		return err
@@ -140,8 +140,8 @@ func (e *Engine) adopt(
 		metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 }
 
-// updateObject brings an object that is ours in line. One that cannot be changed is deleted and
-// made anew, if the server would take the new one.
+// updateObject updates a managed object if it differs. An object with an immutable difference is deleted
+// and created, if the server would accept the new object.
 func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstructured.Unstructured) error {
 	if isGiven(is, want) {
 		return nil
@@ -149,7 +149,7 @@ func (e *Engine) updateObject(ctx context.Context, key object, is, want *unstruc
 	all := e.Dynamic.Resource(key.resource).Namespace(want.GetNamespace())
 	next := want.DeepCopy()
 	next.SetResourceVersion(is.GetResourceVersion())
-	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // whoever wrote it before
+	next.SetManagedFields([]metav1.ManagedFieldsEntry{{}}) // the managers before
 	if err := e.writes.wait(ctx, tenantOf(want), adds); err != nil {
 		return err
 	}

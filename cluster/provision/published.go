@@ -259,8 +259,8 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 	}
 	if content.Hash != of.Checked && content.Hash != u.GetAnnotations()[tenant.PublishedAnnotation] {
 		return refuse(v1alpha1.ReasonAuthorNotChecked, "the author of the current content of %s was not checked, or lacks "+
-			"the rights to publish it. Check the content, then run kubectl tenant publish with these rights. Instead of this "+
-			"command, you can add or remove the annotation %s of the Publication", of.From, tenant.PublishedAnnotation)
+			"the rights to publish it. Check the content. Then add or remove the annotation %s of this object, as a caller "+
+			"with these rights", of.From, tenant.PublishedAnnotation)
 	}
 	if n := int(p.count([]*published{{of: of}})[0].Desired); n*content.Size > maxPublished {
 		return refuse(v1alpha1.ReasonTooLarge, "%d copies of %d bytes are more than %d MiB: select fewer namespaces or "+
@@ -316,11 +316,7 @@ func (p *publisher) readDeleted(ctx context.Context, of *publication.Publication
 		if err := p.release(ctx, of); err != nil {
 			return nil, err
 		}
-		return &published{
-			of:      of,
-			reason:  v1alpha1.ReasonDefinition,
-			message: "the definition is being deleted: the copies remain",
-		}, nil
+		return &published{of: of}, nil // no status is written any longer
 	case err != nil:
 		return nil, err
 	}

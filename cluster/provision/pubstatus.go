@@ -110,7 +110,7 @@ func (p *publisher) writeStatuses(ctx context.Context) {
 	}
 }
 
-// count returns the counts and the examples of the statuses of Publications.
+// count returns the numbers and the examples of the statuses of Publications.
 func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	type ofTenant struct {
 		gives     *given // nil if it is not known
@@ -161,7 +161,7 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 	return out
 }
 
-// countIn adds a selected namespace to the counts of a Publication. refused is the error of the last
+// countIn adds a selected namespace to the numbers of a Publication. refused is the error of the last
 // attempt.
 func countIn(
 	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isPrepared func() bool,
@@ -227,7 +227,7 @@ func (p *publisher) writeStatus(ctx context.Context, is *published, status *v1al
 	return nil
 }
 
-// conditionOf returns the condition Ready of a Publication with the counts of its status.
+// conditionOf returns the condition Ready of a Publication with the numbers of its status.
 func conditionOf(is *published, status *v1alpha1.PublicationStatus) metav1.Condition {
 	c := metav1.Condition{
 		Type:               v1alpha1.ConditionReady,

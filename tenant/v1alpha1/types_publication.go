@@ -130,7 +130,7 @@ const (
 	PublicationReplace PublicationConflict = "Replace"
 )
 
-// The reasons of [ConditionReady] of a Publication. It also has [ReasonFailed] and [ReasonDefinition].
+// The reasons of [ConditionReady] of a Publication. It also has [ReasonFailed].
 const (
 	ReasonPublished        = "Published"
 	ReasonPublishing       = "Publishing"
