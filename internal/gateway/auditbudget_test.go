@@ -3,8 +3,8 @@ package gateway
 import (
 	"encoding/json"
 	"slices"
-	"sync"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
