@@ -40,6 +40,7 @@ const (
 // bench is a server and clients of its admin.
 type bench struct {
 	tenants, changed int
+	published        bool // only the publication of objects is measured
 	server           *localserver.Server
 	kube             *kubernetes.Clientset
 	dynamic          dynamic.Interface
@@ -50,6 +51,7 @@ func main() {
 	bin := flag.String("bin", "", "directory of the built commands")
 	flag.IntVar(&b.tenants, "tenants", 10000, "how many tenants, with 3 namespaces each")
 	flag.IntVar(&b.changed, "changed", 3334, "in how many of them something changes")
+	flag.BoolVar(&b.published, "publications", false, "measure only the publication of objects")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := b.run(ctx, *bin)
@@ -87,6 +89,9 @@ func (b *bench) run(ctx context.Context, bin string) (err error) {
 	}
 	if err := b.first(ctx); err != nil {
 		return err
+	}
+	if b.published {
+		return b.publications(ctx)
 	}
 	if err := b.latencies(ctx, "a new namespace, nothing else to do"); err != nil {
 		return err
