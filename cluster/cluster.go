@@ -169,16 +169,18 @@ func NewManager(config *rest.Config, groups ...string) (m Manager, err error) {
 }
 
 // Provision gives tenants' namespaces what their Tenants say until ctx ends. One process at a time
-// may. The Tenants must be followed. derivesRights, shared and rules are those of [provision.Options].
+// may. The Tenants must be followed. derivesRights, shared, rules and unseen are those of
+// [provision.Options].
 func (c *Cluster) Provision(
 	ctx context.Context, m Manager, derivesRights func() bool, shared func() []schema.GroupResource,
-	rules func() *publication.Rules,
+	rules func() *publication.Rules, unseen string,
 ) error {
 	return provision.New(provision.Options{
 		Client:        m.Typed,
 		Dynamic:       m.Dynamic,
 		Metadata:      m.Metadata,
 		Rules:         rules,
+		Unseen:        unseen,
 		Published:     c.Published,
 		Tenants:       c.Tenants,
 		Namespaces:    c.namespaces,

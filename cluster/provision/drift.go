@@ -34,7 +34,6 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 	}
 	e.lookForBindings(ctx, of)
 	e.lookForRoles(ctx, of)
-	e.lookForObjects(ctx, of)
 	e.lookForQuotas(ctx, of, gives)
 }
 

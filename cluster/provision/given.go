@@ -184,7 +184,7 @@ func (g *given) hash(ns *corev1.Namespace) string {
 		all = append(all, "roles", g.roles)
 	}
 	for _, p := range published {
-		all = append(all, "Publication", p.of.Name, p.last.Hash)
+		all = append(all, "Publication", p.of.Name, p.lastHash())
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
@@ -197,7 +197,7 @@ func (g *given) hash(ns *corev1.Namespace) string {
 // publishedIn returns the Publications that have copies in a namespace, the oldest first.
 func (g *given) publishedIn(ns *corev1.Namespace) (all []*published) {
 	for _, p := range g.published {
-		if !p.gone && p.last != nil && p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
+		if !p.gone && !p.resource.Empty() && p.of.SelectsNamespace(ns.Name, g.spaceLabels) {
 			all = append(all, p)
 		}
 	}

@@ -2,69 +2,119 @@ package provision
 
 import (
 	"context"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
-// lookForObjects queues the namespaces in which an object of a template or a Publication has changed,
+// objectDrift is what a pass over the objects of templates and Publications finds.
+type objectDrift struct {
+	right map[string]int  // the number of correct objects by namespace
+	wrong map[string]bool // namespaces
+}
+
+// lookForObjectDrift queues the namespaces in which an object of a template or a Publication has changed,
 // does not exist, or should not exist.
-func (e *Engine) lookForObjects(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	right := map[string]int{} // the number of correct objects by namespace
-	wrong := map[string]bool{}
+func (e *Engine) lookForObjectDrift(ctx context.Context) {
+	gives := map[tenant.ID]*given{}
+	ofTenant := func(id tenant.ID) *given {
+		if _, known := gives[id]; !known {
+			gives[id], _ = e.givenBy(ctx, id) // nil: it is not known, and looked at when it is
+		}
+		return gives[id]
+	}
+	found := objectDrift{map[string]int{}, map[string]bool{}}
+	complete := true
 	for _, of := range e.kinds() {
-		next := metav1.ListOptions{LabelSelector: givenSelector, Limit: pageOf(of)}
-		var last string
-		var gives *objects
-		for {
-			if err := e.pages.Wait(ctx); err != nil {
-				return
-			}
-			list, err := e.Dynamic.Resource(of).List(ctx, next)
-			if apierrors.IsNotFound(err) {
-				break // the kind is no longer defined
-			}
-			if err != nil {
-				e.notLooked(ctx, err)
-				return
-			}
-			for i := range list.Items {
-				is := &list.Items[i]
-				if gives == nil || is.GetNamespace() != last { // the list is ordered by namespace
-					last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), ofTenant)
-				}
-				if gives == nil {
-					continue
-				}
-				key := object{of, is.GetName()}
-				if want, has := gives.wanted[key]; has && isGiven(is, want.Unstructured) {
-					right[last]++
-				} else if has || gives.removes(key, is) {
-					wrong[last] = true
-				}
-			}
-			if next.Continue = list.GetContinue(); next.Continue == "" {
-				break
-			}
+		if err := e.lookForKind(ctx, of, ofTenant, &found); err != nil {
+			e.notLooked(ctx, err)
+			complete = false
 		}
 	}
 	all, err := e.lister.List(labels.Everything())
-	if err != nil {
-		return
+	if err != nil || !complete {
+		all = nil // an object of a kind that was not read is not missing
 	}
 	for _, ns := range all {
-		if gives := e.objectsIn(ns.Name, ofTenant); gives != nil && right[ns.Name] != len(gives.wanted) {
-			wrong[ns.Name] = true
+		if gives := e.objectsIn(ns.Name, ofTenant); gives != nil && found.right[ns.Name] != len(gives.wanted) {
+			found.wrong[ns.Name] = true
 		}
 	}
-	for name := range wrong {
+	for name := range found.wrong {
 		e.looksDrifted(name)
 		e.later.Add(name)
 	}
+}
+
+// lookForKind adds the objects of a kind to what a pass finds. It deletes objects in namespaces without
+// a tenant.
+func (e *Engine) lookForKind(
+	ctx context.Context, of schema.GroupVersionResource, ofTenant func(tenant.ID) *given, found *objectDrift,
+) error {
+	next := metav1.ListOptions{LabelSelector: givenSelector, Limit: pageOf(of)}
+	var last string
+	var gives *objects
+	for {
+		if err := e.pages.Wait(ctx); err != nil {
+			return err
+		}
+		list, err := e.Dynamic.Resource(of).List(ctx, next)
+		if apierrors.IsNotFound(err) {
+			return nil // the kind is no longer defined
+		}
+		if later := continued(err); later != "" {
+			next.Continue = later
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for i := range list.Items {
+			is := &list.Items[i]
+			if gives == nil || is.GetNamespace() != last { // the list is ordered by namespace
+				last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), ofTenant)
+			}
+			key := object{of, is.GetName()}
+			if gives == nil {
+				if isCopy(is) && e.hasNoTenant(last) {
+					if err := e.removeObject(ctx, key, is); err != nil {
+						e.notLooked(ctx, err)
+					}
+				}
+				continue
+			}
+			if want, has := gives.wanted[key]; has && isGiven(is, want.Unstructured) {
+				found.right[last]++
+			} else if has || gives.removes(key, is) {
+				found.wrong[last] = true
+			}
+		}
+		if next.Continue = list.GetContinue(); next.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// continued returns the token with which a list continues that took longer than the server keeps its
+// state, or "" if the error is another one. The rest of the list is of a later state.
+func continued(err error) string {
+	status := apierrors.APIStatus(nil)
+	if apierrors.IsResourceExpired(err) && errors.As(err, &status) {
+		return status.Status().Continue
+	}
+	return ""
+}
+
+// isCopy reports whether an object is a copy of a Publication.
+func isCopy(u *unstructured.Unstructured) bool {
+	return u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication
 }
 
 // pageOf returns how many objects of a kind are read at once. A ConfigMap, a Secret or a custom

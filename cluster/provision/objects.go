@@ -89,6 +89,8 @@ type objects struct {
 	selecting map[string]bool
 	// mayBe reports that the namespace may have other objects, and drifted that they may be of any kind.
 	mayBe, drifted bool
+	// applied reports that the last attempt wrote all objects that are not refused.
+	applied bool
 	// wrong reports why a namespace lacks an object, if that also concerns its Tenant.
 	wrong error
 	// refused reports why a Publication has no copy in the namespace, by its name.
@@ -290,7 +292,7 @@ func (g *given) kindsOf(published []*published) string {
 		kinds = append(kinds, "")
 	}
 	for _, p := range published {
-		r := p.last.Resource
+		r := p.resource
 		if text := strings.Join([]string{r.Group, r.Version, r.Resource}, "/"); !slices.Contains(kinds, text) {
 			kinds = append(kinds, text)
 		}

@@ -171,10 +171,13 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 		err = e.apply(ctx, ns, bindings, gives)
 	}
 	if readRoles {
-		noRoles = errors.Join(noRoles, e.addRoles(ctx, ns, roles, gives, revoked))
+		taken, failed := e.addRoles(ctx, ns, roles, gives, revoked)
+		objects.wrong = errors.Join(objects.wrong, taken) // until the tenant deletes its own Role
+		noRoles = errors.Join(noRoles, failed)
 	}
 	if noObjects == nil {
 		noObjects = e.applyObjects(ctx, ns, made, objects)
+		objects.applied = noObjects == nil
 	}
 	return errors.Join(err, noRoles, noObjects, e.label(ctx, ns, gives))
 }
@@ -194,6 +197,9 @@ func (e *Engine) release(ctx context.Context, id tenant.ID, ns *corev1.Namespace
 			return err
 		case t.UID != gives.uid || t.Generation != gives.generation:
 			return errBehind
+		}
+		if err := e.published.isCurrent(ctx); err != nil {
+			return err
 		}
 	}
 	return e.mark(ctx, ns, gives)

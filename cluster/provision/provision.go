@@ -64,8 +64,8 @@ type Definitions interface {
 	OnChange(f func()) (stop func())
 }
 
-// Options configure the engine. All fields except DerivesRights, Rules, Published and Shared are
-// required.
+// Options configure the engine. All fields except DerivesRights, Unseen, Rules, Published and
+// Shared are required.
 type Options struct {
 	// Client and Dynamic write as [tenant.ManagerUser].
 	Client  kubernetes.Interface
@@ -84,6 +84,9 @@ type Options struct {
 	DerivesRights func() bool
 	// Metadata reads the metadata of the objects that may be published, as [tenant.ManagerUser].
 	Metadata metadata.Interface
+	// Unseen is a namespace in which admission does not see all writes. Its objects are not published. If
+	// empty, there is none.
+	Unseen string
 	// Rules returns the rules of Publications. If nil, only the built-in kinds may be published.
 	Rules func() *publication.Rules
 	// Published are the metrics of Publications. If nil, there are none.
@@ -217,6 +220,7 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 	running.Go(func() { e.published.run(ctx) })
 	running.Go(func() { wait.UntilWithContext(ctx, e.lookForDrift, driftEvery) })
+	running.Go(func() { wait.UntilWithContext(ctx, e.lookForObjectDrift, driftEvery) })
 	running.Go(func() { e.followRights(ctx) })
 	<-ctx.Done()
 	shutDown()

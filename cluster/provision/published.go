@@ -29,11 +29,14 @@ import (
 const (
 	// maxPublished limits the bytes of all copies of a Publication together.
 	maxPublished = 256 << 20
+	// fullCount is the number of namespaces of one tenant that count for maxPublished. Otherwise a tenant
+	// with many namespaces could stop a Publication for all tenants.
+	fullCount = 100
 	// prunedAlone is the number of copies that are deleted when their source is not found. More copies
 	// remain until [tenant.PruneAnnotation] confirms the deletion.
 	prunedAlone = 20
 	// pruneAgain is the time until the engine checks again whether a deleted Publication has copies.
-	pruneAgain = 2 * time.Second
+	pruneAgain = 5 * time.Second
 	// publishedAfter is the interval at which the statuses of Publications are written.
 	publishedAfter = 5 * time.Second
 	// refusedAgain is the time until the engine tries namespaces again that lack a copy, and maxRetried
@@ -50,6 +53,8 @@ var errConflict = errors.New("conflict")
 // published is the state of a Publication and its source. It is never changed.
 type published struct {
 	of *publication.Publication
+	// resource is the resource of the source, or the zero value if its kind cannot be published.
+	resource schema.GroupVersionResource
 	// content is what the copies should be. If nil, the copies remain as they are, unless gone is set.
 	content *publication.Content
 	// last is the last content that was known.
@@ -60,6 +65,14 @@ type published struct {
 	reason, message string
 	// since is the time of the last change of the content or the selection.
 	since time.Time
+}
+
+// lastHash returns the hash of the last content that was known, or "" if none was.
+func (p *published) lastHash() string {
+	if p.last == nil {
+		return ""
+	}
+	return p.last.Hash
 }
 
 // publisher reads Publications and their sources, and writes the status of Publications. The engine
@@ -73,6 +86,8 @@ type publisher struct {
 	known map[string]*published
 	// refused has the errors of the last attempts by Publication and namespace.
 	refused map[string]map[string]error
+	// applied has the hashes of the contents that this process wrote, by Publication and namespace.
+	applied map[string]map[string]string
 	// touched has the Publications whose status may not be current.
 	touched map[string]bool
 }
@@ -85,6 +100,7 @@ func newPublisher(e *Engine) *publisher {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
 		known:   map[string]*published{},
 		refused: map[string]map[string]error{},
+		applied: map[string]map[string]string{},
 		touched: map[string]bool{},
 	}
 }
@@ -141,11 +157,14 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 		return nil
 	}
 	now, err := p.read(ctx, of)
-	if err != nil {
+	if err == nil {
+		now.resource, _ = p.rules().Resource(of.From.Kind)
+	} else {
 		if was != nil && was.of.UID == of.UID && was.of.Generation == of.Generation {
 			return err // the last state remains
 		}
 		now = &published{of: of, reason: v1alpha1.ReasonFailed, message: err.Error()}
+		now.resource, _ = p.rules().Resource(of.From.Kind)
 	}
 	if was != nil && was.of.UID == of.UID && now.last == nil {
 		now.last = was.last
@@ -175,10 +194,17 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 // retryRefused queues namespaces that lack the copy of a Publication because of an error, and reports
 // whether there are any.
 func (p *publisher) retryRefused(name string) bool {
-	p.mu.RLock()
-	defer p.mu.RUnlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	retried := 0
-	for namespace := range p.refused[name] { // in another order each time
+	for namespace, err := range p.refused[name] { // in another order each time
+		if ns, getErr := p.e.lister.Get(namespace); getErr != nil || ns.DeletionTimestamp != nil {
+			delete(p.refused[name], namespace)
+			continue
+		}
+		if errors.Is(err, errConflict) {
+			continue // a change of the other source brings the next attempt
+		}
 		if retried++; retried > maxRetried {
 			break
 		}
@@ -195,8 +221,11 @@ func (p *publisher) forget(name string, was *published) {
 	defer p.mu.Unlock()
 	if was == nil || !was.gone {
 		delete(p.known, name)
+	} else {
+		p.known[name] = &published{of: was.of, resource: was.resource, gone: true}
 	}
 	delete(p.refused, name)
+	delete(p.applied, name)
 	p.e.Published.forget(name)
 }
 
@@ -238,7 +267,11 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 		return refuse(v1alpha1.ReasonSourceRefused, "%v", err)
 	}
 	ns, err := p.e.lister.Get(of.From.Namespace)
-	if err == nil && !p.e.OwnerOf(ns).IsSystem() {
+	switch {
+	case of.From.Namespace == p.e.Unseen:
+		return refuse(v1alpha1.ReasonSourceRefused, "spec.from.namespace: the webhook service does not see all writes in "+
+			"its namespace %s, so its objects cannot be published", of.From.Namespace)
+	case err == nil && !p.e.OwnerOf(ns).IsSystem():
 		return refuse(v1alpha1.ReasonSourceRefused,
 			"spec.from.namespace: the namespace %s does not belong to the system tenant", of.From.Namespace)
 	}
@@ -257,12 +290,18 @@ func (p *publisher) read(ctx context.Context, of *publication.Publication) (*pub
 	if err != nil {
 		return refuse(v1alpha1.ReasonSourceRefused, "%v", err)
 	}
-	if content.Hash != of.Checked && content.Hash != u.GetAnnotations()[tenant.PublishedAnnotation] {
+	// Content that an author confirmed on the source replaces what was confirmed on the Publication.
+	// Otherwise an author without the rights could write the earlier content again.
+	confirmed, has := u.GetAnnotations()[tenant.PublishedAnnotation]
+	if !has {
+		confirmed = of.Checked
+	}
+	if content.Hash != confirmed {
 		return refuse(v1alpha1.ReasonAuthorNotChecked, "the author of the current content of %s was not checked, or lacks "+
 			"the rights to publish it. Check the content. Then add or remove the annotation %s of this object, as a caller "+
 			"with these rights", of.From, tenant.PublishedAnnotation)
 	}
-	if n := int(p.count([]*published{{of: of}})[0].Desired); n*content.Size > maxPublished {
+	if n := p.copies(of); n*content.Size > maxPublished {
 		return refuse(v1alpha1.ReasonTooLarge, "%d copies of %d bytes are more than %d MiB: select fewer namespaces or "+
 			"publish a smaller object", n, content.Size, maxPublished>>20)
 	}
@@ -325,6 +364,9 @@ func (p *publisher) readDeleted(ctx context.Context, of *publication.Publication
 
 // finish removes the finalizer of a deleted Publication that has no copies.
 func (p *publisher) finish(ctx context.Context, of *publication.Publication) error {
+	if _, err := p.rules().Resource(of.From.Kind); err != nil {
+		return fmt.Errorf("the copies cannot be deleted until their kind can be published again: %w", err)
+	}
 	for _, resource := range p.e.kinds() {
 		more, err := p.hasMoreCopies(ctx, of.Name, resource, 0)
 		if err != nil {
@@ -375,6 +417,23 @@ func (p *publisher) patchFinalizers(
 	return err
 }
 
+// copies returns the number of copies of a Publication that count for maxPublished.
+func (p *publisher) copies(of *publication.Publication) (n int) {
+	all, err := p.e.lister.List(labels.Everything())
+	if err != nil {
+		return 0
+	}
+	byTenant := map[tenant.ID]int{}
+	for _, ns := range all {
+		id := p.e.OwnerOf(ns)
+		if ns.DeletionTimestamp == nil && byTenant[id] < fullCount && p.e.Tenants.Selects(of, id) {
+			byTenant[id]++
+			n++
+		}
+	}
+	return n
+}
+
 // addPublished adds the Publications that select a tenant to the content of its namespaces.
 func (e *Engine) addPublished(id tenant.ID, to *given) {
 	p := e.published
@@ -382,10 +441,32 @@ func (e *Engine) addPublished(id tenant.ID, to *given) {
 	to.unread = !known
 	to.publication = p.get
 	for _, of := range all {
-		if state := p.get(of.Name); state != nil {
+		state := p.get(of.Name)
+		if state == nil || state.of.UID != of.UID || state.of.Generation != of.Generation {
+			to.unread = true // its namespaces are queued when it was read
+		}
+		if state != nil {
 			to.published = append(to.published, state)
 		}
 	}
+}
+
+// isCurrent fails unless the state of every Publication is that of its current version.
+func (p *publisher) isCurrent(ctx context.Context) error {
+	list, err := p.e.Metadata.Resource(resourceOf(v1alpha1.ResourcePublications)).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) { // the kind is not defined
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list Publications: %w", err)
+	}
+	for i := range list.Items {
+		is := p.get(list.Items[i].Name)
+		if is == nil || is.of.UID != list.Items[i].UID || is.of.Generation != list.Items[i].Generation {
+			return errBehind
+		}
+	}
+	return nil
 }
 
 // tellPublished records the result of an attempt for the Publications of a namespace.
@@ -400,8 +481,16 @@ func (e *Engine) tellPublished(namespace string, gives *given, result *objects) 
 				p.refused[name] = map[string]error{}
 			}
 			p.refused[name][namespace] = err
+			continue
+		}
+		delete(p.refused[name], namespace)
+		if result.applied && is.content != nil && result.selecting[name] {
+			if p.applied[name] == nil {
+				p.applied[name] = map[string]string{}
+			}
+			p.applied[name][namespace] = is.content.Hash
 		} else {
-			delete(p.refused[name], namespace)
+			delete(p.applied[name], namespace)
 		}
 	}
 	p.mu.Unlock()
@@ -418,8 +507,8 @@ func (e *Engine) kinds() []schema.GroupVersionResource {
 	}
 	e.published.mu.RLock()
 	for _, is := range e.published.known {
-		if is.last != nil {
-			kinds[is.last.Resource] = true
+		if !is.resource.Empty() {
+			kinds[is.resource] = true
 		}
 	}
 	e.published.mu.RUnlock()

@@ -338,7 +338,8 @@ func TestPublicationKeeps(t *testing.T) {
 		}},
 		{"the copies are too large", "TooLarge", func(w *world) {
 			for i := range 300 {
-				w.namespace(fmt.Sprint("acme--", i), "acme", map[string]string{"x": "y"})
+				of := []string{"acme", "globex", "stark"}[i%3]
+				w.namespace(fmt.Sprint(of, "--", i), of, nil)
 			}
 			large := strings.Replace(changed, "second", strings.Repeat("x", 1<<20), 1)
 			w.source(large)

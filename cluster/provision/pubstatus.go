@@ -117,10 +117,10 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 		selecting []int  // in all
 	}
 	out := make([]v1alpha1.PublicationStatus, len(all))
-	refused := make([]map[string]error, len(all))
+	refused, applied := make([]map[string]error, len(all)), make([]map[string]string, len(all))
 	p.mu.RLock()
 	for i, is := range all {
-		refused[i] = maps.Clone(p.refused[is.of.Name])
+		refused[i], applied[i] = maps.Clone(p.refused[is.of.Name]), maps.Clone(p.applied[is.of.Name])
 	}
 	p.mu.RUnlock()
 	namespaces, err := p.e.lister.List(labels.Everything())
@@ -149,7 +149,10 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 		isPrepared := sync.OnceValue(func() bool { return of.gives != nil && of.gives.isPrepared(ns) })
 		for _, i := range of.selecting {
 			if of.gives == nil || all[i].of.SelectsNamespace(ns.Name, of.gives.spaceLabels) {
-				countIn(&out[i], all[i], ns.Name, refused[i][ns.Name], isPrepared)
+				isCurrent := func() bool {
+					return all[i].content != nil && applied[i][ns.Name] == all[i].content.Hash || isPrepared()
+				}
+				countIn(&out[i], all[i], ns.Name, refused[i][ns.Name], isCurrent)
 			}
 		}
 	}
@@ -164,14 +167,14 @@ func (p *publisher) count(all []*published) []v1alpha1.PublicationStatus {
 // countIn adds a selected namespace to the numbers of a Publication. refused is the error of the last
 // attempt.
 func countIn(
-	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isPrepared func() bool,
+	to *v1alpha1.PublicationStatus, is *published, namespace string, refused error, isCurrent func() bool,
 ) {
 	to.Desired++
 	switch {
 	case is.content == nil:
 		return
 	case refused == nil:
-		if isPrepared() {
+		if isCurrent() {
 			to.Current++
 		}
 		return

@@ -128,13 +128,18 @@ func (e *Engine) revokeRoles(
 // addRoles creates and updates the Roles of a namespace, except those that [Engine.revokeRoles] wrote.
 func (e *Engine) addRoles(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.Role, gives *given, done map[string]bool,
-) (err error) {
+) (taken, err error) {
 	for i := range gives.roles {
 		if r := &gives.roles[i]; !done[r.Name] {
-			err = errors.Join(err, e.putRole(ctx, is[r.Name], roleIn(r, ns.Name)))
+			failed := e.putRole(ctx, is[r.Name], roleIn(r, ns.Name))
+			if errors.Is(failed, errTaken) {
+				taken = errors.Join(taken, failed)
+			} else {
+				err = errors.Join(err, failed)
+			}
 		}
 	}
-	return err
+	return taken, err
 }
 
 // roleIn returns a Role for a namespace.

@@ -244,7 +244,7 @@ func TestRoleIsTaken(t *testing.T) {
 					t.Errorf("the condition: %s", got)
 				}
 				w.must(w.kube.RbacV1().Roles("acme--web").Delete(t.Context(), "a", metav1.DeleteOptions{}))
-				time.Sleep(2 * time.Minute)
+				time.Sleep(11 * time.Minute) // until the next drift pass
 				w.expectRoles("without the conflict", "acme--web", "a: pods", "b: pods")
 				w.reads("without the conflict", "Prepared 2/2/0 of generation 1")
 			})

@@ -147,7 +147,7 @@ func (s *sources) places(ctx context.Context) (all []place) {
 		return nil
 	}
 	namespaces = slices.DeleteFunc(slices.Clone(namespaces), func(ns *corev1.Namespace) bool {
-		return !s.p.e.OwnerOf(ns).IsSystem()
+		return !s.p.e.OwnerOf(ns).IsSystem() || ns.Name == s.p.e.Unseen
 	})
 	slices.SortFunc(namespaces, func(a, b *corev1.Namespace) int {
 		if named[a.Name] != named[b.Name] {
@@ -232,6 +232,14 @@ func (s *sources) publish(ctx context.Context, source publication.Source) error 
 		return s.unpublish(ctx, name, stored)
 	}
 	value := object.Annotations[tenant.PublishAnnotation]
+	if stored != nil && stored.Spec.From != sourceOfSpec(source) {
+		return fmt.Errorf("the Publication %s is of another object than %s", name, source)
+	}
+	// Admission confirms the object of an author who may publish it. An annotation without that, which
+	// may be from a time when the namespace belonged to a tenant, reserves no name.
+	if stored == nil && object.Annotations[tenant.PublishedAnnotation] == "" {
+		return nil
+	}
 	if value == "" {
 		if stored != nil {
 			return s.delete(ctx, stored)
@@ -254,7 +262,7 @@ func (s *sources) unpublish(ctx context.Context, name string, stored *v1alpha1.P
 		return nil
 	}
 	switch state := s.p.get(name); {
-	case state == nil, state.content != nil:
+	case state == nil, !state.gone && state.reason != v1alpha1.ReasonSourceMissing:
 		s.p.names.Add(name)
 		return errUnresolved
 	case state.gone:
@@ -277,20 +285,22 @@ func (s *sources) delete(ctx context.Context, stored *v1alpha1.Publication) erro
 	return err
 }
 
+// sourceOfSpec returns a source in the form of the spec of a Publication.
+func sourceOfSpec(source publication.Source) v1alpha1.PublicationSource {
+	return v1alpha1.PublicationSource{
+		APIVersion: source.Kind.GroupVersion().String(),
+		Kind:       source.Kind.Kind,
+		Namespace:  source.Namespace,
+		Name:       source.Name,
+	}
+}
+
 // write creates the Publication of an object if stored is nil, and otherwise restores its spec.
 func (s *sources) write(
 	ctx context.Context, name string, stored *v1alpha1.Publication,
 	source publication.Source, to v1alpha1.PublicationTenants,
 ) error {
-	want := v1alpha1.PublicationSpec{
-		From: v1alpha1.PublicationSource{
-			APIVersion: source.Kind.GroupVersion().String(),
-			Kind:       source.Kind.Kind,
-			Namespace:  source.Namespace,
-			Name:       source.Name,
-		},
-		Tenants: to,
-	}
+	want := v1alpha1.PublicationSpec{From: sourceOfSpec(source), Tenants: to}
 	if stored != nil && equality.Semantic.DeepEqual(stored.Spec, want) {
 		return nil
 	}

@@ -164,7 +164,7 @@ func (r *Rules) Content(u *unstructured.Unstructured, role *Role) (*Content, err
 	return &Content{
 		Object:   object,
 		Resource: resource,
-		Hash:     hex.EncodeToString(sum.Sum(nil)[:16]),
+		Hash:     hex.EncodeToString(sum.Sum(nil)),
 		Size:     len(text),
 	}, nil
 }

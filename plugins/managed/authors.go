@@ -2,6 +2,7 @@ package managed
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -136,7 +137,8 @@ func ruleChecks(r *rbacv1.PolicyRule) int {
 func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule) (bool, error) {
 	names := r.ResourceNames
 	if len(names) == 0 {
-		names = []string{""}
+		// A random name stands for every name: the rules of the author may have an empty name.
+		names = []string{strings.ToLower(rand.Text())}
 	}
 	for _, group := range r.APIGroups {
 		for _, path := range r.Resources {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -92,13 +93,27 @@ func (p *plugin) admitPublication(ctx context.Context, a admission.Attributes) e
 	}
 	isNew := was == nil || asksForCheck(was, is)
 	p.keepPublished(ctx, a, was, is)
-	if manager || !isNew && sameSpec(a.GetOldObject(), a.GetObject()) {
-		return nil
+	if manager || !isNew && sameSource(a.GetOldObject(), a.GetObject()) {
+		return nil // the author of another change may not have read the content
 	}
 	if hash, err := p.checkedContent(ctx, a); err == nil { // Validate returns the error
 		setPublished(is, hash)
 	}
 	return nil
+}
+
+// sameSource reports whether an update leaves the source of a Publication as it was.
+func sameSource(was, is runtime.Object) bool {
+	source := func(of runtime.Object) any {
+		u, is := of.(runtime.Unstructured)
+		if !is {
+			return nil
+		}
+		from, _, _ := unstructured.NestedMap(u.UnstructuredContent(), "spec", "from")
+		return from
+	}
+	before, now := source(was), source(is)
+	return before != nil && equality.Semantic.DeepEqual(before, now)
 }
 
 // asksForCheck reports whether an update adds or removes [tenant.PublishedAnnotation]. An author does

@@ -95,6 +95,12 @@ func TestPublications(t *testing.T) {
 			publishing: with("*"),
 			was:        published(from, "", hash("g")),
 			is:         published(from, "Replace", hash("g")),
+			hash:       "g", // the author may not have read the content
+		},
+		"changed to another object by an author": {
+			publishing: with("*"),
+			was:        published("ConfigMap platform/other", "", hash("g")),
+			is:         published(from, "", hash("g")),
 			hash:       "h",
 		},
 		"changed without the rights": {
@@ -189,6 +195,7 @@ func TestPublications(t *testing.T) {
 			publishing: publishing{rights: []string{"*"}},
 			was:        published(from, "", hash("g")),
 			is:         published(from, "Replace", hash("g")),
+			hash:       "g",
 		},
 		"an excluded object": {
 			publishing: publishing{rights: []string{"*"}, sources: map[string]*managed.Content{"platform/kube-root-ca.crt": {}}},

@@ -65,7 +65,7 @@ func (p *plugin) admitSource(ctx context.Context, a admission.Attributes, o admi
 	case known && !named && !annotated && !sent:
 		return nil // a caller may remove the annotation of an object that is no longer published
 	}
-	isNew := was == nil || asksForCheck(was, is) || publishes(was, is)
+	isNew := was == nil || asksForCheck(was, is) || begins(was, is)
 	p.keepPublished(ctx, a, was, is)
 	if !known || !named && !annotated || p.Subject.IsManager(ctx, a) || !isNew && p.sameContent(ctx, a, o) {
 		return nil
@@ -232,6 +232,13 @@ func publishes(was, is metav1.Object) bool {
 	}
 	before, had := was.GetAnnotations()[tenant.PublishAnnotation]
 	return !had || before != now
+}
+
+// begins reports whether an update adds [tenant.PublishAnnotation].
+func begins(was, is metav1.Object) bool {
+	_, had := was.GetAnnotations()[tenant.PublishAnnotation]
+	_, has := is.GetAnnotations()[tenant.PublishAnnotation]
+	return has && !had
 }
 
 // sameContent reports whether an update changes nothing that is copied. Such an update confirms no

@@ -64,7 +64,7 @@ func lead(
 	ctx context.Context, config *rest.Config, known *cluster.Cluster, manager cluster.Manager, stack *kubetenant.Stack,
 ) {
 	provision := func(ctx context.Context) error {
-		return known.Provision(ctx, manager, stack.DerivesRights, stack.SharedClusterResources, stack.PublicationRules)
+		return known.Provision(ctx, manager, stack.DerivesRights, stack.SharedClusterResources, stack.PublicationRules, "")
 	}
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }

@@ -96,7 +96,7 @@ func NewTasks(
 		Provision: func(ctx context.Context) error {
 			go known.Tenants.Run(ctx)
 			// kube-apiserver evaluates RBAC itself.
-			return known.Provision(ctx, manager, nil, nil, func() *publication.Rules { return rules })
+			return known.Provision(ctx, manager, nil, nil, func() *publication.Rules { return rules }, namespace)
 		},
 		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
 		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
