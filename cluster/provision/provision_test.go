@@ -64,6 +64,7 @@ type world struct {
 	undefined atomic.Bool  // whether the kind Tenant is not
 	derives   atomic.Bool  // the server derives rights from Tenants
 	webhook   bool         // nor ever
+	unseen    string       // of the engine's options
 	missing   missingDefinitions
 }
 
@@ -131,6 +132,7 @@ func (w *world) start() {
 			Client:        w.client,
 			Dynamic:       w.dynamic,
 			Metadata:      w.metadata,
+			Unseen:        w.unseen,
 			Tenants:       store,
 			Namespaces:    spaces,
 			Owned:         owned.Of,

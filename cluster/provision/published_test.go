@@ -112,9 +112,7 @@ func (w *world) sourceBy(text string, checked bool) {
 		w.must(all.Delete(w.t.Context(), "ca", metav1.DeleteOptions{}))
 		return
 	}
-	u := &unstructured.Unstructured{}
-	w.must(yaml.Unmarshal([]byte(text), &u.Object))
-	u.SetNamespace("shared")
+	u := w.parse(text)
 	if checked {
 		content, err := (&publication.Rules{}).Content(u, nil)
 		w.must(err)
@@ -137,6 +135,15 @@ func (w *world) sourceBy(text string, checked bool) {
 	w.must(err)
 	_, err = metadata.CreateFake(partial(u), metav1.CreateOptions{})
 	w.must(err)
+}
+
+// parse returns an object in the namespace shared.
+func (w *world) parse(text string) *unstructured.Unstructured {
+	w.t.Helper()
+	u := &unstructured.Unstructured{}
+	w.must(yaml.Unmarshal([]byte(text), &u.Object))
+	u.SetNamespace("shared")
+	return u
 }
 
 // publish writes the Publication ca of the ConfigMap shared/ca.

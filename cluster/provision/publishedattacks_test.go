@@ -1,0 +1,173 @@
+package provision_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// hashOf returns the hash of the ConfigMap shared/ca with a text.
+func (w *world) hashOf(text string) string {
+	w.t.Helper()
+	u := w.parse(text)
+	content, err := (&publication.Rules{}).Content(u, nil)
+	w.must(err)
+	return content.Hash
+}
+
+// TestEarlierContent: an author without the rights cannot bring back content that was confirmed on the
+// Publication before a later content was confirmed on the source.
+func TestEarlierContent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		w.namespace("acme--web", "acme", nil)
+		w.sourceBy(authority, false)
+		w.publish(func(p *v1alpha1.Publication) {
+			p.Annotations = map[string]string{tenant.PublishedAnnotation: w.hashOf(authority)}
+		})
+		w.finds("confirmed on the Publication", "acme--web", "configmaps/ca  first")
+		w.source(changed)
+		w.finds("confirmed on the source", "acme--web", "configmaps/ca  second")
+		back := strings.Replace(authority, "labels:",
+			`annotations: { "kubetenant.dev/published": "`+w.hashOf(changed)+`" }, labels:`, 1)
+		w.sourceBy(back, false)
+		w.finds("the earlier content", "acme--web", "configmaps/ca  second")
+		w.publishedIs("the earlier content", "AuthorNotChecked 1/0/0/0")
+	})
+}
+
+// TestUnseenNamespace: an object in the namespace of the webhook service is not published.
+func TestUnseenNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.stop()
+		w.unseen = "shared"
+		w.start()
+		w.define()
+		w.shared()
+		w.namespace("acme--web", "acme", nil)
+		w.source(strings.Replace(authority, "labels:", `annotations: { "kubetenant.dev/publish": "*" }, labels:`, 1))
+		w.publish(asItIs)
+		w.finds("an unseen source", "acme--web")
+		w.publishedIs("an unseen source", "SourceRefused 1/0/0/0")
+		list, err := w.dynamic.Resource(publicationResource).List(t.Context(), metav1.ListOptions{})
+		w.must(err)
+		if len(list.Items) != 1 {
+			t.Errorf("an unseen annotation created a Publication: %v", list.Items)
+		}
+	})
+}
+
+// TestUnconfirmedAnnotation: an annotation from a time when the namespace belonged to a tenant creates
+// no Publication, so it reserves no name.
+func TestUnconfirmedAnnotation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		w.sourceBy(strings.Replace(authority, "labels:", `annotations: { "kubetenant.dev/publish": "*" }, labels:`, 1), false)
+		w.settle()
+		list, err := w.dynamic.Resource(publicationResource).List(t.Context(), metav1.ListOptions{})
+		w.must(err)
+		if len(list.Items) != 0 {
+			t.Errorf("the Publications are %v", list.Items)
+		}
+	})
+}
+
+// TestPrunedAfterRestart: a new leader that does not know the content of a Publication deletes its copies
+// nevertheless.
+func TestPrunedAfterRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		for i := range 21 {
+			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+		}
+		w.source(authority)
+		w.publish(asItIs)
+		w.source("")
+		w.stop()
+		w.start()
+		w.finds("after a restart", "acme--7", "configmaps/ca  first")
+		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		w.finds("after the deletion", "acme--7")
+		u, err := w.dynamic.Resource(publicationResource).Get(t.Context(), "ca", metav1.GetOptions{})
+		w.must(err)
+		if len(u.GetFinalizers()) > 0 {
+			t.Errorf("the deleted Publication has the finalizers %s", u.GetFinalizers())
+		}
+	})
+}
+
+// TestExpiredPages: the drift pass continues a list that took longer than the server keeps its state.
+func TestExpiredPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		w.namespace("acme--web", "acme", nil)
+		w.source(authority)
+		w.publish(asItIs)
+		var expired atomic.Int32
+		w.dynamic.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+			if a.GetNamespace() != "" || a.(clienttesting.ListActionImpl).ListOptions.Continue != "" {
+				return false, nil, nil
+			}
+			expired.Add(1)
+			err := apierrors.NewResourceExpired("the token is too old")
+			err.ErrStatus.Code = http.StatusGone
+			err.ErrStatus.Continue = "later"
+			return true, &unstructured.UnstructuredList{}, err
+		})
+		copies := w.dynamic.Resource(configMaps).Namespace("acme--web")
+		u, err := copies.Get(t.Context(), "ca", metav1.GetOptions{})
+		w.must(err)
+		w.must(unstructured.SetNestedField(u.Object, "forged", "data", "who"))
+		_, err = copies.Update(t.Context(), u, metav1.UpdateOptions{})
+		w.must(err)
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		w.finds("after an expired page", "acme--web", "configmaps/ca  first")
+		if expired.Load() == 0 {
+			t.Error("no page has expired")
+		}
+	})
+}
+
+// TestManyNamespacesOfOneTenant: a tenant with many namespaces does not stop a large object for others.
+func TestManyNamespacesOfOneTenant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		w.namespace("globex--web", "globex", nil)
+		for i := range 300 {
+			w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+		}
+		w.source(strings.Replace(authority, "first", strings.Repeat("x", 1<<20), 1))
+		w.publish(asItIs)
+		if got := w.objects("globex--web"); len(got) != 1 {
+			t.Errorf("another tenant has %d copies", len(got))
+		}
+	})
+}
