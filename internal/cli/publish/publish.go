@@ -151,6 +151,10 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 			verb = output.Configured
 			was.Object["spec"] = u.Object["spec"]
 			if same {
+				onSource, err := p.askOnSource(ctx, o)
+				if err != nil || onSource {
+					return err
+				}
 				askForCheck(was)
 			}
 			_, err = client.Update(ctx, was, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
@@ -172,6 +176,22 @@ func isUnchecked(u *unstructured.Unstructured) bool {
 		c, _ := of.(map[string]any)
 		return c["type"] == v1alpha1.ConditionReady && c["reason"] == v1alpha1.ReasonAuthorNotChecked
 	})
+}
+
+// askOnSource removes [tenant.PublishedAnnotation] of the object itself. If the object has the annotation,
+// it decides, and not the annotation of the Publication. The result is false if the object has none.
+func (p *Publisher) askOnSource(ctx context.Context, o *Object) (bool, error) {
+	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
+	is, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return false, err
+	}
+	if _, has := is.GetAnnotations()[tenant.PublishedAnnotation]; !has {
+		return false, nil
+	}
+	askForCheck(is)
+	_, err = objects.Update(ctx, is, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+	return true, err
 }
 
 // askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the caller
