@@ -165,11 +165,11 @@ func noting(note func(name string)) cache.ResourceEventHandler {
 		UpdateFunc: func(was, is any) {
 			before, isBefore := was.(*corev1.Namespace)
 			now, isNow := is.(*corev1.Namespace)
-			if !isBefore || !isNow {
+			if isBefore && isNow && before.UID == now.UID && authz.OwnerOf(before) == authz.OwnerOf(now) {
 				return
 			}
-			if before.UID != now.UID || authz.OwnerOf(before) != authz.OwnerOf(now) {
-				note(now.Name)
+			if name, err := cache.MetaNamespaceKeyFunc(is); err == nil {
+				note(name)
 			}
 		},
 		DeleteFunc: func(object any) {

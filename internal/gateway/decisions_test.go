@@ -32,7 +32,10 @@ func TestChanges(t *testing.T) {
 		"the same":  {func(h cache.ResourceEventHandler) { h.OnUpdate(was, namespace("1", "acme")) }, false},
 		"another":   {func(h cache.ResourceEventHandler) { h.OnUpdate(was, namespace("2", "acme")) }, true},
 		"another's": {func(h cache.ResourceEventHandler) { h.OnUpdate(was, namespace("1", "globex")) }, true},
-		"deleted":   {func(h cache.ResourceEventHandler) { h.OnDelete(was) }, true},
+		"of another type": {func(h cache.ResourceEventHandler) {
+			h.OnUpdate(&metav1.PartialObjectMetadata{ObjectMeta: was.ObjectMeta}, was)
+		}, true},
+		"deleted": {func(h cache.ResourceEventHandler) { h.OnDelete(was) }, true},
 		"missed": {func(h cache.ResourceEventHandler) {
 			h.OnDelete(cache.DeletedFinalStateUnknown{Key: "web", Obj: was})
 		}, true},
