@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
@@ -380,6 +381,54 @@ func TestWebhooksOfSources(t *testing.T) {
 				}
 				if got := slices.Contains(mutated, "sources.mutating.kubetenant.dev"); got != (c.ignore && exempt) {
 					t.Errorf("%s of %s by %s: mutated by %q", name, resource.Resource, by.GetName(), mutated)
+				}
+			}
+		}
+	}
+}
+
+// TestSourcesBesideTheService: no caller can publish an object of the namespace that the webhooks skip.
+func TestSourcesBesideTheService(t *testing.T) {
+	t.Parallel()
+	set := admissionSetWith(t, publishing)
+	plain := labeled("", "")
+	for name, c := range map[string]struct {
+		was, is map[string]any
+		denied  bool
+	}{
+		"plain, created":     {is: plain},
+		"annotated, created": {is: labeled("", "", tenant.PublishAnnotation), denied: true},
+		"confirmed, created": {is: labeled("", "", tenant.PublishedAnnotation), denied: true},
+		"annotated":          {was: plain, is: labeled("", "", tenant.PublishAnnotation), denied: true},
+		"confirmed": {
+			was:    labeled("", "", tenant.PublishAnnotation),
+			is:     labeled("", "", tenant.PublishAnnotation, tenant.PublishedAnnotation),
+			denied: true,
+		},
+		"as it was":     {was: labeled("", "", tenant.PublishAnnotation), is: labeled("", "", tenant.PublishAnnotation)},
+		"not published": {was: labeled("", "", tenant.PublishAnnotation), is: plain},
+	} {
+		for _, resource := range copied() {
+			for _, by := range []user.Info{
+				&user.DefaultInfo{Name: "root", Groups: []string{user.SystemPrivilegedGroup}},
+				&user.DefaultInfo{Name: "system:serviceaccount:" + own + ":kubetenant-webhook"},
+			} {
+				a := attempt{
+					operation:       admission.Update,
+					resource:        resource,
+					namespace:       own,
+					name:            "x",
+					namespaceLabels: map[string]string{corev1.LabelMetadataName: own},
+					by:              by,
+					granted:         func(authorizer.Attributes) bool { return true },
+					metadata:        c.is,
+					oldMetadata:     c.was,
+				}
+				if c.was == nil {
+					a.operation = admission.Create
+				}
+				if got := strings.Join(set.denied(t, &a), "; "); strings.Contains(got, "cannot be published") != c.denied {
+					t.Errorf("%s, %s by %s: %q", name, resource.Resource, by.GetName(), got)
 				}
 			}
 		}
