@@ -268,12 +268,13 @@ func (b *bench) written(ctx context.Context) (float64, error) {
 			return false
 		}
 		switch labels["resource"] {
-		case "rolebindings", "networkpolicies":
+		case "configmaps", "networkpolicies", "rolebindings", "roles", "secrets":
 			return slices.Contains([]string{"POST", "PUT", "PATCH", "DELETE"}, labels["verb"])
 		case "namespaces":
 			return labels["verb"] == "PATCH"
 		}
-		return labels["resource"] == v1alpha1.ResourceTenants && labels["subresource"] == "status" &&
+		status := []string{v1alpha1.ResourcePublications, v1alpha1.ResourceTenants}
+		return slices.Contains(status, labels["resource"]) && labels["subresource"] == "status" &&
 			labels["verb"] == "PATCH"
 	})
 }

@@ -60,7 +60,7 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: support } 
 	}, map[string]any{"ids": ids}); err != nil {
 		return err
 	}
-	before, err := b.written(ctx)
+	before, err := b.settled(ctx)
 	if err != nil {
 		return err
 	}
@@ -68,6 +68,23 @@ subjects: [ { apiGroup: rbac.authorization.k8s.io, kind: Group, name: support } 
 	after, err := b.written(ctx)
 	fmt.Printf("nothing changes for %s: %.0f writes\n", quiet, after-before)
 	return err
+}
+
+// settled waits until the server wrote nothing for ten seconds, and returns the number of writes.
+func (b *bench) settled(ctx context.Context) (float64, error) {
+	began := time.Now()
+	for before := -1.0; ; {
+		now, err := b.written(ctx)
+		switch {
+		case err != nil:
+			return 0, err
+		case now == before:
+			fmt.Printf("no write since %s\n", time.Since(began).Round(time.Second))
+			return now, nil
+		}
+		before = now
+		time.Sleep(10 * time.Second)
+	}
 }
 
 // publishing creates Publications of objects in the namespace default, and prints the time until their
