@@ -2,7 +2,6 @@ package rolebinding
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -114,7 +113,7 @@ func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Sp
 		may:       p.Authorizer,
 		writer:    writer,
 		most:      mostOfTenant,
-		unguessed: strings.ToLower(rand.Text()),
+		unguessed: plugins.UnguessedName(),
 	}
 	if p.Subject.IsSystem(ctx, writer) {
 		c.most = mostQuestions
