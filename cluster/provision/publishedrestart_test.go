@@ -19,7 +19,7 @@ import (
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// blocking is a client that returns the sources of Publications only after open is closed.
+// blocking is a client that waits for open before it returns the source of a Publication.
 type (
 	blocking struct {
 		dynamic.Interface
