@@ -117,20 +117,29 @@ func TestConfirm(t *testing.T) {
 		want      string // a part of the error
 	}{
 		"on the source": {
-			confirmation: confirmation{confirms: true}, annotated: "0123", updates: []string{source}, said: "configured",
+			confirmation: confirmation{confirms: true},
+			annotated:    "0123",
+			updates:      []string{source},
+			said:         "configured",
 		},
 		"on the Publication": {
 			confirmation: confirmation{confirms: true}, updates: []string{object}, said: "configured",
 		},
 		"confirmed meanwhile": {
-			confirmation: confirmation{confirms: true}, annotated: content.Hash, updates: []string{source}, said: "unchanged",
+			confirmation: confirmation{confirms: true},
+			annotated:    content.Hash,
+			updates:      []string{source},
+			said:         "unchanged",
 		},
 		"without the rights, on the source": {
 			annotated: "0123", updates: []string{source}, want: "does not let you publish the content of Secret platform/registry",
 		},
 		"without the rights, on the Publication": {updates: []string{object}, want: "does not let you publish"},
 		"the server forbids the update": {
-			confirmation: confirmation{refuses: forbidden}, annotated: "0123", updates: []string{source}, want: "no rights",
+			confirmation: confirmation{refuses: forbidden},
+			annotated:    "0123",
+			updates:      []string{source},
+			want:         "no rights",
 		},
 		"other metadata changes at the same time": {
 			confirmation: confirmation{confirms: true, race: relabel},
@@ -157,7 +166,10 @@ func TestConfirm(t *testing.T) {
 			confirmation: confirmation{confirms: true, change: sealed}, annotated: "0123", want: "has changed since it was read",
 		},
 		"applied": {
-			confirmation: confirmation{confirms: true}, applies: true, updates: []string{object}, said: "configured",
+			confirmation: confirmation{confirms: true},
+			applies:      true,
+			updates:      []string{object},
+			said:         "configured",
 		},
 		"applied, with a default of the server": {
 			confirmation: confirmation{confirms: true},
