@@ -40,18 +40,23 @@ func (e *Engine) bindingsThere(ctx context.Context, namespace string) (map[strin
 	return is, nil
 }
 
-// apply brings the managed bindings of a namespace in line with what is there, first those
-// that take something away.
+// apply creates, updates and deletes the managed bindings of a namespace, the removal of rights first.
+// taken reports the bindings whose name an object of the tenant has.
 func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
-) (err error) {
+) (taken, err error) {
 	done, err := e.revoke(ctx, ns, is, gives)
 	for i := range gives.bindings {
 		if b := &gives.bindings[i]; !done[b.Name] {
-			err = errors.Join(err, e.put(ctx, is[b.Name], inNamespace(b, ns.Name)))
+			failed := e.put(ctx, is[b.Name], inNamespace(b, ns.Name))
+			if errors.Is(failed, errTaken) {
+				taken = errors.Join(taken, failed)
+			} else {
+				err = errors.Join(err, failed)
+			}
 		}
 	}
-	return err
+	return taken, err
 }
 
 // revoke removes the rights that the managed bindings of a namespace should not give. It returns the

@@ -168,7 +168,9 @@ func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *give
 		revoked, noRoles = e.revokeRoles(ctx, ns, roles, gives)
 	}
 	if err == nil {
-		err = e.apply(ctx, ns, bindings, gives)
+		var taken error
+		taken, err = e.apply(ctx, ns, bindings, gives)
+		objects.wrong = errors.Join(objects.wrong, taken) // until the tenant deletes its own RoleBinding
 	}
 	if readRoles {
 		taken, failed := e.addRoles(ctx, ns, roles, gives, revoked)

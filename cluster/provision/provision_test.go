@@ -1,6 +1,7 @@
 package provision_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -52,20 +54,21 @@ var (
 
 // world is a cluster in virtual time, and an engine that can be started and stopped.
 type world struct {
-	t         *testing.T
-	kube      *fake.Clientset
-	client    kubernetes.Interface // the engine's
-	dynamic   *dynamicfake.FakeDynamicClient
-	metadata  *metadatafake.FakeMetadataClient
-	uids      int
-	ended     error
-	stop      func()
-	owners    authz.Owners // only its reserved names are used
-	undefined atomic.Bool  // whether the kind Tenant is not
-	derives   atomic.Bool  // the server derives rights from Tenants
-	webhook   bool         // nor ever
-	unseen    string       // of the engine's options
-	missing   missingDefinitions
+	t            *testing.T
+	kube         *fake.Clientset
+	client       kubernetes.Interface // the engine's
+	dynamic      *dynamicfake.FakeDynamicClient
+	objectClient dynamic.Interface // the engine's, if it is not dynamic
+	metadata     *metadatafake.FakeMetadataClient
+	uids         int
+	ended        error
+	stop         func()
+	owners       authz.Owners // only its reserved names are used
+	undefined    atomic.Bool  // whether the kind Tenant is not
+	derives      atomic.Bool  // the server derives rights from Tenants
+	webhook      bool         // nor ever
+	unseen       string       // of the engine's options
+	missing      missingDefinitions
 }
 
 func newWorld(t *testing.T) *world {
@@ -130,7 +133,7 @@ func (w *world) start() {
 	running.Go(func() {
 		o := provision.Options{
 			Client:        w.client,
-			Dynamic:       w.dynamic,
+			Dynamic:       cmp.Or[dynamic.Interface](w.objectClient, w.dynamic),
 			Metadata:      w.metadata,
 			Unseen:        w.unseen,
 			Tenants:       store,

@@ -38,12 +38,19 @@ func (w *world) followSources() {
 	w.metadata = metadatafake.NewSimpleMetadataClient(scheme)
 	w.metadata.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		selector := a.(clienttesting.ListAction).GetListRestrictions().Labels
+		out := &metav1.List{}
+		if a.GetResource() == publicationResource {
+			list := w.storedPublications()
+			for i := range list.Items {
+				out.Items = append(out.Items, runtime.RawExtension{Object: partial(&list.Items[i])})
+			}
+			return true, out, nil
+		}
 		if selector.Empty() {
 			return false, nil, nil
 		}
 		list, err := w.dynamic.Resource(a.GetResource()).List(w.t.Context(),
 			metav1.ListOptions{LabelSelector: selector.String()})
-		out := &metav1.List{}
 		for i := range list.Items {
 			out.Items = append(out.Items, runtime.RawExtension{Object: partial(&list.Items[i])})
 		}
@@ -74,6 +81,14 @@ func (w *world) generations() {
 	})
 }
 
+// storedPublications returns the Publications that the server has.
+func (w *world) storedPublications() *unstructured.UnstructuredList {
+	w.t.Helper()
+	stored, err := w.dynamic.Tracker().List(publicationResource, v1alpha1.SchemeGroupVersion.WithKind("Publication"), "")
+	w.must(err)
+	return stored.(*unstructured.UnstructuredList)
+}
+
 func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: u.GetAPIVersion(), Kind: u.GetKind()},
@@ -81,6 +96,7 @@ func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 			Namespace:       u.GetNamespace(),
 			Name:            u.GetName(),
 			UID:             u.GetUID(),
+			Generation:      u.GetGeneration(),
 			ResourceVersion: u.GetResourceVersion(),
 			Labels:          u.GetLabels(),
 			Annotations:     u.GetAnnotations(),

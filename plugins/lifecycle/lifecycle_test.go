@@ -58,10 +58,12 @@ func (w *world) options(t *testing.T) lifecycle.Options {
 		) (authorizer.Decision, string, error) {
 			right := a.GetVerb() + " " + a.GetAPIGroup() + "/" + a.GetResource()
 			switch {
-			case !a.IsResourceRequest() || a.GetNamespace() != "" || a.GetName() != "" || a.GetSubresource() != "":
+			case !a.IsResourceRequest() || a.GetNamespace() != "" || a.GetSubresource() != "":
 				return authorizer.DecisionDeny, "", errors.New("another request")
 			case a.GetUser().GetName() == "unsure":
 				return authorizer.DecisionNoOpinion, "", errors.New("away")
+			case a.GetUser().GetName() == "restricted" && a.GetName() == "": // a rule for the name "" only
+				return authorizer.DecisionAllow, "", nil
 			case a.GetUser().GetName() == "root" || a.GetUser().GetName() == "half" && right == "delete /namespaces":
 				return authorizer.DecisionAllow, "", nil
 			}
@@ -227,6 +229,7 @@ func TestRights(t *testing.T) {
 	}{
 		"with all rights":      {"root", orphans, deletes, ""},
 		"without rights":       {"ops", orphans, deletes, "spec.deletionPolicy: the caller may not delete namespaces in the"},
+		"with empty names":     {"restricted", orphans, deletes, "the caller may not delete"},
 		"with some rights":     {"half", orphans, deletes, "spec.deletionPolicy: the caller may not delete others.a.example"},
 		"when it is not known": {"unsure", orphans, deletes, "spec.deletionPolicy: cannot check now whether the caller may"},
 		"if nothing changes":   {"ops", deletes, deletes, ""},

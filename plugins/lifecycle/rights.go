@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 // Right is a right in the whole cluster that the writer of a field needs, because the server uses
@@ -38,6 +40,7 @@ func (p *plugin) checkRights(ctx context.Context, a admission.Attributes) error 
 			APIGroup:        r.Group,
 			APIVersion:      "*",
 			Resource:        r.Resource,
+			Name:            plugins.UnguessedName(),
 		})
 		if err != nil {
 			return fmt.Errorf("%s: cannot check now whether the caller may %s %s: %w", r.Field, r.Verb, r.GroupResource, err)

@@ -2,7 +2,6 @@ package managed
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +9,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+
+	"github.com/kubetenant/kubetenant/plugins"
 )
 
 // maxRuleChecks is the maximum number of requests to the authorizer for the rules of one role.
@@ -32,7 +33,7 @@ func (w *author) mayWrite(ctx context.Context, of *Publication) error {
 	get := authorizer.AttributesRecord{
 		Verb:       "get",
 		Namespace:  of.Namespace,
-		Name:       of.Name,
+		Name:       nameOrEvery(of.Name),
 		APIGroup:   of.Resource.Group,
 		APIVersion: of.Resource.Version,
 		Resource:   of.Resource.Resource,
@@ -47,12 +48,14 @@ func (w *author) mayWrite(ctx context.Context, of *Publication) error {
 	if of.Replace {
 		verbs = append(verbs, "delete")
 	}
+	every := plugins.UnguessedName()
 	for _, verb := range verbs {
 		switch may, err := w.may(ctx, &authorizer.AttributesRecord{
 			Verb:       verb,
 			APIGroup:   of.Resource.Group,
 			APIVersion: of.Resource.Version,
 			Resource:   of.Resource.Resource,
+			Name:       every,
 		}); {
 		case err != nil:
 			return err
@@ -61,6 +64,14 @@ func (w *author) mayWrite(ctx context.Context, of *Publication) error {
 		}
 	}
 	return nil
+}
+
+// nameOrEvery returns a name. If it is empty, it returns one that only a right to every name allows.
+func nameOrEvery(name string) string {
+	if name == "" {
+		return plugins.UnguessedName()
+	}
+	return name
 }
 
 // mayGive returns an error if the author may not give the rules of a Role or of a RoleBinding in all
@@ -74,9 +85,10 @@ func (w *author) mayGive(ctx context.Context, of *Content) error {
 		APIGroup:   rbacv1.GroupName,
 		APIVersion: rbacv1.SchemeGroupVersion.Version,
 		Resource:   "roles",
+		Name:       plugins.UnguessedName(),
 	}
 	if of.Ref != nil {
-		special.Verb, special.Name = "bind", of.Ref.Name
+		special.Verb, special.Name = "bind", nameOrEvery(of.Ref.Name)
 		if of.Ref.Kind == "ClusterRole" {
 			special.Resource = "clusterroles"
 		}
@@ -137,8 +149,7 @@ func ruleChecks(r *rbacv1.PolicyRule) int {
 func (w *author) hasRule(ctx context.Context, verb string, r *rbacv1.PolicyRule) (bool, error) {
 	names := r.ResourceNames
 	if len(names) == 0 {
-		// A random name stands for every name: the rules of the author may have an empty name.
-		names = []string{strings.ToLower(rand.Text())}
+		names = []string{plugins.UnguessedName()}
 	}
 	for _, group := range r.APIGroups {
 		for _, path := range r.Resources {

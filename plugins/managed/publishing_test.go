@@ -25,6 +25,8 @@ import (
 type publishing struct {
 	// rights are the requests that are allowed: "*", or verb, resource, namespace and name.
 	rights []string
+	// rbac decides instead of rights.
+	rbac authorizer.Authorizer
 	// hashed is the last object whose content was hashed.
 	hashed *unstructured.Unstructured
 	// asked is the number of authorization requests.
@@ -95,9 +97,12 @@ func (p *publishing) owner(_ context.Context, namespace string) (tenant.ID, erro
 }
 
 func (p *publishing) authorize(
-	_ context.Context, a authorizer.Attributes,
+	ctx context.Context, a authorizer.Attributes,
 ) (authorizer.Decision, string, error) {
 	p.asked++
+	if p.rbac != nil {
+		return p.rbac.Authorize(ctx, a)
+	}
 	resource := a.GetResource()
 	if sub := a.GetSubresource(); sub != "" {
 		resource += "/" + sub

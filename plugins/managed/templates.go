@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	"github.com/kubetenant/kubetenant/plugins"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -110,6 +111,7 @@ func (p *plugin) checkRight(ctx context.Context, u user.Info, verb string, r sch
 		APIGroup:        r.Group,
 		APIVersion:      r.Version,
 		Resource:        r.Resource,
+		Name:            plugins.UnguessedName(),
 	})
 	if err != nil {
 		return fmt.Errorf("spec.objects: cannot check now whether the caller may %s %s: %w", verb, r.GroupResource(), err)

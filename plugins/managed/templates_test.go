@@ -66,7 +66,7 @@ func templated() plugins.Interface {
 		Authorizer: authorizer.AuthorizerFunc(func(
 			_ context.Context, a authorizer.Attributes,
 		) (authorizer.Decision, string, error) {
-			if a.GetResource() != "configmaps" || a.GetNamespace() != "" || a.GetName() != "" || a.GetAPIVersion() != "v1" ||
+			if a.GetResource() != "configmaps" || a.GetNamespace() != "" || a.GetName() == "" || a.GetAPIVersion() != "v1" ||
 				!a.IsResourceRequest() {
 				return authorizer.DecisionDeny, "", nil
 			}

@@ -2,11 +2,11 @@ package rolebinding
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -19,9 +19,13 @@ import (
 )
 
 const (
-	// mostQuestions bounds the calls of the authorizer for the rules of one write of TenantMembers. The
-	// webhook service sends each call to kube-apiserver.
+	// mostQuestions is the maximum number of rights that one write of TenantMembers adds, and of rights
+	// that the server checks in all namespaces together. A check is a call of the authorizer, which the
+	// webhook service sends to kube-apiserver.
 	mostQuestions = 2000
+	// mostOfTenant is mostQuestions for a caller of a tenant, which may repeat its writes in a loop. It is
+	// enough to add 5 verbs for 5 resources at once in 20 namespaces.
+	mostOfTenant = 500
 	// parallelQuestions is the number of namespaces that are checked at the same time, and of
 	// questions about one of them.
 	parallelQuestions = 4
@@ -32,15 +36,27 @@ const (
 var (
 	errRoleName = errors.New("must not begin with " + reservedRoles + ", which is reserved for the server")
 	errRule     = errors.New("must have at least one verb, API group and resource, and no nonResourceURLs")
-	errManyAsks = fmt.Errorf("spec.roles: adds more than %d combinations of verb, API group, resource and name: "+
-		"add the rules in several updates", mostQuestions)
-	errManySpaces = fmt.Errorf("spec.roles: the rules and the namespaces of the tenant need more than %d checks. "+
-		"Add fewer rules at once, or let a caller write them that has these rights in the whole cluster",
-		mostQuestions)
-	errNoSpace = errors.New("spec.roles: the tenant has no namespace in which the caller could have these rights: " +
+	errNoSpace  = errors.New("spec.roles: the tenant has no namespace in which the caller could have these rights: " +
 		"create a namespace first")
 	errSpaces = errors.New("spec.roles: the namespaces of the tenant are not known")
 )
+
+// errManyRights refuses a write that adds too many rights.
+func errManyRights(most int) error {
+	return fmt.Errorf("spec.roles: adds more than %d combinations of verb, API group, resource and name: "+
+		"add the rules in several updates", most)
+}
+
+// errManyChecks refuses a write whose rights are too many for the number of namespaces.
+func errManyChecks(namespaces, most int) error {
+	if namespaces > most {
+		return fmt.Errorf("spec.roles: the tenant has more than %d namespaces: let a caller with these rights in "+
+			"the whole cluster write the rules", most)
+	}
+	return fmt.Errorf("spec.roles: the added rules need more than %d checks in %d namespaces. In one update, add at most "+
+		"%d combinations of verb, API group, resource and name, to at most %[3]d Roles. Or let a caller with these rights "+
+		"in the whole cluster write the rules", most, namespaces, most/namespaces)
+}
 
 // DefinedRole is a Role that TenantMembers define. Path is its field.
 type DefinedRole struct {
@@ -64,9 +80,14 @@ func CheckRole(role *DefinedRole) error {
 	return refused.Err()
 }
 
-// question is one right that a rule gives. role and path are where the rule is.
+// question is a right, and the rules that give it.
 type question struct {
 	right
+	at []place
+}
+
+// place is a rule of a Role. path is its field.
+type place struct {
 	role, path string
 }
 
@@ -88,16 +109,21 @@ func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Sp
 	if err := refused.Err(); err != nil {
 		return err
 	}
-	asked, err := added(was, is)
-	if err != nil || len(asked) == 0 {
+	c := rightsCheck{
+		may:       p.Authorizer,
+		writer:    writer,
+		most:      mostOfTenant,
+		unguessed: plugins.UnguessedName(),
+	}
+	if p.Subject.IsSystem(ctx, writer) {
+		c.most = mostQuestions
+	}
+	asked, err := added(was, is, c.most)
+	if err != nil {
 		return err
 	}
-	c := rightsCheck{may: p.Authorizer, writer: writer, unguessed: strings.ToLower(rand.Text())}
-	missing, err := c.missing(ctx, "", asked)
+	missing, err := c.notInCluster(ctx, asked)
 	if err != nil || len(missing) == 0 {
-		return err
-	}
-	if escalates, err := c.escalates(ctx, "", missing); err != nil || escalates {
 		return err
 	}
 	if p.Namespaces == nil {
@@ -113,11 +139,11 @@ func (p *plugin) checkDefined(ctx context.Context, writer user.Info, was, is *Sp
 	return c.inEach(ctx, namespaces, missing)
 }
 
-// added returns the rights of the rules that an update adds. A rule that a Role of the same name had
-// is not added.
-func added(was, is *Spread) ([]question, error) {
+// added returns the rights of the rules that an update adds, each once. A rule that a Role of the same
+// name had is not added.
+func added(was, is *Spread, most int) ([]question, error) {
 	var all []question
-	known := map[right]bool{}
+	known := map[right]int{} // the index in all
 	for _, role := range is.Defined {
 		var before []rbacv1.PolicyRule
 		if i := slices.IndexFunc(was.Defined, func(r DefinedRole) bool { return r.Name == role.Name }); i >= 0 {
@@ -128,38 +154,46 @@ func added(was, is *Spread) ([]question, error) {
 				continue
 			}
 			for of := range rightsOf(&rule) {
-				if known[of] {
-					continue
+				k, has := known[of]
+				if !has {
+					if len(all) == most {
+						return nil, errManyRights(most)
+					}
+					k = len(all)
+					known[of], all = k, append(all, question{right: of})
 				}
-				if known[of] = true; len(all) == mostQuestions {
-					return nil, errManyAsks
+				at := place{role: role.Name, path: fmt.Sprintf("%s.rules[%d]", role.Path, i)}
+				if n := len(all[k].at); n == 0 || all[k].at[n-1].role != role.Name {
+					all[k].at = append(all[k].at, at)
 				}
-				all = append(all, question{right: of, role: role.Name, path: fmt.Sprintf("%s.rules[%d]", role.Path, i)})
 			}
 		}
 	}
 	return all, nil
 }
 
-// rightsOf yields the rights that a rule gives.
+// rightsOf yields the rights that a rule gives, each once.
 func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
+	verbs, groups, resources := distinct(rule.Verbs), distinct(rule.APIGroups), distinct(rule.Resources)
+	names := distinct(rule.ResourceNames)
+	anyName := len(names) == 0
+	if anyName {
+		names = []string{""}
+	}
 	return func(yield func(right) bool) {
-		for _, verb := range rule.Verbs {
-			for _, group := range rule.APIGroups {
-				for _, full := range rule.Resources {
+		for _, verb := range verbs {
+			for _, group := range groups {
+				for _, full := range resources {
 					resource, subresource, _ := strings.Cut(full, "/")
-					of := right{
-						verb:        verb,
-						group:       group,
-						resource:    resource,
-						subresource: subresource,
-					}
-					names := rule.ResourceNames
-					if len(names) == 0 {
-						of.anyName, names = true, []string{""}
-					}
-					for _, of.name = range names {
-						if !yield(of) {
+					for _, name := range names {
+						if !yield(right{
+							verb:        verb,
+							group:       group,
+							resource:    resource,
+							subresource: subresource,
+							name:        name,
+							anyName:     anyName,
+						}) {
 							return
 						}
 					}
@@ -169,30 +203,72 @@ func rightsOf(rule *rbacv1.PolicyRule) func(yield func(right) bool) {
 	}
 }
 
+// distinct returns the values of a list in order, each once.
+func distinct(all []string) (out []string) {
+	known := map[string]bool{}
+	for _, value := range all {
+		if !known[value] {
+			known[value] = true
+			out = append(out, value)
+		}
+	}
+	return out
+}
+
 // rightsCheck calls the server's authorizer for the rights of a writer.
 type rightsCheck struct {
 	may    authorizer.Authorizer
 	writer user.Info
+	// most is the maximum number of checks in all namespaces.
+	most int
 	// unguessed is a random name that no rule has.
 	unguessed string
 }
 
+// notInCluster returns the rights that the server must check in each namespace. It stops at the first
+// right that the writer does not have in the whole cluster.
+func (c *rightsCheck) notInCluster(ctx context.Context, asked []question) ([]question, error) {
+	escalates := map[string]bool{}
+	for from := 0; from < len(asked); from += parallelQuestions {
+		to := min(from+parallelQuestions, len(asked))
+		missing, err := c.missing(ctx, "", asked[from:to])
+		if err != nil {
+			return nil, err
+		}
+		switch refused, err := c.notEscalated(ctx, "", missing, escalates); {
+		case err != nil:
+			return nil, err
+		case len(refused) > 0:
+			return slices.Concat(missing, asked[to:]), nil
+		}
+	}
+	return nil, nil
+}
+
 // inEach returns an error unless the writer has the rights in each namespace, or may escalate the
-// Roles there.
+// Roles there. It starts no namespace after one in which the writer does not.
 func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []question) error {
-	if len(rolesIn(asked))*len(namespaces) > mostQuestions {
-		return errManySpaces
+	if len(rolesIn(asked))*len(namespaces) > c.most {
+		return errManyChecks(len(namespaces), c.most)
 	}
 	in := c.in
-	if len(asked)*len(namespaces) > mostQuestions {
-		in = c.inByEscalation
+	if len(asked)*len(namespaces) > c.most {
+		in = func(ctx context.Context, namespace string, asked []question) error {
+			return c.inByEscalation(ctx, namespace, asked, len(namespaces))
+		}
 	}
 	failed := make([]error, len(namespaces))
-	group, ctx := errgroup.WithContext(ctx)
+	var stopped atomic.Bool
+	var group errgroup.Group
 	group.SetLimit(parallelQuestions)
 	for i, namespace := range namespaces {
+		if stopped.Load() {
+			break
+		}
 		group.Go(func() error {
-			failed[i] = in(ctx, namespace, asked)
+			if failed[i] = in(ctx, namespace, asked); failed[i] != nil {
+				stopped.Store(true)
+			}
 			return nil
 		})
 	}
@@ -208,25 +284,31 @@ func (c *rightsCheck) inEach(ctx context.Context, namespaces []string, asked []q
 // in is [rightsCheck.inEach] for one namespace.
 func (c *rightsCheck) in(ctx context.Context, namespace string, asked []question) error {
 	missing, err := c.missing(ctx, namespace, asked)
-	if err != nil || len(missing) == 0 {
+	if err != nil {
 		return err
 	}
-	if escalates, err := c.escalates(ctx, namespace, missing); err != nil || escalates {
+	refused, err := c.notEscalated(ctx, namespace, missing, map[string]bool{})
+	if err != nil {
 		return err
 	}
-	return lacks(namespace, missing)
+	return lacks(namespace, refused)
 }
 
 // inByEscalation is [rightsCheck.in] for rights that are too many to check. It checks only the right to
 // escalate the Roles.
-func (c *rightsCheck) inByEscalation(ctx context.Context, namespace string, asked []question) error {
-	if escalates, err := c.escalates(ctx, namespace, asked); err != nil || escalates {
+func (c *rightsCheck) inByEscalation(ctx context.Context, namespace string, asked []question, namespaces int) error {
+	refused, err := c.notEscalated(ctx, namespace, asked, map[string]bool{})
+	if err != nil {
 		return err
 	}
-	return errManySpaces
+	if len(refused) > 0 {
+		return errManyChecks(namespaces, c.most)
+	}
+	return nil
 }
 
-// lacks returns an error that names the rights that the writer lacks in a namespace.
+// lacks returns an error that names the rights that the writer lacks in a namespace. It returns nil if
+// there are none.
 func lacks(namespace string, missing []question) error {
 	var refused plugins.Refusals
 	for _, q := range missing {
@@ -240,7 +322,7 @@ func lacks(namespace string, missing []question) error {
 		if q.name != "" {
 			resource += " " + q.name
 		}
-		refused.Add(fmt.Errorf("%s: the caller may not %s %s in namespace %s", q.path, q.verb, resource, namespace))
+		refused.Add(fmt.Errorf("%s: the caller may not %s %s in namespace %s", q.at[0].path, q.verb, resource, namespace))
 	}
 	return refused.Err()
 }
@@ -293,31 +375,49 @@ func (c *rightsCheck) has(ctx context.Context, namespace string, of *right) (boo
 	})
 }
 
-// escalates reports whether the writer may escalate the Roles of rights in a namespace, or in the
-// whole cluster if namespace is empty.
-func (c *rightsCheck) escalates(ctx context.Context, namespace string, of []question) (bool, error) {
-	for _, role := range rolesIn(of) {
-		allowed, err := c.asks(ctx, &authorizer.AttributesRecord{
-			User:            c.writer,
-			Verb:            "escalate",
-			ResourceRequest: true,
-			APIGroup:        rbacv1.GroupName,
-			APIVersion:      "*",
-			Resource:        "roles",
-			Namespace:       namespace,
-			Name:            role,
-		})
-		if err != nil || !allowed {
-			return false, err
+// notEscalated returns the rights of Roles that the writer may not escalate in a namespace, or in the
+// whole cluster if namespace is empty. Each has one such Role. escalates has the answers by Role.
+func (c *rightsCheck) notEscalated(
+	ctx context.Context, namespace string, of []question, escalates map[string]bool,
+) (refused []question, err error) {
+	for _, q := range of {
+		for _, at := range q.at {
+			may, known := escalates[at.role]
+			if !known {
+				if may, err = c.escalates(ctx, namespace, at.role); err != nil {
+					return nil, err
+				}
+				escalates[at.role] = may
+			}
+			if !may {
+				refused = append(refused, question{q.right, []place{at}})
+				break
+			}
 		}
 	}
-	return true, nil
+	return refused, nil
+}
+
+// escalates reports whether the writer may escalate a Role.
+func (c *rightsCheck) escalates(ctx context.Context, namespace, role string) (bool, error) {
+	return c.asks(ctx, &authorizer.AttributesRecord{
+		User:            c.writer,
+		Verb:            "escalate",
+		ResourceRequest: true,
+		APIGroup:        rbacv1.GroupName,
+		APIVersion:      "*",
+		Resource:        "roles",
+		Namespace:       namespace,
+		Name:            role,
+	})
 }
 
 // rolesIn returns the names of the Roles of rights.
 func rolesIn(of []question) (names []string) {
 	for _, q := range of {
-		names = append(names, q.role)
+		for _, at := range q.at {
+			names = append(names, at.role)
+		}
 	}
 	slices.Sort(names)
 	return slices.Compact(names)

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -58,6 +57,7 @@ type Object struct {
 	Stored bool
 
 	mapping     *meta.RESTMapping
+	applied     *unstructured.Unstructured // as the server stored it
 	publication *v1alpha1.Publication
 	parsed      *publication.Publication
 }
@@ -108,6 +108,7 @@ func (p *Publisher) apply(ctx context.Context, o *Object) error {
 	case err != nil:
 		return p.refused(o, err)
 	}
+	o.applied = is
 	if verb == output.Configured && sameContent(was, is) {
 		verb = output.Unchanged
 	}
@@ -149,14 +150,11 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 				return nil
 			}
 			verb = output.Configured
-			was.Object["spec"] = u.Object["spec"]
 			if same {
-				onSource, err := p.askOnSource(ctx, o)
-				if err != nil || onSource {
-					return err
-				}
-				askForCheck(was)
+				verb, err = p.confirm(ctx, o, was)
+				return err
 			}
+			was.Object["spec"] = u.Object["spec"]
 			_, err = client.Update(ctx, was, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
 			return err
 		})
@@ -168,47 +166,6 @@ func (p *Publisher) write(ctx context.Context, o *Object) error {
 	return nil
 }
 
-// isUnchecked reports whether the server does not copy the content of a Publication because its author
-// was not checked.
-func isUnchecked(u *unstructured.Unstructured) bool {
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	return slices.ContainsFunc(conditions, func(of any) bool {
-		c, _ := of.(map[string]any)
-		return c["type"] == v1alpha1.ConditionReady && c["reason"] == v1alpha1.ReasonAuthorNotChecked
-	})
-}
-
-// askOnSource removes [tenant.PublishedAnnotation] of the object itself. If the object has the annotation,
-// it decides, and not the annotation of the Publication. The result is false if the object has none.
-func (p *Publisher) askOnSource(ctx context.Context, o *Object) (bool, error) {
-	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
-	is, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
-	if err != nil {
-		return false, err
-	}
-	if _, has := is.GetAnnotations()[tenant.PublishedAnnotation]; !has {
-		return false, nil
-	}
-	askForCheck(is)
-	_, err = objects.Update(ctx, is, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
-	return true, err
-}
-
-// askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the caller
-// may publish the content, and sets the annotation itself.
-func askForCheck(u *unstructured.Unstructured) {
-	annotations := u.GetAnnotations()
-	if _, has := annotations[tenant.PublishedAnnotation]; has {
-		delete(annotations, tenant.PublishedAnnotation)
-	} else {
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[tenant.PublishedAnnotation] = "check"
-	}
-	u.SetAnnotations(annotations)
-}
-
 // refused returns the error of a write with what the caller can do about it.
 func (p *Publisher) refused(o *Object, err error) error {
 	status := apierrors.APIStatus(nil)
@@ -217,6 +174,8 @@ func (p *Publisher) refused(o *Object, err error) error {
 		status.Status().Details.Name == "":
 		return fmt.Errorf("%w: the CustomResourceDefinition %s is not installed: see docs/install.md",
 			tenancy.ErrRefused, publications.GroupResource())
+	case errors.Is(err, tenancy.ErrRefused):
+		return err
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		return fmt.Errorf("%w: publish %s: %s", tenancy.ErrRefused, described(o.Content), oneLine(err))
 	}

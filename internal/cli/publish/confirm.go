@@ -1,0 +1,117 @@
+package publish
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kubetenant/kubetenant/internal/cli/output"
+	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// isUnchecked reports whether the server does not copy the content of a Publication because its author
+// was not checked.
+func isUnchecked(u *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(of any) bool {
+		c, _ := of.(map[string]any)
+		return c["type"] == v1alpha1.ConditionReady && c["reason"] == v1alpha1.ReasonAuthorNotChecked
+	})
+}
+
+// confirm makes the server check whether the caller may publish the content of an object. It sets
+// [tenant.PublishedAnnotation] of the object itself if the object has it, because the annotation of the
+// Publication then has no effect. It fails if the object is no longer the one that the caller published,
+// or if the server does not confirm it.
+func (p *Publisher) confirm(ctx context.Context, o *Object, of *unstructured.Unstructured) (verb string, err error) {
+	objects := p.Objects.Resource(o.mapping.Resource).Namespace(o.Content.GetNamespace())
+	source, err := objects.Get(ctx, o.Content.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	// A dry run does not store the object that it would publish.
+	if len(p.DryRun) == 0 {
+		if err := p.checkSame(o, source); err != nil {
+			return "", err
+		}
+	}
+	client := p.Objects.Resource(publications).Namespace("")
+	if _, has := source.GetAnnotations()[tenant.PublishedAnnotation]; has {
+		of, client = source.DeepCopy(), objects
+	}
+	before := of.GetAnnotations()[tenant.PublishedAnnotation]
+	askForCheck(of)
+	is, err := client.Update(ctx, of, metav1.UpdateOptions{FieldManager: fieldManager, DryRun: p.DryRun})
+	if err != nil {
+		return "", err
+	}
+	if is.GetAnnotations()[tenant.PublishedAnnotation] != before {
+		return output.Configured, nil
+	}
+	if hash, known := p.hash(o, source); known && hash != before {
+		return "", fmt.Errorf("%w: the server does not let you publish the content of %s: see the rights of an author in "+
+			"docs/tasks/publish.md", tenancy.ErrRefused, described(o.Content))
+	}
+	return output.Unchanged, nil // another caller has confirmed it meanwhile, or the server returns a warning
+}
+
+// checkSame returns an error if the content of an object is not the one that the caller published.
+func (p *Publisher) checkSame(o *Object, is *unstructured.Unstructured) error {
+	seen := o.Content
+	if o.applied != nil {
+		seen = o.applied
+	}
+	rules, err := p.rules(o)
+	if err != nil {
+		return err
+	}
+	before, err := rules.Content(seen, nil)
+	if err != nil {
+		return err
+	}
+	if now, err := rules.Content(is, nil); err != nil || now.Hash != before.Hash {
+		return fmt.Errorf("%w: %s has changed since it was read: check its content and publish it again",
+			tenancy.ErrRefused, described(o.Content))
+	}
+	return nil
+}
+
+// hash returns the hash with which the server confirms an object. It is unknown if the rules of the server
+// are, and for a RoleBinding, whose hash depends on its role.
+func (p *Publisher) hash(o *Object, is *unstructured.Unstructured) (hash string, known bool) {
+	binding := schema.GroupKind{Group: rbacv1.GroupName, Kind: "RoleBinding"}
+	if p.Rules == nil || o.mapping.GroupVersionKind.GroupKind() == binding {
+		return "", false
+	}
+	rules, err := p.rules(o)
+	if err != nil {
+		return "", false
+	}
+	content, err := rules.Content(is, nil)
+	if err != nil {
+		return "", false
+	}
+	return content.Hash, true
+}
+
+// askForCheck adds or removes [tenant.PublishedAnnotation]. The server then checks whether the caller
+// may publish the content, and sets the annotation itself.
+func askForCheck(u *unstructured.Unstructured) {
+	annotations := u.GetAnnotations()
+	if _, has := annotations[tenant.PublishedAnnotation]; has {
+		delete(annotations, tenant.PublishedAnnotation)
+	} else {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[tenant.PublishedAnnotation] = "check"
+	}
+	u.SetAnnotations(annotations)
+}

@@ -1,0 +1,146 @@
+package rolebinding_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+)
+
+// manyRights returns TenantMembers that add a number of rights in Roles of 1000 rules.
+func manyRights(n int) *defined {
+	d := &defined{given(), nil}
+	for i := range n {
+		d.and(fmt.Sprint("x", i/1000), ruleOf("get", "", fmt.Sprint("r", i), ""))
+	}
+	return d
+}
+
+// spaces returns a number of namespaces in which the caller has rules.
+func spaces(n int, rules ...rbacv1.PolicyRule) map[string][]rbacv1.PolicyRule {
+	in := map[string][]rbacv1.PolicyRule{}
+	for i := range n {
+		in[fmt.Sprint("a--", i)] = rules
+	}
+	return in
+}
+
+// TestManyRules checks that a write has a bounded number of checks.
+func TestManyRules(t *testing.T) {
+	const most, mostOfTenant = 2000, 500
+	reads := ruleOf("get", "", "*", "")
+	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
+	everywhere := writers{everywhere: []rbacv1.PolicyRule{reads}}
+	large := slices.Repeat([]string{"get"}, 50_000)
+	for name, c := range map[string]struct {
+		by   string // "a" if empty
+		w    writers
+		is   *defined
+		want string
+	}{
+		"the most rules":         {"", everywhere, manyRights(mostOfTenant), ""},
+		"the most of the system": {"system:x", everywhere, manyRights(most), ""},
+		"more rules":             {"", everywhere, manyRights(mostOfTenant + 1), "more than 500 combinations"},
+		"more of the system":     {"system:x", everywhere, manyRights(most + 1), "more than 2000 combinations"},
+		"one rule, many times": {
+			"", everywhere, defines("x", slices.Repeat([]rbacv1.PolicyRule{reads}, most+1)...), "",
+		},
+		"one right, many times in a rule": {
+			"", everywhere,
+			defines("x", rbacv1.PolicyRule{
+				Verbs:         large,
+				APIGroups:     slices.Repeat([]string{""}, 50_000),
+				Resources:     large,
+				ResourceNames: large,
+			}), "",
+		},
+		"many names": {
+			"", writers{in: spaces(1, reads)}, defines("x", ruleOf("get", "", "x", strings.Repeat("n,", 9)+"n")), "",
+		},
+		"the most in namespaces": {"", writers{in: spaces(5, reads)}, manyRights(100), ""},
+		"more in namespaces": {
+			"",
+			writers{in: spaces(6, reads)},
+			manyRights(100),
+			"need more than 500 checks in 6 namespaces. In one update, add at most 83 combinations",
+		},
+		"the most of the system in namespaces": {
+			"system:x", writers{in: spaces(20, reads)}, manyRights(100), "",
+		},
+		"more of the system in namespaces": {
+			"system:x", writers{in: spaces(21, reads)}, manyRights(100), "need more than 2000 checks in 21 namespaces",
+		},
+		"more, but escalate": {"", writers{in: spaces(21, escalates)}, manyRights(100), ""},
+		"more, but escalate in most": {
+			"", writers{in: spacesBut(spaces(21, escalates), "a--7")}, manyRights(100), "need more than 500 checks",
+		},
+		"too many namespaces": {
+			"",
+			writers{in: spaces(mostOfTenant+1, escalates)},
+			manyRights(1),
+			"has more than 500 namespaces: let a caller with these rights",
+		},
+		"many namespaces, one answer": {"", writers{in: spaces(mostOfTenant, reads)}, manyRights(1), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			by, bound := "a", 2*mostOfTenant
+			if c.by != "" {
+				by, bound = c.by, 2*most
+			}
+			got := c.w.write(t, by, nil, c.is)
+			if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+				t.Errorf("%.300s, want %q", got, c.want)
+			}
+			if n := c.w.asked.Load(); n > int64(bound) {
+				t.Errorf("%d questions", n)
+			}
+			if len(got) > 4000 {
+				t.Errorf("the refusal has %d bytes", len(got))
+			}
+		})
+	}
+}
+
+// TestQuestions checks the number of calls of the authorizer of one write.
+func TestQuestions(t *testing.T) {
+	reads := ruleOf("get", "", "*", "")
+	escalates := ruleOf("escalate", "rbac.authorization.k8s.io", "roles", "")
+	twice := &defined{given(), nil}
+	for i := range 10 {
+		twice.and(fmt.Sprint("x", i), ruleOf("get,get", ",", "pods,pods,pods", ""), ruleOf("get", "", "pods", ""))
+	}
+	for name, c := range map[string]struct {
+		w    writers
+		is   *defined
+		most int64
+	}{
+		// The first questions are about the whole cluster: 4 rights at the same time, and one escalation.
+		"rights in each namespace":        {writers{in: spaces(5, reads)}, manyRights(100), 4 + 1 + 5*100},
+		"no rights":                       {writers{in: spaces(5)}, manyRights(100), 4 + 1 + 5*(100+1)},
+		"no rights in many namespaces":    {writers{in: spaces(50)}, manyRights(10), 4 + 1 + 5*(10+1)},
+		"no rights and too many":          {writers{in: spaces(50)}, manyRights(500), 4 + 1 + 5},
+		"rights in the whole cluster":     {writers{everywhere: []rbacv1.PolicyRule{reads}}, manyRights(100), 100},
+		"escalate in the whole cluster":   {writers{everywhere: []rbacv1.PolicyRule{escalates}}, manyRights(100), 100 + 1},
+		"escalate in each namespace":      {writers{in: spaces(5, escalates)}, manyRights(100), 4 + 1 + 5*(100+1)},
+		"equal rights of Roles":           {writers{in: spaces(5, reads)}, twice, 1 + 1 + 5},
+		"equal rights, escalate of Roles": {writers{in: spaces(5, escalates)}, twice, 1 + 1 + 5*(1+10)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := c.w.write(t, "a", nil, c.is)
+			if n := c.w.asked.Load(); n > c.most {
+				t.Errorf("%d questions, want at most %d: %.300s", n, c.most, got)
+			}
+			if has := !strings.HasPrefix(name, "no rights"); has != (got == "") {
+				t.Errorf("the answer is %.300s", got)
+			}
+		})
+	}
+}
+
+// spacesBut removes the rules of one namespace.
+func spacesBut(in map[string][]rbacv1.PolicyRule, name string) map[string][]rbacv1.PolicyRule {
+	in[name] = nil
+	return in
+}
