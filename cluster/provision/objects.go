@@ -142,7 +142,7 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 		case p.content != nil:
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
 			givers = append(givers, giver{v1alpha1.KindPublication, p.of.Name, p.of.Created, all, p})
-		case p.of.Hold && isHeld(ns):
+		case p.of.Hold && !p.of.Deleting && isHeld(ns):
 			out.wrong = errors.Join(out.wrong, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.of.Name, p.message))
 		}
 	}
@@ -195,7 +195,7 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	if u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication {
 		name := u.GetLabels()[tenant.PublicationLabel]
 		p := o.found(name)
-		return p != nil && (p.gone || p.content != nil || !o.selecting[name])
+		return p != nil && p.prunes(o.selecting[name])
 	}
 	return !o.all && !slices.Contains(o.kept, templateOf(u))
 }

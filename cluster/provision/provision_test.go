@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/client-go/metadata"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -57,6 +58,7 @@ type world struct {
 	client    kubernetes.Interface // the engine's
 	dynamic   *dynamicfake.FakeDynamicClient
 	metadata  *metadatafake.FakeMetadataClient
+	reading   metadata.Interface // of the engine
 	uids      int
 	ended     error
 	stop      func()
@@ -106,6 +108,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.client = w.kube
 	w.followSources()
+	w.reading = w.metadata
 	w.start()
 	return w
 }
@@ -131,7 +134,7 @@ func (w *world) start() {
 		o := provision.Options{
 			Client:        w.client,
 			Dynamic:       w.dynamic,
-			Metadata:      w.metadata,
+			Metadata:      w.reading,
 			Unseen:        w.unseen,
 			Tenants:       store,
 			Namespaces:    spaces,

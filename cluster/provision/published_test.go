@@ -38,7 +38,7 @@ func (w *world) followSources() {
 	w.metadata = metadatafake.NewSimpleMetadataClient(scheme)
 	w.metadata.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		selector := a.(clienttesting.ListAction).GetListRestrictions().Labels
-		if selector.Empty() {
+		if selector.Empty() && a.GetResource() != publicationResource {
 			return false, nil, nil
 		}
 		list, err := w.dynamic.Resource(a.GetResource()).List(w.t.Context(),
@@ -82,8 +82,11 @@ func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 			Name:            u.GetName(),
 			UID:             u.GetUID(),
 			ResourceVersion: u.GetResourceVersion(),
+			Generation:      u.GetGeneration(),
 			Labels:          u.GetLabels(),
 			Annotations:     u.GetAnnotations(),
+
+			DeletionTimestamp: u.GetDeletionTimestamp(),
 		},
 	}
 }
@@ -149,15 +152,21 @@ func (w *world) parse(text string) *unstructured.Unstructured {
 // publish writes the Publication ca of the ConfigMap shared/ca.
 func (w *world) publish(change func(*v1alpha1.Publication)) {
 	w.t.Helper()
+	w.publishAs("ca", change)
+}
+
+// publishAs writes a Publication of the ConfigMap of its name.
+func (w *world) publishAs(name string, change func(*v1alpha1.Publication)) {
+	w.t.Helper()
 	defer w.settle()
 	all := w.dynamic.Resource(publicationResource)
-	u, err := all.Get(w.t.Context(), "ca", metav1.GetOptions{})
+	u, err := all.Get(w.t.Context(), name, metav1.GetOptions{})
 	exists := err == nil
 	p := &v1alpha1.Publication{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindPublication},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              "ca",
-			UID:               "p1",
+			Name:              name,
+			UID:               types.UID("p-" + name),
 			CreationTimestamp: metav1.Now(),
 		},
 		Spec: v1alpha1.PublicationSpec{
@@ -165,7 +174,7 @@ func (w *world) publish(change func(*v1alpha1.Publication)) {
 				APIVersion: "v1",
 				Kind:       "ConfigMap",
 				Namespace:  "shared",
-				Name:       "ca",
+				Name:       name,
 			},
 			Tenants: v1alpha1.PublicationTenants{All: true},
 		},
