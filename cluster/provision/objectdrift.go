@@ -43,7 +43,7 @@ func (e *Engine) lookForObjectDrift(ctx context.Context) {
 		all = nil // an object of a kind that was not read is not missing
 	}
 	for _, ns := range all {
-		if gives := e.objectsIn(ns.Name, ofTenant); gives != nil && found.right[ns.Name] != len(gives.wanted) {
+		if gives := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant); gives != nil && found.right[ns.Name] != len(gives.wanted) {
 			found.wrong[ns.Name] = true
 		}
 	}
@@ -79,7 +79,7 @@ func (e *Engine) lookForKind(
 		for i := range list.Items {
 			is := &list.Items[i]
 			if gives == nil || is.GetNamespace() != last { // the list is ordered by namespace
-				last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), ofTenant)
+				last, gives = is.GetNamespace(), e.objectsIn(is.GetNamespace(), of, ofTenant)
 			}
 			key := object{of, is.GetName()}
 			if gives == nil {
@@ -127,9 +127,12 @@ func pageOf(of schema.GroupVersionResource) int64 {
 	return driftPage / 10
 }
 
-// objectsIn returns the objects that a namespace should have. It returns nil if they are not known,
-// or if the namespace has no tenant or is being deleted.
-func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *objects {
+// objectsIn returns the objects of a resource that a namespace should have, or all objects if of is the
+// zero value. It returns nil if they are not known, or if the namespace has no tenant or is being
+// deleted.
+func (e *Engine) objectsIn(
+	namespace string, of schema.GroupVersionResource, ofTenant func(tenant.ID) *given,
+) *objects {
 	ns, err := e.lister.Get(namespace)
 	if err != nil || ns.DeletionTimestamp != nil {
 		return nil
@@ -142,6 +145,6 @@ func (e *Engine) objectsIn(namespace string, ofTenant func(tenant.ID) *given) *o
 	if g == nil {
 		return nil
 	}
-	out := g.objects(id, ns)
+	out := g.objectsOf(id, ns, of)
 	return &out
 }

@@ -108,6 +108,11 @@ type giver struct {
 // objects returns the objects that a namespace of a tenant should have. If two sources define one
 // object, the older source gives it.
 func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
+	return g.objectsOf(id, ns, schema.GroupVersionResource{})
+}
+
+// objectsOf is [given.objects] with the objects of one resource, or with all if it is the zero value.
+func (g *given) objectsOf(id tenant.ID, ns *corev1.Namespace, of schema.GroupVersionResource) objects {
 	out := objects{
 		wanted:    map[object]wanted{},
 		all:       g.uid == "",
@@ -131,6 +136,7 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 			out.wrong = errors.Join(out.wrong, fmt.Errorf("%w: NamespaceTemplate %s: %w", errTemplate, t.name, err))
 			continue
 		}
+		all = slices.DeleteFunc(all, func(o template.Object) bool { return !of.Empty() && o.Resource != of })
 		givers = append(givers, giver{v1alpha1.KindNamespaceTemplate, t.name, t.is.Created, all, nil})
 	}
 	for _, p := range g.published {
@@ -139,10 +145,11 @@ func (g *given) objects(id tenant.ID, ns *corev1.Namespace) objects {
 		}
 		out.selecting[p.of.Name] = true
 		switch {
+		case p.content != nil && !of.Empty() && p.content.Resource != of:
 		case p.content != nil:
 			all := []template.Object{{Resource: p.content.Resource, Object: p.content.Render(id, ns.Name)}}
 			givers = append(givers, giver{v1alpha1.KindPublication, p.of.Name, p.of.Created, all, p})
-		case p.of.Hold && isHeld(ns):
+		case p.of.Hold && !p.of.Deleting && isHeld(ns):
 			out.wrong = errors.Join(out.wrong, fmt.Errorf("%s %s: %s", v1alpha1.KindPublication, p.of.Name, p.message))
 		}
 	}
@@ -195,7 +202,7 @@ func (o *objects) removes(key object, u *unstructured.Unstructured) bool {
 	if u.GetLabels()[tenant.ManagedLabel] == managed.SourcePublication {
 		name := u.GetLabels()[tenant.PublicationLabel]
 		p := o.found(name)
-		return p != nil && (p.gone || p.content != nil || !o.selecting[name])
+		return p != nil && p.prunes(o.selecting[name])
 	}
 	return !o.all && !slices.Contains(o.kept, templateOf(u))
 }

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/kubernetes/fake"
 	coreclient "k8s.io/client-go/kubernetes/typed/core/v1"
 	rbacclient "k8s.io/client-go/kubernetes/typed/rbac/v1"
+	"k8s.io/client-go/metadata"
 	metadatafake "k8s.io/client-go/metadata/fake"
 	clienttesting "k8s.io/client-go/testing"
 
@@ -60,6 +61,7 @@ type world struct {
 	dynamic      *dynamicfake.FakeDynamicClient
 	objectClient dynamic.Interface // the engine's, if it is not dynamic
 	metadata     *metadatafake.FakeMetadataClient
+	reading      metadata.Interface // of the engine
 	uids         int
 	ended        error
 	stop         func()
@@ -109,6 +111,7 @@ func newWorld(t *testing.T) *world {
 	})
 	w.client = w.kube
 	w.followSources()
+	w.reading = w.metadata
 	w.start()
 	return w
 }
@@ -134,7 +137,7 @@ func (w *world) start() {
 		o := provision.Options{
 			Client:        w.client,
 			Dynamic:       cmp.Or[dynamic.Interface](w.objectClient, w.dynamic),
-			Metadata:      w.metadata,
+			Metadata:      w.reading,
 			Unseen:        w.unseen,
 			Tenants:       store,
 			Namespaces:    spaces,

@@ -15,12 +15,10 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/template"
-	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -35,8 +33,6 @@ const (
 	// prunedAlone is the number of copies that are deleted when their source is not found. More copies
 	// remain until [tenant.PruneAnnotation] confirms the deletion.
 	prunedAlone = 20
-	// pruneAgain is the time until the engine checks again whether a deleted Publication has copies.
-	pruneAgain = 5 * time.Second
 	// publishedAfter is the interval at which the statuses of Publications are written.
 	publishedAfter = 5 * time.Second
 	// refusedAgain is the time until the engine tries namespaces again that lack a copy, and maxRetried
@@ -61,6 +57,9 @@ type published struct {
 	last *publication.Content
 	// gone reports that all copies are to be deleted.
 	gone bool
+	// invalid reports that the Publication does not decode or is invalid. Nothing is known of its
+	// selection, so its copies remain as they are, unless gone is set.
+	invalid bool
 	// reason and message are those of the condition Ready while content is nil.
 	reason, message string
 	// since is the time of the last change of the content or the selection.
@@ -75,12 +74,23 @@ func (p *published) lastHash() string {
 	return p.last.Hash
 }
 
+// isOf reports whether the state is that of the current version of a Publication. p may be nil.
+func (p *published) isOf(of *publication.Publication) bool {
+	return p != nil && p.of.UID == of.UID && p.of.Generation == of.Generation
+}
+
+// prunes reports whether the copy in a namespace is to be deleted, unless the namespace should have it.
+func (p *published) prunes(isSelected bool) bool {
+	return p.gone || !p.invalid && (p.content != nil || !isSelected)
+}
+
 // publisher reads Publications and their sources, and writes the status of Publications. The engine
 // writes the copies.
 type publisher struct {
 	e            *Engine
 	publications typed.Client[v1alpha1.Publication, *v1alpha1.Publication]
 	names        workqueue.TypedRateLimitingInterface[string] // Publications to read with their sources
+	ends         workqueue.TypedRateLimitingInterface[string] // deleted Publications
 
 	mu    sync.RWMutex
 	known map[string]*published
@@ -98,6 +108,8 @@ func newPublisher(e *Engine) *publisher {
 		publications: typed.NewClient[v1alpha1.Publication](e.Dynamic, resourceOf(v1alpha1.ResourcePublications)),
 		names: workqueue.NewTypedRateLimitingQueue(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](retryAtFirst, retryAtLast)),
+		ends: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](endAgainFirst, retryAtLast)),
 		known:   map[string]*published{},
 		refused: map[string]map[string]error{},
 		applied: map[string]map[string]string{},
@@ -115,28 +127,40 @@ func (p *publisher) rules() *publication.Rules {
 
 // resolveAll reads all Publications and their sources once.
 func (p *publisher) resolveAll(ctx context.Context) {
-	all, _ := p.e.Tenants.Publications()
-	for _, of := range all {
-		if err := p.resolve(ctx, of.Name); err != nil {
-			p.names.AddRateLimited(of.Name)
+	for _, name := range p.all() {
+		if err := p.resolve(ctx, name); err != nil {
+			p.names.AddRateLimited(name)
 		}
 	}
+}
+
+// all returns the names of all Publications, including the invalid ones.
+func (p *publisher) all() []string {
+	names := p.e.Tenants.InvalidPublications()
+	all, _ := p.e.Tenants.Publications()
+	for _, of := range all {
+		names = append(names, of.Name)
+	}
+	return names
 }
 
 // run keeps the Publications up to date until ctx ends.
 func (p *publisher) run(ctx context.Context) {
 	p.e.Tenants.OnPublication(func(name string) { p.names.Add(name) })
 	defer p.e.Tenants.OnPublication(nil)
-	all, _ := p.e.Tenants.Publications()
-	for _, of := range all {
-		p.names.Add(of.Name) // it may have changed since resolveAll
+	for _, name := range p.all() {
+		p.names.Add(name) // it may have changed since resolveAll
 	}
 	var running sync.WaitGroup
 	running.Go(func() { work(ctx, p.names, 0, p.resolve) })
+	for range endWorkers {
+		running.Go(func() { work(ctx, p.ends, quietly, p.end) })
+	}
 	running.Go(func() { wait.UntilWithContext(ctx, p.writeStatuses, publishedAfter) })
 	running.Go(func() { newSources(p).run(ctx) })
 	<-ctx.Done()
 	p.names.ShutDown()
+	p.ends.ShutDown()
 	running.Wait()
 }
 
@@ -148,34 +172,39 @@ func (p *publisher) get(name string) *published {
 }
 
 // resolve reads a Publication and its source. If the content of the copies or their selection has
-// changed, it queues the namespaces.
+// changed, it queues the namespaces. It only queues a deleted Publication for [publisher.end].
 func (p *publisher) resolve(ctx context.Context, name string) error {
 	was := p.get(name)
-	of := p.e.Tenants.Publication(name)
-	if of == nil {
-		p.forget(name, was)
+	of, now := p.e.Tenants.Publication(name), p.readInvalid(name)
+	if of == nil && now != nil {
+		of = now.of
+	}
+	var err error
+	switch {
+	case of == nil:
+		p.forget(name)
+		return nil
+	case of.Deleting:
+		isKnown := was.isOf(of) && was.of.Deleting
+		if isKnown || p.put(was, &published{of: of, invalid: now != nil}) {
+			p.ends.Add(name)
+		} else {
+			p.names.Add(name)
+		}
+		return nil
+	case now == nil:
+		if now, err = p.read(ctx, of); err != nil {
+			if was.isOf(of) {
+				return err // the last state remains
+			}
+			now = &published{of: of, reason: v1alpha1.ReasonFailed, message: err.Error()}
+		}
+		now.resource, _ = p.rules().Resource(of.From.Kind)
+	}
+	if !p.put(was, now) {
+		p.names.Add(name)
 		return nil
 	}
-	now, err := p.read(ctx, of)
-	if err == nil {
-		now.resource, _ = p.rules().Resource(of.From.Kind)
-	} else {
-		if was != nil && was.of.UID == of.UID && was.of.Generation == of.Generation {
-			return err // the last state remains
-		}
-		now = &published{of: of, reason: v1alpha1.ReasonFailed, message: err.Error()}
-		now.resource, _ = p.rules().Resource(of.From.Kind)
-	}
-	if was != nil && was.of.UID == of.UID && now.last == nil {
-		now.last = was.last
-	}
-	now.since = time.Now()
-	if was != nil && !was.differs(now) {
-		now.since = was.since
-	}
-	p.mu.Lock()
-	p.known[name] = now
-	p.mu.Unlock()
 	again := readAgain
 	if p.retryRefused(name) {
 		again = refusedAgain
@@ -185,10 +214,31 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 	}
 	p.touch(name)
 	p.names.AddAfter(name, again)
-	if now.gone && of.Deleting {
-		return errors.Join(err, p.finish(ctx, of))
-	}
 	return err
+}
+
+// put replaces the state of a Publication. It returns false and changes nothing if another worker has
+// replaced the state was.
+func (p *publisher) put(was, now *published) bool {
+	now.since = time.Now()
+	if was != nil && was.of.UID == now.of.UID {
+		if now.last == nil {
+			now.last = was.last
+		}
+		if now.resource.Empty() && now.invalid {
+			now.resource = was.resource
+		}
+	}
+	if was != nil && !was.differs(now) {
+		now.since = was.since
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known[now.of.Name] != was {
+		return false
+	}
+	p.known[now.of.Name] = now
+	return true
 }
 
 // retryRefused queues namespaces that lack the copy of a Publication because of an error, and reports
@@ -214,11 +264,13 @@ func (p *publisher) retryRefused(name string) bool {
 	return retried > 0
 }
 
-// forget removes the state of a Publication that does not exist or does not decode. Its copies remain.
-// The state of a deleted Publication remains too, for a copy that was written meanwhile.
-func (p *publisher) forget(name string, was *published) {
+// forget removes the state of a Publication that does not exist. Its copies remain. The state of a
+// deleted Publication remains too, for a copy that was written meanwhile.
+func (p *publisher) forget(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ends.Forget(name)
+	was := p.known[name]
 	if was == nil || !was.gone {
 		delete(p.known, name)
 	} else {
@@ -231,7 +283,7 @@ func (p *publisher) forget(name string, was *published) {
 
 // differs reports whether two states of a Publication give different objects.
 func (p *published) differs(from *published) bool {
-	return p.of.UID != from.of.UID || p.of.Generation != from.of.Generation || p.gone != from.gone ||
+	return !p.isOf(from.of) || p.gone != from.gone || p.invalid != from.invalid ||
 		(p.content == nil) != (from.content == nil) || p.content != nil && p.content.Hash != from.content.Hash
 }
 
@@ -251,9 +303,6 @@ func (p *publisher) queueNamespaces(states ...*published) {
 
 // read returns the state of a Publication. It fails if the source cannot be read now.
 func (p *publisher) read(ctx context.Context, of *publication.Publication) (*published, error) {
-	if of.Deleting {
-		return p.readDeleted(ctx, of)
-	}
 	if !of.Retained {
 		if err := p.retain(ctx, of); err != nil {
 			return nil, err
@@ -330,93 +379,6 @@ func (p *publisher) readMissing(
 	return out, nil
 }
 
-// hasMoreCopies reports whether a Publication has more than some copies of a kind.
-func (p *publisher) hasMoreCopies(
-	ctx context.Context, name string, resource schema.GroupVersionResource, than int64,
-) (bool, error) {
-	list, err := p.e.Metadata.Resource(resource).List(ctx,
-		metav1.ListOptions{LabelSelector: tenant.PublicationLabel + "=" + name, Limit: than + 1})
-	if apierrors.IsNotFound(err) { // the kind is no longer defined
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("list the copies: %w", err)
-	}
-	return int64(len(list.Items)) > than, nil
-}
-
-// readDeleted returns the state of a Publication that is being deleted. If its definition is being
-// deleted, the copies remain.
-func (p *publisher) readDeleted(ctx context.Context, of *publication.Publication) (*published, error) {
-	name := v1alpha1.Resource(v1alpha1.ResourcePublications).String()
-	definition, err := p.e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) || err == nil && definition.GetDeletionTimestamp() != nil:
-		if err := p.release(ctx, of); err != nil {
-			return nil, err
-		}
-		return &published{of: of}, nil // no status is written any longer
-	case err != nil:
-		return nil, err
-	}
-	return &published{of: of, gone: true}, nil
-}
-
-// finish removes the finalizer of a deleted Publication that has no copies.
-func (p *publisher) finish(ctx context.Context, of *publication.Publication) error {
-	if _, err := p.rules().Resource(of.From.Kind); err != nil {
-		return fmt.Errorf("the copies cannot be deleted until their kind can be published again: %w", err)
-	}
-	for _, resource := range p.e.kinds() {
-		more, err := p.hasMoreCopies(ctx, of.Name, resource, 0)
-		if err != nil {
-			return err
-		}
-		if more {
-			p.names.AddAfter(of.Name, pruneAgain)
-			return nil
-		}
-	}
-	return p.release(ctx, of)
-}
-
-// retain adds the finalizer to a Publication, and release removes it.
-func (p *publisher) retain(ctx context.Context, of *publication.Publication) error {
-	return p.patchFinalizers(ctx, of, func(others []string) []string {
-		return append(others, tenant.PublicationFinalizer)
-	})
-}
-
-func (p *publisher) release(ctx context.Context, of *publication.Publication) error {
-	return p.patchFinalizers(ctx, of, func(others []string) []string { return others })
-}
-
-// patchFinalizers writes the result of change for the finalizers of others, if it differs.
-func (p *publisher) patchFinalizers(
-	ctx context.Context, of *publication.Publication, change func(others []string) []string,
-) error {
-	stored, err := p.publications.Get(ctx, cache.ObjectName{Name: of.Name})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	next := change(slices.DeleteFunc(slices.Clone(stored.Finalizers),
-		func(f string) bool { return f == tenant.PublicationFinalizer }))
-	if stored.UID != of.UID || len(next) == len(stored.Finalizers) {
-		return nil
-	}
-	if err := p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
-		return err
-	}
-	_, err = p.publications.PatchRead(ctx, stored, map[string]any{"metadata": map[string]any{"finalizers": next}})
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
 // copies returns the number of copies of a Publication that count for maxPublished.
 func (p *publisher) copies(of *publication.Publication) (n int) {
 	all, err := p.e.lister.List(labels.Everything())
@@ -461,6 +423,9 @@ func (p *publisher) isCurrent(ctx context.Context) error {
 		return fmt.Errorf("list Publications: %w", err)
 	}
 	for i := range list.Items {
+		if list.Items[i].DeletionTimestamp != nil {
+			continue // it gives nothing
+		}
 		is := p.get(list.Items[i].Name)
 		if is == nil || is.of.UID != list.Items[i].UID || is.of.Generation != list.Items[i].Generation {
 			return errBehind

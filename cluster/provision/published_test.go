@@ -100,6 +100,8 @@ func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 			ResourceVersion: u.GetResourceVersion(),
 			Labels:          u.GetLabels(),
 			Annotations:     u.GetAnnotations(),
+
+			DeletionTimestamp: u.GetDeletionTimestamp(),
 		},
 	}
 }
@@ -165,15 +167,21 @@ func (w *world) parse(text string) *unstructured.Unstructured {
 // publish writes the Publication ca of the ConfigMap shared/ca.
 func (w *world) publish(change func(*v1alpha1.Publication)) {
 	w.t.Helper()
+	w.publishAs("ca", change)
+}
+
+// publishAs writes a Publication of the ConfigMap of its name.
+func (w *world) publishAs(name string, change func(*v1alpha1.Publication)) {
+	w.t.Helper()
 	defer w.settle()
 	all := w.dynamic.Resource(publicationResource)
-	u, err := all.Get(w.t.Context(), "ca", metav1.GetOptions{})
+	u, err := all.Get(w.t.Context(), name, metav1.GetOptions{})
 	exists := err == nil
 	p := &v1alpha1.Publication{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindPublication},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:              "ca",
-			UID:               "p1",
+			Name:              name,
+			UID:               types.UID("p-" + name),
 			CreationTimestamp: metav1.Now(),
 		},
 		Spec: v1alpha1.PublicationSpec{
@@ -181,7 +189,7 @@ func (w *world) publish(change func(*v1alpha1.Publication)) {
 				APIVersion: "v1",
 				Kind:       "ConfigMap",
 				Namespace:  "shared",
-				Name:       "ca",
+				Name:       name,
 			},
 			Tenants: v1alpha1.PublicationTenants{All: true},
 		},

@@ -89,25 +89,38 @@ func (p *publisher) touch(name string) {
 // Publications together, because the state of a namespace takes longest to find.
 func (p *publisher) writeStatuses(ctx context.Context) {
 	p.mu.Lock()
-	var all []*published
+	var all, invalid []*published
 	for name := range p.touched {
-		if is := p.known[name]; is != nil && !is.of.Deleting {
+		switch is := p.known[name]; {
+		case is == nil || is.of.Deleting:
+		case is.invalid:
+			invalid = append(invalid, is)
+		default:
 			all = append(all, is)
 		}
 	}
 	p.touched = map[string]bool{}
 	p.mu.Unlock()
+	for _, is := range invalid {
+		p.notWritten(ctx, is, p.writeInvalid(ctx, is))
+	}
 	if len(all) == 0 {
 		return
 	}
 	counts := p.count(all)
 	for i, is := range all {
-		if err := p.writeStatus(ctx, is, &counts[i]); err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Info("Failed to write the status of a Publication, will retry",
-				"publication", is.of.Name, "err", err)
-			p.touch(is.of.Name)
-		}
+		p.notWritten(ctx, is, p.writeStatus(ctx, is, &counts[i]))
 	}
+}
+
+// notWritten logs an error of writing a status, and lets the engine try again. err may be nil.
+func (p *publisher) notWritten(ctx context.Context, is *published, err error) {
+	if err == nil || ctx.Err() != nil {
+		return
+	}
+	klog.FromContext(ctx).Info("Failed to write the status of a Publication, will retry",
+		"publication", is.of.Name, "err", err)
+	p.touch(is.of.Name)
 }
 
 // count returns the numbers and the examples of the statuses of Publications.

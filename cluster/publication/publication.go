@@ -88,7 +88,10 @@ func Parse(stored *v1alpha1.Publication) (*Publication, error) {
 		return nil, fmt.Errorf("metadata.name: must have at most %d characters", validation.LabelValueMaxLength)
 	}
 	for field, value := range map[string]string{
-		"kind": spec.From.Kind, "namespace": spec.From.Namespace, "name": spec.From.Name,
+		"apiVersion": spec.From.APIVersion,
+		"kind":       spec.From.Kind,
+		"namespace":  spec.From.Namespace,
+		"name":       spec.From.Name,
 	} {
 		if value == "" {
 			return nil, fmt.Errorf("spec.from.%s must be set", field)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -20,15 +21,22 @@ type kept[V any] struct {
 
 	mu      sync.RWMutex
 	named   map[string]*V // never changed
+	invalid map[string]invalid
 	changed func(name string)
 }
 
+// invalid is an object that does not decode or that parse refuses.
+type invalid struct {
+	of  metav1.Object
+	why error
+}
+
 // newKept follows the objects of a kind as soon as the informer runs. An object that does not
-// decode, or that parse refuses, is ignored.
+// decode, or that parse refuses, does not apply.
 func newKept[V, T any, P typed.Pointer[T]](
 	client dynamic.Interface, of schema.GroupVersionResource, parse func(P) (*V, error),
 ) (*kept[V], error) {
-	k := &kept[V]{named: map[string]*V{}}
+	k := &kept[V]{named: map[string]*V{}, invalid: map[string]invalid{}}
 	var err error
 	if k.informer, err = typed.NewInformer[T, P](client, of, nil); err != nil {
 		return nil, err
@@ -42,29 +50,35 @@ func newKept[V, T any, P typed.Pointer[T]](
 		}
 		if err != nil {
 			klog.Background().Error(err, "Ignoring an invalid object", "resource", of.Resource, "name", name.Name)
-			parsed = nil
+			of, _ := obj.(metav1.Object)
+			k.put(name.Name, nil, invalid{of, err})
+			return
 		}
-		k.put(name.Name, parsed)
+		k.put(name.Name, parsed, invalid{})
 	}
 	k.handled, err = k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    set,
 		UpdateFunc: func(_, now any) { set(now) },
 		DeleteFunc: func(obj any) {
 			if name, err := cache.DeletionHandlingObjectToName(obj); err == nil {
-				k.put(name.Name, nil)
+				k.put(name.Name, nil, invalid{})
 			}
 		},
 	})
 	return k, err
 }
 
-// put stores what was parsed of an object, or nil if the object does not exist.
-func (k *kept[V]) put(name string, parsed *V) {
+// put stores what was parsed of an object, or why it is invalid. Both are zero if the object does not
+// exist.
+func (k *kept[V]) put(name string, parsed *V, wrong invalid) {
 	k.mu.Lock()
-	if parsed != nil {
+	delete(k.named, name)
+	delete(k.invalid, name)
+	switch {
+	case parsed != nil:
 		k.named[name] = parsed
-	} else {
-		delete(k.named, name)
+	case wrong.of != nil:
+		k.invalid[name] = wrong
 	}
 	changed := k.changed
 	k.mu.Unlock()
@@ -78,6 +92,13 @@ func (k *kept[V]) get(name string) *V {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	return k.named[name]
+}
+
+// getInvalid returns an object that is invalid, or the zero value if there is none.
+func (k *kept[V]) getInvalid(name string) invalid {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.invalid[name]
 }
 
 // all returns what was parsed of all objects, in no order.

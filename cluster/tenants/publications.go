@@ -2,9 +2,11 @@ package tenants
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/publication"
@@ -38,6 +40,21 @@ func (s *Store) Publications() (all []*publication.Publication, known bool) {
 // Publication returns a Publication, or nil if it does not exist or does not decode. Callers MUST NOT
 // change it.
 func (s *Store) Publication(name string) *publication.Publication { return s.publications.get(name) }
+
+// InvalidPublication returns the metadata of a Publication that does not decode or is invalid, and the
+// reason. It returns nil if there is none. The reason contains no value of a field that does not decode.
+// Callers MUST NOT change the metadata.
+func (s *Store) InvalidPublication(name string) (of metav1.Object, why error) {
+	wrong := s.publications.getInvalid(name)
+	return wrong.of, wrong.why
+}
+
+// InvalidPublications returns the names of the Publications that do not decode or are invalid.
+func (s *Store) InvalidPublications() []string {
+	s.publications.mu.RLock()
+	defer s.publications.mu.RUnlock()
+	return slices.Sorted(maps.Keys(s.publications.invalid))
+}
 
 // Selects reports whether a Publication selects the namespaces of a tenant, by the labels of its
 // Tenant.

@@ -37,7 +37,7 @@ resources, PersistentVolumeClaims, Secrets, AccessGrants, RoleBindings, and
 ServiceAccounts other than default. --force deletes them. The command always
 deletes the objects that come from the Tenant object. It also recreates the
 ServiceAccount default to invalidate all tokens of the tenant. It lists the
-objects that remain.
+objects that remain, and removes the annotations that publish them.
 
 In a namespace of authorization.systemNamespaces, it removes the label and
 deletes only the objects that come from the Tenant object. It refuses if the

@@ -115,7 +115,7 @@ func whoCan(
 		return nil, c.Explain(err)
 	}
 	if stored != nil {
-		if source := explain.ManagedBy(stored); source != "" {
+		if source := explain.ManagedBy(schema.GroupResource{Group: q.APIGroup, Resource: q.Resource}, stored); source != "" {
 			return []privileges.Answer{privileges.ServerOnly(q.Namespace, source)}, nil
 		}
 	}

@@ -139,6 +139,7 @@ const (
 	ReasonAuthorNotChecked = "AuthorNotChecked" // or not allowed to publish it
 	ReasonTooLarge         = "TooLarge"         // all copies together
 	ReasonConflict         = "Conflict"         // another object has the kind and name
+	ReasonInvalid          = "Invalid"          // it does not decode, or a field is invalid
 )
 
 // PublicationStatus reports how many namespaces have a copy.

@@ -2,6 +2,7 @@ package tenancy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -69,6 +70,8 @@ type held struct {
 	finalizers []string
 	// kind is the kind of the object.
 	kind string
+	// managed reports whether only the server may delete the object.
+	managed bool
 }
 
 // deleted reports that an object was deleted.
@@ -77,6 +80,7 @@ func (r *Release) deleted(h *held) {
 }
 
 func holding(resource schema.GroupVersionResource, o *unstructured.Unstructured) held {
+	_, managed := o.GetLabels()[tenant.ManagedLabel]
 	return held{
 		resource:   resource,
 		namespace:  o.GetNamespace(),
@@ -84,7 +88,16 @@ func holding(resource schema.GroupVersionResource, o *unstructured.Unstructured)
 		uid:        o.GetUID(),
 		finalizers: o.GetFinalizers(),
 		kind:       o.GetKind(),
+		managed:    managed,
 	}
+}
+
+// writer returns the client that may delete an object.
+func (r *Release) writer(h *held) dynamic.Interface {
+	if h.managed {
+		return r.Manager.Dynamic
+	}
+	return r.Objects
 }
 
 // String implements [fmt.Stringer].
@@ -169,7 +182,7 @@ func (r *Release) clear(ctx context.Context, name string) error {
 		return err
 	}
 	for i := range found {
-		if err := remove(ctx, r.Objects, &found[i]); err != nil {
+		if err := remove(ctx, r.writer(&found[i]), &found[i]); err != nil {
 			return err
 		}
 		r.deleted(&found[i])
@@ -192,7 +205,7 @@ func (r *Release) clearAll(ctx context.Context, name string) error {
 		}
 		for i := range found {
 			h := &found[i]
-			if err := errors.Join(remove(ctx, r.Objects, h), r.free(ctx, h)); err != nil {
+			if err := errors.Join(remove(ctx, r.writer(h), h), r.free(ctx, h)); err != nil {
 				return err
 			}
 			if !said[h.uid] {
@@ -227,7 +240,7 @@ func (r *Release) free(ctx context.Context, h *held) error {
 		return nil
 	}
 	patch := []byte(fmt.Sprintf(`{"metadata":{"uid":%q,"finalizers":null}}`, h.uid))
-	_, err := r.Objects.Resource(h.resource).Namespace(h.namespace).Patch(ctx, h.name, types.MergePatchType,
+	_, err := r.writer(h).Resource(h.resource).Namespace(h.namespace).Patch(ctx, h.name, types.MergePatchType,
 		patch, metav1.PatchOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil
@@ -315,29 +328,66 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	return nil
 }
 
-// unlabel removes the tenant label from the objects that remain.
-func (r *Release) unlabel(ctx context.Context, name string) error {
+// unlabel removes the tenant label from the objects that remain. Unless the system tenant keeps the
+// namespace, it also removes the annotations that publish an object. The object would otherwise become
+// a source, because the namespace belongs to the system tenant from then on.
+func (r *Release) unlabel(ctx context.Context, name string, keeps bool) error {
 	resources, err := Resources(r.Kube.Discovery(), "list", "patch")
 	if err != nil {
 		return err
 	}
-	patch := []byte(`{"metadata":{"labels":{"` + tenant.Label + `":null}}}`)
+	var all metav1.ListOptions
+	if keeps {
+		all.LabelSelector = tenant.Label
+	}
 	for _, resource := range resources {
-		objects, err := list(ctx, r.Objects, resource, name, metav1.ListOptions{LabelSelector: tenant.Label})
+		objects, err := list(ctx, r.Objects, resource, name, all)
 		if err != nil {
 			return err
 		}
 		for i := range objects {
+			patch := r.without(&objects[i], keeps)
+			if patch == nil {
+				continue
+			}
 			err := retryNotSeen(func() error {
 				_, err := r.Objects.Resource(resource).Namespace(name).Patch(ctx, objects[i].GetName(), types.MergePatchType,
 					patch, metav1.PatchOptions{})
 				return err
 			})
 			if err != nil && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("remove the label of %s/%s in namespace %s: %w",
+				return fmt.Errorf("remove the labels and annotations of kubetenant from %s/%s in namespace %s: %w",
 					resource.GroupResource(), objects[i].GetName(), name, refusal(err))
 			}
 		}
 	}
 	return nil
+}
+
+// without returns the patch for [Release.unlabel], or nil if the object needs none. If a Publication
+// names the object, the annotation [tenant.PublishedAnnotation] remains. Its removal would confirm
+// content that the former tenant wrote.
+func (r *Release) without(o *unstructured.Unstructured, keeps bool) []byte {
+	metadata := map[string]map[string]any{}
+	if _, has := o.GetLabels()[tenant.Label]; has {
+		metadata["labels"] = map[string]any{tenant.Label: nil}
+	}
+	gone := map[string]any{}
+	for _, key := range []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} {
+		_, has := o.GetAnnotations()[key]
+		if has && !keeps && (key == tenant.PublishAnnotation || !r.isPublished(o)) {
+			gone[key] = nil
+		}
+	}
+	if len(gone) > 0 {
+		metadata["annotations"] = gone
+	}
+	if len(metadata) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		panic(err) // it has strings alone
+	}
+	return patch
 }

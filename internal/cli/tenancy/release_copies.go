@@ -6,16 +6,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kubetenant/kubetenant/cluster/publication"
-	"github.com/kubetenant/kubetenant/internal/typed"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 var publications = v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourcePublications)
 
-// readPublications reads which objects are published. It finds none if the kind is not installed.
+// readPublications reads which objects are published. It finds none if the kind is not installed. It
+// also reads the source of an invalid Publication, because the copies of such a Publication remain.
 func (r *Release) readPublications(ctx context.Context) error {
 	r.published = map[string]publication.Source{}
 	list, err := r.Objects.Resource(publications).List(ctx, metav1.ListOptions{})
@@ -26,15 +27,30 @@ func (r *Release) readPublications(ctx context.Context) error {
 		return refusal(err)
 	}
 	for i := range list.Items {
-		stored, err := typed.Decode[v1alpha1.Publication](&list.Items[i])
-		if err != nil {
-			continue // the server ignores it
+		u := &list.Items[i]
+		from, _, _ := unstructured.NestedMap(u.Object, "spec", "from")
+		field := func(name string) string {
+			text, _ := from[name].(string)
+			return text
 		}
-		if p, err := publication.Parse(stored); err == nil {
-			r.published[p.Name] = p.From
+		r.published[u.GetName()] = publication.Source{
+			Kind:      schema.FromAPIVersionAndKind(field("apiVersion"), field("kind")),
+			Namespace: field("namespace"),
+			Name:      field("name"),
 		}
 	}
 	return nil
+}
+
+// isPublished reports whether a Publication names an object.
+func (r *Release) isPublished(o *unstructured.Unstructured) bool {
+	for _, from := range r.published {
+		if from.Kind.GroupKind() == o.GroupVersionKind().GroupKind() && from.Namespace == o.GetNamespace() &&
+			from.Name == o.GetName() {
+			return true
+		}
+	}
+	return false
 }
 
 // isCopy reports whether an object is the copy of an existing Publication. Labels alone do not show

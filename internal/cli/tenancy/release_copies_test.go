@@ -2,35 +2,44 @@ package tenancy_test
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kubetenant/kubetenant/internal/cli/tenancy"
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
-// TestReleaseWithCopies deletes the copies of Publications with the namespace's tenant. An object that
-// only has the labels of a copy blocks the release.
-func TestReleaseWithCopies(t *testing.T) {
-	published := &unstructured.Unstructured{Object: map[string]any{
+// publicationOf returns the Publication registry of an object named registry. tenants is its
+// spec.tenants.
+func publicationOf(kind, namespace string, tenants any) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion,
 		"kind":       v1alpha1.KindPublication,
 		"metadata":   map[string]any{"name": "registry"},
 		"spec": map[string]any{
 			"from": map[string]any{
 				"apiVersion": "v1",
-				"kind":       "Secret",
-				"namespace":  "platform",
+				"kind":       kind,
+				"namespace":  namespace,
 				"name":       "registry",
 			},
-			"tenants": map[string]any{"all": true},
+			"tenants": tenants,
 		},
 	}}
+}
+
+// TestReleaseWithCopies deletes the copies of Publications with the namespace's tenant. An object that
+// only has the labels of a copy blocks the release.
+func TestReleaseWithCopies(t *testing.T) {
 	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 	labels := func(of string) map[string]any {
 		return map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: of}
@@ -47,18 +56,106 @@ func TestReleaseWithCopies(t *testing.T) {
 		"the label of a Publication alone": {inWeb("v1", "Secret", "registry", alone), true},
 		"no label":                         {inWeb("v1", "Secret", "registry", nil), true},
 	} {
+		for valid, tenants := range map[string]any{
+			"":                  map[string]any{"all": true},
+			", does not decode": "acme",
+			", invalid":         map[string]any{},
+		} {
+			t.Run(name+valid, func(t *testing.T) {
+				w := newReleasing(publicationOf("Secret", "platform", tenants), c.object.DeepCopy())
+				err := w.release().Run(t.Context(), "web")
+				if errors.Is(err, tenancy.ErrHolds) != c.blocks || !c.blocks && err != nil {
+					t.Errorf("Run() = %v", err)
+				}
+				if c.blocks {
+					return
+				}
+				_, err = w.objects.Resource(secrets).Namespace("web").Get(t.Context(), "registry", metav1.GetOptions{})
+				if !apierrors.IsNotFound(err) {
+					t.Errorf("the copy remains: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// TestReleaseForcesCopies deletes a copy of a Publication that does not exist as the server, because no
+// other caller may delete it.
+func TestReleaseForcesCopies(t *testing.T) {
+	w := newReleasing(inWeb("v1", "Secret", "registry",
+		map[string]any{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "nosuch"}))
+	r := w.release()
+	r.Force = true
+	r.Manager.Dynamic = deleting{w.objects, &w.said}
+	if err := r.Run(t.Context(), "web"); err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(w.said, "the server writes secrets") {
+		t.Errorf("the caller deletes the copy: %q", w.said)
+	}
+}
+
+// deleting is the client of the server. It records the resources that the server writes.
+type deleting struct {
+	dynamic.Interface
+	said *[]string
+}
+
+func (d deleting) Resource(of schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
+	*d.said = append(*d.said, "the server writes "+of.Resource)
+	return d.Interface.Resource(of)
+}
+
+// TestReleaseOfSources removes the annotations that publish an object. The namespace belongs to the
+// system tenant after the release, so the object would become a source. The hash of an object that a
+// Publication names remains, because its removal would confirm the content.
+func TestReleaseOfSources(t *testing.T) {
+	for name, c := range map[string]struct {
+		namespace string
+		system    bool
+		want      map[string]string
+	}{
+		"an object of a tenant": {want: map[string]string{"app": "x"}},
+		"a Publication of another namespace": {
+			namespace: "platform",
+			want:      map[string]string{"app": "x"},
+		},
+		"a Publication of the object": {
+			namespace: "web",
+			want:      map[string]string{"app": "x", tenant.PublishedAnnotation: "hash"},
+		},
+		"a system namespace": {
+			system: true,
+			want: map[string]string{
+				"app":                      "x",
+				tenant.PublishAnnotation:   "*",
+				tenant.PublishedAnnotation: "hash",
+			},
+		},
+	} {
 		t.Run(name, func(t *testing.T) {
-			w := newReleasing(published, c.object)
-			err := w.release().Run(t.Context(), "web")
-			if errors.Is(err, tenancy.ErrHolds) != c.blocks || !c.blocks && err != nil {
-				t.Errorf("Run() = %v", err)
+			source := inWeb("v1", "ConfigMap", "registry", nil) // it lacks the label of the tenant
+			source.SetAnnotations(map[string]string{
+				"app":                      "x",
+				tenant.PublishAnnotation:   "*",
+				tenant.PublishedAnnotation: "hash",
+			})
+			objects := []runtime.Object{source}
+			if c.namespace != "" {
+				objects = append(objects, publicationOf("ConfigMap", c.namespace, map[string]any{"all": true}))
 			}
-			if c.blocks {
-				return
+			w := newReleasing(objects...)
+			r := w.release()
+			if c.system {
+				r.System = []string{"web"}
 			}
-			_, err = w.objects.Resource(secrets).Namespace("web").Get(t.Context(), "registry", metav1.GetOptions{})
-			if !apierrors.IsNotFound(err) {
-				t.Errorf("the copy remains: %v", err)
+			if err := r.Run(t.Context(), "web"); err != nil {
+				t.Fatal(err)
+			}
+			configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+			u, err := w.objects.Resource(configMaps).Namespace("web").Get(t.Context(), "registry", metav1.GetOptions{})
+			if err != nil || !maps.Equal(u.GetAnnotations(), c.want) {
+				t.Errorf("the annotations are %v, %v; want %v", u.GetAnnotations(), err, c.want)
 			}
 		})
 	}

@@ -37,6 +37,11 @@ func installed() string {
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: prices, namespace: acme--web, labels: {kubetenant.dev/tenant: " +
 			"acme, app: shop}, annotations: {kubetenant.dev/creator: alice}}}",
 		"{apiVersion: v1, kind: Secret, metadata: {name: plain, namespace: acme--web}, data: {a: Yg==}}",
+		"{apiVersion: v1, kind: Secret, metadata: {name: registry, namespace: kubetenant-system, annotations: " +
+			"{kubetenant.dev/publish: '*', kubetenant.dev/published: hash, app: shop}}}",
+		"{apiVersion: v1, kind: Secret, metadata: {name: registry, namespace: acme--web, labels: " +
+			"{kubetenant.dev/managed: publication, kubetenant.dev/publication: registry}, annotations: " +
+			"{kubetenant.dev/published: hash}}}",
 		"{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: own, namespace: acme--web, labels: " +
 			"{kubetenant.dev/managed: template, kubetenant.dev/tenant: acme}}}",
 		"{apiVersion: v1, kind: ConfigMap, metadata: {name: kubetenant-configuration, namespace: kube-system}, data: " +
@@ -67,6 +72,11 @@ func installed() string {
 		"{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com}}",
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: Tenant, metadata: {name: acme, finalizers: [kubetenant.dev/tenant]}, " +
 			"spec: {id: acme, deletionPolicy: Delete}}",
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: Publication, metadata: {name: registry, finalizers: " +
+			"[kubetenant.dev/publication]}, spec: {from: {apiVersion: v1, kind: Secret, namespace: kubetenant-system, name: " +
+			"registry}, tenants: {all: true}}}",
+		"{apiVersion: kubetenant.dev/v1alpha1, kind: Publication, metadata: {name: invalid, finalizers: " +
+			"[kubetenant.dev/publication]}, spec: {from: [Secret], tenants: acme}}",
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: AccessGrant, metadata: {name: prices, namespace: acme--web, labels: " +
 			"{kubetenant.dev/tenant: acme}}}",
 		"{apiVersion: kubetenant.dev/v1alpha1, kind: RetiredTenant, metadata: {name: umbrella-1}, spec: {id: umbrella, " +
@@ -177,7 +187,7 @@ func TestRemovesEverything(t *testing.T) {
 			"globex--shop",
 			"kubetenant-system",
 		},
-		"Secrets": {"acme--web/plain"},
+		"Secrets": {"acme--web/plain", "acme--web/registry", "kubetenant-system/registry"},
 	} {
 		if got := s.names("/" + strings.ToLower(resource) + " "); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", resource, got, want)
@@ -204,6 +214,7 @@ func TestOrder(t *testing.T) {
 		"DELETE rbac.authorization.k8s.io/v1/clusterrolebindings /kubetenant:admins:acme",
 		"DELETE rbac.authorization.k8s.io/v1/rolebindings acme--web/kubetenant:admins",
 		"PATCH kubetenant.dev/v1alpha1/tenants /acme",
+		"PATCH kubetenant.dev/v1alpha1/publications /invalid",
 		"DELETE admissionregistration.k8s.io/v1/validatingwebhookconfigurations /kubetenant", // which call the service
 		"DELETE admissionregistration.k8s.io/v1/validatingadmissionpolicies /managed.kubetenant.dev",
 		"DELETE apps/v1/deployments kubetenant-system/kubetenant-webhook",
@@ -270,6 +281,7 @@ func TestDryRun(t *testing.T) {
 		for _, text := range []string{
 			"Step 1", "Step 6", "delete ClusterRoleBinding kubetenant:admins:acme",
 			"delete RoleBinding acme--web/kubetenant:admins", "remove the finalizer of Tenant acme",
+			"remove the finalizer of Publication registry", "remove the finalizer of Publication invalid",
 			"delete CustomResourceDefinition tenants.kubetenant.dev",
 			"remove labels and annotations of 1 configmaps: acme--web/prices",
 		} {

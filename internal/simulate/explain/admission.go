@@ -134,7 +134,7 @@ func (q *Query) admission(ctx context.Context, a *answer) (admitted, error) {
 	var asked []string
 	for _, p := range plugins {
 		governs := p.Name != podsecurity.Name || pods.Governs(resource)
-		if governs && p.Handles(operation) && looksAt(p.Name, resource, operation) {
+		if governs && p.Handles(operation) && q.looksAt(p.Name, resource, operation) {
 			asked = append(asked, p.Name)
 		}
 	}
@@ -291,10 +291,10 @@ func Refusal(err error) string {
 }
 
 // looksAt reports whether a plugin that handles an operation may look at it on a resource.
-func looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
+func (q *Query) looksAt(plugin string, r schema.GroupResource, operation admission.Operation) bool {
 	switch plugin {
 	case managed.Name:
-		return managed.Governs(r, operation)
+		return managed.Governs(r, operation) || q.isPublishable(r)
 	case lifecycle.Name:
 		return lifecycle.Governs(r)
 	case gate.Name, // asks the boundary once more, which is told of already

@@ -2,12 +2,16 @@ package explain
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 )
 
@@ -19,10 +23,13 @@ func ChangesObject(r *authorizer.AttributesRecord) bool {
 		(operation == admission.Update || operation == admission.Delete)
 }
 
-// ManagedBy returns the source of an object that only the server may change, or "" if it has none.
-func ManagedBy(of metav1.Object) string {
+// ManagedBy returns the source of an object that only the server may change, or "" if it has none. The
+// labels decide, because the configuration can allow to publish further kinds. The server does not
+// protect the labels of a kind that no configuration can allow.
+func ManagedBy(resource schema.GroupResource, of metav1.Object) string {
 	source, is := of.GetLabels()[tenant.ManagedLabel]
-	if !is {
+	may := configv1alpha1.PublicationKind{Group: resource.Group, Kind: resource.Resource, Resource: resource.Resource}
+	if !is || !managed.MayBeManaged(resource) && may.Check() != nil {
 		return ""
 	}
 	if name := of.GetLabels()[tenant.PublicationLabel]; name != "" {
@@ -44,6 +51,13 @@ func (q *Query) stored() metav1.Object {
 	return q.Stored
 }
 
+// isPublishable reports whether the configuration allows to publish objects of a resource.
+func (q *Query) isPublishable(of schema.GroupResource) bool {
+	return slices.ContainsFunc(q.Config.Admission.Publication.Kinds, func(k configv1alpha1.PublicationKind) bool {
+		return k.Group == of.Group && k.Resource == of.Resource
+	})
+}
+
 // ManagedRefusal returns the reason why the caller may not change the stored object, or "" if the
 // caller may, or if that is unknown. In a namespace that is being deleted, any caller with the right
 // may delete the object.
@@ -57,7 +71,7 @@ func (q *Query) ManagedRefusal() string {
 			return ""
 		}
 	}
-	source := ManagedBy(of)
+	source := ManagedBy(q.resourceVersion("").GroupResource(), of)
 	switch {
 	case source == "":
 		return ""

@@ -6,11 +6,101 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
 	"github.com/kubetenant/kubetenant/internal/simulate/explain"
+	"github.com/kubetenant/kubetenant/plugins/managed"
 	"github.com/kubetenant/kubetenant/tenant"
 )
+
+// TestConfiguredKinds explains that only the server changes a copy of a kind of the configuration, also
+// if the caller gives the new object. The labels of a kind that is never published have no meaning.
+func TestConfiguredKinds(t *testing.T) {
+	const isCopy = "the object is a copy of the platform's Publication registry"
+	object := func(kind, value string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "example.com/v1",
+			"kind":       kind,
+			"spec":       map[string]any{"value": value},
+		}}
+		u.SetName("registry")
+		u.SetNamespace("acme--web")
+		u.SetLabels(map[string]string{tenant.ManagedLabel: "publication", tenant.PublicationLabel: "registry"})
+		return u
+	}
+	stored := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name:   "registry",
+		Labels: object("Widget", "").GetLabels(),
+	}}
+	for name, c := range map[string]struct {
+		verb, resource string
+		written        bool
+		configured     bool
+		refused        bool
+	}{
+		"delete":                           {"delete", "widgets.example.com", false, true, true},
+		"an unknown object":                {"update", "widgets.example.com", false, true, true},
+		"a given object":                   {"update", "widgets.example.com", true, true, true},
+		"a patch with a given object":      {"patch", "widgets.example.com", true, true, true},
+		"the configuration is not known":   {"delete", "widgets.example.com", false, false, true},
+		"a Pod with the labels":            {"delete", "pods", false, true, false},
+		"a Deployment with the labels":     {"delete", "deployments.apps", false, true, false},
+		"an EndpointSlice with the labels": {"delete", "endpointslices.discovery.k8s.io", false, true, false},
+		"an AccessGrant with the labels":   {"delete", "accessgrants.kubetenant.dev", false, true, false},
+		"a ServiceAccount with the labels": {"delete", "serviceaccounts", false, true, false},
+		"a volume claim with the labels":   {"delete", "persistentvolumeclaims", false, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := ask(c.verb, c.resource, "acme--web")
+			r.Name = "registry"
+			e := explained(t, somebody("alice", "acme", "dev"), r, func(q *explain.Query) {
+				writing(t, schema.GroupVersionKind{}, nil)(q)
+				q.Stored = stored
+				if c.configured {
+					q.Config.Admission.Publication.Kinds = []configv1alpha1.PublicationKind{
+						{Group: "example.com", Kind: "Widget", Resource: "widgets"},
+					}
+				}
+				if c.written {
+					q.Write = &explain.Write{
+						Kind:   schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Widget"},
+						Object: object("Widget", "new"),
+						Old:    object("Widget", "old"),
+					}
+				}
+			})
+			refused := e.Admission == explain.Refused && strings.HasPrefix(e.Reason, isCopy)
+			if refused != c.refused {
+				t.Errorf("%s: %s; want refused: %t", e.Admission, e.Reason, c.refused)
+			}
+		})
+	}
+}
+
+// TestUndecidedKinds explains that TenantManaged decides about an object of a kind of the configuration,
+// if the object is not known.
+func TestUndecidedKinds(t *testing.T) {
+	for _, verb := range []string{"create", "update", "patch", "delete"} {
+		for _, configured := range []bool{true, false} {
+			r := ask(verb, "widgets.example.com", "acme--web")
+			r.Name = "registry"
+			e := explained(t, somebody("alice", "acme", "dev"), r, func(q *explain.Query) {
+				writing(t, schema.GroupVersionKind{}, nil)(q)
+				if configured {
+					q.Config.Admission.Publication.Kinds = []configv1alpha1.PublicationKind{
+						{Group: "example.com", Kind: "Widget", Resource: "widgets"},
+					}
+				}
+			})
+			if said := e.Steps[len(e.Steps)-1].Said; strings.Contains(said, managed.Name) != configured {
+				t.Errorf("%s, configured: %t: %s: %q", verb, configured, e.Admission, said)
+			}
+		}
+	}
+}
 
 // TestChangesOfManagedObjects explains that only the server changes a copy, for every caller.
 func TestChangesOfManagedObjects(t *testing.T) {

@@ -1,0 +1,250 @@
+package provision
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// endWorkers is the number of deleted Publications that the engine ends at the same time.
+	endWorkers = 4
+	// endWithin limits the time of one attempt to end a Publication.
+	endWithin = 30 * time.Second
+	// endAgainFirst is the time until the second attempt. The time doubles with each attempt.
+	endAgainFirst = time.Second
+)
+
+// errCopies reports that a deleted Publication still has copies.
+var errCopies = errors.New("copies remain")
+
+// end deletes the copies of a deleted Publication, and removes its finalizer when it has none. It has
+// workers of its own, so that a Publication whose end fails or takes long does not delay others. If the
+// definition of Publications is being deleted, the copies remain.
+func (p *publisher) end(ctx context.Context, name string) error {
+	was := p.get(name)
+	if was == nil || !was.of.Deleting {
+		return nil
+	}
+	attempt, cancel := context.WithTimeout(ctx, endWithin)
+	defer cancel()
+	err := p.tryEnd(attempt, was)
+	if err != nil && !errors.Is(err, errCopies) && ctx.Err() == nil {
+		klog.FromContext(ctx).Info("Failed to end a deleted Publication, will retry", "publication", name, "err", err)
+		p.e.events.Say(v1alpha1.KindPublication, &metav1.ObjectMeta{Name: name, UID: was.of.UID}, corev1.EventTypeWarning,
+			&metav1.Condition{Reason: v1alpha1.ReasonFailed, Message: tenants.ConditionMessage(err.Error())})
+	}
+	return err
+}
+
+func (p *publisher) tryEnd(ctx context.Context, was *published) error {
+	ending, err := p.isDefinitionEnding(ctx)
+	if err != nil {
+		return err
+	}
+	now := &published{of: was.of, invalid: was.invalid, gone: !ending}
+	kind := was.of.From.Kind
+	if was.invalid {
+		if kind, err = p.storedKind(ctx, was.of); err != nil {
+			return err
+		}
+	}
+	var noKind error
+	if now.resource, noKind = p.rules().Resource(kind); noKind != nil && !mayHaveCopies(kind) {
+		noKind = nil
+	}
+	if !p.put(was, now) {
+		p.names.Add(was.of.Name)
+		return nil
+	}
+	if was.differs(now) {
+		p.queueNamespaces(was, now)
+	}
+	switch {
+	case ending:
+		return p.release(ctx, now.of)
+	case noKind != nil:
+		return fmt.Errorf("the copies cannot be deleted until their kind can be published again: %w", noKind)
+	}
+	return p.finish(ctx, now)
+}
+
+// mayHaveCopies reports whether a configuration may allow to publish a kind. If not, the kind has no
+// copies.
+func mayHaveCopies(kind schema.GroupVersionKind) bool {
+	of := publication.Kind{Kind: kind.GroupKind(), Resource: strings.ToLower(kind.Kind)}
+	return publication.CheckKind(of) == nil
+}
+
+// storedKind returns the kind of the source of a Publication that does not decode, or the zero value if
+// its spec does not name one.
+func (p *publisher) storedKind(
+	ctx context.Context, of *publication.Publication,
+) (kind schema.GroupVersionKind, err error) {
+	u, err := p.stored(ctx, of)
+	if u == nil || err != nil {
+		return kind, err
+	}
+	from, _, _ := unstructured.NestedMap(u.Object, "spec", "from")
+	version, _ := from["apiVersion"].(string)
+	name, _ := from["kind"].(string)
+	if kind = schema.FromAPIVersionAndKind(version, name); kind.Version == "" {
+		return schema.GroupVersionKind{}, nil
+	}
+	return kind, nil
+}
+
+// isDefinitionEnding reports whether the definition of Publications is being deleted or does not exist.
+func (p *publisher) isDefinitionEnding(ctx context.Context) (bool, error) {
+	name := v1alpha1.Resource(v1alpha1.ResourcePublications).String()
+	definition, err := p.e.Dynamic.Resource(tenants.Definitions()).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return true, nil
+	}
+	return err == nil && definition.GetDeletionTimestamp() != nil, err
+}
+
+// finish removes the finalizer of a deleted Publication that has no copies. It returns [errCopies] if
+// there are any.
+func (p *publisher) finish(ctx context.Context, is *published) error {
+	for _, resource := range p.e.kinds() {
+		more, err := false, error(nil)
+		if is.invalid {
+			more, err = p.queueCopies(ctx, is.of.Name, resource)
+		} else {
+			more, err = p.hasMoreCopies(ctx, is.of.Name, resource, 0)
+		}
+		if err != nil {
+			return err
+		}
+		if more {
+			return errCopies
+		}
+	}
+	return p.release(ctx, is.of)
+}
+
+// hasMoreCopies reports whether a Publication has more than some copies of a kind.
+func (p *publisher) hasMoreCopies(
+	ctx context.Context, name string, resource schema.GroupVersionResource, than int64,
+) (bool, error) {
+	list, err := p.e.Metadata.Resource(resource).List(ctx,
+		metav1.ListOptions{LabelSelector: tenant.PublicationLabel + "=" + name, Limit: than + 1})
+	if apierrors.IsNotFound(err) { // the kind is no longer defined
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list the copies: %w", err)
+	}
+	return int64(len(list.Items)) > than, nil
+}
+
+// queueCopies queues the namespaces that have a copy of a Publication of a kind, and reports whether
+// there are any. It does not need the selection of the Publication.
+func (p *publisher) queueCopies(
+	ctx context.Context, name string, resource schema.GroupVersionResource,
+) (found bool, err error) {
+	next := metav1.ListOptions{LabelSelector: tenant.PublicationLabel + "=" + name, Limit: driftPage}
+	for {
+		list, err := p.e.Metadata.Resource(resource).List(ctx, next)
+		if apierrors.IsNotFound(err) { // the kind is no longer defined
+			return found, nil
+		}
+		if err != nil {
+			return found, fmt.Errorf("list the copies: %w", err)
+		}
+		for i := range list.Items {
+			found = true
+			p.e.looksDrifted(list.Items[i].Namespace)
+			p.e.later.Add(list.Items[i].Namespace)
+		}
+		if next.Continue = list.Continue; next.Continue == "" {
+			return found, nil
+		}
+	}
+}
+
+// retain adds the finalizer to a Publication, and release removes it.
+func (p *publisher) retain(ctx context.Context, of *publication.Publication) error {
+	return p.patchFinalizers(ctx, of, func(others []string) []string {
+		return append(others, tenant.PublicationFinalizer)
+	})
+}
+
+func (p *publisher) release(ctx context.Context, of *publication.Publication) error {
+	return p.patchFinalizers(ctx, of, func(others []string) []string { return others })
+}
+
+// stored returns the stored Publication, which may not decode. It returns nil if it does not exist or is
+// another one.
+func (p *publisher) stored(ctx context.Context, of *publication.Publication) (*unstructured.Unstructured, error) {
+	u, err := p.e.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Get(ctx, of.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case u.GetUID() != of.UID:
+		return nil, nil
+	}
+	return u, nil
+}
+
+// patchFinalizers writes the result of change for the finalizers of others, if it differs.
+func (p *publisher) patchFinalizers(
+	ctx context.Context, of *publication.Publication, change func(others []string) []string,
+) error {
+	stored, err := p.stored(ctx, of)
+	if stored == nil || err != nil {
+		return err
+	}
+	next := change(slices.DeleteFunc(slices.Clone(stored.GetFinalizers()),
+		func(f string) bool { return f == tenant.PublicationFinalizer }))
+	if len(next) == len(stored.GetFinalizers()) {
+		return nil
+	}
+	return p.patchStored(ctx, stored, map[string]any{"metadata": map[string]any{"finalizers": next}})
+}
+
+// patchStored applies a merge patch to a Publication that has not changed since it was read. Unlike
+// [typed.Client], it does not decode the Publication.
+func (p *publisher) patchStored(
+	ctx context.Context, stored *unstructured.Unstructured, patch map[string]any, subresources ...string,
+) error {
+	metadata, _ := patch["metadata"].(map[string]any)
+	if metadata == nil {
+		metadata = map[string]any{}
+		patch["metadata"] = metadata
+	}
+	metadata["uid"], metadata["resourceVersion"] = stored.GetUID(), stored.GetResourceVersion()
+	text, err := json.Marshal(patch)
+	if err != nil {
+		return err
+	}
+	if err := p.e.writes.wait(ctx, tenant.ID{}, adds); err != nil {
+		return err
+	}
+	_, err = p.e.Dynamic.Resource(resourceOf(v1alpha1.ResourcePublications)).Patch(ctx, stored.GetName(),
+		types.MergePatchType, text, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager}, subresources...)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

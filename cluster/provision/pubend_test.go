@@ -1,0 +1,267 @@
+package provision_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// deleted deletes a Publication, as far as its finalizer allows.
+func deleted(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) }
+
+// finalizers returns the finalizers of a Publication.
+func (w *world) finalizers(name string) []string {
+	w.t.Helper()
+	u, err := w.dynamic.Resource(publicationResource).Get(w.t.Context(), name, metav1.GetOptions{})
+	w.must(err)
+	return u.GetFinalizers()
+}
+
+// listing answers the lists of copies of the Publications slow-*. The fake client calls one reactor at a
+// time, so a reactor cannot wait.
+type listing struct {
+	metadata.Interface
+	answer   func() error
+	attempts atomic.Int32
+}
+
+// IsWatchListSemanticsUnSupported reports that the fake client has no lists by watch.
+func (*listing) IsWatchListSemanticsUnSupported() bool { return true }
+
+func (l *listing) Resource(of schema.GroupVersionResource) metadata.Getter {
+	return listingOf{l.Interface.Resource(of), l}
+}
+
+type listingOf struct {
+	metadata.Getter
+	*listing
+}
+
+func (l listingOf) List(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+	if !strings.HasPrefix(o.LabelSelector, tenant.PublicationLabel+"=slow") {
+		return l.Getter.List(ctx, o)
+	}
+	l.attempts.Add(1)
+	return nil, l.answer()
+}
+
+// TestPublicationEndsAlone: Publications whose end takes long or fails delay neither the changes of other
+// Publications nor their end. The engine tries again at longer and longer intervals.
+func TestPublicationEndsAlone(t *testing.T) {
+	for name, answer := range map[string]func() error{
+		"takes long": func() error {
+			time.Sleep(25 * time.Second) // of the bubble
+			return errors.New("timed out")
+		},
+		"fails": func() error { return apierrors.NewServiceUnavailable("not now") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.stop()
+				lists := &listing{Interface: w.metadata, answer: answer}
+				w.reading = lists
+				w.start()
+				w.define()
+				w.shared()
+				w.namespace("acme--web", "acme", nil)
+				w.source(authority)
+				w.publish(asItIs)
+				for i := range 2 {
+					// A Publication whose source is missing has no copies, and its end lists them nevertheless.
+					w.publishAs(fmt.Sprint("slow-", i), func(p *v1alpha1.Publication) {
+						p.Annotations = map[string]string{tenant.PruneAnnotation: "true"}
+					})
+					w.publishAs(fmt.Sprint("slow-", i), deleted)
+				}
+				w.source(changed)
+				w.finds("a change meanwhile", "acme--web", "configmaps/ca  second")
+				w.publish(deleted)
+				w.settle()
+				w.finds("a deletion meanwhile", "acme--web")
+				if left := w.finalizers("ca"); len(left) > 0 {
+					t.Errorf("the other Publication has the finalizers %s", left)
+				}
+				before := lists.attempts.Load()
+				time.Sleep(10 * time.Minute)
+				if n := lists.attempts.Load() - before; n < 2*6 || n > 2*17 {
+					t.Errorf("%d attempts in 10 minutes", n)
+				}
+				if left := w.finalizers("slow-0"); !slices.Equal(left, []string{tenant.PublicationFinalizer}) {
+					t.Errorf("the Publication ended without a list of its copies: %s", left)
+				}
+			})
+		})
+	}
+}
+
+// TestNeverPublishedKind: a Publication of a kind that no configuration allows has no copies, so its
+// deletion does not wait for the kind.
+func TestNeverPublishedKind(t *testing.T) {
+	for kind, ends := range map[string]bool{"Pod": true, "Widget": false} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.define()
+				w.shared()
+				w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = kind })
+				w.publish(deleted)
+				if got := len(w.finalizers("ca")) == 0; got != ends {
+					t.Errorf("ends: %t, want %t", got, ends)
+				}
+			})
+		})
+	}
+}
+
+// invalidPublications are specs that do not decode or are invalid.
+func invalidPublications() map[string]any {
+	from := map[string]any{
+		"apiVersion": "v1",
+		"kind":       "ConfigMap",
+		"namespace":  "shared",
+		"name":       "ca",
+	}
+	all := map[string]any{"all": true}
+	return map[string]any{
+		"the spec does not decode":    "x",
+		"the source does not decode":  map[string]any{"from": []any{"x"}, "tenants": all},
+		"the tenants do not decode":   map[string]any{"from": from, "tenants": "x"},
+		"hold does not decode":        map[string]any{"from": from, "tenants": all, "hold": "x"},
+		"no tenants":                  map[string]any{"from": from, "tenants": map[string]any{}},
+		"no spec":                     map[string]any{},
+		"an invalid selector":         map[string]any{"from": from, "tenants": all, "namespaceSelector": wrongSelector()},
+		"a conflict policy of later":  map[string]any{"from": from, "tenants": all, "onConflict": "Merge"},
+		"a source without an object":  map[string]any{"from": map[string]any{"kind": "ConfigMap"}, "tenants": all},
+		"another version of the kind": map[string]any{"from": map[string]any{"apiVersion": "a/b/c"}, "tenants": all},
+	}
+}
+
+func wrongSelector() map[string]any {
+	return map[string]any{"matchExpressions": []any{map[string]any{"key": "x", "operator": "Like"}}}
+}
+
+// changeRaw changes the stored Publication ca without decoding it.
+func (w *world) changeRaw(change func(u *unstructured.Unstructured)) {
+	w.t.Helper()
+	defer w.settle()
+	all := w.dynamic.Resource(publicationResource)
+	u, err := all.Get(w.t.Context(), "ca", metav1.GetOptions{})
+	w.must(err)
+	change(u)
+	u.SetGeneration(u.GetGeneration() + 1)
+	_, err = all.Update(w.t.Context(), u, metav1.UpdateOptions{})
+	w.must(err)
+}
+
+// TestInvalidPublication: the copies of a Publication that becomes invalid remain, and no other
+// Publication waits for it. Its condition has the remedy. Its deletion deletes the copies, also by a
+// leader that never knew it.
+func TestInvalidPublication(t *testing.T) {
+	for name, spec := range invalidPublications() {
+		for _, restart := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, "/restart=", restart), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { invalidPublication(t, spec, restart) })
+			})
+		}
+	}
+}
+
+func invalidPublication(t *testing.T, spec any, restart bool) {
+	w := newWorld(t)
+	w.define()
+	w.shared()
+	w.namespace("acme--web", "acme", nil)
+	w.source(authority)
+	w.source(strings.Replace(authority, "name: ca", "name: other", 1))
+	w.publish(asItIs)
+	w.changeRaw(func(u *unstructured.Unstructured) { u.Object["spec"] = spec })
+	if restart {
+		w.stop()
+		w.start()
+	}
+	w.publishAs("other", func(p *v1alpha1.Publication) { p.Spec.Hold = true })
+	w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
+	w.source(changed)
+	time.Sleep(11 * time.Minute) // with a drift pass
+	synctest.Wait()
+	w.finds("invalid", "acme--web", "configmaps/ca  first", "configmaps/other  first")
+	w.finds("a new namespace", "acme--new", "configmaps/other  first")
+	if w.held("acme--new") {
+		t.Error("Pods wait for the invalid Publication")
+	}
+	u, err := w.dynamic.Resource(publicationResource).Get(t.Context(), "ca", metav1.GetOptions{})
+	w.must(err)
+	if got := fmt.Sprint(u.Object["status"]); !strings.Contains(got, "reason:Invalid") ||
+		!strings.Contains(got, "Fix the Publication, or delete it") || strings.Contains(got, "reason:Published") {
+		t.Errorf("the status is %s", got)
+	}
+	w.writes()
+	time.Sleep(11 * time.Minute)
+	synctest.Wait()
+	if n := w.writes(); n > 0 {
+		t.Errorf("%d writes while nothing changes", n)
+	}
+	w.changeRaw(func(u *unstructured.Unstructured) { u.SetDeletionTimestamp(new(metav1.Now())) })
+	w.settle()
+	w.finds("deleted", "acme--web", "configmaps/other  first")
+	if left := w.finalizers("ca"); len(left) > 0 {
+		t.Errorf("the deleted Publication has the finalizers %s", left)
+	}
+}
+
+// TestInvalidPublicationIsFixed: a Publication that is valid again brings its copies up to date.
+func TestInvalidPublicationIsFixed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		w.namespace("acme--web", "acme", nil)
+		w.source(authority)
+		w.publish(asItIs)
+		var spec any
+		w.changeRaw(func(u *unstructured.Unstructured) { spec, u.Object["spec"] = u.Object["spec"], "x" })
+		w.source(changed)
+		w.finds("invalid", "acme--web", "configmaps/ca  first")
+		w.changeRaw(func(u *unstructured.Unstructured) { u.Object["spec"] = spec })
+		w.finds("fixed", "acme--web", "configmaps/ca  second")
+		w.publishedIs("fixed", "Published 1/1/0/0")
+	})
+}
+
+// TestInvalidPublicationWithoutDefinition: if the definition of Publications is deleted, the copies of an
+// invalid Publication remain, and its finalizer is removed.
+func TestInvalidPublicationWithoutDefinition(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.shared()
+		w.namespace("acme--web", "acme", nil)
+		w.source(authority)
+		w.publish(asItIs)
+		w.changeRaw(func(u *unstructured.Unstructured) {
+			u.Object["spec"] = "x"
+			u.SetDeletionTimestamp(new(metav1.Now()))
+		})
+		time.Sleep(11 * time.Minute)
+		synctest.Wait()
+		w.finds("without the definition", "acme--web", "configmaps/ca  first")
+		if left := w.finalizers("ca"); len(left) > 0 {
+			t.Errorf("the Publication has the finalizers %s", left)
+		}
+	})
+}

@@ -1,0 +1,81 @@
+package provision
+
+import (
+	"context"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster/publication"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// readInvalid returns the state of a Publication that does not decode or is invalid, or nil if there is
+// none. Its copies remain as they are, and it selects no namespace.
+func (p *publisher) readInvalid(name string) *published {
+	of, why := p.e.Tenants.InvalidPublication(name)
+	if of == nil {
+		return nil
+	}
+	return &published{
+		of: &publication.Publication{
+			Name:       of.GetName(),
+			UID:        of.GetUID(),
+			Generation: of.GetGeneration(),
+			Created:    of.GetCreationTimestamp().Time,
+			Deleting:   of.GetDeletionTimestamp() != nil,
+			Retained:   slices.Contains(of.GetFinalizers(), tenant.PublicationFinalizer),
+		},
+		invalid: true,
+		reason:  v1alpha1.ReasonInvalid,
+		message: why.Error() + ": its copies remain as they are. Fix the Publication, or delete it and its copies",
+	}
+}
+
+// writeInvalid writes the condition of an invalid Publication, and an event if it is new. It does not
+// decode the Publication.
+func (p *publisher) writeInvalid(ctx context.Context, is *published) error {
+	p.e.Published.forget(is.of.Name) // its numbers are not known
+	stored, err := p.stored(ctx, is.of)
+	if stored == nil || err != nil || stored.GetGeneration() != is.of.Generation {
+		return err // the next event brings another version
+	}
+	c := metav1.Condition{
+		Type:               v1alpha1.ConditionReady,
+		Status:             metav1.ConditionFalse,
+		Reason:             is.reason,
+		Message:            tenants.ConditionMessage(is.message),
+		ObservedGeneration: is.of.Generation,
+		LastTransitionTime: metav1.Now(),
+	}
+	if hasCondition(stored, &c) {
+		return nil
+	}
+	klog.FromContext(ctx).Info("A Publication is invalid: its copies remain as they are until it is fixed or deleted",
+		"publication", is.of.Name, "err", is.message)
+	p.e.events.Say(v1alpha1.KindPublication, stored, corev1.EventTypeWarning, &c)
+	err = p.patchStored(ctx, stored, map[string]any{"status": map[string]any{
+		"observedGeneration": is.of.Generation,
+		"conditions":         []metav1.Condition{c},
+	}}, "status")
+	if apierrors.IsInvalid(err) {
+		return nil // the event and the log have the reason
+	}
+	return err
+}
+
+// hasCondition reports whether a Publication has a condition already.
+func hasCondition(stored *unstructured.Unstructured, c *metav1.Condition) bool {
+	all, _, _ := unstructured.NestedSlice(stored.Object, "status", "conditions")
+	return slices.ContainsFunc(all, func(of any) bool {
+		is, _ := of.(map[string]any)
+		return is["type"] == c.Type && is["reason"] == c.Reason && is["message"] == c.Message &&
+			is["observedGeneration"] == c.ObservedGeneration
+	})
+}
