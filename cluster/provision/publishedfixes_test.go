@@ -208,13 +208,15 @@ func TestDeletedOfAnUnknownKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		w.define()
-		w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = "Pod" })
+		w.publish(func(p *v1alpha1.Publication) {
+			p.Spec.From.APIVersion, p.Spec.From.Kind = "example.com/v1", "Widget"
+		})
 		w.publish(func(p *v1alpha1.Publication) { p.DeletionTimestamp = new(metav1.Now()) })
 		time.Sleep(5 * time.Minute)
 		if got := w.storedPublications().Items[0].GetFinalizers(); len(got) != 1 {
 			t.Errorf("the finalizers are %v", got)
 		}
-		w.publish(func(p *v1alpha1.Publication) { p.Spec.From.Kind = "ConfigMap" })
+		w.publish(func(p *v1alpha1.Publication) { p.Spec.From.APIVersion, p.Spec.From.Kind = "v1", "ConfigMap" })
 		time.Sleep(2 * time.Minute)
 		if got := w.storedPublications().Items[0].GetFinalizers(); len(got) != 0 {
 			t.Errorf("with a known kind, the finalizers are %v", got)
