@@ -229,9 +229,8 @@ func asWritten(u *unstructured.Unstructured, id tenant.ID, namespace string, fro
 	return u
 }
 
-// isGiven reports whether an object is as it was written: nobody else has written it, and what it
-// was written as is what it should be. What the server puts in by default is not compared so, which
-// differs from release to release.
+// isGiven reports whether an object has the content that it should have and no other caller has written
+// it. It does not compare the server's defaults, because these depend on the release.
 func isGiven(is, want *unstructured.Unstructured) bool {
 	metadata := func(u *unstructured.Unstructured) *metav1.ObjectMeta {
 		return &metav1.ObjectMeta{
@@ -247,7 +246,7 @@ func isGiven(is, want *unstructured.Unstructured) bool {
 		})
 }
 
-// content is an object but for its metadata.
+// content is an object without its metadata.
 func content(u *unstructured.Unstructured) map[string]any {
 	out := maps.Clone(u.Object)
 	delete(out, "metadata")

@@ -23,7 +23,7 @@ var errUnknown = errors.New("the Tenant is being deleted or is invalid")
 // busyFor is the time until the next attempt if another worker prepares the namespace.
 const busyFor = 50 * time.Millisecond
 
-// prepare gives a namespace what its tenant's are given, and says so on it.
+// prepare provisions the objects of a namespace, and records this in an annotation.
 func (e *Engine) prepare(ctx context.Context, name string) error {
 	if !e.begin(name) {
 		e.later.AddAfter(name, busyFor)
@@ -65,10 +65,9 @@ func (e *Engine) prepare(ctx context.Context, name string) error {
 		e.note(name, failed)
 	}
 	if failed != nil {
-		e.looksDrifted(name) // what was written meanwhile is not what the annotation says
+		e.looksDrifted(name) // other writes may not match the annotation
 	}
-	// what is wrong with what templates give no other try mends: it is looked at again
-	// with all that has drifted
+	// Another attempt cannot fix an invalid object of a template. The drift pass checks it again.
 	return err
 }
 
@@ -146,8 +145,8 @@ func (g *given) rights(seed maphash.Seed) (all []uint64) {
 	return all
 }
 
-// applyAll brings all that is given in a namespace in line. What is there is read at once; what of
-// it cannot be read keeps nothing else back.
+// applyAll writes all objects of a namespace. It reads the existing objects at the same time. An error
+// about some of them does not delay the others.
 func (e *Engine) applyAll(ctx context.Context, ns *corev1.Namespace, gives *given, objects *objects) error {
 	var reading sync.WaitGroup
 	var made map[object]*unstructured.Unstructured

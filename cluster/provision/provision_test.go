@@ -561,7 +561,7 @@ func TestFailures(t *testing.T) {
 		if want := []string{"Normal Prepared of acme", "Warning Failed of acme"}; !slices.Equal(told, want) {
 			t.Errorf("events: %q, want %q", told, want)
 		}
-		// Somebody's own object of that name stays, and is told of.
+		// Another caller's object of that name remains, and an event reports it.
 		_, err = w.kube.RbacV1().RoleBindings("acme--db").Create(t.Context(),
 			&rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "kubetenant:binding:view"}}, metav1.CreateOptions{})
 		w.must(err)
@@ -574,7 +574,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-// TestDefinitionsThatGo: who deletes the definition takes nothing from anybody.
+// TestDefinitionsThatGo: deleting the definition deletes no other object.
 func TestDefinitionsThatGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -595,8 +595,7 @@ func TestDefinitionsThatGo(t *testing.T) {
 	})
 }
 
-// TestFailuresCostLittle: what fails is tried again after longer and longer,
-// whatever it says each time.
+// TestFailuresCostLittle: the time between attempts increases, even if the error differs each time.
 func TestFailuresCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

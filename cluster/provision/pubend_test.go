@@ -65,7 +65,7 @@ func (l listingOf) List(ctx context.Context, o metav1.ListOptions) (*metav1.Part
 func TestPublicationEndsAlone(t *testing.T) {
 	for name, answer := range map[string]func() error{
 		"takes long": func() error {
-			time.Sleep(25 * time.Second) // of the bubble
+			time.Sleep(25 * time.Second)
 			return errors.New("timed out")
 		},
 		"fails": func() error { return apierrors.NewServiceUnavailable("not now") },

@@ -27,7 +27,7 @@ import (
 const (
 	// maxPublished limits the bytes of all copies of a Publication together.
 	maxPublished = 256 << 20
-	// fullCount is the number of namespaces of one tenant that count for maxPublished. Otherwise a tenant
+	// fullCount is the number of namespaces of one tenant that add to maxPublished. Otherwise a tenant
 	// with many namespaces could stop a Publication for all tenants.
 	fullCount = 100
 	// prunedAlone is the number of copies that are deleted when their source is not found. More copies
@@ -379,7 +379,7 @@ func (p *publisher) readMissing(
 	return out, nil
 }
 
-// copies returns the number of copies of a Publication that count for maxPublished.
+// copies returns the number of copies of a Publication that add to maxPublished.
 func (p *publisher) copies(of *publication.Publication) (n int) {
 	all, err := p.e.lister.List(labels.Everything())
 	if err != nil {
