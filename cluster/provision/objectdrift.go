@@ -43,7 +43,8 @@ func (e *Engine) lookForObjectDrift(ctx context.Context) {
 		all = nil // an object of a kind that was not read is not missing
 	}
 	for _, ns := range all {
-		if gives := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant); gives != nil && found.right[ns.Name] != len(gives.wanted) {
+		gives := e.objectsIn(ns.Name, schema.GroupVersionResource{}, ofTenant)
+		if gives != nil && found.right[ns.Name] != len(gives.wanted) {
 			found.wrong[ns.Name] = true
 		}
 	}

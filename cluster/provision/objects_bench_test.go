@@ -58,7 +58,10 @@ func BenchmarkObjectsIn(b *testing.B) {
 		gives.published = append(gives.published, &published{of: of, resource: content.Resource, content: content})
 	}
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "acme--web", Labels: map[string]string{tenant.Label: "acme"}}}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+		Name:   "acme--web",
+		Labels: map[string]string{tenant.Label: "acme"},
+	}}
 	if err := namespaces.Add(ns); err != nil {
 		b.Fatal(err)
 	}

@@ -452,23 +452,23 @@ func TestPublicationHolds(t *testing.T) {
 		w.publishedIs("many copies", "SourceMissing 21/0/0/0")
 		w.namespace("acme--new", "acme", map[string]string{tenant.HeldAnnotation: "true"})
 		w.settle()
-		if !w.held("acme--new") {
+		if !w.held() {
 			t.Error("Pods do not wait for a copy without content")
 		}
 		w.publish(func(p *v1alpha1.Publication) { p.Annotations = map[string]string{tenant.PruneAnnotation: "true"} })
 		w.finds("confirmed", "acme--7")
 		w.source(authority)
-		if w.held("acme--new") {
+		if w.held() {
 			t.Error("Pods still wait after the copy was made")
 		}
 		w.finds("again", "acme--new", "configmaps/ca  first")
 	})
 }
 
-// held reports whether Pods wait in a namespace.
-func (w *world) held(namespace string) bool {
+// held reports whether Pods wait in the namespace acme--new.
+func (w *world) held() bool {
 	w.t.Helper()
-	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), namespace, metav1.GetOptions{})
+	ns, err := w.kube.CoreV1().Namespaces().Get(w.t.Context(), "acme--new", metav1.GetOptions{})
 	w.must(err)
 	_, held := ns.Annotations[tenant.HeldAnnotation]
 	return held

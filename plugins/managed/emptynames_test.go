@@ -53,7 +53,8 @@ func TestRulesOfEmptyNames(t *testing.T) {
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"*"}, APIGroups: []string{"*"}, Resources: []string{"*"}}}
 	ref := func(kind, name string) *rbacv1.RoleRef { return &rbacv1.RoleRef{Kind: kind, Name: name} }
 	of := func(resource string, more ...[2]string) [][2]string {
-		return append([][2]string{{"get", resource}, {"create", resource}, {"update", resource}, {"delete", resource}}, more...)
+		all := [][2]string{{"get", resource}, {"create", resource}, {"update", resource}, {"delete", resource}}
+		return append(all, more...)
 	}
 	for name, c := range map[string]struct {
 		group, kind string

@@ -132,7 +132,9 @@ func TestConfirm(t *testing.T) {
 			said:         "unchanged",
 		},
 		"without the rights, on the source": {
-			annotated: "0123", updates: []string{source}, want: "does not let you publish the content of Secret platform/registry",
+			annotated: "0123",
+			updates:   []string{source},
+			want:      "does not let you publish the content of Secret platform/registry",
 		},
 		"without the rights, on the Publication": {updates: []string{object}, want: "does not let you publish"},
 		"the server forbids the update": {
@@ -239,7 +241,8 @@ func TestConfirm(t *testing.T) {
 			if !slices.Equal(updates, c.updates) {
 				t.Errorf("the updates are %q, want %q", updates, c.updates)
 			}
-			if said := s.said.String(); !strings.Contains(said, c.said) || c.want != "" && strings.Contains(said, "publication") {
+			said := s.said.String()
+			if !strings.Contains(said, c.said) || c.want != "" && strings.Contains(said, "publication") {
 				t.Errorf("the output is %q, want %q", said, c.said)
 			}
 		})

@@ -218,7 +218,7 @@ func (r *Release) release(ctx context.Context, ns *corev1.Namespace, former stri
 	if err := r.recreateAccount(ctx, ns.Name); err != nil {
 		return err
 	}
-	if err := r.unlabel(ctx, ns.Name, false); err != nil {
+	if err := r.unlabel(ctx, ns.Name, publishing()...); err != nil {
 		return err
 	}
 	// A server that had not seen the removal may have created managed objects again.

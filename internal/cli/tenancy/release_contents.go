@@ -328,16 +328,19 @@ func (r *Release) deleteManaged(ctx context.Context, name string) error {
 	return nil
 }
 
-// unlabel removes the tenant label from the objects that remain. Unless the system tenant keeps the
-// namespace, it also removes the annotations that publish an object. The object would otherwise become
-// a source, because the namespace belongs to the system tenant from then on.
-func (r *Release) unlabel(ctx context.Context, name string, keeps bool) error {
+// publishing are the annotations that publish an object of the system tenant.
+func publishing() []string { return []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} }
+
+// unlabel removes the tenant label and some annotations from the objects that remain. Unless the system
+// tenant keeps the namespace, the annotations are those of [publishing]. The object would otherwise
+// become a source, because the namespace belongs to the system tenant from then on.
+func (r *Release) unlabel(ctx context.Context, name string, annotations ...string) error {
 	resources, err := Resources(r.Kube.Discovery(), "list", "patch")
 	if err != nil {
 		return err
 	}
 	var all metav1.ListOptions
-	if keeps {
+	if len(annotations) == 0 {
 		all.LabelSelector = tenant.Label
 	}
 	for _, resource := range resources {
@@ -346,7 +349,7 @@ func (r *Release) unlabel(ctx context.Context, name string, keeps bool) error {
 			return err
 		}
 		for i := range objects {
-			patch := r.without(&objects[i], keeps)
+			patch := r.without(&objects[i], annotations)
 			if patch == nil {
 				continue
 			}
@@ -367,15 +370,15 @@ func (r *Release) unlabel(ctx context.Context, name string, keeps bool) error {
 // without returns the patch for [Release.unlabel], or nil if the object needs none. If a Publication
 // names the object, the annotation [tenant.PublishedAnnotation] remains. Its removal would confirm
 // content that the former tenant wrote.
-func (r *Release) without(o *unstructured.Unstructured, keeps bool) []byte {
+func (r *Release) without(o *unstructured.Unstructured, annotations []string) []byte {
 	metadata := map[string]map[string]any{}
 	if _, has := o.GetLabels()[tenant.Label]; has {
 		metadata["labels"] = map[string]any{tenant.Label: nil}
 	}
 	gone := map[string]any{}
-	for _, key := range []string{tenant.PublishAnnotation, tenant.PublishedAnnotation} {
+	for _, key := range annotations {
 		_, has := o.GetAnnotations()[key]
-		if has && !keeps && (key == tenant.PublishAnnotation || !r.isPublished(o)) {
+		if has && (key == tenant.PublishAnnotation || !r.isPublished(o)) {
 			gone[key] = nil
 		}
 	}

@@ -87,7 +87,7 @@ func (r *Release) releaseSystem(ctx context.Context, ns *corev1.Namespace, forme
 	if err := r.deleteManaged(ctx, ns.Name); err != nil {
 		return err
 	}
-	if err := r.unlabel(ctx, ns.Name, true); err != nil {
+	if err := r.unlabel(ctx, ns.Name); err != nil {
 		return err
 	}
 	return r.complete(ctx, ns)
