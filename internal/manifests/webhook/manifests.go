@@ -7,6 +7,7 @@ package webhook
 import (
 	"bytes"
 	"embed"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -264,7 +265,9 @@ func valuesOf(o *Options) (map[string]any, error) {
 	if o.SweepGroups != nil {
 		v["sweepGroups"] = o.SweepGroups
 	}
-	settingsValues(v, config)
+	if err := settingsValues(v, config); err != nil {
+		return nil, err
+	}
 	o.probes = slices.DeleteFunc(probes(), func(path string) bool {
 		return !slices.Contains(config.Authorization.UnboundAllow.Paths, path)
 	})
@@ -272,7 +275,7 @@ func valuesOf(o *Options) (map[string]any, error) {
 }
 
 // settingsValues puts into the values of the chart what the configuration says.
-func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguration) {
+func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguration) error {
 	v["grants"] = *config.Authorization.Grants.Enabled
 	v["quota"] = *config.Admission.Quota.Enabled
 	groups := sets.New[string]()
@@ -293,9 +296,15 @@ func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguratio
 		published = append(published, map[string]string{"group": k.Group, "resource": k.Resource})
 	}
 	v["published"] = published
+	publication, err := json.Marshal(config.Admission.Publication)
+	if err != nil {
+		return err
+	}
+	v["publication"] = string(publication)
 	v["gate"] = string(config.Admission.Gate.Mode)
 	v["systemNamespaces"] = config.Authorization.SystemNamespaces
 	v["exempt"] = exemptOf(&config.Authorization)
+	return nil
 }
 
 // exemptOf returns the identities that are not held up: those that the configuration takes for the

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
@@ -431,6 +432,31 @@ func TestSourcesBesideTheService(t *testing.T) {
 					t.Errorf("%s, %s by %s: %q", name, resource.Resource, by.GetName(), got)
 				}
 			}
+		}
+	}
+}
+
+// TestControllerOfPublications: the controller gets the kinds of the configuration.
+func TestControllerOfPublications(t *testing.T) {
+	t.Parallel()
+	o := options(t)
+	write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, admission: "+publishing+"}")
+	files, err := webhook.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = `--publication={"kinds":[{"group":"cert-manager.io","kind":"Certificate","resource":"certificates"}]}`
+	for doc := range bytes.SplitSeq(files["cluster/deployment.yaml"], []byte("\n---\n")) {
+		var d appsv1.Deployment
+		if err := yaml.Unmarshal(doc, &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Kind != "Deployment" {
+			continue
+		}
+		args := d.Spec.Template.Spec.Containers[0].Args
+		if has := slices.Contains(args, want); has != (d.Name == "kubetenant-controller") {
+			t.Errorf("%s: args %q", d.Name, args)
 		}
 	}
 }
