@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,7 +51,7 @@ type Query struct {
 // asked is a stack with what it said last.
 type asked struct {
 	*stack.Stack
-	outcome authz.Outcome
+	outcome atomic.Pointer[authz.Outcome]
 }
 
 // Step is what one part of the stack said.
@@ -96,7 +97,7 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 		s := &asked{}
 		var err error
 		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) {
-			s.outcome = o
+			s.outcome.Store(&o) // admission plugins may ask the authorizer concurrently
 		})
 		if err != nil {
 			return nil, err
@@ -107,7 +108,9 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 	record.User = q.User
 	a := &answer{stack: q.asked.Stack}
 	a.decision, a.reason, _ = a.stack.Authorizer.Authorize(simulator.Asked(ctx), &record) // the step rbac shows its error
-	a.outcome = q.asked.outcome
+	if outcome := q.asked.outcome.Load(); outcome != nil {
+		a.outcome = *outcome
+	}
 	var err error
 	a.admission, err = q.admission(ctx, a)
 	return a, err
