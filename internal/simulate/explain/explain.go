@@ -48,7 +48,7 @@ type Query struct {
 	asked *asked // of Config, Snapshot and Delegate, once it was asked
 }
 
-// asked is a stack with what it said last.
+// asked is a stack with its last outcome.
 type asked struct {
 	*stack.Stack
 	outcome atomic.Pointer[authz.Outcome]
@@ -97,7 +97,7 @@ func (q *Query) ask(ctx context.Context) (*answer, error) {
 		s := &asked{}
 		var err error
 		s.Stack, err = simulator.New(ctx, q.Config, q.Snapshot, q.Delegate, func(_ context.Context, o authz.Outcome) {
-			s.outcome.Store(&o) // admission plugins may ask the authorizer concurrently
+			s.outcome.Store(&o) // admission plugins call the authorizer concurrently
 		})
 		if err != nil {
 			return nil, err
