@@ -49,7 +49,7 @@ func TestATenantCannotDelayItsLabels(t *testing.T) {
 		w := newWorld(t)
 		w.stop()
 		w.client = lagging{w.kube}
-		w.kube.PrependReactor("patch", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.kube.Fake, "patch", "namespaces", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			var p struct{ Metadata metav1.ObjectMeta }
 			patch := a.(clienttesting.PatchAction)
 			if err := json.Unmarshal(patch.GetPatch(), &p); err != nil {

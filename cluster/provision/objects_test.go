@@ -288,10 +288,10 @@ func TestTemplateImmutable(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld(t)
 				invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "ConfigMap"}, "of-acme", nil)
-				w.dynamic.PrependReactor("update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				prepend(&w.dynamic.Fake, "update", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, invalid
 				})
-				w.dynamic.PrependReactor("create", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				prepend(&w.dynamic.Fake, "create", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 					dry := len(a.(clienttesting.CreateActionImpl).CreateOptions.DryRun) > 0
 					if dry && !taken {
 						return true, nil, invalid
@@ -319,7 +319,7 @@ func TestTemplateForbidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var allowed atomic.Bool
-		w.dynamic.PrependReactor("create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.dynamic.Fake, "create", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !allowed.Load(), nil, apierrors.NewForbidden(configMaps.GroupResource(), "of-acme", errors.New("no"))
 		})
 		w.namespace("acme--web", "acme", nil)
@@ -347,7 +347,7 @@ func TestTemplateFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var back atomic.Bool
-		w.dynamic.PrependReactor("create", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.dynamic.Fake, "create", "networkpolicies", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return !back.Load(), nil, errors.New("away")
 		})
 		w.namespace("acme--web", "acme", map[string]string{tenant.HeldAnnotation: "true"})
@@ -418,7 +418,7 @@ func TestHeldBehind(t *testing.T) {
 				w.template("std", settings)
 				w.names("std")
 				var heard atomic.Bool
-				w.dynamic.PrependReactor("get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+				prepend(&w.dynamic.Fake, "get", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 					if heard.Load() {
 						return false, nil, nil
 					}

@@ -73,6 +73,13 @@ type world struct {
 	missing      missingDefinitions
 }
 
+// prepend adds a reaction to a client that other goroutines use.
+func prepend(client *clienttesting.Fake, verb, resource string, react clienttesting.ReactionFunc) {
+	client.Lock()
+	defer client.Unlock()
+	client.PrependReactor(verb, resource, react)
+}
+
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	definition := &unstructured.Unstructured{
@@ -101,7 +108,7 @@ func newWorld(t *testing.T) *world {
 			}, definition),
 	}
 	// as the server does
-	w.kube.PrependReactor("update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	prepend(&w.kube.Fake, "update", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		is, _ := a.(clienttesting.UpdateAction).GetObject().(*rbacv1.RoleBinding)
 		was, err := w.kube.Tracker().Get(a.GetResource(), a.GetNamespace(), is.Name)
 		if before, stored := was.(*rbacv1.RoleBinding); err == nil && stored && before.RoleRef != is.RoleRef {
@@ -538,7 +545,7 @@ func TestFailures(t *testing.T) {
 		w.namespace("acme--db", "acme", nil)
 		var broken atomic.Bool
 		broken.Store(true)
-		w.kube.PrependReactor("create", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.kube.Fake, "create", "rolebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return broken.Load() && a.GetNamespace() == "acme--db", nil, errors.New("no room")
 		})
 		w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
@@ -600,7 +607,7 @@ func TestFailuresCostLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
 		var tries atomic.Int64
-		w.kube.PrependReactor("create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.kube.Fake, "create", "rolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, fmt.Errorf("reset at %d", tries.Add(1))
 		})
 		for i := range 20 {

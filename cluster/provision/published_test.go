@@ -36,7 +36,7 @@ func (w *world) followSources() {
 	w.must(metav1.AddMetaToScheme(scheme))
 	w.generations()
 	w.metadata = metadatafake.NewSimpleMetadataClient(scheme)
-	w.metadata.PrependReactor("list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	prepend(&w.metadata.Fake, "list", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		selector := a.(clienttesting.ListAction).GetListRestrictions().Labels
 		out := &metav1.List{}
 		if a.GetResource() == publicationResource {
@@ -61,7 +61,7 @@ func (w *world) followSources() {
 // generations increments the generation of a Publication whose spec a patch changes, as the server
 // does.
 func (w *world) generations() {
-	w.dynamic.PrependReactor("patch", "publications", func(a clienttesting.Action) (bool, runtime.Object, error) {
+	prepend(&w.dynamic.Fake, "patch", "publications", func(a clienttesting.Action) (bool, runtime.Object, error) {
 		patch := a.(clienttesting.PatchAction)
 		stored, err := w.dynamic.Tracker().Get(publicationResource, "", patch.GetName())
 		if err != nil {

@@ -129,7 +129,7 @@ func TestExpiredPages(t *testing.T) {
 		w.source(authority)
 		w.publish(asItIs)
 		var lists atomic.Int32
-		w.dynamic.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.dynamic.Fake, "list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			if a.GetNamespace() != "" || lists.Add(1)%2 == 0 { // the second list is the continued one
 				return false, nil, nil
 			}

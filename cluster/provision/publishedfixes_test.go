@@ -111,7 +111,7 @@ func TestUnreadKinds(t *testing.T) {
 		w.settle()
 		var fails atomic.Bool
 		fails.Store(true)
-		w.dynamic.PrependReactor("list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.dynamic.Fake, "list", "configmaps", func(a clienttesting.Action) (bool, runtime.Object, error) {
 			return a.GetNamespace() == "" && fails.Load(), nil, apierrors.NewInternalError(errors.New("unavailable"))
 		})
 		w.dynamic.ClearActions()

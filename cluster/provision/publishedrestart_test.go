@@ -136,7 +136,7 @@ func TestHeldByALaggingCache(t *testing.T) {
 				w.stop()
 				var lags atomic.Bool
 				lags.Store(true)
-				w.dynamic.PrependReactor("list", v1alpha1.ResourcePublications,
+				prepend(&w.dynamic.Fake, "list", v1alpha1.ResourcePublications,
 					func(clienttesting.Action) (bool, runtime.Object, error) {
 						if !lags.Load() {
 							return false, nil, nil
@@ -170,7 +170,7 @@ func TestHeldWithoutALiveList(t *testing.T) {
 		w := newWorld(t)
 		var fails atomic.Bool
 		fails.Store(true)
-		w.metadata.PrependReactor("list", v1alpha1.ResourcePublications,
+		prepend(&w.metadata.Fake, "list", v1alpha1.ResourcePublications,
 			func(clienttesting.Action) (bool, runtime.Object, error) {
 				return fails.Load(), nil, errors.New("unavailable")
 			})

@@ -232,7 +232,7 @@ func TestQuotaFails(t *testing.T) {
 			}
 			var failing atomic.Bool
 			failing.Store(true)
-			w.dynamic.PrependReactor(verb, "tenantquotas", func(clienttesting.Action) (bool, runtime.Object, error) {
+			prepend(&w.dynamic.Fake, verb, "tenantquotas", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return failing.Load(), nil, errors.New("away")
 			})
 			w.tenant(to)
@@ -290,7 +290,7 @@ func TestQuotaUnsaid(t *testing.T) {
 		w := newWorld(t)
 		var dead atomic.Bool
 		dead.Store(true)
-		w.dynamic.PrependReactor("patch", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.dynamic.Fake, "patch", "tenants", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return dead.Load(), nil, errors.New("away")
 		})
 		w.tenant(pods(5))

@@ -92,7 +92,7 @@ func TestDerivedRolesAreRetried(t *testing.T) {
 		w.must(err)
 		var fails atomic.Bool
 		fails.Store(true)
-		w.kube.PrependReactor("create", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.kube.Fake, "create", "clusterroles", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return fails.Load(), nil, errors.New("unavailable")
 		})
 		w.derives.Store(true)
@@ -218,7 +218,7 @@ func TestBindingsOfAnEarlierRelease(t *testing.T) {
 			create("kubetenant:tenant-member:acme", "acme", false)
 			var fails atomic.Bool
 			fails.Store(true)
-			w.kube.PrependReactor("delete", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
+			prepend(&w.kube.Fake, "delete", "clusterrolebindings", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return fails.Load(), nil, errors.New("unavailable")
 			})
 			w.webhook = webhook

@@ -282,7 +282,7 @@ func TestRolesAreTakenFirst(t *testing.T) {
 		w.expectRoles("before", "acme--39", "a: pods secrets", "b: pods")
 		var fails atomic.Int32
 		fails.Store(failures)
-		w.kube.PrependReactor("update", "roles", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.kube.Fake, "update", "roles", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return fails.Add(-1) >= 0, nil, apierrors.NewInternalError(errors.New("unavailable"))
 		})
 		w.kube.ClearActions()
@@ -322,7 +322,7 @@ func TestRolesBetweenSteps(t *testing.T) {
 		w := newWorld(t)
 		w.namespace("acme--web", "acme", nil)
 		w.tenant(nothing)
-		w.kube.PrependReactor("patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
+		prepend(&w.kube.Fake, "patch", "namespaces", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, context.Canceled
 		})
 		w.members(roleSpec("a: pods"))
@@ -349,7 +349,7 @@ func TestRolesWhileMembersAreUnknown(t *testing.T) {
 		w.stop()
 		var refused atomic.Bool
 		refused.Store(true)
-		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers,
+		prepend(&w.dynamic.Fake, "list", v1alpha1.ResourceTenantMembers,
 			func(clienttesting.Action) (bool, runtime.Object, error) {
 				return refused.Load(), nil, apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers), "")
 			})

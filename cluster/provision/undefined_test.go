@@ -157,7 +157,7 @@ func TestDefinitionMissingBeforeTheFirstRead(t *testing.T) {
 		w.stop()
 		var refused atomic.Bool
 		refused.Store(true)
-		w.dynamic.PrependReactor("list", v1alpha1.ResourceTenantMembers,
+		prepend(&w.dynamic.Fake, "list", v1alpha1.ResourceTenantMembers,
 			func(clienttesting.Action) (bool, runtime.Object, error) {
 				return refused.Load(), nil,
 					apierrors.NewNotFound(v1alpha1.Resource(v1alpha1.ResourceTenantMembers), "")
