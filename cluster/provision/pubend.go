@@ -28,8 +28,10 @@ const (
 	endWorkers = 4
 	// endWithin limits the time of one attempt to end a Publication.
 	endWithin = 30 * time.Second
-	// endAgainFirst is the time until the second attempt. The time doubles with each attempt.
+	// endAgainFirst is the time until the second attempt after an error. The time doubles with each error.
 	endAgainFirst = time.Second
+	// endAgain is the time until the next attempt while copies are being deleted.
+	endAgain = 2 * time.Second
 )
 
 // errCopies reports that a deleted Publication still has copies.
@@ -46,7 +48,11 @@ func (p *publisher) end(ctx context.Context, name string) error {
 	attempt, cancel := context.WithTimeout(ctx, endWithin)
 	defer cancel()
 	err := p.tryEnd(attempt, was)
-	if err != nil && !errors.Is(err, errCopies) && ctx.Err() == nil {
+	if errors.Is(err, errCopies) {
+		p.ends.AddAfter(name, endAgain)
+		return nil
+	}
+	if err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Info("Failed to end a deleted Publication, will retry", "publication", name, "err", err)
 		p.e.events.Say(v1alpha1.KindPublication, &metav1.ObjectMeta{Name: name, UID: was.of.UID}, corev1.EventTypeWarning,
 			&metav1.Condition{Reason: v1alpha1.ReasonFailed, Message: tenants.ConditionMessage(err.Error())})
