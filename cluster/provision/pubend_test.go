@@ -14,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/kubetenant/kubetenant/tenant"
 	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
@@ -260,6 +262,40 @@ func TestInvalidPublicationWithoutDefinition(t *testing.T) {
 		time.Sleep(11 * time.Minute)
 		synctest.Wait()
 		w.finds("without the definition", "acme--web", "configmaps/ca  first")
+		if left := w.finalizers("ca"); len(left) > 0 {
+			t.Errorf("the Publication has the finalizers %s", left)
+		}
+	})
+}
+
+// TestPreparedBeforeTheEnd: a namespace that is prepared after its Publication was deleted, and before the
+// engine ends the Publication, keeps its copy until the end only.
+func TestPreparedBeforeTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		w.define()
+		w.shared()
+		w.namespace("acme--web", "acme", nil)
+		w.source(authority)
+		w.publish(asItIs)
+		var fails atomic.Bool
+		fails.Store(true)
+		prepend(&w.dynamic.Fake, "get", "customresourcedefinitions",
+			func(clienttesting.Action) (bool, runtime.Object, error) {
+				return fails.Load(), nil, apierrors.NewServiceUnavailable("not now")
+			})
+		w.publish(deleted)
+		ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+		w.must(err)
+		ns.Annotations[tenant.PreparedAnnotation] = "other" + strings.TrimLeft(ns.Annotations[tenant.PreparedAnnotation],
+			"0123456789abcdef")
+		_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+		w.must(err)
+		w.settle()
+		w.finds("before the end", "acme--web", "configmaps/ca  first")
+		fails.Store(false)
+		time.Sleep(2 * time.Minute)
+		w.finds("after the end", "acme--web")
 		if left := w.finalizers("ca"); len(left) > 0 {
 			t.Errorf("the Publication has the finalizers %s", left)
 		}

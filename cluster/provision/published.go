@@ -186,7 +186,10 @@ func (p *publisher) resolve(ctx context.Context, name string) error {
 		return nil
 	case of.Deleting:
 		isKnown := was.isOf(of) && was.of.Deleting
-		if isKnown || p.put(was, &published{of: of, invalid: now != nil}) {
+		// Until [publisher.end], the namespaces record that they have copies of this kind.
+		ending := &published{of: of, invalid: now != nil}
+		ending.resource, _ = p.rules().Resource(of.From.Kind)
+		if isKnown || p.put(was, ending) {
 			p.ends.Add(name)
 		} else {
 			p.names.Add(name)
