@@ -65,6 +65,10 @@ const (
 	// HeldAnnotation denies Pods in a Namespace that was never prepared. The server removes it when
 	// the Namespace is prepared. Only [ManagerUser] may remove it.
 	HeldAnnotation = Domain + "/held"
+	// KeystoneAnnotation specifies the Keystone project of a Namespace or the Keystone domain of a
+	// Tenant, and the roles that the server binds because of it, as a JSON object. Only [ManagerUser] may
+	// write it. An administrator may set it to "" on a Tenant, so that the server records another domain.
+	KeystoneAnnotation = Domain + "/keystone"
 	// ReleasingAnnotation specifies the tenant from which kubectl tenant release is taking a Namespace.
 	// Until the release is complete, no caller may assign the Namespace to another tenant. Only
 	// [ManagerUser] may write it.

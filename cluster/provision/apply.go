@@ -46,8 +46,9 @@ func (e *Engine) apply(
 	ctx context.Context, ns *corev1.Namespace, is map[string]*rbacv1.RoleBinding, gives *given,
 ) (taken, err error) {
 	done, err := e.revoke(ctx, ns, is, gives)
-	for i := range gives.bindings {
-		if b := &gives.bindings[i]; !done[b.Name] {
+	bindings := gives.bindingsIn(ns)
+	for i := range bindings {
+		if b := &bindings[i]; !done[b.Name] {
 			failed := e.put(ctx, is[b.Name], inNamespace(b, ns.Name))
 			if errors.Is(failed, errTaken) {
 				taken = errors.Join(taken, failed)
@@ -66,8 +67,9 @@ func (e *Engine) revoke(
 ) (done map[string]bool, err error) {
 	done = map[string]bool{}
 	wanted := map[string]bool{}
-	for i := range gives.bindings {
-		want := inNamespace(&gives.bindings[i], ns.Name)
+	bindings := gives.bindingsIn(ns)
+	for i := range bindings {
+		want := inNamespace(&bindings[i], ns.Name)
 		wanted[want.Name] = true
 		if b := is[want.Name]; b != nil && loses(b, want) {
 			done[want.Name] = true

@@ -38,17 +38,6 @@ func (e *Engine) lookForDrift(ctx context.Context) {
 }
 
 func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *given) {
-	of := func(namespace string) *given {
-		ns, err := e.lister.Get(namespace)
-		if err != nil || ns.DeletionTimestamp != nil {
-			return nil
-		}
-		id := e.OwnerOf(ns)
-		if id.IsZero() || id.IsSystem() {
-			return nil
-		}
-		return ofTenant(id)
-	}
 	right := map[string]int{} // how many of a namespace's are as they should be
 	var wrong []string
 	next := metav1.ListOptions{LabelSelector: tenantSelector, Limit: driftPage}
@@ -63,8 +52,8 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		}
 		for i := range list.Items {
 			is := &list.Items[i]
-			switch g := of(is.Namespace); {
-			case g != nil && g.has(is):
+			switch g := e.givenIn(is.Namespace, ofTenant); {
+			case g != nil && e.has(g, is):
 				right[is.Namespace]++
 			case g != nil:
 				wrong = append(wrong, is.Namespace)
@@ -83,7 +72,7 @@ func (e *Engine) lookForBindings(ctx context.Context, ofTenant func(tenant.ID) *
 		return
 	}
 	for _, ns := range all {
-		if g := of(ns.Name); g != nil && right[ns.Name] != len(g.bindings) {
+		if g := e.givenIn(ns.Name, ofTenant); g != nil && right[ns.Name] != len(g.bindingsIn(ns)) {
 			wrong = append(wrong, ns.Name)
 		}
 	}
@@ -139,11 +128,16 @@ func (e *Engine) lookForQuotas(ctx context.Context, of func(tenant.ID) *given, g
 	}
 }
 
-// has reports whether a binding is one of the specified bindings and has not changed.
-func (g *given) has(is *rbacv1.RoleBinding) bool {
-	for i := range g.bindings {
-		if g.bindings[i].Name == is.Name {
-			return isSame(is, &g.bindings[i])
+// has reports whether a binding is one that its namespace should have, and has not changed.
+func (e *Engine) has(g *given, is *rbacv1.RoleBinding) bool {
+	ns, err := e.lister.Get(is.Namespace)
+	if err != nil {
+		return false
+	}
+	bindings := g.bindingsIn(ns)
+	for i := range bindings {
+		if bindings[i].Name == is.Name {
+			return isSame(is, &bindings[i])
 		}
 	}
 	return false

@@ -32,6 +32,8 @@ type given struct {
 	labels    map[string]string    // of the Namespace itself
 	quota     corev1.ResourceList  // of all namespaces together
 	templates []named
+	// domain is the ID of the tenant's Keystone domain. It is empty if the tenant has none.
+	domain string
 	// published are the Publications that select the tenant, the oldest first.
 	published []*published
 	// unread reports that the Publications are not known. No namespace is then marked as prepared.
@@ -95,6 +97,7 @@ func (e *Engine) given(ctx context.Context, id tenant.ID, t *v1alpha1.Tenant, me
 		}
 		out.bindings = append(out.bindings, b)
 	}
+	out.refused = errors.Join(out.refused, out.giveDomain(id, t))
 	out.spaceLabels = tenants.Labels(t.Spec.Namespaces.Labels)
 	out.labels = maps.Clone(out.spaceLabels)
 	if level := t.Spec.Namespaces.PodSecurity; level != "" {
@@ -169,11 +172,11 @@ func isAccount(s v1alpha1.Subject) bool {
 
 // hash returns the annotation of a namespace that has all of the content, or "" if there is none.
 func (g *given) hash(ns *corev1.Namespace) string {
-	published := g.publishedIn(ns)
-	if len(g.bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
+	published, bindings := g.publishedIn(ns), g.bindingsIn(ns)
+	if len(bindings)+len(g.roles)+len(g.labels)+len(g.templates)+len(published) == 0 {
 		return ""
 	}
-	all := []any{ns.UID, g.bindings}
+	all := []any{ns.UID, bindings}
 	if len(g.labels)+len(g.templates) > 0 { // those without keep the hash that they have
 		all = append(all, g.labels)
 	}

@@ -301,9 +301,12 @@ func (e *Engine) namespaceUpdated(was, is any) {
 	if before.UID != now.UID || before.Labels[tenant.Label] != now.Labels[tenant.Label] {
 		e.ownerChanged(e.OwnerOf(before))
 		e.namespaceCame(now)
+	} else if losesRoles(before, now) {
+		e.urgent.Add(now.Name)
 	} else if !maps.Equal(before.Labels, now.Labels) ||
 		before.Annotations[tenant.PreparedAnnotation] != now.Annotations[tenant.PreparedAnnotation] ||
 		before.Annotations[tenant.GivenLabelsAnnotation] != now.Annotations[tenant.GivenLabelsAnnotation] ||
+		before.Annotations[tenant.KeystoneAnnotation] != now.Annotations[tenant.KeystoneAnnotation] ||
 		!before.DeletionTimestamp.Equal(now.DeletionTimestamp) {
 		e.prepareSoon(now)
 	}

@@ -27,8 +27,10 @@ func trim(t *v1alpha1.Tenant) {
 		Finalizers:        all.Finalizers,
 		Labels:            all.Labels,
 	}
-	if value := all.Annotations[tenant.TakeBackAnnotation]; value != "" {
-		t.Annotations = map[string]string{tenant.TakeBackAnnotation: value}
+	for _, key := range []string{tenant.TakeBackAnnotation, tenant.KeystoneAnnotation} {
+		if value := all.Annotations[key]; value != "" {
+			metav1.SetMetaDataAnnotation(&t.ObjectMeta, key, value)
+		}
 	}
 }
 

@@ -186,7 +186,8 @@ func onlyStatus(before, now metav1.Object) bool {
 	return wasValid == isValid && before.GetUID() == now.GetUID() && before.GetGeneration() == now.GetGeneration() &&
 		(before.GetDeletionTimestamp() == nil) == (now.GetDeletionTimestamp() == nil) &&
 		maps.Equal(before.GetLabels(), now.GetLabels()) &&
-		before.GetAnnotations()[tenant.TakeBackAnnotation] == now.GetAnnotations()[tenant.TakeBackAnnotation]
+		before.GetAnnotations()[tenant.TakeBackAnnotation] == now.GetAnnotations()[tenant.TakeBackAnnotation] &&
+		before.GetAnnotations()[tenant.KeystoneAnnotation] == now.GetAnnotations()[tenant.KeystoneAnnotation]
 }
 
 // Tenant returns a copy of the Tenant of a tenant, or nil if it has none. The second result is

@@ -98,6 +98,7 @@ func (s *Source) validate(claimed *claimed, path *field.Path) field.ErrorList {
 type claimed struct {
 	issuers, prefixes map[string]string // to the source's name
 	opaque, keystone  string            // the source's name
+	synced            string            // likewise, of the source whose projects are followed
 	single            []string          // kinds of which there may be one
 	legacy            bool              // a serviceAccount source was seen
 }

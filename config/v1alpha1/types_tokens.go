@@ -100,6 +100,10 @@ type Keystone struct {
 	// cache specifies how long a validated token is cached.
 	// +optional
 	Cache KeystoneCache `json:"cache,omitempty"`
+	// sync specifies that the cluster follows the projects and roles of this Keystone. At most one source
+	// may have it. If empty, the cluster follows none.
+	// +optional
+	Sync *KeystoneSync `json:"sync,omitempty"`
 }
 
 // KeystoneCache specifies how long a token is cached. No token is cached beyond its own expiry.

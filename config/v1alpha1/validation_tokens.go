@@ -75,10 +75,16 @@ func (k *Keystone) setDefaults(*Source) {
 	defaultDuration(&k.Cache.TTL, 5*time.Minute)
 	defaultDuration(&k.Cache.NegativeTTL, 10*time.Second)
 	defaultDuration(&k.Cache.StaleOnOutage, 0)
+	if k.Sync != nil {
+		k.Sync.setDefaults()
+	}
 }
 
 func (k *Keystone) validate(s *validatedSource) field.ErrorList {
 	errs := validateKeystone(k, s.may, s.own)
+	if k.Sync != nil {
+		errs = append(errs, k.Sync.validate(s, s.own.Child("sync"))...)
+	}
 	switch {
 	case k.Match != nil:
 		errs = append(errs, s.match(k.Match)...)

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,9 @@ type Options struct {
 }
 
 // created are the annotations of a Namespace that a new Namespace never has from its creator.
-var created = []string{tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation}
+var created = []string{
+	tenant.PreparedAnnotation, tenant.HeldAnnotation, tenant.ReleasingAnnotation, tenant.KeystoneAnnotation,
+}
 
 // annotations are the annotations of a Namespace that only the server's own identity may change.
 // TenantNamespace writes [tenant.GivenLabelsAnnotation] when a Namespace is created.
@@ -229,7 +232,9 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	}
 	_, held := is.GetAnnotations()[tenant.HeldAnnotation]
 	switch {
-	case is.GetAnnotations()[tenant.PreparedAnnotation] != "", is.GetAnnotations()[tenant.ReleasingAnnotation] != "":
+	case slices.ContainsFunc(created, func(key string) bool {
+		return key != tenant.HeldAnnotation && is.GetAnnotations()[key] != ""
+	}):
 		return errPrepared
 	case !held && p.holds(ctx, is):
 		return errNotHeld

@@ -34,6 +34,14 @@ request.operation == "DELETE" && namespaceObject != null && has(namespaceObject.
 {{- define "copy" -}}
 object != null && has(object.metadata.labels) && "kubetenant.dev/managed" in object.metadata.labels && object.metadata.labels["kubetenant.dev/managed"] == "publication" && "kubetenant.dev/publication" in object.metadata.labels && has(object.metadata.annotations) && "kubetenant.dev/published" in object.metadata.annotations
 {{- end -}}
+{{- /* CEL that reports whether the manager creates the namespace of a Keystone project. */ -}}
+{{- define "project" -}}
+request.operation == "CREATE" && has(object.metadata.labels) && "kubetenant.dev/tenant" in object.metadata.labels && object.metadata.labels["kubetenant.dev/tenant"] != "system" && has(object.metadata.annotations) && "kubetenant.dev/keystone" in object.metadata.annotations && object.metadata.name.startsWith(object.metadata.labels["kubetenant.dev/tenant"] + "--") && !(object.metadata.name in {{ toJson .Values.systemNamespaces }})
+{{- end -}}
+{{- /* CEL that reports whether the manager creates the Tenant of a Keystone domain. It only has an ID. */ -}}
+{{- define "createdTenant" -}}
+request.operation == "CREATE" && object.spec.all(k, k in ["id", "access", "deletionPolicy"]) && (!has(object.spec.access) || object.spec.access == "Open") && (!has(object.spec.deletionPolicy) || object.spec.deletionPolicy == "Protect") && !has(object.metadata.ownerReferences)
+{{- end -}}
 {{- /* The resources of a policy for the kinds that the configuration allows to publish. */ -}}
 {{- define "publishedRules" -}}
 {{- range .Values.published }}
@@ -60,4 +68,14 @@ priorityClassName: {{ toJson .Values.priorityClassName }}
 image: {{ toJson (required "image: there is no default" .Values.image) }}
         imagePullPolicy: {{ toJson .Values.imagePullPolicy }}
         securityContext: { allowPrivilegeEscalation: false, readOnlyRootFilesystem: true, capabilities: { drop: [ALL] } }
+{{- end -}}
+{{- /* The volume of the configuration and its files. */ -}}
+{{- define "config" -}}
+- name: config
+        secret:
+          secretName: kubetenant-webhook-config
+          items:
+{{- range $path, $content := .Values.config }}
+          - { key: {{ template "key" $path }}, path: {{ toJson $path }} }
+{{- end }}
 {{- end -}}

@@ -275,6 +275,7 @@ func (r *Release) removeLabel(ctx context.Context, ns *corev1.Namespace, former 
 			tenant.PreparedAnnotation:    nil,
 			tenant.GivenLabelsAnnotation: nil,
 			tenant.HeldAnnotation:        nil,
+			tenant.KeystoneAnnotation:    nil,
 			tenant.ReleasingAnnotation:   former,
 		}, r.DryRun)
 	})

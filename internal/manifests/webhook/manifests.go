@@ -301,6 +301,11 @@ func settingsValues(v map[string]any, config *configv1alpha1.TenancyConfiguratio
 		return err
 	}
 	v["publication"] = string(publication)
+	followed := config.SyncedKeystone()
+	v["keystone"] = map[string]bool{
+		"enabled":       followed != nil,
+		"createTenants": followed != nil && followed.Keystone.Sync.CreateTenants,
+	}
 	v["gate"] = string(config.Admission.Gate.Mode)
 	v["systemNamespaces"] = config.Authorization.SystemNamespaces
 	v["exempt"] = exemptOf(&config.Authorization)

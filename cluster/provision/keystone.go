@@ -1,0 +1,70 @@
+package provision
+
+import (
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/plugins/managed"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// The names of the RoleBindings of Keystone's roles begin with these prefixes.
+const (
+	projectPrefix = managed.NamePrefix + "keystone:project:"
+	domainPrefix  = managed.NamePrefix + "keystone:domain:"
+)
+
+// giveDomain adds the bindings of the Keystone domain of a Tenant. An invalid annotation adds none.
+func (g *given) giveDomain(id tenant.ID, t metav1.Object) error {
+	domain, err := tenants.KeystoneOf(t)
+	if err != nil || domain == nil {
+		return err
+	}
+	g.domain = domain.Domain
+	g.bindings = append(g.bindings, keystoneBindings(id, domainPrefix, domain.Roles)...)
+	return nil
+}
+
+// bindingsIn returns the bindings of a namespace: those of all namespaces of the tenant and those of its
+// Keystone project. The roles of a project in another domain give no rights.
+func (g *given) bindingsIn(ns *corev1.Namespace) []rbacv1.RoleBinding {
+	project, err := tenants.KeystoneOf(ns)
+	if err != nil || project == nil || project.Project == "" || project.Domain != g.domain {
+		return g.bindings
+	}
+	id, err := tenant.Parse(ns.Labels[tenant.Label])
+	if err != nil {
+		return g.bindings
+	}
+	return slices.Concat(g.bindings, keystoneBindings(id, projectPrefix, project.Roles))
+}
+
+func keystoneBindings(id tenant.ID, prefix string, roles []tenants.KeystoneRole) (all []rbacv1.RoleBinding) {
+	for _, role := range roles {
+		all = append(all, rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{
+				Name:   prefix + role.ID,
+				Labels: map[string]string{tenant.ManagedLabel: managed.SourceTenant, tenant.Label: id.String()},
+			},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role.ClusterRole},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: role.Group}},
+		})
+	}
+	return all
+}
+
+// losesRoles reports whether a Namespace had a role of Keystone that it no longer has.
+func losesRoles(before, now *corev1.Namespace) bool {
+	had, err := tenants.KeystoneOf(before)
+	if err != nil || had == nil {
+		return false
+	}
+	has, err := tenants.KeystoneOf(now)
+	return err != nil || has == nil || slices.ContainsFunc(had.Roles, func(r tenants.KeystoneRole) bool {
+		return !slices.Contains(has.Roles, r)
+	})
+}

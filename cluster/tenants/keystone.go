@@ -1,0 +1,105 @@
+package tenants
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Keystone is the content of [tenant.KeystoneAnnotation]. The zero value gives no rights.
+type Keystone struct {
+	// Domain is the ID of the Keystone domain.
+	Domain string `json:"domain"`
+	// Project is the ID of the project of a Namespace. It is empty on a Tenant.
+	Project string `json:"project,omitempty"`
+	// Roles are the roles that the server binds: those of the project in its namespace, and those of the
+	// domain in each namespace of the Tenant. They are sorted by their IDs.
+	Roles []KeystoneRole `json:"roles,omitempty"`
+	// MissingSince is when Keystone first no longer had the project, or the roles of a Tenant's projects.
+	MissingSince *metav1.Time `json:"missingSince,omitempty"`
+}
+
+// KeystoneRole is a role of Keystone that a project or a domain has an assignment of.
+type KeystoneRole struct {
+	// ID is the ID of the role in Keystone.
+	ID string `json:"id"`
+	// Group is the group of the callers that have the role. See package authn/keystone.
+	Group string `json:"group"`
+	// ClusterRole is bound to the group.
+	ClusterRole string `json:"clusterRole"`
+}
+
+// maxKeystone is the longest annotation in bytes. The annotations of an object have at most 256 KiB.
+const maxKeystone = 64 << 10
+
+// IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone.
+func IsKeystoneID(id string) bool { return keystoneID.MatchString(id) }
+
+var keystoneID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
+
+var errKeystone = errors.New("the annotation " + tenant.KeystoneAnnotation + " is invalid")
+
+// KeystoneOf returns what the annotation of a Tenant or a Namespace specifies, or nil if it is missing
+// or empty. It fails if the annotation is not one that [Keystone.String] returns.
+func KeystoneOf(object metav1.Object) (*Keystone, error) {
+	text := object.GetAnnotations()[tenant.KeystoneAnnotation]
+	if text == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	if len(text) > maxKeystone {
+		return nil, errKeystone
+	}
+	out := &Keystone{}
+	decoder := json.NewDecoder(strings.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(out); err != nil || decoder.More() {
+		return nil, errKeystone
+	}
+	return out, out.check()
+}
+
+// check returns why an annotation is invalid.
+func (k *Keystone) check() error {
+	if !IsKeystoneID(k.Domain) || k.Project != "" && !IsKeystoneID(k.Project) {
+		return fmt.Errorf("%w: an ID is invalid", errKeystone)
+	}
+	for i, role := range k.Roles {
+		if !IsKeystoneID(role.ID) || role.ClusterRole == "" || !k.isGroup(&role) || i > 0 && k.Roles[i-1].ID >= role.ID {
+			return fmt.Errorf("%w: its roles are invalid", errKeystone)
+		}
+	}
+	return nil
+}
+
+// isGroup reports whether the group of a role has the form that the source gives it: a prefix of the
+// configuration, which is not a reserved one, the project or the domain, and the role.
+func (k *Keystone) isGroup(role *KeystoneRole) bool {
+	scope := k.Project
+	if scope == "" {
+		scope = "domain"
+	}
+	prefix, is := strings.CutSuffix(role.Group, "role-id:"+scope+":"+role.ID)
+	return is && !strings.HasPrefix(prefix, "system:") && !strings.HasPrefix(prefix, tenant.GroupPrefix)
+}
+
+// String returns the value of the annotation. It is the same for the same content.
+func (k *Keystone) String() string {
+	text, err := json.Marshal(k)
+	if err != nil {
+		panic(err) // strings and a time only
+	}
+	return string(text)
+}
+
+// Equal reports whether both have the same content.
+func (k *Keystone) Equal(other *Keystone) bool {
+	return other != nil && k.Domain == other.Domain && k.Project == other.Project &&
+		slices.Equal(k.Roles, other.Roles) && k.MissingSince.Equal(other.MissingSince)
+}
