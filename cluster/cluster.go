@@ -24,6 +24,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/cluster/accessgrant"
+	"github.com/kubetenant/kubetenant/cluster/projects"
 	"github.com/kubetenant/kubetenant/cluster/provision"
 	"github.com/kubetenant/kubetenant/cluster/publication"
 	"github.com/kubetenant/kubetenant/cluster/retirement"
@@ -95,6 +96,8 @@ type Cluster struct {
 	Tenants *tenants.Store
 	// Published are the metrics of Publications.
 	Published *provision.PublicationMetrics
+	// Projects are the metrics of [Cluster.FollowProjects].
+	Projects *projects.Metrics
 	// Sweep labels objects that were stored without admission.
 	Sweep *label.Sweep
 
@@ -131,6 +134,7 @@ func New(clients Clients, factory informers.SharedInformerFactory) (*Cluster, er
 		return nil, err
 	}
 	c.Published = provision.NewPublicationMetrics()
+	c.Projects = projects.NewMetrics()
 	if c.Grants, err = accessgrant.New(clients.Grants, c.Tenants.Lineage, nil); err != nil {
 		return nil, err
 	}

@@ -104,7 +104,7 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 	case t.Project.Domain.ID != t.User.Domain.ID:
 		return nil, ErrForeignProject
 	}
-	id, err := a.tenant(t.User.Domain)
+	id, err := a.o.TenantOf(t.User.Domain.ID, t.User.Domain.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -148,21 +148,21 @@ func (a *Authenticator) identity(t *answer) (user.Info, error) {
 	return validity.With(u, t.Issued, t.Expires), nil
 }
 
-// tenant returns the tenant that a domain is. A domain that bears the name of a tenant to which
-// another domain is mapped is none: whoever may name domains could enter that tenant.
-func (a *Authenticator) tenant(domain named) (tenant.ID, error) {
-	name := domain.Name
-	if a.o.DomainID {
-		name = domain.ID
+// TenantOf returns the tenant of a domain. A domain that has the name of a tenant to which another
+// domain is mapped has none: a user that can name domains could otherwise enter that tenant.
+func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
+	name := domainName
+	if o.DomainID {
+		name = domainID
 	}
-	if id, mapped := a.o.Tenants[name]; mapped {
+	if id, mapped := o.Tenants[name]; mapped {
 		return id, nil
 	}
 	id, err := tenant.Parse(name)
 	if err != nil {
 		return tenant.ID{}, ErrDomain
 	}
-	for _, taken := range a.o.Tenants {
+	for _, taken := range o.Tenants {
 		if taken == id {
 			return tenant.ID{}, ErrDomain
 		}

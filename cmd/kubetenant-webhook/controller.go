@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -16,8 +17,10 @@ import (
 	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/component-base/metrics"
+	"k8s.io/klog/v2"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/reload"
 	"github.com/kubetenant/kubetenant/internal/serving"
 	"github.com/kubetenant/kubetenant/internal/serving/certificates"
 	"github.com/kubetenant/kubetenant/internal/serving/leader"
@@ -78,6 +81,10 @@ func newControllerCommand() *cobra.Command {
 	published := "{}"
 	cmd.Flags().StringVar(&published, "publication", published,
 		"the section admission.publication of the configuration as JSON")
+	keystoneConfig := ""
+	cmd.Flags().StringVar(&keystoneConfig, "keystone-config", keystoneConfig,
+		"TenancyConfiguration whose keystone source has the section sync; the controller follows the projects of this "+
+			"Keystone, and reloads the file when it changes")
 	cmd.Flags().BoolVar(&quotas, "quotas", true, "count the resources that the objects of tenants use")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		config, err := f.config()
@@ -91,11 +98,15 @@ func newControllerCommand() *cobra.Command {
 		if err := decoder.Decode(&rules); err != nil {
 			return fmt.Errorf("--publication: %w", err)
 		}
-		work, err := controller.NewTasks(config, f.namespace, system, &rules)
+		followed, err := followedSource(cmd.Context(), keystoneConfig)
+		if err != nil {
+			return fmt.Errorf("--keystone-config: %w", err)
+		}
+		work, err := controller.NewTasks(config, f.namespace, system, &rules, followed)
 		if err != nil {
 			return err
 		}
-		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report}
+		tasks := []leader.Task{work.Sweep, work.Provision, work.Retire, work.Report, work.Projects}
 		if quotas {
 			tasks = append(tasks, work.Quotas)
 		}
@@ -115,6 +126,32 @@ func newControllerCommand() *cobra.Command {
 		return f.run(cmd.Context(), append(work.Metrics, lacking), []healthz.HealthChecker{ready}, tasks...)
 	}
 	return cmd
+}
+
+// followedSource returns a function that returns the source of a configuration whose projects the
+// cluster follows. It follows the file until ctx ends. Without a path, there is none.
+func followedSource(ctx context.Context, path string) (func() *configv1alpha1.Source, error) {
+	if path == "" {
+		return func() *configv1alpha1.Source { return nil }, nil
+	}
+	parse := func(data []byte) (*configv1alpha1.Source, error) {
+		config, err := configv1alpha1.Decode(data)
+		if err != nil {
+			return nil, err
+		}
+		config.ResolvePaths(filepath.Dir(path))
+		return config.SyncedKeystone(), nil
+	}
+	file, err := reload.Open(path, parse, func(path string, err error) {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to reload the configuration, its last version applies", "path", path)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	go file.Run(ctx)
+	return func() *configv1alpha1.Source { return *file.Load() }, nil
 }
 
 func newCertificatesCommand() *cobra.Command {

@@ -8,6 +8,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kubetenant/kubetenant/tenant"
 )
 
 // ProjectDeletion specifies the effect of the deletion of a Keystone project on its namespace.
@@ -89,6 +91,17 @@ func (k *KeystoneSync) validate(s *validatedSource, path *field.Path) field.Erro
 			[]ProjectDeletion{ProjectDeletionKeep, ProjectDeletionDelete}))
 	}
 	return errs
+}
+
+// Tenants returns tenantMap of a valid source.
+func (k *Keystone) Tenants() map[string]tenant.ID {
+	all := make(map[string]tenant.ID, len(k.TenantMap))
+	for domain, name := range k.TenantMap {
+		if id, err := tenant.Parse(name); err == nil {
+			all[domain] = id
+		}
+	}
+	return all
 }
 
 // SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none.

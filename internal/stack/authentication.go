@@ -267,18 +267,11 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 		AuthURL:      config.AuthURL,
 		DomainID:     config.Domain == configv1alpha1.DomainByID,
 		LegacyExtras: config.LegacyExtras,
-		Tenants:      make(map[string]tenant.ID, len(config.TenantMap)),
+		Tenants:      config.Tenants(),
 		TTL:          config.Cache.TTL.Duration,
 		NegativeTTL:  config.Cache.NegativeTTL.Duration,
 		Stale:        config.Cache.StaleOnOutage.Duration,
 		Now:          p.now,
-	}
-	for domain, name := range config.TenantMap {
-		id, err := tenant.Parse(name)
-		if err != nil {
-			return err
-		}
-		o.Tenants[domain] = id
 	}
 	a, run, err := keystone.Open(config.CloudsFile, config.Cloud, o, p.report)
 	if err != nil {

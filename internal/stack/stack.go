@@ -342,6 +342,10 @@ func (s *Stack) SharedClusterResources() []schema.GroupResource {
 	return s.current.Load().boundary.Shared
 }
 
+// SyncedKeystone returns the source whose projects the cluster follows, or nil if there is none. The
+// caller MUST NOT change it.
+func (s *Stack) SyncedKeystone() *configv1alpha1.Source { return s.current.Load().config.SyncedKeystone() }
+
 // PublicationRules returns the rules of Publications.
 func (s *Stack) PublicationRules() *publication.Rules {
 	return publication.RulesOf(&s.current.Load().config.Admission.Publication, s.shared.Cluster.isNamespaced)

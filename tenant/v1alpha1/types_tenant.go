@@ -270,6 +270,23 @@ const (
 	ConditionReady = "Ready"
 	// ConditionSuspended reports whether the access of the tenant's callers is restricted.
 	ConditionSuspended = "Suspended"
+	// ConditionKeystone reports whether the tenant's namespaces follow the projects of its Keystone domain.
+	// Only tenants that have or had a domain have it.
+	ConditionKeystone = "KeystoneSynced"
+)
+
+// The reasons of [ConditionKeystone].
+const (
+	ReasonSynced          = "Synced"
+	ReasonDomainMissing   = "DomainMissing"   // no domain maps to the tenant
+	ReasonDomainAmbiguous = "DomainAmbiguous" // several domains map to the tenant
+	ReasonDomainChanged   = "DomainChanged"   // another domain maps to the tenant
+	ReasonDomainDisabled  = "DomainDisabled"
+	ReasonProjectsMissing = "ProjectsMissing" // too many to be believed
+	ReasonRolesMissing    = "RolesMissing"    // too many to be believed
+	ReasonProjectsSkipped = "ProjectsSkipped" // some projects have no namespace
+	ReasonKeystoneNotRead = "NotRead"         // Keystone cannot be read
+	ReasonKeystoneFailed  = "WriteFailed"     // a write to the cluster failed
 )
 
 // The reasons of [ConditionReady] and [ConditionSuspended]. The reason of a suspended Tenant is its
@@ -335,7 +352,8 @@ type TenantStatus struct {
 	// of an administrator. Prepared reports whether every namespace has the specified content.
 	// Suspended reports whether the access of the tenant's callers is restricted. While the Tenant is
 	// being deleted, Deleting reports the current step, NamespacesGone reports whether no namespace is
-	// left, and DeletionHeld reports why the deletion waits.
+	// left, and DeletionHeld reports why the deletion waits. KeystoneSynced reports whether the
+	// namespaces follow the projects of a Keystone domain.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -138,6 +138,10 @@ func layers() []layer {
 			slices.Concat([]string{"authz", "cluster/publication", "cluster/template", "cluster/tenants", "plugins"}, kinds,
 				shared),
 		},
+		{
+			"cluster/projects",
+			slices.Concat([]string{"authn/keystone", "cluster/tenants", "config/v1alpha1"}, kinds, shared),
+		},
 		{"cluster/retirement", slices.Concat([]string{"authz", "cluster/tenants"}, kinds, shared)},
 		{"cluster/tenantquota", slices.Concat([]string{"plugins"}, kinds, shared)},
 		{"cluster/publication", slices.Concat([]string{"cluster/template", "config/v1alpha1", "plugins"}, kinds, shared)},
@@ -148,7 +152,7 @@ func layers() []layer {
 		{
 			"cluster",
 			slices.Concat([]string{
-				"authn/serviceaccount", "authz", "cluster", "plugins", "config/v1alpha1", "deploy",
+				"authn/keystone", "authn/serviceaccount", "authz", "cluster", "plugins", "config/v1alpha1", "deploy",
 			}, kinds, shared),
 		},
 		{"internal/stack", library},

@@ -68,9 +68,10 @@ func lead(
 	}
 	retire := func(ctx context.Context) error { return known.Retire(ctx, manager) }
 	report := func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) }
+	follow := func(ctx context.Context) error { return known.FollowProjects(ctx, manager, stack.SyncedKeystone) }
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		lease := leader.Lease{Namespace: metav1.NamespaceSystem, Name: "kubetenant-controller"}
-		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report)
+		err := leader.Run(ctx, config, lease, known.CountQuotas, provision, retire, report, follow)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Info("Another server is the leader: it calculates quota usage, "+
 				"prepares namespaces and deletes tenants",

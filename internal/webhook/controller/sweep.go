@@ -42,9 +42,10 @@ const fieldManager = "kubetenant-controller"
 // resources are done, as soon as the webhooks are in place; Quotas counts what the objects of
 // tenants use; Provision gives tenants' namespaces what their Tenants say, while Sweep runs, and
 // Retire ends tenants whose Tenants are deleted, while Provision does. Report reports
-// CustomResourceDefinitions of the project that cannot be used, while Sweep runs.
+// CustomResourceDefinitions of the project that cannot be used, while Sweep runs. Projects follows the
+// projects of a Keystone while Provision runs.
 type Tasks struct {
-	Sweep, Quotas, Provision, Retire, Report leader.Task
+	Sweep, Quotas, Provision, Retire, Report, Projects leader.Task
 	// Definitions is a readiness check. It returns an error that names the definitions that the leader
 	// cannot use. It returns nil if this process does not lead.
 	Definitions func() error
@@ -55,9 +56,11 @@ type Tasks struct {
 }
 
 // NewTasks returns the tasks. No tenant owns a namespace of system. published specifies the objects
-// that Publications may copy. No task sends a request before it runs.
+// that Publications may copy. followed returns the source whose projects the cluster follows, or nil. No
+// task sends a request before it runs.
 func NewTasks(
 	config *rest.Config, namespace string, system []string, published *configv1alpha1.PublicationRules,
+	followed func() *configv1alpha1.Source,
 ) (*Tasks, error) {
 	clients, err := cluster.NewClients(config)
 	if err != nil {
@@ -100,7 +103,8 @@ func NewTasks(
 		},
 		Retire:      func(ctx context.Context) error { return known.Retire(ctx, manager) },
 		Report:      func(ctx context.Context) error { return known.ReportDefinitions(ctx, manager) },
-		Metrics:     append(known.Definitions.Metrics(), known.Published.Metrics()...),
+		Projects:    func(ctx context.Context) error { return known.FollowProjects(ctx, manager, followed) },
+		Metrics:     slices.Concat(known.Definitions.Metrics(), known.Published.Metrics(), known.Projects.Metrics()),
 		Definitions: func() error { return definitionsError(known.CRDs) },
 	}, nil
 }

@@ -1,0 +1,74 @@
+package cluster
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/cluster/projects"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+)
+
+const (
+	// sourceEvery is the interval at which FollowProjects checks whether the source has changed.
+	sourceEvery = time.Second
+	// openEvery is the time between two attempts to open a source.
+	openEvery = 10 * time.Second
+)
+
+// FollowProjects follows the projects of the Keystone of a source until ctx ends. source returns the
+// current source, or nil if there is none. Only one process at a time may follow the projects. The
+// Tenants must be followed.
+func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		current := source()
+		if current == nil {
+			return
+		}
+		ctx, stop := context.WithCancel(ctx)
+		defer stop()
+		go wait.UntilWithContext(ctx, func(context.Context) {
+			if !equality.Semantic.DeepEqual(source(), current) {
+				stop()
+			}
+		}, sourceEvery)
+		if err := c.followSource(ctx, m, current); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Failed to follow the projects of Keystone, will retry", "source", current.Name)
+			select {
+			case <-ctx.Done():
+			case <-time.After(openEvery):
+			}
+		}
+	}, sourceEvery)
+	return nil
+}
+
+func (c *Cluster) followSource(ctx context.Context, m Manager, source *configv1alpha1.Source) error {
+	settings, err := projects.SettingsOf(source)
+	if err != nil {
+		return err
+	}
+	report := func(path string, err error) {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to reload a file, its last version applies", "path", path)
+		}
+	}
+	reader, run, err := projects.Open(source, report)
+	if err != nil {
+		return err
+	}
+	go run(ctx)
+	return projects.New(projects.Options{
+		Settings:   settings,
+		Reader:     reader,
+		Client:     m.Typed,
+		Dynamic:    m.Dynamic,
+		Tenants:    c.Tenants,
+		Namespaces: c.namespaces,
+		OwnerOf:    c.Owners.OwnerOf,
+		Metrics:    c.Projects,
+	}).Run(ctx)
+}

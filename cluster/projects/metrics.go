@@ -1,0 +1,70 @@
+package projects
+
+import (
+	"time"
+
+	"k8s.io/component-base/metrics"
+)
+
+// Metrics are the metrics of a [Syncer]. Only the process that leads sets them.
+type Metrics struct {
+	reads   *metrics.CounterVec
+	last    *metrics.Gauge
+	tenants *metrics.GaugeVec
+	writes  *metrics.CounterVec
+}
+
+// NewMetrics returns the metrics.
+func NewMetrics() *Metrics {
+	const namespace, subsystem = "kubetenant", "keystone_sync"
+	return &Metrics{
+		reads: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace:      namespace,
+			Subsystem:      subsystem,
+			Name:           "reads_total",
+			Help:           "Number of reads of Keystone's projects and roles by result: success, incomplete or unavailable.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
+		last: metrics.NewGauge(&metrics.GaugeOpts{
+			Namespace: namespace,
+			Subsystem: subsystem,
+			Name:      "last_success_timestamp_seconds",
+			Help: "Time of the last complete read of Keystone's projects and roles in seconds since the Unix epoch, or the " +
+				"time at which the process became the leader.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+		tenants: metrics.NewGaugeVec(&metrics.GaugeOpts{
+			Namespace:      namespace,
+			Subsystem:      subsystem,
+			Name:           "tenants",
+			Help:           "Number of Tenants with the condition KeystoneSynced by its reason.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"reason"}),
+		writes: metrics.NewCounterVec(&metrics.CounterOpts{
+			Namespace:      namespace,
+			Subsystem:      subsystem,
+			Name:           "writes_total",
+			Help:           "Number of writes to the cluster because of Keystone by result: success or error.",
+			StabilityLevel: metrics.ALPHA,
+		}, []string{"result"}),
+	}
+}
+
+// Metrics returns the metrics to register.
+func (m *Metrics) Metrics() []metrics.Registerable {
+	return []metrics.Registerable{m.reads, m.last, m.tenants, m.writes}
+}
+
+func (m *Metrics) read(result string, now time.Time) {
+	m.reads.WithLabelValues(result).Inc()
+	if result == readSuccess {
+		m.last.Set(float64(now.Unix()))
+	}
+}
+
+// The results of a read.
+const (
+	readSuccess     = "success"
+	readIncomplete  = "incomplete"
+	readUnavailable = "unavailable"
+)

@@ -1,0 +1,45 @@
+package projects
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// idInName is the number of characters of a project's ID in the name of its namespace.
+const idInName = 8
+
+// namespaceName returns the name of the namespace of a project: <tenant>--<name>-<first 8 of ID>. The
+// name of the project is reduced to lower-case letters, digits and hyphens, and is omitted if nothing
+// remains. It returns "" if no namespace of the tenant can have such a name.
+func namespaceName(id tenant.ID, project, name string) string {
+	prefix := id.NamespacePrefix()
+	end := slug(project)
+	end = strings.Trim(end[:min(len(end), idInName)], "-")
+	room := validation.DNS1123LabelMaxLength - len(prefix) - len(end)
+	if prefix == "" || end == "" || room < 0 {
+		return ""
+	}
+	middle := slug(name)
+	middle = strings.Trim(middle[:min(len(middle), max(0, room-1))], "-")
+	if middle == "" {
+		return prefix + end
+	}
+	return prefix + middle + "-" + end
+}
+
+// slug returns the ASCII letters and digits of a text in lower case. A hyphen replaces each sequence of
+// other characters.
+func slug(text string) string {
+	var out strings.Builder
+	for _, r := range strings.ToLower(text) {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
+			_, _ = out.WriteRune(r)
+		} else if s := out.String(); s != "" && s[len(s)-1] != '-' {
+			_ = out.WriteByte('-')
+		}
+	}
+	return strings.Trim(out.String(), "-")
+}

@@ -1,0 +1,44 @@
+package projects
+
+import (
+	"context"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/internal/reload"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// SettingsOf returns the settings of a source of a valid configuration. The source has keystone.sync.
+func SettingsOf(source *configv1alpha1.Source) (Settings, error) {
+	config := source.Keystone
+	may, err := tenant.ParseSet(source.Tenants)
+	if err != nil {
+		return Settings{}, err
+	}
+	domains := &keystone.Options{
+		DomainID: config.Domain == configv1alpha1.DomainByID,
+		Tenants:  config.Tenants(),
+	}
+	return Settings{
+		TenantOf: func(id, name string) (tenant.ID, error) {
+			of, err := domains.TenantOf(id, name)
+			if err == nil && !may.Has(of) {
+				return tenant.ID{}, keystone.ErrDomain // the source may not assert the tenant
+			}
+			return of, err
+		},
+		GroupsPrefix:     source.GroupsPrefix,
+		Roles:            config.Sync.Roles,
+		Interval:         config.Sync.Interval.Duration,
+		CreateTenants:    config.Sync.CreateTenants,
+		DeleteNamespaces: config.Sync.OnProjectDeleted == configv1alpha1.ProjectDeletionDelete,
+	}, nil
+}
+
+// Open returns the reader of the Keystone of a source. It follows cloudsFile while run runs.
+func Open(
+	source *configv1alpha1.Source, report reload.Report,
+) (reader *keystone.Directory, run func(ctx context.Context), err error) {
+	return keystone.OpenDirectory(source.Keystone.CloudsFile, source.Keystone.Cloud, source.Keystone.AuthURL, report)
+}

@@ -1,0 +1,286 @@
+// Package projects follows the domains, projects and role assignments of an OpenStack Keystone: a
+// domain is a tenant, a project is a namespace of it, and a role of a project is a RoleBinding in its
+// namespace. It writes to the cluster only.
+//
+// An answer of Keystone that may be incomplete removes nothing. A project that Keystone no longer has
+// keeps its namespace and its rights for 24 hours. See docs/tasks/keystone.md.
+package projects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	corelisters "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/klog/v2"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+const (
+	// writesPerSecond bounds the writes to the cluster.
+	writesPerSecond = 20
+	// retryAtFirst is the time after the first failed read. The time doubles up to the interval.
+	retryAtFirst = 10 * time.Second
+	// reportedFailures is the number of successive failed reads after which the Tenants report it.
+	reportedFailures = 3
+	// again is the time between two plans of the same read.
+	again = time.Second
+)
+
+// Reader reads Keystone. [keystone.Directory] implements it.
+type Reader interface {
+	// Read returns the whole content of Keystone. It fails if the answer may be incomplete.
+	Read(ctx context.Context) (*keystone.Contents, error)
+}
+
+// Options configure a [Syncer]. All fields are required.
+type Options struct {
+	Settings
+	Reader Reader
+	// Client and Dynamic write as [tenant.ManagerUser].
+	Client  kubernetes.Interface
+	Dynamic dynamic.Interface
+	// Tenants must be followed.
+	Tenants *tenants.Store
+	// Namespaces are all namespaces of the cluster, and OwnerOf returns their tenants.
+	Namespaces cache.SharedIndexInformer
+	OwnerOf    func(*corev1.Namespace) tenant.ID
+	Metrics    *Metrics
+}
+
+// Syncer follows one Keystone. Only one Syncer of a cluster may run at a time.
+type Syncer struct {
+	Options
+	tenants typed.Client[v1alpha1.Tenant, *v1alpha1.Tenant]
+	lister  corelisters.NamespaceLister
+	writes  flowcontrol.RateLimiter
+	now     func() time.Time
+	absent  map[string]int // successive reads that lack a project or the roles of a tenant
+	failed  int            // successive failed reads
+}
+
+var errSync = errors.New("the caches of namespaces and Tenants did not sync")
+
+// New returns a syncer that does nothing before [Syncer.Run].
+func New(o Options) *Syncer {
+	return &Syncer{
+		Options: o,
+		tenants: typed.NewClient[v1alpha1.Tenant](o.Dynamic,
+			v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants)),
+		lister: corelisters.NewNamespaceLister(o.Namespaces.GetIndexer()),
+		writes: flowcontrol.NewTokenBucketRateLimiter(writesPerSecond, writesPerSecond),
+		now:    time.Now,
+		absent: map[string]int{},
+	}
+}
+
+// Run follows Keystone until ctx ends. It must be called only once. It fails if it cannot start.
+func (s *Syncer) Run(ctx context.Context) error {
+	if !cache.WaitForCacheSync(ctx.Done(), s.Namespaces.HasSynced, s.Tenants.HasSynced) {
+		return errSync
+	}
+	s.Metrics.last.Set(float64(s.now().Unix()))
+	for ctx.Err() == nil {
+		next := s.now().Add(wait.Jitter(s.sync(ctx), 0.1))
+		select {
+		case <-ctx.Done():
+		case <-time.After(next.Sub(s.now())):
+		}
+	}
+	return nil
+}
+
+// sync reads Keystone once and changes the cluster. It returns the time until the next read.
+func (s *Syncer) sync(ctx context.Context) time.Duration {
+	contents, err := s.Reader.Read(ctx)
+	if ctx.Err() != nil {
+		return 0
+	}
+	if err != nil {
+		return s.notRead(ctx, err)
+	}
+	s.failed = 0
+	s.Metrics.read(readSuccess, s.now())
+	until := s.now().Add(s.Interval)
+	s.note(s.plans(contents))
+	for !s.apply(ctx, s.plans(contents)) && ctx.Err() == nil && s.now().Before(until) {
+		select { // the caches need a moment to have what was written
+		case <-ctx.Done():
+		case <-time.After(again):
+		}
+	}
+	return until.Sub(s.now())
+}
+
+// notRead reports that Keystone could not be read. It returns the time until the next attempt.
+func (s *Syncer) notRead(ctx context.Context, err error) time.Duration {
+	result, remedy := readUnavailable, "check authURL, cloudsFile and the network"
+	if errors.Is(err, keystone.ErrIncomplete) {
+		result, remedy = readIncomplete, "check that the user of the cloud has the role reader with system scope"
+	}
+	s.failed++
+	s.Metrics.read(result, s.now())
+	klog.FromContext(ctx).Error(err, "Failed to read the projects of Keystone, nothing was changed", "remedy", remedy)
+	if s.failed == reportedFailures {
+		s.reportNotRead(ctx, remedy)
+	}
+	after := retryAtFirst
+	for i := 1; i < s.failed && after < s.Interval; i++ {
+		after *= 2
+	}
+	return min(after, s.Interval)
+}
+
+// reportNotRead sets the condition of each Tenant that has a domain.
+func (s *Syncer) reportNotRead(ctx context.Context, remedy string) {
+	for _, id := range s.Tenants.IDs() {
+		t, known := s.Tenants.Tenant(id)
+		if !known || t == nil || t.Annotations[tenant.KeystoneAnnotation] == "" {
+			continue
+		}
+		s.report(ctx, t, metav1.Condition{
+			Type:               v1alpha1.ConditionKeystone,
+			Status:             metav1.ConditionFalse,
+			Reason:             v1alpha1.ReasonKeystoneNotRead,
+			Message:            "Keystone cannot be read, so nothing changes: " + remedy,
+			ObservedGeneration: t.Generation,
+		})
+	}
+}
+
+// plans returns the plans of a read for the state of the cluster.
+func (s *Syncer) plans(contents *keystone.Contents) []Plan {
+	all, err := s.lister.List(labels.Everything())
+	if err != nil {
+		return nil
+	}
+	state := &State{
+		Tenants:    s.Tenants.IDs(),
+		Tenant:     s.Tenants.Tenant,
+		Namespaces: all,
+		OwnerOf:    s.OwnerOf,
+	}
+	confirmed := func(key string) bool { return s.absent[key] >= missingReads }
+	return Plans(&s.Settings, contents, state, confirmed, s.now())
+}
+
+// note counts the successive reads that lack a project or the roles of a tenant.
+func (s *Syncer) note(plans []Plan) {
+	absent := map[string]int{}
+	for i := range plans {
+		for _, key := range plans[i].missing {
+			absent[key] = s.absent[key] + 1
+		}
+	}
+	s.absent = absent
+}
+
+// apply makes the changes of all plans. It reports whether no further plan of the same read is needed.
+func (s *Syncer) apply(ctx context.Context, plans []Plan) (settled bool) {
+	settled = true
+	reasons := map[string]float64{}
+	for i := range plans {
+		plan := &plans[i]
+		err := s.applyPlan(ctx, plan)
+		if ctx.Err() != nil {
+			return true
+		}
+		condition := plan.Condition
+		switch {
+		case apierrors.IsConflict(err): // the caches are behind
+			settled = false
+			continue
+		case err != nil:
+			condition.Status, condition.Reason = metav1.ConditionFalse, v1alpha1.ReasonKeystoneFailed
+			condition.Message = tenants.ConditionMessage(err.Error())
+		case len(plan.Changes) > 0:
+			settled = false // a further plan finds what is left, and reports the condition
+			continue
+		}
+		if plan.Object == nil {
+			continue
+		}
+		reasons[condition.Reason]++
+		settled = s.report(ctx, plan.Object, condition) && settled
+	}
+	if settled {
+		s.Metrics.tenants.Reset()
+		for reason, n := range reasons {
+			s.Metrics.tenants.WithLabelValues(reason).Set(n)
+		}
+	}
+	return settled
+}
+
+// applyPlan makes the changes of a plan. After a namespace that cannot be created, it creates no other:
+// the tenant may have reached its quota.
+func (s *Syncer) applyPlan(ctx context.Context, plan *Plan) (failed error) {
+	full := false
+	for i := range plan.Changes {
+		c := &plan.Changes[i]
+		if full && c.Action == CreateNamespace {
+			continue
+		}
+		if err := s.writes.Wait(ctx); err != nil {
+			return err
+		}
+		err := s.write(ctx, plan, c)
+		result := "success"
+		if err != nil {
+			result = "error"
+		}
+		s.Metrics.writes.WithLabelValues(result).Inc()
+		switch {
+		case apierrors.IsConflict(err):
+			return err
+		case err != nil:
+			klog.FromContext(ctx).Error(err, "Failed to follow Keystone, will retry",
+				"tenant", plan.Tenant, "action", c.Action, "name", c.Name)
+			failed = errors.Join(failed, fmt.Errorf("%s %s: %w", c.Action, c.Name, err))
+			full = full || c.Action == CreateNamespace
+		default:
+			klog.FromContext(ctx).Info("Followed Keystone",
+				"tenant", plan.Tenant, "action", c.Action, "name", c.Name, "why", c.Why)
+		}
+	}
+	return failed
+}
+
+// report writes the condition of a Tenant if it has changed. It returns false if the Tenant has changed
+// since it was read.
+func (s *Syncer) report(ctx context.Context, t *v1alpha1.Tenant, c metav1.Condition) (current bool) {
+	status := t.Status.DeepCopy()
+	was := meta.FindStatusCondition(t.Status.Conditions, c.Type)
+	if !meta.SetStatusCondition(&status.Conditions, c) {
+		return true
+	}
+	if (was == nil || was.Reason != c.Reason) && c.Status != metav1.ConditionTrue {
+		klog.FromContext(ctx).Info("A tenant does not follow Keystone", "tenant", t.Spec.ID, "reason", c.Reason,
+			"message", c.Message)
+	}
+	if err := s.writes.Wait(ctx); err != nil {
+		return true
+	}
+	_, err := s.tenants.PatchRead(ctx, t, map[string]any{"status": map[string]any{"conditions": status.Conditions}},
+		"status")
+	if err != nil && ctx.Err() == nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		klog.FromContext(ctx).Error(err, "Failed to report the state of a tenant's projects", "tenant", t.Spec.ID)
+	}
+	return !apierrors.IsConflict(err)
+}

@@ -1,0 +1,135 @@
+package projects
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// directory is the content of Keystone, indexed.
+type directory struct {
+	settings *Settings
+	domains  map[tenant.ID][]keystone.Domain
+	projects map[string][]keystone.Project // by domain
+	// inProject and inDomain are the roles that have an assignment, by the project or the domain.
+	inProject, inDomain map[string]map[string]bool
+	clusterRoles        map[string]string // by the ID of a role that the settings name
+}
+
+func newDirectory(s *Settings, c *keystone.Contents) *directory {
+	d := &directory{
+		settings:     s,
+		domains:      map[tenant.ID][]keystone.Domain{},
+		projects:     map[string][]keystone.Project{},
+		inProject:    map[string]map[string]bool{},
+		inDomain:     map[string]map[string]bool{},
+		clusterRoles: map[string]string{},
+	}
+	for _, domain := range c.Domains {
+		if id, err := s.TenantOf(domain.ID, domain.Name); err == nil && !id.IsSystem() && !id.IsZero() {
+			d.domains[id] = append(d.domains[id], domain)
+		}
+	}
+	for _, project := range c.Projects {
+		d.projects[project.DomainID] = append(d.projects[project.DomainID], project)
+	}
+	for _, role := range c.Roles {
+		// The administrator of a domain can create a role of the domain with any name.
+		if name, is := s.Roles[role.Name]; is && role.DomainID == "" && tenants.IsKeystoneID(role.ID) {
+			d.clusterRoles[role.ID] = name
+		}
+	}
+	d.assign(c)
+	return d
+}
+
+// assign adds the roles of all assignments, with the roles that they imply and the projects that inherit
+// them. A token names all of these roles.
+func (d *directory) assign(c *keystone.Contents) {
+	implied := map[string][]string{}
+	for _, i := range c.Implied {
+		implied[i.RoleID] = append(implied[i.RoleID], i.ImpliedID)
+	}
+	children := map[string][]string{}
+	for i := range c.Projects {
+		children[c.Projects[i].ParentID] = append(children[c.Projects[i].ParentID], c.Projects[i].ID)
+	}
+	for _, a := range c.Assignments {
+		switch {
+		case !a.Inherited && a.ProjectID != "":
+			addRole(d.inProject, a.ProjectID, a.RoleID, implied)
+		case !a.Inherited:
+			addRole(d.inDomain, a.DomainID, a.RoleID, implied)
+		case a.DomainID != "":
+			for _, project := range d.projects[a.DomainID] {
+				addRole(d.inProject, project.ID, a.RoleID, implied)
+			}
+		default:
+			below := slices.Clone(children[a.ProjectID])
+			for len(below) > 0 { // the reader of Keystone refuses cycles
+				project := below[0]
+				addRole(d.inProject, project, a.RoleID, implied)
+				below = append(below[1:], children[project]...)
+			}
+		}
+	}
+}
+
+// addRole adds a role and the roles that it implies.
+func addRole(to map[string]map[string]bool, target, role string, implied map[string][]string) {
+	if to[target][role] {
+		return
+	}
+	if to[target] == nil {
+		to[target] = map[string]bool{}
+	}
+	to[target][role] = true
+	for _, next := range implied[role] {
+		addRole(to, target, next, implied)
+	}
+}
+
+// ofProject returns the roles that the server binds in the namespace of a project.
+func (d *directory) ofProject(project string) []tenants.KeystoneRole {
+	return d.bound(d.inProject[project], func(role string) string { return keystone.RoleGroup(project, role) })
+}
+
+// ofDomain returns the roles that the server binds in each namespace of the tenant of a domain.
+func (d *directory) ofDomain(domain string) []tenants.KeystoneRole {
+	return d.bound(d.inDomain[domain], keystone.DomainRoleGroup)
+}
+
+func (d *directory) bound(roles map[string]bool, group func(role string) string) (all []tenants.KeystoneRole) {
+	for role := range roles {
+		if name, is := d.clusterRoles[role]; is {
+			all = append(all, tenants.KeystoneRole{
+				ID:          role,
+				Group:       d.settings.GroupsPrefix + group(role),
+				ClusterRole: name,
+			})
+		}
+	}
+	sortRoles(all)
+	return all
+}
+
+func sortRoles(all []tenants.KeystoneRole) {
+	slices.SortFunc(all, func(a, b tenants.KeystoneRole) int { return cmp.Compare(a.ID, b.ID) })
+}
+
+// lost returns the roles that were bound and no longer have an assignment. It omits the roles that the
+// settings no longer bind in this way, because the settings are not Keystone's answer.
+func (d *directory) lost(was, is []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
+	for _, role := range was {
+		name, mapped := d.clusterRoles[role.ID]
+		if mapped && name == role.ClusterRole && !slices.ContainsFunc(is, func(r tenants.KeystoneRole) bool {
+			return r.ID == role.ID
+		}) {
+			all = append(all, role)
+		}
+	}
+	return all
+}

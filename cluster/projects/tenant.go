@@ -1,0 +1,302 @@
+package projects
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// tenantPlan makes the plan of one tenant that has a Tenant.
+type tenantPlan struct {
+	*planner
+	plan     *Plan
+	recorded *tenants.Keystone
+	domain   keystone.Domain
+	// followed are the namespaces of projects, by the ID of the project.
+	followed map[string]followed
+	// problems are about single projects. They do not stop the others.
+	problems []string
+	// holds reports whether roles that Keystone no longer has remain.
+	holds bool
+}
+
+type followed struct {
+	ns *corev1.Namespace
+	is *tenants.Keystone
+}
+
+// make adds the changes and sets the condition. wrong is the error of the annotation of the Tenant.
+func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
+	if !t.hasDomain(domains, wrong) {
+		return
+	}
+	t.follow()
+	projects := map[string]keystone.Project{}
+	for _, project := range t.projects[t.domain.ID] {
+		projects[project.ID] = project
+	}
+	var missing []string
+	for id := range t.followed {
+		if _, is := projects[id]; !is {
+			missing = append(missing, id)
+		}
+	}
+	slices.Sort(missing)
+	t.holdRoles(projects)
+	t.updateTenant()
+	t.update(projects)
+	most := most(len(t.followed))
+	if len(missing) <= most {
+		t.remove(missing)
+	}
+	t.create(projects)
+	t.conclude(missing, most)
+}
+
+// most returns the number of missing things that Keystone may have deleted on purpose.
+func most(all int) int { return max(3, all/10) }
+
+// fails sets the condition of a tenant that nothing is done for.
+func (t *tenantPlan) fails(reason, format string, args ...any) bool {
+	t.plan.Condition.Status, t.plan.Condition.Reason = metav1.ConditionFalse, reason
+	t.plan.Condition.Message = fmt.Sprintf(format, args...) + ": nothing was changed"
+	return false
+}
+
+// hasDomain reports whether the tenant has one enabled domain, the one that was recorded.
+func (t *tenantPlan) hasDomain(domains []keystone.Domain, wrong error) bool {
+	switch {
+	case wrong != nil:
+		return t.fails(v1alpha1.ReasonKeystoneFailed, "%v, set it to \"\" so that the server writes it again", wrong)
+	case len(domains) == 0:
+		return t.fails(v1alpha1.ReasonDomainMissing, "no Keystone domain maps to the tenant, and the domain %s did. "+
+			"If the domain was renamed, name it in tenantMap of the source", t.recorded.Domain)
+	case len(domains) > 1:
+		return t.fails(v1alpha1.ReasonDomainAmbiguous, "%d Keystone domains map to the tenant. "+
+			"Change tenantMap of the source so that one does", len(domains))
+	}
+	t.domain = domains[0]
+	switch {
+	case !tenants.IsKeystoneID(t.domain.ID):
+		return t.fails(v1alpha1.ReasonKeystoneFailed, "the ID of the Keystone domain has unexpected characters")
+	case t.recorded != nil && t.recorded.Domain != t.domain.ID:
+		return t.fails(v1alpha1.ReasonDomainChanged, "the Keystone domain %s maps to the tenant, but the domain %s did "+
+			"before. To accept it, run kubectl annotate tenants.kubetenant.dev %s kubetenant.dev/keystone= --overwrite",
+			t.domain.ID, t.recorded.Domain, t.plan.Object.Name)
+	case !t.domain.Enabled:
+		return t.fails(v1alpha1.ReasonDomainDisabled, "the Keystone domain is disabled")
+	}
+	return true
+}
+
+// follow finds the namespaces of the domain's projects.
+func (t *tenantPlan) follow() {
+	t.followed = map[string]followed{}
+	owned := t.owned[t.plan.Tenant]
+	slices.SortFunc(owned, func(a, b *corev1.Namespace) int { // the oldest one is that of the project
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	for _, ns := range owned {
+		is, err := tenants.KeystoneOf(ns)
+		switch {
+		case err != nil:
+			t.problem("namespace %s: %v", ns.Name, err)
+		case is == nil || is.Project == "" || is.Domain != t.domain.ID:
+		case t.followed[is.Project].ns != nil:
+			t.problem("namespaces %s and %s are both of project %s", ns.Name, t.followed[is.Project].ns.Name, is.Project)
+		default:
+			t.followed[is.Project] = followed{ns, is}
+		}
+	}
+}
+
+func (t *tenantPlan) problem(format string, args ...any) {
+	t.problems = append(t.problems, fmt.Sprintf(format, args...))
+}
+
+// holdRoles decides whether roles that Keystone no longer has remain, because too many are missing at
+// once. An assignment list that lacks entries must not remove the rights of a tenant.
+func (t *tenantPlan) holdRoles(projects map[string]keystone.Project) {
+	all, lost := 0, 0
+	compare := func(was, is []tenants.KeystoneRole) {
+		all += len(was)
+		lost += len(t.lost(was, is))
+	}
+	for id, f := range t.followed {
+		if _, is := projects[id]; is {
+			compare(f.is.Roles, t.ofProject(id))
+		}
+	}
+	if t.recorded != nil {
+		compare(t.recorded.Roles, t.ofDomain(t.domain.ID))
+	}
+	if lost <= most(all) {
+		return
+	}
+	key := rolesOf(t.plan.Tenant)
+	t.plan.missing = append(t.plan.missing, key)
+	t.holds = t.recorded == nil || !t.isOver(t.recorded.MissingSince, key)
+}
+
+// isOver reports whether something has been missing for long enough, and in enough reads.
+func (t *tenantPlan) isOver(since *metav1.Time, key string) bool {
+	return since != nil && t.now.Sub(since.Time) >= missingFor && t.confirmed(key)
+}
+
+// roles returns the roles to bind. It includes those that were bound before if the plan holds them.
+func (t *tenantPlan) roles(was *tenants.Keystone, is []tenants.KeystoneRole) []tenants.KeystoneRole {
+	if !t.holds || was == nil {
+		return is
+	}
+	out := append(slices.Clone(is), t.lost(was.Roles, is)...)
+	sortRoles(out)
+	return out
+}
+
+// updateTenant records the domain and its roles.
+func (t *tenantPlan) updateTenant() {
+	to := &tenants.Keystone{Domain: t.domain.ID, Roles: t.roles(t.recorded, t.ofDomain(t.domain.ID))}
+	if t.holds {
+		to.MissingSince = &t.now
+		if t.recorded != nil && t.recorded.MissingSince != nil {
+			to.MissingSince = t.recorded.MissingSince
+		}
+	}
+	if !to.Equal(t.recorded) {
+		why := "the roles of the domain changed"
+		if t.recorded == nil {
+			why = "the domain " + t.domain.ID + " maps to the tenant"
+		}
+		t.add(Change{Action: UpdateTenant, Name: t.plan.Object.Name, Why: why, To: to})
+	}
+}
+
+func (t *tenantPlan) add(c Change) { t.plan.Changes = append(t.plan.Changes, c) }
+
+// update changes the roles of the namespaces whose projects Keystone has.
+func (t *tenantPlan) update(projects map[string]keystone.Project) {
+	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
+		f := t.followed[id]
+		if _, is := projects[id]; !is || f.ns.DeletionTimestamp != nil {
+			continue
+		}
+		to := &tenants.Keystone{Domain: t.domain.ID, Project: id, Roles: t.roles(f.is, t.ofProject(id))}
+		if to.Equal(f.is) {
+			continue
+		}
+		why := "the roles of project " + id + " changed"
+		if f.is.MissingSince != nil {
+			why = "Keystone has project " + id + " again"
+		}
+		t.add(Change{Action: UpdateNamespace, Name: f.ns.Name, Why: why, To: to, namespace: f.ns})
+	}
+}
+
+// remove records since when projects are missing. After missingFor, it removes their roles, or their
+// namespaces.
+func (t *tenantPlan) remove(missing []string) {
+	for _, id := range missing {
+		t.plan.missing = append(t.plan.missing, id)
+		f := t.followed[id]
+		if f.ns.DeletionTimestamp != nil {
+			continue
+		}
+		to := *f.is
+		switch over := t.isOver(f.is.MissingSince, id); {
+		case f.is.MissingSince == nil:
+			to.MissingSince = &t.now
+			t.add(Change{
+				Action:    UpdateNamespace,
+				Name:      f.ns.Name,
+				Why:       "Keystone no longer has project " + id + ", its roles end after " + missingFor.String(),
+				To:        &to,
+				namespace: f.ns,
+			})
+		case over && t.settings.DeleteNamespaces:
+			t.add(Change{
+				Action:    DeleteNamespace,
+				Name:      f.ns.Name,
+				Why:       "Keystone has not had project " + id + " for " + missingFor.String(),
+				namespace: f.ns,
+			})
+		case over && len(f.is.Roles) > 0:
+			to.Roles = nil
+			t.add(Change{
+				Action:    UpdateNamespace,
+				Name:      f.ns.Name,
+				Why:       "Keystone has not had project " + id + " for " + missingFor.String(),
+				To:        &to,
+				namespace: f.ns,
+			})
+		}
+	}
+}
+
+// create creates the namespaces of new projects.
+func (t *tenantPlan) create(projects map[string]keystone.Project) {
+	created := 0
+	for _, id := range slices.Sorted(maps.Keys(projects)) {
+		project := projects[id]
+		if t.followed[id].ns != nil || !project.Enabled {
+			continue
+		}
+		name := namespaceName(t.plan.Tenant, id, project.Name)
+		switch {
+		case !tenants.IsKeystoneID(id):
+			t.problem("the ID of a project has unexpected characters")
+		case name == "":
+			t.problem("no namespace can be named after project %s, because the ID of the tenant is longer than 53 "+
+				"characters or is not a DNS label without \"--\"", id)
+		case t.exists[name]:
+			t.problem("namespace %s exists, but it is not that of project %s. Delete or release it", name, id)
+		case created == maxCreations:
+			t.plan.More = true
+		default:
+			created++
+			t.exists[name] = true
+			t.add(Change{
+				Action: CreateNamespace,
+				Name:   name,
+				Why:    "Keystone has project " + id,
+				To:     &tenants.Keystone{Domain: t.domain.ID, Project: id, Roles: t.ofProject(id)},
+			})
+		}
+	}
+}
+
+// conclude sets the condition of a tenant whose projects are followed.
+func (t *tenantPlan) conclude(missing []string, most int) {
+	c := &t.plan.Condition
+	c.Status = metav1.ConditionFalse
+	switch {
+	case len(missing) > most:
+		names := make([]string, 0, named)
+		for _, id := range missing[:min(named, len(missing))] {
+			names = append(names, t.followed[id].ns.Name)
+		}
+		c.Reason = v1alpha1.ReasonProjectsMissing
+		c.Message = fmt.Sprintf("Keystone lacks %d of %d projects, so nothing was removed. If they were deleted, delete "+
+			"their namespaces (%s)", len(missing), len(t.followed), strings.Join(names, ", "))
+	case t.holds:
+		c.Reason = v1alpha1.ReasonRolesMissing
+		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s", missingFor)
+	case len(t.problems) > 0:
+		c.Reason = v1alpha1.ReasonProjectsSkipped
+		c.Message = strings.Join(t.problems[:min(named, len(t.problems))], "; ")
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, v1alpha1.ReasonSynced
+		c.Message = "every enabled project of the domain has a namespace"
+	}
+}
+
+// named is the number of namespaces or problems that a condition names at most.
+const named = 5

@@ -1,0 +1,74 @@
+package projects
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// write makes one change. It changes an object only as it was read.
+func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
+	switch c.Action {
+	case CreateTenant:
+		_, err := s.tenants.Create(ctx, &v1alpha1.Tenant{
+			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion, Kind: v1alpha1.KindTenant},
+			ObjectMeta: metav1.ObjectMeta{Name: c.Name},
+			Spec:       v1alpha1.TenantSpec{ID: plan.Tenant.String()},
+		})
+		return behind(err)
+	case UpdateTenant:
+		_, err := s.tenants.PatchRead(ctx, plan.Object, map[string]any{"metadata": map[string]any{
+			"annotations": map[string]any{tenant.KeystoneAnnotation: c.To.String()},
+		}})
+		return err
+	case CreateNamespace:
+		_, err := s.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			Name:        c.Name,
+			Labels:      map[string]string{tenant.Label: plan.Tenant.String()},
+			Annotations: map[string]string{tenant.KeystoneAnnotation: c.To.String()},
+		}}, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		return behind(err)
+	case UpdateNamespace:
+		return s.updateNamespace(ctx, c)
+	case DeleteNamespace:
+		err := s.Client.CoreV1().Namespaces().Delete(ctx, c.Name, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &c.namespace.UID, ResourceVersion: &c.namespace.ResourceVersion},
+		})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	}
+	return fmt.Errorf("unknown action %q", c.Action)
+}
+
+func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":             c.namespace.UID,
+		"resourceVersion": c.namespace.ResourceVersion,
+		"annotations":     map[string]any{tenant.KeystoneAnnotation: c.To.String()},
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = s.Client.CoreV1().Namespaces().Patch(ctx, c.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}
+
+// behind returns a conflict for an object that exists already: the caches do not have it yet, and the
+// next plan reports it if it belongs to something else.
+func behind(err error) error {
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	return apierrors.NewConflict(corev1.Resource("objects"), "", err)
+}
