@@ -56,7 +56,8 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	users, _, err := keystone.Open(path, "kube", keystone.Options{AuthURL: server.URL, TTL: time.Minute}, nil)
+	options := keystone.Options{AuthURL: server.URL, Scopes: keystone.ScopeProject, TTL: time.Minute}
+	users, _, err := keystone.Open(path, "kube", options, nil)
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -68,5 +69,5 @@ func ExampleOpen() {
 	}
 	fmt.Println(response.User.GetName(), response.User.GetGroups(), response.User.GetExtra()[tenant.ExtraKey])
 	// Output:
-	// alice [project:web role:web:member] [acme]
+	// alice [project:web role-id:p:r role:web:member] [acme]
 }

@@ -48,23 +48,39 @@ func (n named) isWhole() bool { return n.ID != "" && n.Name != "" }
 // Each token of Keystone has a user and an end.
 func (t *answer) isEmpty() bool { return t.User.ID == "" || t.Expires.IsZero() }
 
-// missing returns the first field of a project-scoped token that an identity needs and that is
-// missing. A token of a federated user may have no domain.
-func (t *answer) missing() string {
-	for _, field := range []struct{ name, value string }{
+// missing returns the first field that an identity needs and that a token of the scope does not
+// have, or "". A token of a federated user may have no domain.
+func (t *answer) missing(scope Scopes) string {
+	fields := []struct{ name, value string }{
 		{"user.id", t.User.ID},
 		{"user.name", t.User.Name},
 		{"user.domain.id", t.User.Domain.ID},
 		{"user.domain.name", t.User.Domain.Name},
-		{"project.id", t.Project.ID},
-		{"project.name", t.Project.Name},
-		{"project.domain.id", t.Project.Domain.ID},
-	} {
+	}
+	for _, field := range append(fields, t.fieldsOf(scope)...) {
 		if field.value == "" {
 			return field.name
 		}
 	}
+	if scope != ScopeProject && len(t.Roles) == 0 { // Keystone issues such a token for a role
+		return "roles"
+	}
 	return ""
+}
+
+// fieldsOf returns the fields that only a token of the scope has.
+func (t *answer) fieldsOf(scope Scopes) []struct{ name, value string } {
+	switch scope {
+	case ScopeProject:
+		return []struct{ name, value string }{
+			{"project.id", t.Project.ID},
+			{"project.name", t.Project.Name},
+			{"project.domain.id", t.Project.Domain.ID},
+		}
+	case ScopeDomain:
+		return []struct{ name, value string }{{"domain.id", t.Domain.ID}}
+	}
+	return nil
 }
 
 // credentialID begins the credential-id of these identities.
@@ -84,72 +100,95 @@ const (
 	legacyDomainName  = "alpha.kubernetes.io/identity/user/domain/name"
 )
 
-// identity turns an answer into an identity, or says why none may come of it.
+// identity returns the identity that an answer describes, or the reason why there is none.
 func (a *Authenticator) identity(t *answer) (user.Info, error) {
 	switch {
 	case t.Trust != nil:
 		return nil, ErrTrust
 	case len(t.Credential.AccessRules) > 0:
 		return nil, ErrAccessRules
-	case len(t.System) > 0:
-		return nil, ErrSystemScope
-	case t.Domain != nil || t.IsDomain:
-		return nil, ErrDomainScope
-	case t.Project == nil:
-		return nil, ErrUnscoped
-	case t.missing() != "":
-		return nil, fmt.Errorf("%w: token.%s is missing", ErrAnswer, t.missing())
-	case !a.o.Now().Before(t.Expires):
-		return nil, ErrExpired
-	case t.Project.Domain.ID != t.User.Domain.ID:
-		return nil, ErrForeignProject
 	}
-	id, err := a.o.TenantOf(t.User.Domain.ID, t.User.Domain.Name)
+	scope, err := a.scope(t)
 	if err != nil {
 		return nil, err
 	}
-	project := escape(t.Project.Name)
-	groups := []string{"project:" + project}
-	var roles, roleIDs []string
-	for _, role := range t.Roles {
-		if !role.isWhole() {
-			return nil, fmt.Errorf("%w: token.roles has a role without an id or a name", ErrAnswer)
-		}
-		roles, roleIDs = append(roles, role.Name), append(roleIDs, role.ID)
-		groups = append(groups, "role:"+project+":"+escape(role.Name))
+	if err := a.check(t, scope); err != nil {
+		return nil, err
 	}
+	id := tenant.System()
+	if scope != ScopeSystem {
+		if id, err = a.o.TenantOf(t.User.Domain.ID, t.User.Domain.Name); err != nil {
+			return nil, err
+		}
+	}
+	groups := t.groups(scope)
 	slices.Sort(groups)
-	slices.Sort(roles)
-	slices.Sort(roleIDs)
-	extra := map[string][]string{
-		tenant.ExtraKey:           {id.String()},
-		tenant.KeystoneDomainKey:  {t.User.Domain.ID},
-		tenant.KeystoneProjectKey: {t.Project.ID},
-		tenant.KeystoneRolesKey:   roleIDs,
-	}
-	if len(t.AuditIDs) > 0 {
-		extra[user.CredentialIDKey] = []string{credentialID + t.AuditIDs[0]}
-	}
-	if a.o.LegacyExtras {
-		for i := range roles {
-			roles[i] = wellFormedValue(roles[i])
-		}
-		extra[legacyProjectID], extra[legacyProjectName] = []string{t.Project.ID}, []string{wellFormedValue(t.Project.Name)}
-		extra[legacyDomainID] = []string{t.User.Domain.ID}
-		extra[legacyDomainName] = []string{wellFormedValue(t.User.Domain.Name)}
-		extra[legacyRoles] = roles
-	}
 	u := &user.DefaultInfo{
-		Name:   wellFormed(t.User.Name),
+		Name:   t.userName(scope, id),
 		UID:    t.User.ID,
 		Groups: slices.Compact(groups),
-		Extra:  extra,
+		Extra:  a.extra(t, id),
 	}
 	return validity.With(u, t.Issued, t.Expires), nil
 }
 
+// check returns the reason why a token of an accepted scope is refused.
+func (a *Authenticator) check(t *answer, scope Scopes) error {
+	missing := t.missing(scope)
+	switch {
+	case missing != "":
+		return fmt.Errorf("%w: token.%s is missing", ErrAnswer, missing)
+	case slices.ContainsFunc(t.Roles, func(role named) bool { return !role.isWhole() }):
+		return fmt.Errorf("%w: token.roles has a role without an id or a name", ErrAnswer)
+	case !a.o.Now().Before(t.Expires):
+		return ErrExpired
+	case scope == ScopeProject && isReservedProject(t.Project.ID):
+		return fmt.Errorf("%w: token.project.id is %q, which is the name of another scope", ErrAnswer, t.Project.ID)
+	case scope == ScopeProject && t.Project.Domain.ID != t.User.Domain.ID:
+		return ErrForeignProject
+	case scope == ScopeDomain && t.Domain.ID != t.User.Domain.ID:
+		return ErrForeignDomain
+	case scope == ScopeSystem && !t.isWholeSystem():
+		return fmt.Errorf(`%w: token.system is not {"all": true}`, ErrAnswer)
+	}
+	return nil
+}
+
+// extra returns the extras of a caller. Only a project-scoped token has extras of a project.
+func (a *Authenticator) extra(t *answer, id tenant.ID) map[string][]string {
+	var roles, roleIDs []string
+	for _, role := range t.Roles {
+		roles, roleIDs = append(roles, wellFormedValue(role.Name)), append(roleIDs, role.ID)
+	}
+	slices.Sort(roleIDs)
+	extra := map[string][]string{
+		tenant.ExtraKey:          {id.String()},
+		tenant.KeystoneDomainKey: {t.User.Domain.ID},
+		tenant.KeystoneRolesKey:  roleIDs,
+	}
+	if t.Project != nil {
+		extra[tenant.KeystoneProjectKey] = []string{t.Project.ID}
+	}
+	if len(t.AuditIDs) > 0 {
+		extra[user.CredentialIDKey] = []string{credentialID + t.AuditIDs[0]}
+	}
+	if !a.o.LegacyExtras {
+		return extra
+	}
+	slices.Sort(roles)
+	extra[legacyRoles] = roles
+	extra[legacyDomainID] = []string{t.User.Domain.ID}
+	extra[legacyDomainName] = []string{wellFormedValue(t.User.Domain.Name)}
+	if t.Project != nil {
+		extra[legacyProjectID] = []string{t.Project.ID}
+		extra[legacyProjectName] = []string{wellFormedValue(t.Project.Name)}
+	}
+	return extra
+}
+
 // TenantOf returns the tenant of a domain. A domain that has the name of a tenant to which another
-// domain is mapped has none: a user that can name domains could otherwise enter that tenant.
+// domain is mapped has none: a user that can name domains could otherwise enter that tenant. For the
+// same reason, only a mapped domain is the system tenant.
 func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 	name := domainName
 	if o.DomainID {
@@ -159,7 +198,7 @@ func (o *Options) TenantOf(domainID, domainName string) (tenant.ID, error) {
 		return id, nil
 	}
 	id, err := tenant.Parse(name)
-	if err != nil {
+	if err != nil || id.IsSystem() {
 		return tenant.ID{}, ErrDomain
 	}
 	for _, taken := range o.Tenants {

@@ -1,10 +1,16 @@
-// Package keystone authenticates OpenStack Keystone tokens (Identity API v3) by asking Keystone:
-// the domain of the user is the tenant.
+// Package keystone authenticates OpenStack Keystone tokens (Identity API v3). It sends each token to
+// Keystone, and the scope of the token determines the tenant.
 //
-// Only project-scoped tokens count, of a project in the user's own domain. Groups are
-// "project:<project>" and "role:<project>:<role>", with % and : in names percent-escaped. The token
-// of a request goes into one header of one request to Keystone and is never the state of a client;
-// what came of it is remembered under a keyed hash.
+// A token of a project or of a domain belongs to the tenant of the user's domain. The project or the
+// domain must be in the user's own domain. A system-scoped token belongs to the system tenant. No
+// other token is accepted. [Options.Scopes] specifies which scopes are accepted.
+//
+// The groups of a project-scoped token are "project:<project>", "role:<project>:<role>" and
+// "role-id:<project ID>:<role ID>". Those of the other scopes are "role-id:domain:<role ID>" and
+// "role-id:system:<role ID>". In names and IDs, % and : are percent-escaped.
+//
+// The token of a request is in one header of one request to Keystone, and never in the state of a
+// client. The cache has a keyed hash of the token.
 package keystone
 
 import (
@@ -51,11 +57,13 @@ var (
 	ErrAnswer         = errors.New("invalid response from Keystone")
 	ErrExpired        = errors.New("token expired")
 	ErrUnscoped       = errors.New("unscoped token")
+	ErrProjectScope   = errors.New("project-scoped token")
 	ErrSystemScope    = errors.New("system-scoped token")
 	ErrDomainScope    = errors.New("domain-scoped token")
 	ErrTrust          = errors.New("the token is scoped to a trust")
 	ErrAccessRules    = errors.New("the token belongs to an application credential with access rules")
 	ErrForeignProject = errors.New("the project and the user are in different domains")
+	ErrForeignDomain  = errors.New("the token is scoped to another domain than the user's")
 	ErrDomain         = errors.New("the domain does not map to a tenant")
 )
 
@@ -63,10 +71,13 @@ var (
 type Options struct {
 	// AuthURL is Keystone's, with or without /v3. Required.
 	AuthURL string
+	// Scopes specifies which tokens are accepted. The zero value accepts no token.
+	Scopes Scopes
 	// DomainID takes the domain's ID for the tenant, instead of its name.
 	DomainID bool
-	// Tenants maps domains, by name or with DomainID by ID, to tenants. A domain that is not in it is
-	// the tenant of its own name, unless another domain is mapped to that.
+	// Tenants maps domains, by name or with DomainID by ID, to tenants. A domain that is not in it has
+	// the tenant of its own name, except if another domain is mapped to that tenant, or if its name is
+	// "system". The tenant of a system-scoped token does not depend on the domain.
 	Tenants map[string]tenant.ID
 	// LegacyExtras sets the extras of k8s-keystone-auth too.
 	LegacyExtras bool
@@ -81,10 +92,11 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Authenticator asks one Keystone. It implements [authenticator.Token], is audience-agnostic, and
-// sets the extras tenant.ExtraKey, tenant.KeystoneProjectKey, tenant.KeystoneDomainKey,
-// tenant.KeystoneRolesKey, authentication.kubernetes.io/credential-id (the first audit ID) and,
-// with LegacyExtras, those of [LegacyExtras].
+// Authenticator authenticates tokens of one Keystone. It implements [authenticator.Token], and does
+// not check audiences. It sets the extras tenant.ExtraKey, tenant.KeystoneDomainKey,
+// tenant.KeystoneRolesKey and authentication.kubernetes.io/credential-id (the first audit ID). With a
+// project-scoped token it also sets tenant.KeystoneProjectKey, and with LegacyExtras the extras of
+// [LegacyExtras].
 type Authenticator struct {
 	o       Options
 	service func() *service

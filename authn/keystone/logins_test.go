@@ -71,7 +71,7 @@ func slowly(t *testing.T) (*slow, *Authenticator) {
 	server := &slow{}
 	s.fresh = http.Client{Transport: server}
 	s.client.HTTPClient = http.Client{Transport: server}
-	return server, newAuthenticator(Options{TTL: time.Second}, func() *service { return s })
+	return server, newAuthenticator(Options{Scopes: ScopeProject, TTL: time.Second}, func() *service { return s })
 }
 
 // callers authenticate with n tokens of their own, 30 ms apart.

@@ -78,7 +78,8 @@ func TestAnsweredMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := newAuthenticator(Options{TTL: time.Hour, NegativeTTL: time.Hour}, func() *service { return s })
+		o := Options{Scopes: ScopeProject, TTL: time.Hour, NegativeTTL: time.Hour}
+		a := newAuthenticator(o, func() *service { return s })
 		const token = "gAAAAx"
 		for range 2 { // both callers found nothing
 			u, err := a.ask(t.Context(), a.unknown, false, a.good.Key(token, nil), token)

@@ -31,8 +31,6 @@ type Implication struct{ RoleID, ImpliedID string }
 
 var ErrIncomplete = errors.New("x")
 
-func RoleGroup(project, role string) string { return "role-id:" + project + ":" + role }
-func DomainRoleGroup(role string) string    { return "role-id:domain:" + role }
 
 type Directory struct{}
 

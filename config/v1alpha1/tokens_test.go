@@ -2,6 +2,7 @@ package v1alpha1_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"testing"
 
@@ -29,6 +30,40 @@ func TestTenantExpressions(t *testing.T) {
 			if _, err := v1alpha1.Decode([]byte(text)); err != nil {
 				t.Errorf("%s: %v", expression, err)
 			}
+		}
+	}
+}
+
+// TestKeystoneScopes checks which scopes are valid, and that the default does not give the system
+// tenant. testdata/scenarios/invalid-tokens.yaml has the messages.
+func TestKeystoneScopes(t *testing.T) {
+	for _, c := range []struct {
+		tenants, scopes string
+		want            []v1alpha1.KeystoneScope // nil if the configuration is invalid
+	}{
+		{"['*', system]", "", []v1alpha1.KeystoneScope{"project"}},
+		{"['*', system]", "scopes: null", []v1alpha1.KeystoneScope{"project"}},
+		{"['*']", "scopes: [domain]", []v1alpha1.KeystoneScope{"domain"}},
+		{"[system]", "scopes: [system]", []v1alpha1.KeystoneScope{"system"}},
+		{"['*', system]", "scopes: [system, domain, project]", []v1alpha1.KeystoneScope{"system", "domain", "project"}},
+		{"['*']", "scopes: [system]", nil},
+		{"[acme]", "scopes: [project, system]", nil},
+		{"[acme]", "scopes: []", nil},
+		{"[acme]", "scopes: ['']", nil},
+		{"[acme]", "scopes: ['*']", nil},
+		{"[acme]", "scopes: [project, project]", nil},
+		{"['*', system]", "scopes: [SYSTEM]", nil},
+	} {
+		text := "apiVersion: kubetenant.dev/v1alpha1\nkind: TenancyConfiguration\nauthentication:\n  sources:\n" +
+			fmt.Sprintf("  - { name: a, tenants: %s, keystone: { authURL: 'https://k', cloud: c, cloudsFile: f, %s } }\n",
+				c.tenants, c.scopes)
+		got, err := v1alpha1.Decode([]byte(text))
+		if (err == nil) != (c.want != nil) {
+			t.Errorf("tenants: %s, %s: %v", c.tenants, c.scopes, err)
+			continue
+		}
+		if err == nil && !slices.Equal(got.Authentication.Sources[0].Keystone.Scopes, c.want) {
+			t.Errorf("tenants: %s, %s: %v", c.tenants, c.scopes, got.Authentication.Sources[0].Keystone.Scopes)
 		}
 	}
 }

@@ -65,6 +65,20 @@ const (
 	DomainByID DomainBy = "id"
 )
 
+// KeystoneScope specifies a scope of Keystone tokens.
+//
+// +kubebuilder:validation:Enum=project;domain;system
+type KeystoneScope string
+
+const (
+	// KeystoneScopeProject is the scope of a token for one project.
+	KeystoneScopeProject KeystoneScope = "project"
+	// KeystoneScopeDomain is the scope of a token for one domain.
+	KeystoneScopeDomain KeystoneScope = "domain"
+	// KeystoneScopeSystem is the scope of a token for the whole deployment of OpenStack.
+	KeystoneScopeSystem KeystoneScope = "system"
+)
+
 // Keystone configures an OpenStack Keystone (Identity API v3).
 type Keystone struct {
 	// authURL specifies the URL of Keystone, with or without /v3 at its end. Must use https, except on
@@ -83,9 +97,18 @@ type Keystone struct {
 	// name.
 	// +optional
 	Domain DomainBy `json:"domain,omitempty"`
+	// scopes specifies which tokens are accepted, by their scope: project, domain or system. A token
+	// with scope project or domain belongs to the tenant of the user's domain. A token with scope
+	// system belongs to the system tenant, which must then be one of the tenants of the source. Must
+	// not be empty or contain duplicates. Defaults to [project].
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:UniqueItems=true
+	// +optional
+	Scopes []KeystoneScope `json:"scopes"`
 	// tenantMap specifies the tenants of domains. The keys are names or IDs of domains, as domain
-	// specifies. Use it for domains whose name is not a valid tenant. Values must be tenants of the
-	// source. Defaults to none.
+	// specifies. Use it for domains whose name is not a valid tenant, and for domains of the system
+	// tenant. Values must be tenants of the source. Defaults to none.
 	// +optional
 	TenantMap map[string]string `json:"tenantMap,omitempty"`
 	// legacyExtras specifies whether the extras of k8s-keystone-auth

@@ -72,6 +72,7 @@ func (*OIDC) files() []*string { return nil }
 
 func (k *Keystone) setDefaults(*Source) {
 	defaultText(&k.Domain, DomainByName)
+	defaultList(&k.Scopes, KeystoneScopeProject)
 	defaultDuration(&k.Cache.TTL, 5*time.Minute)
 	defaultDuration(&k.Cache.NegativeTTL, 10*time.Second)
 	defaultDuration(&k.Cache.StaleOnOutage, 0)
@@ -229,6 +230,7 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 	if k.Domain != DomainByName && k.Domain != DomainByID {
 		errs = append(errs, field.NotSupported(path.Child("domain"), k.Domain, []DomainBy{DomainByName, DomainByID}))
 	}
+	errs = append(errs, validateScopes(k.Scopes, may, path.Child("scopes"))...)
 	for _, domain := range slices.Sorted(maps.Keys(k.TenantMap)) {
 		name := k.TenantMap[domain]
 		p := path.Child("tenantMap").Key(domain)
@@ -249,6 +251,26 @@ func validateKeystone(k *Keystone, may tenant.Set, path *field.Path) field.Error
 		if f.value.Duration < 0 || f.value.Duration > f.most {
 			errs = append(errs,
 				field.Invalid(path.Child("cache", f.name), f.value.Duration.String(), "must be between 0s and "+f.most.String()))
+		}
+	}
+	return errs
+}
+
+// validateScopes returns the problems of the scopes of a source that may assert the tenants of may.
+func validateScopes(scopes []KeystoneScope, may tenant.Set, path *field.Path) field.ErrorList {
+	if len(scopes) == 0 {
+		return field.ErrorList{field.Required(path, "must list at least one scope: omit the field to accept project")}
+	}
+	var errs field.ErrorList
+	all := []KeystoneScope{KeystoneScopeProject, KeystoneScopeDomain, KeystoneScopeSystem}
+	for i, scope := range scopes {
+		switch at := path.Index(i); {
+		case !slices.Contains(all, scope):
+			errs = append(errs, field.NotSupported(at, scope, all))
+		case slices.Contains(scopes[:i], scope):
+			errs = append(errs, field.Duplicate(at, scope))
+		case scope == KeystoneScopeSystem && !may.Has(tenant.System()):
+			errs = append(errs, field.Invalid(at, scope, "is allowed only if tenants of the source contains system"))
 		}
 	}
 	return errs

@@ -265,6 +265,7 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 	config := source.Keystone
 	o := keystone.Options{
 		AuthURL:      config.AuthURL,
+		Scopes:       scopesOf(config.Scopes),
 		DomainID:     config.Domain == configv1alpha1.DomainByID,
 		LegacyExtras: config.LegacyExtras,
 		Tenants:      config.Tenants(),
@@ -286,6 +287,21 @@ func openKeystone(ctx context.Context, p *sourceParts, source *configv1alpha1.So
 		s.Match = matchOf(config.Match)
 	}
 	return nil
+}
+
+// scopesOf returns the scopes that a source accepts. An unknown name is no scope.
+func scopesOf(names []configv1alpha1.KeystoneScope) (scopes keystone.Scopes) {
+	for _, name := range names {
+		switch name {
+		case configv1alpha1.KeystoneScopeProject:
+			scopes |= keystone.ScopeProject
+		case configv1alpha1.KeystoneScopeDomain:
+			scopes |= keystone.ScopeDomain
+		case configv1alpha1.KeystoneScopeSystem:
+			scopes |= keystone.ScopeSystem
+		}
+	}
+	return scopes
 }
 
 func openWebhook(ctx context.Context, p *sourceParts, source *configv1alpha1.Source, s *authn.Source) error {

@@ -176,14 +176,24 @@ authentication:
 		}
 		return token
 	}
-	groups := []string{"keystone:project:web", "keystone:role:web:member", "keystone:role:web:reader"}
+	groupsOf := func(domain string) []string {
+		t.Helper()
+		groups, err := k.ProjectGroups(ctx, "keystone:", domains[domain].Project, "web", "member", "reader")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return groups
+	}
+	groups := groupsOf("acme")
 	acme, globex := get("acme", idp.Project("web", "acme")), get("globex", idp.Project("web", "globex"))
 	accepted(t, s, "alice of acme", acme, "alice", "acme", groups...)
-	accepted(t, s, "alice of globex", globex, "alice", "globex", groups...)
-	accepted(t, s, "a mapped domain", get("My Domain", idp.Project("web", "My Domain")), "alice", "my-domain", groups...)
+	accepted(t, s, "alice of globex", globex, "alice", "globex", groupsOf("globex")...)
+	accepted(t, s, "a mapped domain", get("My Domain", idp.Project("web", "My Domain")), "alice", "my-domain",
+		groupsOf("My Domain")...)
 	refused(t, s, "a domain that is no tenant", get("Other Domain", idp.Project("web", "Other Domain")),
 		keystone.ErrDomain.Error())
-	refused(t, s, "a domain named system", get("system", idp.Project("web", "system")), "may not assert")
+	refused(t, s, "a domain named system", get("system", idp.Project("web", "system")),
+		keystone.ErrDomain.Error())
 	u, err := ask(t, s, acme)
 	if err != nil {
 		t.Fatal(err)
@@ -212,20 +222,84 @@ authentication:
 	}
 	refused(t, s, "an unscoped token", get("acme", nil), keystone.ErrUnscoped.Error())
 	must(k.Assign(ctx, "/domains/"+domains["acme"].ID, domains["acme"].User, "reader"))
-	refused(t, s, "a domain-scoped token", get("acme", map[string]any{"domain": map[string]any{"name": "acme"}}),
+	refused(t, s, "a domain-scoped token", get("acme", idp.DomainScope("acme")),
 		keystone.ErrDomainScope.Error())
 	must(k.Assign(ctx, "/system", domains["acme"].User, "reader"))
-	refused(t, s, "a system-scoped token", get("acme", map[string]any{"system": map[string]any{"all": true}}),
+	refused(t, s, "a system-scoped token", get("acme", idp.SystemScope()),
 		keystone.ErrSystemScope.Error())
 	must(k.Assign(ctx, "/projects/"+domains["globex"].Project, domains["acme"].User, "member"))
 	refused(t, s, "a project of another domain", get("acme", idp.Project("web", "globex")),
 		keystone.ErrForeignProject.Error())
 	refused(t, s, "a token that Keystone never issued", "gAAAAAB"+strings.Repeat("x", 100), keystone.ErrUnknown.Error())
 
+	scopes(t, filepath.Join(dir, "clouds.yaml"), k, domains, groups)
 	credentials(t, s, k, domains, acme, groups)
 	serviceCredential(t, k, acme, groups)
 	trusts(t, s, k, domains, globex)
 	disabled(t, s, k, domains, globex)
+}
+
+// scopes checks tokens of a real Keystone with every scope, with a source that accepts every scope,
+// and with sources that accept one scope.
+func scopes(t *testing.T, clouds string, k *idp.Keystone, domains map[string]idp.Domain, inProject []string) {
+	ctx := t.Context()
+	id, err := k.RoleID(ctx, "reader")
+	for _, err := range []error{
+		err,
+		k.Assign(ctx, "/domains/"+domains["globex"].ID, domains["acme"].User, "reader"),
+		k.Assign(ctx, "/domains/"+domains["system"].ID, domains["system"].User, "reader"),
+		k.Assign(ctx, "/system", domains["Other Domain"].User, "reader"),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	get := func(domain string, scope any) string {
+		t.Helper()
+		token, err := k.Token(ctx, domain, "alice", scope)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return token
+	}
+	project, domain, system := get("acme", idp.Project("web", "acme")), get("acme", idp.DomainScope("acme")),
+		get("acme", idp.SystemScope())
+	with := func(scopes string) *kubetenant.Stack {
+		t.Helper()
+		return stack(t, t.TempDir(), fmt.Sprintf(`
+authentication:
+  sources:
+  - { name: openstack, tenants: ["*", system], groupsPrefix: "keystone:",
+      keystone: { authURL: %q, cloud: kube, cloudsFile: %q, scopes: [%s] } }
+`, k.URL, clouds, scopes))
+	}
+	inDomain, inSystem := "keystone:role-id:domain:"+id, "keystone:role-id:system:"+id
+	all := with("project, domain, system")
+	accepted(t, all, "a project", project, "alice", "acme", inProject...)
+	accepted(t, all, "a domain", domain, "alice", "acme", inDomain)
+	accepted(t, all, "the system", system, "system/acme:alice", "system", inSystem)
+	accepted(t, all, "the system, from a domain that is no tenant", get("Other Domain", idp.SystemScope()),
+		"system/Other Domain:alice", "system", inSystem)
+	refused(t, all, "another domain", get("acme", idp.DomainScope("globex")), keystone.ErrForeignDomain.Error())
+	refused(t, all, "a domain named system", get("system", idp.DomainScope("system")), keystone.ErrDomain.Error())
+	refused(t, all, "an unscoped token", get("acme", nil), keystone.ErrUnscoped.Error())
+	u, err := ask(t, all, system)
+	if err != nil {
+		t.Fatal(err)
+	}
+	extra := u.GetExtra()
+	if _, has := extra[tenant.KeystoneProjectKey]; has || u.GetUID() != domains["acme"].User ||
+		!slices.Equal(extra[tenant.KeystoneDomainKey], []string{domains["acme"].ID}) ||
+		!slices.Equal(extra[tenant.KeystoneRolesKey], []string{id}) {
+		t.Errorf("the system: identity %+v", u)
+	}
+	only := with("domain")
+	accepted(t, only, "a domain", domain, "alice", "acme", inDomain)
+	refused(t, only, "a project", project, keystone.ErrProjectScope.Error())
+	refused(t, only, "the system", system, keystone.ErrSystemScope.Error())
+	only = with("system")
+	accepted(t, only, "the system", system, "system/acme:alice", "system", inSystem)
+	refused(t, only, "a domain", domain, keystone.ErrDomainScope.Error())
 }
 
 // credentials: application credentials count unless they have access rules.

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -105,7 +106,7 @@ func StartKeystone(ctx context.Context, dir string) (*Keystone, error) {
 	}
 	err = k.until(ctx, func() error {
 		var err error
-		k.admin, err = k.Token(ctx, "Default", "admin", map[string]any{"system": map[string]any{"all": true}})
+		k.admin, err = k.Token(ctx, "Default", "admin", SystemScope())
 		return err
 	})
 	if err != nil {
@@ -118,6 +119,30 @@ func StartKeystone(ctx context.Context, dir string) (*Keystone, error) {
 // Project is the scope of a project in a domain.
 func Project(name, domain string) map[string]any {
 	return map[string]any{"project": map[string]any{"name": name, "domain": map[string]any{"name": domain}}}
+}
+
+// DomainScope is the scope of a domain.
+func DomainScope(name string) map[string]any {
+	return map[string]any{"domain": map[string]any{"name": name}}
+}
+
+// SystemScope is the scope of the whole system.
+func SystemScope() map[string]any {
+	return map[string]any{"system": map[string]any{"all": true}}
+}
+
+// ProjectGroups returns the groups of a token for a project with these roles, after a prefix.
+func (k *Keystone) ProjectGroups(ctx context.Context, prefix, id, name string, roles ...string) ([]string, error) {
+	groups := []string{prefix + "project:" + name}
+	for _, role := range roles {
+		roleID, err := k.RoleID(ctx, role)
+		if err != nil {
+			return nil, err
+		}
+		groups = append(groups, prefix+"role:"+name+":"+role, prefix+"role-id:"+id+":"+roleID)
+	}
+	slices.Sort(groups)
+	return groups, nil
 }
 
 // Token returns a token of a user in a domain for a scope; nil for an unscoped one.
@@ -208,8 +233,8 @@ func (k *Keystone) Make(ctx context.Context, path, kind string, what map[string]
 	return out[kind].ID, err
 }
 
-// role returns the ID of a role.
-func (k *Keystone) role(ctx context.Context, name string) (string, error) {
+// RoleID returns the ID of a role.
+func (k *Keystone) RoleID(ctx context.Context, name string) (string, error) {
 	if id := k.roles[name]; id != "" {
 		return id, nil
 	}
@@ -247,7 +272,7 @@ func (k *Keystone) MakeDomain(ctx context.Context, name string) (Domain, error) 
 
 // Assign gives a user a role on a project, a domain or the system.
 func (k *Keystone) Assign(ctx context.Context, on, userID, role string) error {
-	id, err := k.role(ctx, role)
+	id, err := k.RoleID(ctx, role)
 	if err != nil {
 		return err
 	}
@@ -290,7 +315,7 @@ func (k *Keystone) MakeServiceCredential(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if _, err := k.role(ctx, "service"); err != nil { // older releases do not make it
+	if _, err := k.RoleID(ctx, "service"); err != nil { // older releases do not make it
 		if _, err := k.Make(ctx, "/roles", "role", map[string]any{"name": "service"}); err != nil {
 			return nil, err
 		}

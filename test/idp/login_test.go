@@ -121,7 +121,10 @@ authentication:
 		}
 		return token
 	}
-	groups := []string{"keystone:project:web", "keystone:role:web:member", "keystone:role:web:reader"}
+	groups, err := k.ProjectGroups(ctx, "keystone:", domain.Project, "web", "member", "reader")
+	if err != nil {
+		t.Fatal(err)
+	}
 	token := get(environment)
 	accepted(t, s, "a password", token.Token, "alice", "acme", groups...)
 	id, secret, err := k.MakeCredential(ctx, token.Token, domain.User, map[string]any{"name": "cli"})

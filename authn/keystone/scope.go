@@ -1,0 +1,135 @@
+package keystone
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// Scopes is a set of scopes of tokens. The zero value has no scope, so that no token is accepted.
+type Scopes uint8
+
+// The scopes of Keystone's tokens. Use | to accept several scopes.
+const (
+	// ScopeProject is the scope of a token for one project.
+	ScopeProject Scopes = 1 << iota
+	// ScopeDomain is the scope of a token for one domain.
+	ScopeDomain
+	// ScopeSystem is the scope of a token for the whole deployment of OpenStack.
+	ScopeSystem
+)
+
+// Has reports whether s has all scopes of t.
+func (s Scopes) Has(t Scopes) bool { return t != 0 && s&t == t }
+
+// The second parts of the groups of tokens without a project. No project may have such an ID.
+const (
+	domainPart = "domain"
+	systemPart = "system"
+)
+
+// systemUser is the prefix of the names of callers with a system-scoped token.
+const systemUser = "system/"
+
+// RoleGroup returns the group of callers with a role in a project, "role-id:<project>:<role>". The
+// project and the role are IDs of Keystone, in which % and : are percent-escaped. It returns "" if
+// an ID is empty, or if no token for the project is accepted because "domain" or "system" is its ID.
+func RoleGroup(project, role string) string {
+	if isReservedProject(project) {
+		return ""
+	}
+	return roleGroup(project, role)
+}
+
+// DomainRoleGroup returns the group of callers with a role in the domain of the tenant,
+// "role-id:domain:<role>". The role is an ID of Keystone, in which % and : are percent-escaped. It
+// returns "" if the ID is empty.
+func DomainRoleGroup(role string) string { return roleGroup(domainPart, role) }
+
+func roleGroup(of, role string) string {
+	if of == "" || role == "" {
+		return ""
+	}
+	return "role-id:" + escape(of) + ":" + escape(role)
+}
+
+// isReservedProject reports whether the groups of a project would be those of another scope.
+func isReservedProject(id string) bool { return id == domainPart || id == systemPart }
+
+// scope returns the only scope of a token, or the reason why the scope is not accepted.
+func (a *Authenticator) scope(t *answer) (Scopes, error) {
+	scope := t.scopes()
+	switch {
+	case scope&(scope-1) != 0:
+		return 0, fmt.Errorf("%w: the token has more than one scope", ErrAnswer)
+	case t.IsDomain:
+		return 0, fmt.Errorf("%w: the project acts as a domain", ErrDomainScope)
+	case scope == 0:
+		return 0, ErrUnscoped
+	case a.o.Scopes.Has(scope):
+		return scope, nil
+	case scope == ScopeDomain:
+		return 0, ErrDomainScope
+	case scope == ScopeSystem:
+		return 0, ErrSystemScope
+	}
+	return 0, ErrProjectScope
+}
+
+// scopes returns the scopes that an answer contains.
+func (t *answer) scopes() (all Scopes) {
+	if t.Project != nil {
+		all |= ScopeProject
+	}
+	if t.Domain != nil {
+		all |= ScopeDomain
+	}
+	if t.System != nil {
+		all |= ScopeSystem
+	}
+	return all
+}
+
+// isWholeSystem reports whether the scope is the whole system. Keystone has no other system scope.
+func (t *answer) isWholeSystem() bool {
+	all, is := t.System["all"].(bool)
+	return is && all && len(t.System) == 1
+}
+
+// userName returns the name of the caller. With system scope the tenant does not determine the
+// domain of the user, so the name contains the domain: "system/<domain>:<user>". No user of a
+// domain that is mapped to the system tenant can have such a name, because "/" is escaped there.
+func (t *answer) userName(scope Scopes, id tenant.ID) string {
+	name := wellFormed(t.User.Name)
+	if scope == ScopeSystem {
+		return systemUser + escapeSlash(escape(t.User.Domain.Name)) + ":" + escapeSlash(escape(t.User.Name))
+	}
+	if id.IsSystem() && strings.HasPrefix(name, systemUser) {
+		return escapeSlash(name)
+	}
+	return name
+}
+
+func escapeSlash(name string) string { return strings.ReplaceAll(name, "/", "%2F") }
+
+// groups returns the groups of a token, which may contain duplicates.
+func (t *answer) groups(scope Scopes) (groups []string) {
+	switch scope {
+	case ScopeDomain:
+		for _, role := range t.Roles {
+			groups = append(groups, DomainRoleGroup(role.ID))
+		}
+	case ScopeSystem:
+		for _, role := range t.Roles {
+			groups = append(groups, roleGroup(systemPart, role.ID))
+		}
+	case ScopeProject:
+		project := escape(t.Project.Name)
+		groups = append(groups, "project:"+project)
+		for _, role := range t.Roles {
+			groups = append(groups, "role:"+project+":"+escape(role.Name), RoleGroup(t.Project.ID, role.ID))
+		}
+	}
+	return groups
+}
