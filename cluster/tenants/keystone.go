@@ -41,7 +41,9 @@ const maxKeystone = 64 << 10
 
 // IsKeystoneID reports whether a text can be the ID of a domain, a project or a role of Keystone. The
 // names of scopes in groups are none.
-func IsKeystoneID(id string) bool { return keystoneID.MatchString(id) && id != "domain" && id != "system" }
+func IsKeystoneID(id string) bool {
+	return keystoneID.MatchString(id) && id != "domain" && id != "system"
+}
 
 var keystoneID = regexp.MustCompile(`^[a-zA-Z0-9_-]{1,64}$`)
 

@@ -117,6 +117,7 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, _ admission.
 		is.SetFinalizers(append(slices.Clip(is.GetFinalizers()), tenant.Finalizer))
 	}
 	dropTakeBack(ctx, is)
+	keepKeystone(ctx, a, was, is)
 	if a.GetOperation() == admission.Update {
 		keepSuspension(ctx, a.GetOldObject(), a.GetObject())
 	}
@@ -169,6 +170,11 @@ func (p *plugin) checkUpdate(ctx context.Context, a admission.Attributes) error 
 	if !p.Subject.IsManager(ctx, a) && omitsSuspension(a.GetOldObject(), a.GetObject()) {
 		return errSuspension
 	}
+	if !p.Subject.IsManager(ctx, a) {
+		if err := checkKeystone(was, is); err != nil {
+			return err
+		}
+	}
 	if _, err := p.Read(a.GetObject()); err != nil {
 		return err
 	}
@@ -204,6 +210,12 @@ func (p *plugin) checkDelete(_ context.Context, a admission.Attributes) error {
 // checkCreate holds the names of tenants that were deleted.
 func (p *plugin) checkCreate(ctx context.Context, a admission.Attributes) error {
 	life, err := p.Read(a.GetObject())
+	if err == nil && !p.Subject.IsManager(ctx, a) {
+		_, is, stored := plugins.Stored(a)
+		if err = stored; err == nil {
+			err = checkKeystone(nil, is)
+		}
+	}
 	if err == nil {
 		err = p.checkRights(ctx, a)
 	}
