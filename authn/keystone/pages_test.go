@@ -81,7 +81,7 @@ func TestLinks(t *testing.T) {
 		"file:///v3/projects?marker=a":                    false,
 		"mailto:a?b":                                      false,
 		"http://[::1/v3/projects?marker=a":                false,
-		f.URL + "/v3/projects?a\\nb: c":                   false, // JSON: a newline
+		f.URL + "/v3/projects?a\\nb: c":                   false, // a newline in JSON
 	} {
 		f.set(func() {
 			f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
@@ -163,7 +163,7 @@ func TestEndless(t *testing.T) {
 	}
 }
 
-// TestChangesBetweenPages: a project with different entries, and a marker that was deleted.
+// TestChangesBetweenPages covers a project with different entries and a deleted marker.
 func TestChangesBetweenPages(t *testing.T) {
 	f := newFake(t)
 	d := fast(t, f.URL)

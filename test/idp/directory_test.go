@@ -16,6 +16,9 @@ import (
 	"github.com/kubetenant/kubetenant/test/idp"
 )
 
+// listLimit is the most projects that the Keystone of TestDirectory lists.
+const listLimit = 5
+
 // tree is what TestDirectory makes in a real Keystone.
 type tree struct{ domain, parent, child, disabled, user, group, member, reader string }
 
@@ -73,7 +76,7 @@ func makeTree(t *testing.T, k *idp.Keystone) (m tree) {
 func TestDirectory(t *testing.T) {
 	tools(t)
 	dir := t.TempDir()
-	k, err := idp.StartKeystone(t.Context(), dir)
+	k, err := idp.StartKeystone(t.Context(), dir, fmt.Sprintf("[resource]\nlist_limit = %d\n", listLimit))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,12 +103,11 @@ func TestDirectory(t *testing.T) {
 		}
 		checkContents(t, c, m)
 	})
-	t.Run("limit", func(t *testing.T) {
-		for _, list := range []string{"domains", "projects", "roles", "role_assignments"} {
+	t.Run("limit", func(t *testing.T) { // Keystone 2025.1 and later read it
+		for _, list := range []string{"domains", "roles", "role_assignments"} {
 			var page map[string]any
-			if err := k.Do(t.Context(), "", http.MethodGet, "/"+list+"?limit=1&is_domain=false", nil, &page); err != nil {
-				t.Errorf("%s: %v", list, strings.Split(err.Error(), "\n")[0])
-				continue
+			if err := k.Do(t.Context(), "", http.MethodGet, "/"+list+"?limit=1", nil, &page); err != nil {
+				t.Fatal(err)
 			}
 			entries, _ := page[list].([]any)
 			links, _ := page["links"].(map[string]any)
@@ -114,15 +116,31 @@ func TestDirectory(t *testing.T) {
 	})
 	t.Run("scope", func(t *testing.T) {
 		for name, c := range map[string]struct{ scope, problem string }{
-			"a project": {"project_id: " + m.child, "role reader with system scope"},
+			"a project": {"user_domain_name: acme, project_id: " + m.child, "role reader with system scope"},
 			"a domain":  {"domain_id: " + m.domain, "the token is scoped to a domain"},
 		} {
-			clouds := fmt.Appendf(nil, "clouds:\n  kube:\n    auth: { username: alice, user_domain_name: acme, "+
-				"password: %s, %s }\n", idp.AdminPassword, c.scope)
+			clouds := fmt.Appendf(nil, "clouds:\n  kube:\n    auth: { username: alice, password: %s, %s }\n",
+				idp.AdminPassword, c.scope)
 			got, err := openDirectory(t, t.TempDir(), clouds, k.URL).Read(t.Context())
 			if got != nil || !errors.Is(err, keystone.ErrIncomplete) || !strings.Contains(err.Error(), c.problem) {
 				t.Errorf("%s: %v, %v", name, got, err)
 			}
+		}
+	})
+	t.Run("list_limit", func(t *testing.T) {
+		for n := len(c.Projects); n <= listLimit; n++ {
+			got, err := d.Read(t.Context())
+			if err != nil || len(got.Projects) != n {
+				t.Errorf("%d projects: %v, %v", n, got, err)
+			}
+			if _, err := k.Make(t.Context(), "/projects", "project",
+				map[string]any{"name": fmt.Sprint("more-", n), "domain_id": m.domain}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := d.Read(t.Context()); got != nil || !errors.Is(err, keystone.ErrIncomplete) ||
+			!strings.Contains(err.Error(), "projects: the list is truncated") {
+			t.Errorf("more than list_limit: %v, %v", got, err)
 		}
 	})
 }
