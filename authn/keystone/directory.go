@@ -135,7 +135,7 @@ type collection struct {
 	roles       map[string]Role
 	assignments map[Assignment]bool
 	implied     map[Implication]bool
-	scopes      int // of assignments, with those that are omitted
+	scopes      int // assignments, with those that are omitted
 }
 
 func newCollection() *collection {

@@ -12,7 +12,7 @@ import (
 type finite struct {
 	in       *bufio.Reader
 	err      error  // the error of in, after its buffer
-	rest     []byte // of a replacement
+	rest     []byte // the rest of a replacement
 	inString bool
 	escaped  bool // by the byte before, in a string
 }

@@ -21,7 +21,7 @@ func TestFinite(t *testing.T) {
 		`"\\"NaN`:                        `"\\" 0 `,
 		`"\\\"NaN",NaN`:                  `"\\\"NaN", 0 `,
 		`[-1,-0,null,true]`:              `[-1,-0,null,true]`,
-		`[Na,Infinit,-Infinit`:           `[Na,Infinit,-Infinit`,
+		`[Na,Infin,-Infin`:               `[Na,Infin,-Infin`,
 		`1NaN`:                           `1 0 `,
 		`NaN1`:                           ` 0 1`,
 		`--Infinity`:                     `- 0       `,

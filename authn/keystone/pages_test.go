@@ -2,6 +2,7 @@ package keystone
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -214,45 +215,34 @@ func TestSizes(t *testing.T) {
 		}
 	})
 	fails(t, "a byte more, as announced", d, ErrIncomplete, "a page has more than")
-
-	var n atomic.Int64
-	f.set(func() {
-		f.handlers["projects"] = func(w http.ResponseWriter, r *http.Request) {
-			page := fmt.Sprintf(`{"projects":[],"links":{"next":"/v3/projects?marker=%d"}}`, n.Add(1))
-			text(pad(page, maxPageBytes))(w, r)
-		}
-	})
-	fails(t, "many large pages", d, ErrIncomplete, "the lists have more than")
-	if n.Load() != 2*8 {
-		t.Errorf("%d pages", n.Load())
-	}
 }
 
-func TestEntries(t *testing.T) {
+// TestTotals checks the limits of a pass. The pass is near a limit before the last page.
+func TestTotals(t *testing.T) {
 	f := newFake(t)
-	entry := `{"role":{"id":"r1"},"scope":{"domain":{"id":"d1"}}},`
-	page := strings.TrimSuffix(strings.Repeat(entry, maxEntries/2-10), ",")
-	for name, c := range map[string]struct{ more, problem string }{
-		"almost too many": {"", ""},
-		"too many":        {"," + strings.TrimSuffix(strings.Repeat(entry, 20), ","), "more than 500000 entries"},
+	body := smallLists()["projects"]
+	for name, c := range map[string]struct {
+		bytes, entries int
+		problem        string
+	}{
+		"all bytes":        {bytes: maxPassBytes - len(body)},
+		"a byte more":      {bytes: maxPassBytes - len(body) + 1, problem: "the lists have more than 134217728 bytes"},
+		"all entries":      {entries: maxEntries - 3},
+		"an entry more":    {entries: maxEntries - 2, problem: "more than 500000 entries"},
+		"no entry is left": {entries: maxEntries, problem: "more than 500000 entries"},
 	} {
-		f.set(func() {
-			f.handlers["role_assignments"] = func(w http.ResponseWriter, r *http.Request) {
-				if r.URL.Query().Has("marker") {
-					text(`{"role_assignments":[`+page+c.more+`]}`)(w, r)
-					return
-				}
-				text(`{"role_assignments":[`+page+`],"links":{"next":"?marker=1"}}`)(w, r)
-			}
-		})
-		if c.problem != "" {
-			fails(t, name, fast(t, f.URL), ErrIncomplete, c.problem)
-			continue
+		d := fast(t, f.URL)
+		p := &pass{service: d.service(), limiter: d.limiter, bytes: c.bytes, entries: c.entries}
+		err := readList(t.Context(), p, "projects", paged, func(*projectEntry) error { return nil })
+		if c.problem == "" && err != nil ||
+			c.problem != "" && (!errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), c.problem)) {
+			t.Errorf("%s: %v; want %q", name, err, c.problem)
 		}
-		got, err := fast(t, f.URL).Read(t.Context())
-		if err != nil || len(got.Assignments) != 1 {
-			t.Errorf("%s: %v, %v", name, got, err)
-		}
+	}
+	implied := strings.TrimSuffix(strings.Repeat(`{"id":"r2"},`, 10), ",")
+	f.handlers["role_inferences"] = text(`{"role_inferences":[{"prior_role":{"id":"r1"},"implies":[` + implied + `]}]}`)
+	if got, err := fast(t, f.URL).Read(t.Context()); err != nil || len(got.Implied) != 1 {
+		t.Errorf("the same implication ten times: %v, %v", got, err)
 	}
 }
 

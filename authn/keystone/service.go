@@ -76,7 +76,7 @@ type service struct {
 
 // bounds limit one request.
 type bounds struct {
-	bytes   int64 // of the body of the response
+	bytes   int64 // the limit for the body of the response
 	timeout time.Duration
 }
 
