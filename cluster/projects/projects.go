@@ -95,7 +95,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.Namespaces.HasSynced, s.Tenants.HasSynced) {
 		return errSync
 	}
-	s.Metrics.last.Set(float64(s.now().Unix()))
+	s.Metrics.Follow(s.Interval, s.now())
 	for ctx.Err() == nil {
 		next := s.now().Add(wait.Jitter(s.sync(ctx), 0.1))
 		select {

@@ -22,6 +22,7 @@ type alertCase struct {
 func alertCases() []alertCase {
 	const current, info, leading = "kubetenant_webhook_state_current", "kubetenant_config_info",
 		"kubetenant_controller_leading"
+	const keystone = "kubetenant_keystone_sync_"
 	day := func(n string) string { return n + "+0x10000" }
 	return []alertCase{
 		{
@@ -119,6 +120,58 @@ func alertCases() []alertCase {
 			"1h",
 			map[string]string{`kubetenant_publication_oldest_change_timestamp_seconds{publication="ca"}`: day("1")},
 			map[string]string{`kubetenant_publication_oldest_change_timestamp_seconds{publication="ca"}`: day("0")},
+		},
+		{
+			"KubetenantKeystoneNotRead",
+			"40m",
+			map[string]string{ // the process that led before has not read anything later either
+				keystone + `last_success_timestamp_seconds{pod="a"}`: day("1"),
+				keystone + `interval_seconds{pod="a"}`:               day("300"),
+				keystone + `last_success_timestamp_seconds{pod="b"}`: day("0"),
+				keystone + `interval_seconds{pod="b"}`:               day("0"),
+			},
+			map[string]string{ // the interval is one hour
+				keystone + `last_success_timestamp_seconds{pod="a"}`: day("1"),
+				keystone + `interval_seconds{pod="a"}`:               day("3600"),
+			},
+		},
+		{
+			"KubetenantKeystoneNotRead",
+			"24h",
+			map[string]string{
+				keystone + "last_success_timestamp_seconds": day("1"),
+				keystone + "interval_seconds":               day("3600"),
+			},
+			map[string]string{ // no process follows a Keystone
+				keystone + "last_success_timestamp_seconds": day("0"),
+				keystone + "interval_seconds":               day("0"),
+			},
+		},
+		{
+			"KubetenantKeystoneNotRead",
+			"24h",
+			map[string]string{ // it was read for 10 hours
+				keystone + "last_success_timestamp_seconds": "0+60x600 36000x10000",
+				keystone + "interval_seconds":               day("300"),
+			},
+			map[string]string{ // another process leads since then
+				keystone + `last_success_timestamp_seconds{pod="a"}`: "0+60x600 36000x10000",
+				keystone + `last_success_timestamp_seconds{pod="b"}`: "0+60x10000",
+				keystone + `interval_seconds{pod="b"}`:               day("300"),
+			},
+		},
+		{
+			"KubetenantKeystoneNotSynced",
+			"2h",
+			map[string]string{
+				keystone + `tenants{reason="Synced"}`:        day("7"),
+				keystone + `tenants{reason="DomainChanged"}`: day("1"),
+			},
+			map[string]string{
+				keystone + `tenants{reason="Synced"}`:         day("7"),
+				keystone + `tenants{reason="DomainDisabled"}`: day("1"),
+				keystone + `tenants{reason="WriteFailed"}`:    "1x30 0x10000",
+			},
 		},
 		{
 			"KubetenantSweepIncomplete",
