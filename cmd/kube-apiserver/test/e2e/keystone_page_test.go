@@ -46,13 +46,16 @@ func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func
 		{
 			func() error {
 				role, err := k.RoleID(t.Context(), "member")
+				if err == nil {
+					err = k.Assign(t.Context(), "/projects/"+domain.Project, domain.User, "reader")
+				}
 				if err != nil {
 					return err
 				}
 				return k.Do(t.Context(), "", http.MethodDelete,
 					"/projects/"+domain.Project+"/users/"+domain.User+"/roles/"+role, nil, nil)
 			},
-			"get rolebindings -n " + web, "No resources found",
+			"get rolebindings -o jsonpath={.items[*].roleRef.name} -n " + web, "admin admin view",
 		},
 		{
 			func() error {
