@@ -89,13 +89,19 @@ func run(ctx context.Context, out io.Writer, o options) error {
 	defer d.close()
 	_, _ = fmt.Fprintf(out, "ready after %s\n\n", server.Ready)
 	show := requests
+	var projects *projectWalk
 	err = d.prepare(ctx)
 	if err == nil && o.keystone {
-		show, err = d.addKeystone(ctx)
+		show, projects, err = d.addKeystone(ctx)
 	}
 	differences := 0
 	if err == nil {
 		differences, err = d.walk(ctx, show)
+	}
+	if err == nil && o.keystone {
+		var more int
+		more, err = projects.run(ctx)
+		differences += more
 	}
 	if err == nil && !o.keystone {
 		differences += d.walkCommandLine(ctx)

@@ -71,46 +71,52 @@ func (d *demo) addSource(text string) error {
 }
 
 const keystoneSource = `  # OpenStack: the domain of the user is the tenant.
-  - { name: openstack, tenants: [acme, globex], groupsPrefix: "keystone:",
-      keystone: { authURL: %q, cloud: kube, cloudsFile: %q } }
+  - { name: openstack, tenants: [acme, globex, hooli], groupsPrefix: "keystone:",
+      keystone: { authURL: %q, cloud: kube, cloudsFile: %q,
+        sync: { interval: 10s, roles: { member: edit, reader: view }, createTenants: true } } }
 `
 
-// addKeystone starts a real Keystone with the domains acme, globex and initech, each with an alice,
-// makes the server trust it, and returns the requests to show.
-func (d *demo) addKeystone(ctx context.Context) ([]request, error) {
-	_, _ = fmt.Fprintln(d.out, "starting Keystone with the domains acme, globex and initech ...")
+// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli, each with an alice,
+// makes the server trust it, and returns the requests to show and the rest of the walk.
+func (d *demo) addKeystone(ctx context.Context) ([]request, *projectWalk, error) {
+	_, _ = fmt.Fprintln(d.out, "starting Keystone with the domains acme, globex, initech and hooli ...")
 	dir := filepath.Join(d.server.Dir, "keystone")
 	k, err := idp.StartKeystone(ctx, dir)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	d.ends = append(d.ends, k.Stop)
 	clouds, err := k.MakeValidator(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	file := filepath.Join(dir, "clouds.yaml")
 	if err := os.WriteFile(file, clouds, 0o600); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, domain := range []string{"acme", "globex", "initech"} {
-		if _, err := k.MakeDomain(ctx, domain); err != nil {
-			return nil, err
+	walk := &projectWalk{demo: d, keystone: k}
+	for _, domain := range []string{"acme", "globex", "initech", "hooli"} {
+		made, err := k.MakeDomain(ctx, domain)
+		if err != nil {
+			return nil, nil, err
+		}
+		if domain == projectDomain {
+			walk.domain = made
 		}
 		for name, scope := range map[string]any{"-keystone": idp.Project("web", domain), "-unscoped": nil} {
 			token, err := k.Token(ctx, domain, "alice", scope)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			if err := d.writeKubeconfig(domain+name, clientcmdapi.AuthInfo{Token: token}); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 		}
 	}
 	if err := d.addSource(fmt.Sprintf(keystoneSource, k.URL, file)); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return keystoneRequests, d.retry(ctx, "acme-keystone", "", words("auth whoami"))
+	return keystoneRequests, walk, d.retry(ctx, "acme-keystone", "", words("auth whoami"))
 }
 
 var keystoneRequests = []request{

@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
+	"github.com/kubetenant/kubetenant/test/localserver"
 	"github.com/kubetenant/kubetenant/test/waittest"
 )
 
@@ -39,7 +40,7 @@ func TestCommandLinePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	tasks, err := filepath.Glob(filepath.Join(root, "docs/tasks/*.md"))
-	run := 1 // TestRestore replays docs/tasks/backup.md, which has no session
+	run := 2 // TestRestore replays docs/tasks/backup.md, which has no session, and TestKeystonePage one
 	for _, pages := range stories() {
 		for _, page := range pages {
 			if strings.HasPrefix(page, "docs/tasks/") {
@@ -61,29 +62,37 @@ func TestCommandLinePages(t *testing.T) {
 				return nil
 			})
 			dir := t.TempDir()
-			if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
-				t.Fatal(err)
-			}
-			config, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			// Its sources name files of the server's, which these commands do not read.
-			if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), config, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
-				t.Fatal(err)
-			}
-			env := append(os.Environ(),
-				"PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
-				"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
-			quickStart(t, root, dir, env)
+			env := commandsIn(t, s, root, dir)
 			for _, page := range pages {
 				checkPage(t, filepath.Join(root, page), dir, env)
 			}
 		})
 	}
+}
+
+// commandsIn prepares a directory in which the commands of a page run, and the tenants of the quick
+// start. It returns the environment of the commands.
+func commandsIn(t *testing.T, s *localserver.Server, root, dir string) (env []string) {
+	t.Helper()
+	if err := clientcmd.WriteToFile(*kubeconfigOf(t, s), filepath.Join(dir, "config")); err != nil {
+		t.Fatal(err)
+	}
+	config, err := os.ReadFile(filepath.Join(s.Dir, "tenancy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Its sources name files of the server, which the commands do not read.
+	if err := os.WriteFile(filepath.Join(dir, "tenancy.yaml"), config, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(filepath.Join(root, "examples"), filepath.Join(dir, "examples")); err != nil {
+		t.Fatal(err)
+	}
+	env = append(os.Environ(),
+		"PATH="+filepath.Dir(binary(t, "kubectl-tenant"))+string(os.PathListSeparator)+os.Getenv("PATH"),
+		"HOME="+dir, "KUBECONFIG="+filepath.Join(dir, "config"), "KUBECTL_KUBERC=false")
+	quickStart(t, root, dir, env)
+	return env
 }
 
 // quickStart creates the tenants with the commands of the quick start in README.md. The pages say
@@ -110,11 +119,19 @@ func quickStart(t *testing.T, root, dir string, env []string) {
 // checkPage runs the sessions of a page in a directory.
 func checkPage(t *testing.T, page, dir string, env []string) {
 	t.Helper()
+	checkSessions(t, page, dir, env, func() {}, steady)
+}
+
+// checkSessions runs the sessions of a page in a directory. It calls before in front of each session.
+// steady replaces what differs in each run.
+func checkSessions(t *testing.T, page, dir string, env []string, before func(), steady func(string) string) {
+	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
 	got := recorded.ReplaceAllStringFunc(string(text), func(block string) string {
+		before()
 		out := "```console\n"
 		for line := range strings.Lines(strings.TrimSuffix(strings.TrimPrefix(block, "```console\n"), "```")) {
 			command, is := strings.CutPrefix(line, "$ ")
@@ -142,7 +159,7 @@ func checkPage(t *testing.T, page, dir string, env []string) {
 // TestEveryPageIsRun: a page with a session is one of a story.
 func TestEveryPageIsRun(t *testing.T) {
 	t.Parallel()
-	run := []string{"docs/gateway.md"} // by TestGatewayPage
+	run := []string{"docs/gateway.md", "docs/tasks/keystone.md"} // by TestGatewayPage and TestKeystonePage
 	for _, pages := range stories() {
 		run = append(run, pages...)
 	}

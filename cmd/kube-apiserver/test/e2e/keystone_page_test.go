@@ -1,0 +1,167 @@
+package e2e
+
+import (
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/kubetenant/kubetenant/test/idp"
+	"github.com/kubetenant/kubetenant/test/localserver"
+	"github.com/kubetenant/kubetenant/test/waittest"
+)
+
+// syncedSource is a source that follows a Keystone.
+const syncedSource = `
+  - name: openstack
+    tenants: [acme, globex]
+    groupsPrefix: "keystone:"
+    keystone:
+      authURL: %s
+      cloud: kube
+      cloudsFile: %s
+      sync: { interval: 10s, roles: { member: edit, reader: view } }
+`
+
+// keystoneSteps are the changes of docs/tasks/keystone.md in front of each of its sessions, and what
+// shows that the server has followed them: the output of kubectl.
+func keystoneSteps(t *testing.T, k *idp.Keystone, domain idp.Domain, turnOn func() error) []keystoneStep {
+	t.Helper()
+	const namespaces = "get namespaces -l kubetenant.dev/tenant=acme -o name"
+	annotations := "get namespaces -l kubetenant.dev/tenant=acme -o jsonpath={.items[*].metadata.annotations}"
+	web := "acme--web-" + domain.Project[:8]
+	return []keystoneStep{
+		{},
+		{turnOn, "get rolebindings -o name -n " + web, "keystone:project:"},
+		{
+			func() error {
+				_, err := k.Make(t.Context(), "/projects", "project", map[string]any{"name": "shop", "domain_id": domain.ID})
+				return err
+			},
+			namespaces, "acme--shop-",
+		},
+		{
+			func() error {
+				role, err := k.RoleID(t.Context(), "member")
+				if err == nil {
+					err = k.Assign(t.Context(), "/projects/"+domain.Project, domain.User, "reader")
+				}
+				if err != nil {
+					return err
+				}
+				return k.Do(t.Context(), "", http.MethodDelete,
+					"/projects/"+domain.Project+"/users/"+domain.User+"/roles/"+role, nil, nil)
+			},
+			"get rolebindings -o jsonpath={.items[*].roleRef.name} -n " + web, "admin admin view",
+		},
+		{
+			func() error {
+				return k.Do(t.Context(), "", http.MethodDelete, "/projects/"+domain.Project, nil, nil)
+			},
+			annotations, "missingSince",
+		},
+	}
+}
+
+type keystoneStep struct {
+	change     func() error
+	args, want string
+}
+
+// TestKeystonePage checks that the sessions of docs/tasks/keystone.md are what a server prints that
+// follows a real Keystone. With UPDATE_GOLDEN, it writes the page.
+func TestKeystonePage(t *testing.T) {
+	if os.Getenv("KUBETENANT_IDP") == "" {
+		t.Skip("make test-idp runs it")
+	}
+	root, err := filepath.Abs("../../../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, dir := start(t, t.TempDir()), t.TempDir()
+	k, err := idp.StartKeystone(t.Context(), filepath.Join(dir, "keystone"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(k.Stop)
+	domain, err := k.MakeDomain(t.Context(), "acme")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clouds, err := k.MakeValidator(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "clouds.yaml"), clouds, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := commandsIn(t, s, root, dir)
+	source := fmt.Sprintf(syncedSource, k.URL, filepath.Join(dir, "clouds.yaml"))
+	addSource(t, filepath.Join(dir, "tenancy.yaml"), source)
+	steps := keystoneSteps(t, k, domain, func() error {
+		addSource(t, filepath.Join(s.Dir, "tenancy.yaml"), source)
+		return nil
+	})
+	checkSessions(t, filepath.Join(root, "docs/tasks/keystone.md"), dir, env, func() {
+		if len(steps) == 0 {
+			t.Fatal("the page has more sessions than steps")
+		}
+		steps[0].do(t, s)
+		steps = steps[1:]
+	}, steadyIDs)
+	if len(steps) > 0 {
+		t.Errorf("%d steps have no session", len(steps))
+	}
+}
+
+// do makes the change and waits until the server has followed it.
+func (step *keystoneStep) do(t *testing.T, s *localserver.Server) {
+	t.Helper()
+	if step.change == nil {
+		return
+	}
+	if err := step.change(); err != nil {
+		t.Fatal(err)
+	}
+	waittest.Until(t, func() error {
+		if out, _ := kubectl(t, s, "admin", strings.Fields(step.args)...); !strings.Contains(out, step.want) {
+			return fmt.Errorf("kubectl %s prints %s, want %s", step.args, out, step.want)
+		}
+		return nil
+	})
+}
+
+// addSource adds a source to a configuration, whose last section is the list of sources.
+func addSource(t *testing.T, path, source string) {
+	t.Helper()
+	before, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(path+".new", append(before, source...), 0o600)
+	}
+	if err == nil {
+		err = os.Rename(path+".new", path)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+var (
+	keystoneID = regexp.MustCompile(`\b[0-9a-f]{32}\b`)
+	nameEnd    = regexp.MustCompile(`(acme--[a-z]+)-[0-9a-f]{8}\b`)
+)
+
+// steadyIDs is [steady] for the IDs of Keystone too: it replaces each by its number in the output.
+func steadyIDs(text string) string {
+	ids := map[string]string{}
+	text = keystoneID.ReplaceAllStringFunc(text, func(id string) string {
+		if ids[id] == "" {
+			ids[id] = strings.Repeat(fmt.Sprint(len(ids)+1), len(id))
+		}
+		return ids[id]
+	})
+	return steady(nameEnd.ReplaceAllString(text, "${1}-1a2b3c4d"))
+}
