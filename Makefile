@@ -84,8 +84,9 @@ test-upstream: build ## test suites of other projects, compared with upstream's 
 test-upstream-short: build ## the suites that CI runs
 	$(UPSTREAM) --only "$(SUITES_IN_CI)"
 
-test-idp: keystone $(CACHE)/idp/package.json ## a real Keystone and a real OpenID provider
+test-idp: build keystone $(CACHE)/idp/package.json ## a real Keystone and a real OpenID provider
 	KUBETENANT_IDP=$(CACHE)/idp $(SCRATCH) go test -race -count=1 -timeout 10m ./test/idp
+	cd $(SERVER) && KUBETENANT_IDP=$(CACHE)/idp $(SERVER_TEST) -count=1 -run '^TestKeystone' ./test/e2e
 test-browser: $(CACHE)/browser/package.json ## the access map and the diagrams of the docs in a real browser
 	@command -v chromium >/dev/null || hack/install-apt.sh chromium
 	KUBETENANT_BROWSER=$(CACHE)/browser $(SCRATCH) go test -race -count=1 -timeout 10m ./internal/cli/accessmap \
@@ -131,8 +132,7 @@ clean: ## remove what make has built; control planes in .cache stay
 # What the targets above install and build. .ci/run builds the tools before it starts tests in parallel.
 e2e-tools: $(BIN)/helm $(BIN)/kubeconform $(BIN)/promtool
 gitops-tools: $(CACHE)/gitops/built
-keystone:
-	@hack/install-apt.sh python3-keystone uwsgi-core uwsgi-plugin-python3
+keystone: ; @hack/install-apt.sh python3-keystone uwsgi-core uwsgi-plugin-python3
 $(GENERATORS) $(addprefix $(BIN)/,golangci-lint helm kubeconform vale): hack/tools/go.mod $(wildcard hack/tools/*/*.go)
 	@echo 'building $(@F) (up to 3 minutes the first time) ...'
 	@cd hack/tools && go build -o $@ "$$(go list tool | grep '/$(@F)$$')" && touch $@
