@@ -28,7 +28,8 @@ func TestMetricsExist(t *testing.T) {
 	for _, r := range authz.Reasons() {
 		codes = append(codes, r.Code())
 	}
-	codes = append(codes, v1alpha1.ReasonSynced, v1alpha1.ReasonDomainDisabled) // of the condition KeystoneSynced
+	// The condition KeystoneSynced has these reasons.
+	codes = append(codes, v1alpha1.ReasonSynced, v1alpha1.ReasonDomainDisabled)
 	named := regexp.MustCompile(`kubetenant_[a-z_]+`)
 	// Each alternative of a regular expression must be a code.
 	reasons := regexp.MustCompile(`[{,]\s*reason\s*[=!]~?\s*\\?"([^"\\]*)`)

@@ -276,7 +276,8 @@ func TestTasksAskNothing(t *testing.T) {
 	if n := tasks.Lacking(); n != 0 || tasks.Sweep == nil || tasks.Quotas == nil {
 		t.Errorf("%d lack something, %+v", n, tasks)
 	}
-	if _, err := NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}, noSource); err == nil {
+	_, err = NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}, noSource)
+	if err == nil {
 		t.Error("tasks of a server that cannot be")
 	}
 }
