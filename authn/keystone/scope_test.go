@@ -65,18 +65,30 @@ func TestScopes(t *testing.T) {
 		{"a domain", domainOfD, ScopeDomain, inDomain, ErrDomainScope, nil},
 		{"a domain with is_domain false", domainOfD + `,"is_domain":false`, ScopeDomain, inDomain, ErrDomainScope, nil},
 		{"the system", wholeSystem, ScopeSystem, inSystem, ErrSystemScope, nil},
-		{"other scopes that are null", projectPart + `,"domain":null,"system":null`, ScopeProject, inProject,
-			ErrProjectScope, nil},
+		{
+			"other scopes that are null", projectPart + `,"domain":null,"system":null`, ScopeProject, inProject,
+			ErrProjectScope, nil,
+		},
 		{"no scope", `"methods":[]`, 0, identity{}, ErrUnscoped, nil},
 		{"null scopes", `"project":null,"domain":null,"system":null`, 0, identity{}, ErrUnscoped, nil},
 
-		{"a project of another domain", foreign + "," + projectPart, ScopeProject, identity{}, ErrProjectScope,
-			ErrForeignProject},
+		{
+			"a project of another domain", foreign + "," + projectPart, ScopeProject,
+			identity{},
+			ErrProjectScope,
+			ErrForeignProject,
+		},
 		{"another domain", foreign + "," + domainOfD, ScopeDomain, identity{}, ErrDomainScope, ErrForeignDomain},
-		{"another domain of the same name", `"domain":{"id":"e","name":"acme"}`, ScopeDomain, identity{},
-			ErrDomainScope, ErrForeignDomain},
-		{"the system, with a user of any domain", foreign + "," + wholeSystem, ScopeSystem,
-			identity{"system/globex:alice", "system", inSystem.groups, ""}, ErrSystemScope, nil},
+		{
+			"another domain of the same name", `"domain":{"id":"e","name":"acme"}`, ScopeDomain,
+			identity{},
+			ErrDomainScope, ErrForeignDomain,
+		},
+		{
+			"the system, with a user of any domain", foreign + "," + wholeSystem, ScopeSystem,
+			identity{"system/globex:alice", "system", inSystem.groups, ""},
+			ErrSystemScope, nil,
+		},
 
 		{"a project that acts as a domain", projectPart + `,"is_domain":true`, 0, identity{}, ErrDomainScope, nil},
 		{"a domain with is_domain", domainOfD + `,"is_domain":true`, 0, identity{}, ErrDomainScope, nil},
@@ -102,19 +114,34 @@ func TestScopes(t *testing.T) {
 		{"an empty project", `"project":{}`, ScopeProject, identity{}, ErrProjectScope, ErrAnswer},
 		{"an empty domain", `"domain":{}`, ScopeDomain, identity{}, ErrDomainScope, ErrAnswer},
 		{"a domain without an ID", `"domain":{"name":"acme"}`, ScopeDomain, identity{}, ErrDomainScope, ErrAnswer},
-		{"a project with the ID domain", strings.Replace(projectPart, `"p"`, `"domain"`, 1), ScopeProject, identity{},
-			ErrProjectScope, ErrAnswer},
-		{"a project with the ID system", strings.Replace(projectPart, `"p"`, `"system"`, 1), ScopeProject, identity{},
-			ErrProjectScope, ErrAnswer},
+		{
+			"a project with the ID domain", strings.Replace(projectPart, `"p"`, `"domain"`, 1), ScopeProject,
+			identity{},
+			ErrProjectScope, ErrAnswer,
+		},
+		{
+			"a project with the ID system", strings.Replace(projectPart, `"p"`, `"system"`, 1), ScopeProject,
+			identity{},
+			ErrProjectScope, ErrAnswer,
+		},
 
 		{"a trust", `"OS-TRUST:trust":{"id":"t"},` + projectPart, 0, identity{}, ErrTrust, nil},
 		{"a trust with the system", `"OS-TRUST:trust":{},` + wholeSystem, 0, identity{}, ErrTrust, nil},
-		{"a trust with every scope", `"OS-TRUST:trust":{},` + projectPart + "," + domainOfD + "," + wholeSystem, 0,
-			identity{}, ErrTrust, nil},
-		{"access rules with the system", `"application_credential":{"access_rules":[{}]},` + wholeSystem, 0,
-			identity{}, ErrAccessRules, nil},
-		{"access rules with a domain", `"application_credential":{"access_rules":[{}]},` + domainOfD, 0,
-			identity{}, ErrAccessRules, nil},
+		{
+			"a trust with every scope", `"OS-TRUST:trust":{},` + projectPart + "," + domainOfD + "," + wholeSystem, 0,
+			identity{},
+			ErrTrust, nil,
+		},
+		{
+			"access rules with the system", `"application_credential":{"access_rules":[{}]},` + wholeSystem, 0,
+			identity{},
+			ErrAccessRules, nil,
+		},
+		{
+			"access rules with a domain", `"application_credential":{"access_rules":[{}]},` + domainOfD, 0,
+			identity{},
+			ErrAccessRules, nil,
+		},
 	} {
 		for scopes := Scopes(0); scopes <= all; scopes++ {
 			u, err := asked(t, Options{Scopes: scopes}, rolesPart, c.parts)
@@ -196,8 +223,10 @@ func TestDomainsOfTheSystemTenant(t *testing.T) {
 			if c.mapped {
 				o.Tenants = map[string]tenant.ID{c.domain: tenant.System()}
 			}
-			for _, part := range []string{`"domain":{"id":%[1]q,"name":%[1]q}`,
-				`"project":{"id":"p","name":"web","domain":{"id":%[1]q,"name":%[1]q}}`} {
+			for _, part := range []string{
+				`"domain":{"id":%[1]q,"name":%[1]q}`,
+				`"project":{"id":"p","name":"web","domain":{"id":%[1]q,"name":%[1]q}}`,
+			} {
 				owner := fmt.Sprintf(`"user":{"id":"u","name":"alice","domain":{"id":%[1]q,"name":%[1]q}}`, c.domain)
 				u, err := asked(t, o, rolesPart, owner, fmt.Sprintf(part, c.domain))
 				if !errors.Is(err, c.want) {

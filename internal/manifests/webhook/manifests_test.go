@@ -78,6 +78,7 @@ func TestDecodes(t *testing.T) {
 		"everything":      func(o *webhook.Options) { o.Monitoring, o.StaticPolicies = true, true },
 		"own certificate": func(o *webhook.Options) { o.SelfManaged, o.ServingCA = false, o.ClientCA },
 		"outside":         func(o *webhook.Options) { o.External, o.Image = true, "" },
+		"sync":            func(o *webhook.Options) { *o = keystoneOptions(t, createsTenants) },
 	} {
 		o := options(t)
 		change(&o)
