@@ -176,7 +176,12 @@ func (t *tenantPlan) updateTenant() {
 		if t.recorded == nil {
 			why = "the domain " + t.domain.ID + " maps to the tenant"
 		}
-		t.add(Change{Action: UpdateTenant, Name: t.plan.Object.Name, Why: why, To: to})
+		t.add(Change{
+			Action: UpdateTenant,
+			Name:   t.plan.Object.Name,
+			Why:    why,
+			To:     to,
+		})
 	}
 }
 
@@ -197,7 +202,13 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 		if f.is.MissingSince != nil {
 			why = "Keystone has project " + id + " again"
 		}
-		t.add(Change{Action: UpdateNamespace, Name: f.ns.Name, Why: why, To: to, namespace: f.ns})
+		t.add(Change{
+			Action:    UpdateNamespace,
+			Name:      f.ns.Name,
+			Why:       why,
+			To:        to,
+			namespace: f.ns,
+		})
 	}
 }
 
@@ -288,7 +299,8 @@ func (t *tenantPlan) conclude(missing []string, most int) {
 			"their namespaces (%s)", len(missing), len(t.followed), strings.Join(names, ", "))
 	case t.holds:
 		c.Reason = v1alpha1.ReasonRolesMissing
-		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s", missingFor)
+		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s",
+			missingFor)
 	case len(t.problems) > 0:
 		c.Reason = v1alpha1.ReasonProjectsSkipped
 		c.Message = strings.Join(t.problems[:min(named, len(t.problems))], "; ")
