@@ -74,12 +74,23 @@ type service struct {
 	logged time.Time // when an outage last was
 }
 
-func httpClient(t *http.Transport) http.Client {
+// bounds limit one request.
+type bounds struct {
+	bytes   int64 // the limit for the body of the response
+	timeout time.Duration
+}
+
+func httpClient(t *http.Transport, b bounds) http.Client {
 	t.MaxResponseHeaderBytes = outbound.MaxHeaderBytes
-	return http.Client{Timeout: timeout, Transport: outbound.Discreet(utilnet.SetTransportDefaults(t))}
+	return http.Client{Timeout: b.timeout, Transport: outbound.DiscreetAt(b.bytes, utilnet.SetTransportDefaults(t))}
 }
 
 func newService(data []byte, cloud, authURL string) (*service, error) {
+	return newBoundedService(data, cloud, authURL, bounds{outbound.MaxBytes, timeout})
+}
+
+// newBoundedService returns a service with bounds for all requests except logins.
+func newBoundedService(data []byte, cloud, authURL string, b bounds) (*service, error) {
 	options, _, tlsConfig, err := clouds.Parse(clouds.WithCloudName(cloud), clouds.WithCloudsYAML(bytes.NewReader(data)),
 		clouds.WithIdentityEndpoint(endpoint(authURL)))
 	if problem := checkCloud(data, cloud); problem != nil {
@@ -99,10 +110,11 @@ func newService(data []byte, cloud, authURL string) (*service, error) {
 		return nil, err
 	}
 	provider.UseTokenLock()
-	provider.HTTPClient = httpClient(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce})
+	provider.HTTPClient = httpClient(&http.Transport{TLSClientConfig: tlsConfig, MaxIdleConnsPerHost: atOnce}, b)
 	s := &service{
 		client: &gophercloud.ServiceClient{ProviderClient: provider, Endpoint: endpoint(authURL)},
-		fresh:  httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}),
+		fresh: httpClient(&http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true},
+			bounds{outbound.MaxBytes, timeout}),
 		login:  options,
 		reads:  make(outbound.Gate, outbound.AtOnce),
 		logins: flowcontrol.NewTokenBucketRateLimiter(float32(time.Second)/float32(pause), loginBurst),

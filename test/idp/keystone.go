@@ -50,8 +50,8 @@ backend = dogpile.cache.memory
 `
 
 // StartKeystone makes a Keystone in dir and runs it. It needs the packages python3-keystone,
-// uwsgi-core and uwsgi-plugin-python3 of the distribution.
-func StartKeystone(ctx context.Context, dir string) (*Keystone, error) {
+// uwsgi-core and uwsgi-plugin-python3 of the distribution. Sections are added to keystone.conf.
+func StartKeystone(ctx context.Context, dir string, sections ...string) (*Keystone, error) {
 	etc := filepath.Join(dir, "etc")
 	for _, sub := range []string{"etc", "fernet", "receipts", "credential"} {
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
@@ -59,7 +59,7 @@ func StartKeystone(ctx context.Context, dir string) (*Keystone, error) {
 		}
 	}
 	config := filepath.Join(etc, "keystone.conf")
-	if err := os.WriteFile(config, fmt.Appendf(nil, keystoneConfig, dir), 0o600); err != nil {
+	if err := os.WriteFile(config, fmt.Appendf(nil, keystoneConfig+strings.Join(sections, ""), dir), 0o600); err != nil {
 		return nil, err
 	}
 	port, err := freePort()

@@ -69,17 +69,19 @@ func Decode(ctx context.Context, gate Gate, body io.Reader, into any) error {
 }
 
 // Capped returns a transport whose answers end in [ErrTooLarge] beyond [MaxBytes].
-func Capped(next http.RoundTripper) http.RoundTripper {
+func Capped(next http.RoundTripper) http.RoundTripper { return cappedAt(MaxBytes, next) }
+
+func cappedAt(bytes int64, next http.RoundTripper) http.RoundTripper {
 	return transport(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil {
 			return nil, err
 		}
-		if resp.ContentLength > MaxBytes {
+		if resp.ContentLength > bytes {
 			_ = resp.Body.Close()
 			return nil, ErrTooLarge
 		}
-		resp.Body = &cappedBody{resp.Body, MaxBytes}
+		resp.Body = &cappedBody{resp.Body, bytes}
 		return resp, nil
 	})
 }
@@ -87,8 +89,11 @@ func Capped(next http.RoundTripper) http.RoundTripper {
 // Discreet returns a capped transport for requests that carry somebody's token: it follows no
 // redirect, which would show the token to another host, and drops the body of an answer that is no
 // success, which may echo the token into an error.
-func Discreet(next http.RoundTripper) http.RoundTripper {
-	next = Capped(next)
+func Discreet(next http.RoundTripper) http.RoundTripper { return DiscreetAt(MaxBytes, next) }
+
+// DiscreetAt is [Discreet] with another limit for the body of an answer.
+func DiscreetAt(bytes int64, next http.RoundTripper) http.RoundTripper {
+	next = cappedAt(bytes, next)
 	return transport(func(req *http.Request) (*http.Response, error) {
 		resp, err := next.RoundTrip(req)
 		if err != nil || resp.StatusCode < 300 {

@@ -1,0 +1,78 @@
+package keystone
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+)
+
+// finite replaces NaN, Infinity and -Infinity outside of strings by the number 0. Python's json
+// writes them for such values in extra attributes of projects, and Go's decoder refuses them. All
+// other bytes stay as they are, and no byte moves.
+type finite struct {
+	in       *bufio.Reader
+	err      error  // the error of in, after its buffer
+	rest     []byte // the rest of a replacement
+	inString bool
+	escaped  bool // by the byte before, in a string
+}
+
+func newFinite(in io.Reader) *finite { return &finite{in: bufio.NewReader(in)} }
+
+// Read implements [io.Reader].
+func (f *finite) Read(p []byte) (n int, err error) {
+	for n < len(p) {
+		if p[n], err = f.next(); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
+}
+
+func (f *finite) next() (byte, error) {
+	if len(f.rest) > 0 {
+		b := f.rest[0]
+		f.rest = f.rest[1:]
+		return b, nil
+	}
+	if f.err != nil && f.in.Buffered() == 0 {
+		return 0, f.err
+	}
+	b, err := f.in.ReadByte()
+	if err != nil {
+		f.err = err
+		return 0, err
+	}
+	switch {
+	case f.escaped:
+		f.escaped = false
+	case f.inString:
+		f.escaped = b == '\\'
+		f.inString = b != '"'
+	case b == '"':
+		f.inString = true
+	case b == 'N':
+		return f.replace(b, "NaN", " 0 "), nil
+	case b == 'I':
+		return f.replace(b, "Infinity", " 0      "), nil
+	case b == '-':
+		return f.replace(b, "-Infinity", " 0       "), nil
+	}
+	return b, nil
+}
+
+// replace returns the byte for b, which is the first of a literal if the rest follows. The spaces
+// around the number keep it apart from bytes next to the literal: what was not JSON stays so.
+func (f *finite) replace(b byte, literal, by string) byte {
+	ahead, err := f.in.Peek(len(literal) - 1)
+	if err != nil {
+		f.err = err // Peek returns it only once
+	}
+	if !bytes.Equal(ahead, []byte(literal[1:])) {
+		return b
+	}
+	_, _ = f.in.Discard(len(ahead)) // they are in the buffer
+	f.rest = []byte(by[1:])
+	return by[0]
+}
