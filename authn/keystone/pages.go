@@ -22,7 +22,7 @@ import (
 
 // Limits of one pass over the lists of Keystone.
 const (
-	maxPageBytes = 16 << 20
+	maxPageBytes = 64 << 20
 	maxPassBytes = 128 << 20
 	maxPages     = 2_000
 	maxEntries   = 500_000
