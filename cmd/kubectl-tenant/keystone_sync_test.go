@@ -30,9 +30,9 @@ type syncFixture struct {
 	config   string
 	// lists are the responses of Keystone, by list. objects are those of the cluster, by resource.
 	lists, objects map[string]string
-	tenant         string // of the caller
-	password       string // that Keystone accepts
-	forbidden      string // resource that the caller may not list
+	tenant         string // the caller's tenant
+	password       string // the password that Keystone accepts
+	forbidden      string // the resource that the caller may not list
 }
 
 func newSyncFixture(t *testing.T) *syncFixture {
