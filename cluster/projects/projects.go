@@ -130,9 +130,9 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 
 // notRead reports that Keystone could not be read. It returns the time until the next attempt.
 func (s *Syncer) notRead(ctx context.Context, err error) time.Duration {
-	result, remedy := readUnavailable, "check authURL, cloudsFile and the network"
+	result, remedy := readUnavailable, Remedy(err)
 	if errors.Is(err, keystone.ErrIncomplete) {
-		result, remedy = readIncomplete, "check that the user of the cloud has the role reader with system scope"
+		result = readIncomplete
 	}
 	s.failed++
 	s.Metrics.read(result, s.now())
