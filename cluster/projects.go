@@ -23,11 +23,14 @@ const (
 // current source, or nil if there is none. Only one process at a time may follow the projects. The
 // Tenants must be followed.
 func (c *Cluster) FollowProjects(ctx context.Context, m Manager, source func() *configv1alpha1.Source) error {
+	defer c.Projects.Stop()
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		current := source()
 		if current == nil {
+			c.Projects.Stop()
 			return
 		}
+		c.Projects.Follow(current.Keystone.Sync.Interval.Duration, time.Now())
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		go wait.UntilWithContext(ctx, func(context.Context) {

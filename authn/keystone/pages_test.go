@@ -232,7 +232,12 @@ func TestTotals(t *testing.T) {
 		"no entry is left": {entries: maxEntries, problem: "more than 500000 entries"},
 	} {
 		d := fast(t, f.URL)
-		p := &pass{service: d.service(), limiter: d.limiter, bytes: c.bytes, entries: c.entries}
+		p := &pass{
+			service: d.service(),
+			limiter: d.limiter,
+			bytes:   c.bytes,
+			entries: c.entries,
+		}
 		err := readList(t.Context(), p, "projects", paged, func(*projectEntry) error { return nil })
 		if c.problem == "" && err != nil ||
 			c.problem != "" && (!errors.Is(err, ErrIncomplete) || !strings.Contains(err.Error(), c.problem)) {

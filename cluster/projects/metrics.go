@@ -1,6 +1,7 @@
 package projects
 
 import (
+	"sync/atomic"
 	"time"
 
 	"k8s.io/component-base/metrics"
@@ -8,10 +9,12 @@ import (
 
 // Metrics are the metrics of a [Syncer]. Only the process that leads sets them.
 type Metrics struct {
-	reads   *metrics.CounterVec
-	last    *metrics.Gauge
-	tenants *metrics.GaugeVec
-	writes  *metrics.CounterVec
+	reads    *metrics.CounterVec
+	last     *metrics.Gauge
+	interval *metrics.Gauge
+	tenants  *metrics.GaugeVec
+	writes   *metrics.CounterVec
+	follows  atomic.Bool
 }
 
 // NewMetrics returns the metrics.
@@ -29,8 +32,15 @@ func NewMetrics() *Metrics {
 			Namespace: namespace,
 			Subsystem: subsystem,
 			Name:      "last_success_timestamp_seconds",
-			Help: "Time of the last complete read of Keystone's projects and roles in seconds since the Unix epoch, or the " +
-				"time at which the process became the leader.",
+			Help: "Time of the last complete read of Keystone's projects and roles in seconds since the Unix epoch. Before " +
+				"the first one, the time at which the process began to follow Keystone. 0 if it follows none.",
+			StabilityLevel: metrics.ALPHA,
+		}),
+		interval: metrics.NewGauge(&metrics.GaugeOpts{
+			Namespace:      namespace,
+			Subsystem:      subsystem,
+			Name:           "interval_seconds",
+			Help:           "Configured time between two reads of Keystone, or 0 if the process follows none.",
 			StabilityLevel: metrics.ALPHA,
 		}),
 		tenants: metrics.NewGaugeVec(&metrics.GaugeOpts{
@@ -52,7 +62,23 @@ func NewMetrics() *Metrics {
 
 // Metrics returns the metrics to register.
 func (m *Metrics) Metrics() []metrics.Registerable {
-	return []metrics.Registerable{m.reads, m.last, m.tenants, m.writes}
+	return []metrics.Registerable{m.reads, m.last, m.interval, m.tenants, m.writes}
+}
+
+// Follow records that the process follows a Keystone, also while it cannot open the source.
+func (m *Metrics) Follow(interval time.Duration, now time.Time) {
+	m.interval.Set(interval.Seconds())
+	if !m.follows.Swap(true) {
+		m.last.Set(float64(now.Unix()))
+	}
+}
+
+// Stop records that the process follows no Keystone.
+func (m *Metrics) Stop() {
+	m.follows.Store(false)
+	m.last.Set(0)
+	m.interval.Set(0)
+	m.tenants.Reset()
 }
 
 func (m *Metrics) read(result string, now time.Time) {

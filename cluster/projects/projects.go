@@ -1,6 +1,6 @@
-// Package projects follows the domains, projects and role assignments of an OpenStack Keystone: a
-// domain is a tenant, a project is a namespace of it, and a role of a project is a RoleBinding in its
-// namespace. It writes to the cluster only.
+// Package projects follows the domains, projects and role assignments of an OpenStack Keystone. A
+// domain is a tenant, and a project is a namespace of it. A role of a project is a RoleBinding in its
+// namespace. The package writes to the cluster only.
 //
 // An answer of Keystone that may be incomplete removes nothing. A project that Keystone no longer has
 // keeps its namespace and its rights for 24 hours. See docs/tasks/keystone.md.
@@ -95,7 +95,7 @@ func (s *Syncer) Run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), s.Namespaces.HasSynced, s.Tenants.HasSynced) {
 		return errSync
 	}
-	s.Metrics.last.Set(float64(s.now().Unix()))
+	s.Metrics.Follow(s.Interval, s.now())
 	for ctx.Err() == nil {
 		next := s.now().Add(wait.Jitter(s.sync(ctx), 0.1))
 		select {
@@ -180,7 +180,7 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 	return Plans(&s.Settings, contents, state, confirmed, s.now())
 }
 
-// note counts the successive reads that lack a project or the roles of a tenant.
+// note records the number of successive reads that lack a project or the roles of a tenant.
 func (s *Syncer) note(plans []Plan) {
 	absent := map[string]int{}
 	for i := range plans {

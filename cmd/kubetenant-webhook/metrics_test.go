@@ -10,6 +10,7 @@ import (
 
 	"github.com/kubetenant/kubetenant/authz"
 	"github.com/kubetenant/kubetenant/deploy"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // TestMetricsExist checks that each metric that the dashboard, the alerts and the page name exists.
@@ -27,6 +28,8 @@ func TestMetricsExist(t *testing.T) {
 	for _, r := range authz.Reasons() {
 		codes = append(codes, r.Code())
 	}
+	// The condition KeystoneSynced has these reasons.
+	codes = append(codes, v1alpha1.ReasonSynced, v1alpha1.ReasonDomainDisabled)
 	named := regexp.MustCompile(`kubetenant_[a-z_]+`)
 	// Each alternative of a regular expression must be a code.
 	reasons := regexp.MustCompile(`[{,]\s*reason\s*[=!]~?\s*\\?"([^"\\]*)`)

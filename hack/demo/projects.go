@@ -21,7 +21,7 @@ type projectWalk struct {
 	keystone  *idp.Keystone
 	domain    idp.Domain // projectDomain
 	project   string     // its ID
-	namespace string     // of the project
+	namespace string     // the project's
 }
 
 // projectDomain is a domain without a Tenant, which the server creates. The cluster gives no rights to its

@@ -76,8 +76,8 @@ const keystoneSource = `  # OpenStack: the domain of the user is the tenant.
         sync: { interval: 10s, roles: { member: edit, reader: view }, createTenants: true } } }
 `
 
-// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli, each with an alice,
-// makes the server trust it, and returns the requests to show and the rest of the walk.
+// addKeystone starts a real Keystone with the domains acme, globex, initech and hooli, each with an
+// alice. The server trusts this Keystone. It returns the requests to show and the rest of the walk.
 func (d *demo) addKeystone(ctx context.Context) ([]request, *projectWalk, error) {
 	_, _ = fmt.Fprintln(d.out, "starting Keystone with the domains acme, globex, initech and hooli ...")
 	dir := filepath.Join(d.server.Dir, "keystone")

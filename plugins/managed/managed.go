@@ -157,25 +157,24 @@ func (p *plugin) Admit(ctx context.Context, a admission.Attributes, o admission.
 
 // admitNamespace restores the annotations of a Namespace, and holds a new one.
 func (p *plugin) admitNamespace(ctx context.Context, a admission.Attributes) error {
-	if p.Subject.IsManager(ctx, a) {
-		return nil
-	}
 	was, is, err := plugins.Stored(a)
 	if err != nil || is == nil {
 		return admission.NewForbidden(a, plugins.ErrObject)
 	}
-	if was == nil {
+	manager := p.Subject.IsManager(ctx, a)
+	switch {
+	case was == nil && !manager:
 		sent := is.GetAnnotations()
 		for _, key := range created { // they come from an export of another Namespace
 			plugins.SetAnnotation(is, key, nil)
 		}
 		plugins.WarnRewritten(ctx, sent, is, created...)
-		if p.holds(ctx, is) {
-			plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
-		}
-		return nil
+	case !manager:
+		plugins.Keep(ctx, a, was, is, annotations...)
 	}
-	plugins.Keep(ctx, a, was, is, annotations...)
+	if was == nil && p.holds(ctx, is) { // the manager creates namespaces of Keystone projects
+		plugins.SetAnnotation(is, tenant.HeldAnnotation, new("true"))
+	}
 	return nil
 }
 
@@ -221,18 +220,16 @@ func (p *plugin) checkNamespace(ctx context.Context, a admission.Attributes) err
 	if err != nil || is == nil {
 		return plugins.ErrObject
 	}
-	if p.Subject.IsManager(ctx, a) {
-		return nil
-	}
+	manager := p.Subject.IsManager(ctx, a)
 	if was != nil {
-		if plugins.Kept(was, is, annotations...) != nil {
+		if !manager && plugins.Kept(was, is, annotations...) != nil {
 			return errPrepared
 		}
 		return nil
 	}
 	_, held := is.GetAnnotations()[tenant.HeldAnnotation]
 	switch {
-	case slices.ContainsFunc(created, func(key string) bool {
+	case !manager && slices.ContainsFunc(created, func(key string) bool {
 		return key != tenant.HeldAnnotation && is.GetAnnotations()[key] != ""
 	}):
 		return errPrepared

@@ -208,6 +208,9 @@ func TestHeldNamespaces(t *testing.T) {
 		"made":                      {"alice", nil, of("a"), true, true},
 		"made by the system":        {"root", nil, of("a"), true, true},
 		"made by a controller":      {"system:controller", nil, of("a"), true, true},
+		"made by the manager":       {tenant.ManagerUser, nil, of("a"), true, true},
+		"of a Keystone project":     {tenant.ManagerUser, nil, of("a", tenant.KeystoneAnnotation), true, true},
+		"by the manager, not held":  {tenant.ManagerUser, nil, of("b"), false, false},
 		"made held":                 {"alice", nil, of("a", held), true, false},
 		"another tenant's":          {"root", nil, of("b"), false, false},
 		"another tenant's, held":    {"root", nil, of("b", held), false, false},
@@ -215,6 +218,7 @@ func TestHeldNamespaces(t *testing.T) {
 		"the system's by its label": {"root", nil, of("system"), false, false},
 		"of no tenant":              {"root", nil, of("-"), false, false},
 		"restored":                  {"root", nil, of("a", prepared), true, true},
+		"forged":                    {"root", nil, of("a", held, tenant.KeystoneAnnotation), true, true},
 		"released":                  {"alice", of("a", held), of("a"), true, true},
 		"held later":                {"root", of("a"), of("a", held), false, true},
 		"given to a tenant":         {"root", of(""), of("a"), false, false},
@@ -228,7 +232,7 @@ func TestHeldNamespaces(t *testing.T) {
 		if err := templated().Validate(t.Context(), w.attributes(), nil); (err != nil) != c.invalid {
 			t.Errorf("%s, as it came: %v", name, err)
 		} else if after, waits := apierrors.SuggestsClientDelay(err); err != nil && strings.HasPrefix(name, "made") &&
-			(!apierrors.IsTooManyRequests(err) || waits != (c.by != "system:controller") || waits && after != 1) {
+			(!apierrors.IsTooManyRequests(err) || waits == strings.HasPrefix(c.by, "system:") || waits && after != 1) {
 			t.Errorf("%s, as it came: %v, to be tried again after %d s: %t", name, err, after, waits)
 		}
 		if err := templated().Admit(t.Context(), w.attributes(), nil); err != nil {
@@ -236,6 +240,9 @@ func TestHeldNamespaces(t *testing.T) {
 		}
 		if _, is := c.is.Annotations[held]; is != c.held {
 			t.Errorf("%s: held is %t", name, is)
+		}
+		if _, is := c.is.Annotations[tenant.KeystoneAnnotation]; is != (name == "of a Keystone project") {
+			t.Errorf("%s: the annotation of Keystone: %t", name, is)
 		}
 		if err := templated().Validate(t.Context(), w.attributes(), nil); err != nil {
 			t.Errorf("%s, afterwards: %v", name, err)

@@ -41,8 +41,13 @@ func makeTree(t *testing.T, k *idp.Keystone) (m tree) {
 	m.domain = make("/domains", "domain", map[string]any{"name": "acme"})
 	m.parent = make("/projects", "project", map[string]any{"name": "parent", "domain_id": m.domain})
 	m.child = make("/projects", "project", map[string]any{
-		"name": "child", "parent_id": m.parent, "domain_id": m.domain,
-		"ID": "x", "Domain_ID": "default", "Enabled": false, "truncated": true,
+		"name":      "child",
+		"parent_id": m.parent,
+		"domain_id": m.domain,
+		"ID":        "x",
+		"Domain_ID": "default",
+		"Enabled":   false,
+		"truncated": true,
 	})
 	m.disabled = make("/projects", "project", map[string]any{"name": "d\u00e9sactiv\u00e9", "domain_id": m.domain})
 	m.user = make("/users", "user", map[string]any{"name": "alice", "domain_id": m.domain, "password": idp.AdminPassword})
@@ -164,9 +169,26 @@ func checkContents(t *testing.T, c *keystone.Contents, m tree) {
 		t.Errorf("domains %+v", c.Domains)
 	}
 	for _, want := range []keystone.Project{
-		{ID: m.parent, Name: "parent", DomainID: m.domain, ParentID: m.domain, Enabled: true},
-		{ID: m.child, Name: "child", DomainID: m.domain, ParentID: m.parent, Enabled: true},
-		{ID: m.disabled, Name: "d\u00e9sactiv\u00e9", DomainID: m.domain, ParentID: m.domain},
+		{
+			ID:       m.parent,
+			Name:     "parent",
+			DomainID: m.domain,
+			ParentID: m.domain,
+			Enabled:  true,
+		},
+		{
+			ID:       m.child,
+			Name:     "child",
+			DomainID: m.domain,
+			ParentID: m.parent,
+			Enabled:  true,
+		},
+		{
+			ID:       m.disabled,
+			Name:     "d\u00e9sactiv\u00e9",
+			DomainID: m.domain,
+			ParentID: m.domain,
+		},
 	} {
 		if !slices.Contains(c.Projects, want) {
 			t.Errorf("no %+v in %+v", want, c.Projects)

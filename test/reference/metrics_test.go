@@ -77,7 +77,9 @@ func modes(t *testing.T) []*mode {
 	must(err)
 	quotas, err := known.Quotas.Metrics()
 	must(err)
-	for _, r := range slices.Concat(quotas, known.Tenants.Metrics(), known.Definitions.Metrics()) {
+	all := slices.Concat(quotas, known.Tenants.Metrics(), known.Published.Metrics(), known.Definitions.Metrics(),
+		known.Projects.Metrics())
+	for _, r := range all {
 		must(compiledIn.register(r))
 	}
 
@@ -92,7 +94,8 @@ func modes(t *testing.T) []*mode {
 		serving.WebhookMetrics(&serving.Server{}, func() bool { return true })...)
 
 	control := newMode("kubetenant-webhook controller")
-	tasks, err := controller.NewTasks(unreachable(), "kubetenant-system", nil, &configv1alpha1.PublicationRules{})
+	tasks, err := controller.NewTasks(unreachable(), "kubetenant-system", nil, &configv1alpha1.PublicationRules{},
+		func() *configv1alpha1.Source { return nil })
 	must(err)
 	for _, r := range append(tasks.Metrics, controller.LackingMetric()) {
 		must(control.register(r))

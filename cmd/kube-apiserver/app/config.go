@@ -288,7 +288,9 @@ func registerMetrics(known *cluster.Cluster) error {
 	if err != nil {
 		return err
 	}
-	for _, m := range slices.Concat(all, known.Tenants.Metrics(), known.Published.Metrics(), known.Definitions.Metrics()) {
+	all = slices.Concat(all, known.Tenants.Metrics(), known.Published.Metrics(), known.Definitions.Metrics(),
+		known.Projects.Metrics())
+	for _, m := range all {
 		if err := register(m); err != nil {
 			return err
 		}

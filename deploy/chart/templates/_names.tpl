@@ -40,7 +40,7 @@ request.operation == "CREATE" && has(object.metadata.labels) && "kubetenant.dev/
 {{- end -}}
 {{- /* CEL that reports whether the manager creates the Tenant of a Keystone domain. It only has an ID. */ -}}
 {{- define "createdTenant" -}}
-request.operation == "CREATE" && object.spec.all(k, k in ["id", "access", "deletionPolicy"]) && (!has(object.spec.access) || object.spec.access == "Open") && (!has(object.spec.deletionPolicy) || object.spec.deletionPolicy == "Protect") && !has(object.metadata.ownerReferences)
+request.operation == "CREATE" && object.spec.all(k, k in ["id", "access", "deletionPolicy"]) && (!has(object.spec.access) || object.spec.access == "Open") && (!has(object.spec.deletionPolicy) || object.spec.deletionPolicy == "Protect") && !has(object.metadata.ownerReferences) && (!has(object.metadata.annotations) || !("kubetenant.dev/keystone" in object.metadata.annotations))
 {{- end -}}
 {{- /* The resources of a policy for the kinds that the configuration allows to publish. */ -}}
 {{- define "publishedRules" -}}

@@ -54,6 +54,12 @@ func admissionSetWith(t *testing.T, settings string) *admissionSet {
 	t.Helper()
 	o := options(t)
 	write(t, o.Config, "{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, admission: "+settings+"}")
+	return generatedSet(t, o)
+}
+
+// generatedSet returns the set that is generated with options.
+func generatedSet(t *testing.T, o webhook.Options) *admissionSet {
+	t.Helper()
 	files, err := webhook.Generate(o)
 	if err != nil {
 		t.Fatal(err)
@@ -121,20 +127,25 @@ type attempt struct {
 	granted         func(authorizer.Attributes) bool // reports whether RBAC allows the caller
 	// metadata and oldMetadata are added to the metadata of the object.
 	metadata, oldMetadata map[string]any
+	// spec and oldSpec are the spec of the object, which then has an empty status too.
+	spec, oldSpec map[string]any
 }
 
 func (a *attempt) attributes() *admission.VersionedAttributes {
-	object := func(metadata map[string]any) *unstructured.Unstructured {
+	object := func(metadata, spec map[string]any) *unstructured.Unstructured {
 		all := map[string]any{"name": a.name}
 		maps.Copy(all, metadata)
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Thing", "metadata": all}}
+		if spec != nil {
+			u.Object["spec"], u.Object["status"] = spec, map[string]any{}
+		}
 		if a.labels != nil {
 			u.SetLabels(a.labels)
 		}
 		return u
 	}
 	kind := schema.GroupVersionKind{Group: a.resource.Group, Version: a.resource.Version, Kind: "Thing"}
-	var is, was runtime.Object = object(a.metadata), object(a.oldMetadata)
+	var is, was runtime.Object = object(a.metadata, a.spec), object(a.oldMetadata, a.oldSpec)
 	if a.operation == admission.Create || a.operation == admission.Connect {
 		was = nil
 	}

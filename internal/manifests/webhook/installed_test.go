@@ -22,6 +22,12 @@ func found(t *testing.T, o webhook.Options, change func(map[string][]byte)) []st
 		t.Fatal(err)
 	}
 	change(files)
+	return checked(t, o, files)
+}
+
+// checked returns what Check finds in a set.
+func checked(t *testing.T, o webhook.Options, files map[string][]byte) []string {
+	t.Helper()
 	dir := t.TempDir()
 	if err := manifests.Write(dir, "", files); err != nil {
 		t.Fatal(err)

@@ -260,6 +260,8 @@ func TestNothingBeforeTheWebhooks(t *testing.T) {
 	}
 }
 
+func noSource() *configv1alpha1.Source { return nil }
+
 // TestTasksAskNothing: a process that does not lead has asked the server nothing, and lacks
 // nothing that it knows of.
 func TestTasksAskNothing(t *testing.T) {
@@ -267,14 +269,15 @@ func TestTasksAskNothing(t *testing.T) {
 		t.Errorf("%s %s", r.Method, r.URL)
 	}))
 	defer server.Close()
-	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil, &configv1alpha1.PublicationRules{})
+	tasks, err := NewTasks(&rest.Config{Host: server.URL}, "system", nil, &configv1alpha1.PublicationRules{}, noSource)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if n := tasks.Lacking(); n != 0 || tasks.Sweep == nil || tasks.Quotas == nil {
 		t.Errorf("%d lack something, %+v", n, tasks)
 	}
-	if _, err := NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}); err == nil {
+	_, err = NewTasks(&rest.Config{Host: "://"}, "system", nil, &configv1alpha1.PublicationRules{}, noSource)
+	if err == nil {
 		t.Error("tasks of a server that cannot be")
 	}
 }

@@ -1,0 +1,375 @@
+package webhook_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kubetenant/kubetenant/internal/manifests/webhook"
+	"github.com/kubetenant/kubetenant/tenant"
+)
+
+// The settings of a keystone source.
+const (
+	notSynced      = ""
+	synced         = ", sync: {roles: {member: edit}}"
+	createsTenants = ", sync: {roles: {member: edit}, createTenants: true}"
+)
+
+// keystoneOptions returns options whose configuration has a keystone source with settings, and other
+// sections.
+func keystoneOptions(t *testing.T, settings string, sections ...string) webhook.Options {
+	t.Helper()
+	o := options(t)
+	write(t, o.Config, `{apiVersion: kubetenant.dev/v1alpha1, kind: TenancyConfiguration, authentication: {sources: [
+{name: openstack, tenants: ["*"], groupsPrefix: "keystone:", usernamePrefix: "keystone:",
+keystone: {match: {opaque: true}, authURL: "https://keystone.example.com/v3", domain: name, cloud: kube,
+cloudsFile: files/clouds.yaml`+settings+`}}]}`+strings.Join(append([]string{""}, sections...), ", ")+"}")
+	write(t, filepath.Join(filepath.Dir(o.Config), "files", "clouds.yaml"), "clouds: {}\n")
+	return o
+}
+
+// documents returns the documents of a kind in a file.
+func documents[T any](t *testing.T, file []byte, kind string) (all []T) {
+	t.Helper()
+	for doc := range bytes.SplitSeq(file, []byte("\n---\n")) {
+		var is struct{ Kind string }
+		if err := yaml.Unmarshal(doc, &is); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		if is.Kind != kind {
+			continue
+		}
+		var one T
+		if err := yaml.UnmarshalStrict(doc, &one); err != nil {
+			t.Fatalf("%v\n%s", err, doc)
+		}
+		all = append(all, one)
+	}
+	return all
+}
+
+// TestKeystoneSync: only with the section sync, the controller reads the configuration and may create
+// namespaces, and only with createTenants, it may create Tenants.
+func TestKeystoneSync(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		settings        string
+		follows, create bool
+	}{
+		"no sync":       {notSynced, false, false},
+		"sync":          {synced, true, false},
+		"createTenants": {createsTenants, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := keystoneOptions(t, c.settings)
+			files, err := webhook.Generate(o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var values struct {
+				Keystone map[string]bool `json:"keystone"`
+			}
+			if err := yaml.Unmarshal(files["values.yaml"], &values); err != nil {
+				t.Fatal(err)
+			}
+			if k := values.Keystone; len(k) != 2 || k["enabled"] != c.follows || k["createTenants"] != c.create {
+				t.Errorf("values: %v", k)
+			}
+			checkDeployments(t, files["cluster/deployment.yaml"], c.follows)
+			for resource, want := range map[string]bool{"namespaces": c.follows, "tenants": c.create} {
+				if got := maySomebodyCreate(t, files["cluster/accounts.yaml"], resource); got != want {
+					t.Errorf("the manager may create %s: %v, want %v", resource, got, want)
+				}
+			}
+			judge(t, name, found(t, o, func(map[string][]byte) {}), "")
+			o.Config = keystoneOptions(t, notSynced).Config
+			other := checked(t, o, files)
+			if len(other) > 0 != c.follows {
+				t.Errorf("by a configuration without sync: %q", other)
+			}
+		})
+	}
+}
+
+// checkDeployments checks that only a controller that follows Keystone has the configuration, besides the
+// service.
+func checkDeployments(t *testing.T, file []byte, follows bool) {
+	t.Helper()
+	volumes := map[string]corev1.Volume{}
+	for _, d := range documents[appsv1.Deployment](t, file, "Deployment") {
+		pod := d.Spec.Template.Spec
+		follower := follows && d.Name == "kubetenant-controller"
+		const flag = "--keystone-config=/etc/kubetenant/config/tenancy.yaml"
+		if has := slices.Contains(pod.Containers[0].Args, flag); has != follower {
+			t.Errorf("%s: args %q", d.Name, pod.Containers[0].Args)
+		}
+		mounted := slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool {
+			return m.Name == "config" && m.MountPath == "/etc/kubetenant/config" && m.ReadOnly
+		})
+		i := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == "config" })
+		if want := follower || d.Name == "kubetenant-webhook"; mounted != want || i >= 0 != want {
+			t.Errorf("%s: mounts %v, volumes %v", d.Name, pod.Containers[0].VolumeMounts, pod.Volumes)
+		}
+		if i >= 0 {
+			volumes[d.Name] = pod.Volumes[i]
+		}
+	}
+	if !follows {
+		return
+	}
+	service, err := json.Marshal(volumes["kubetenant-webhook"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	controller, err := json.Marshal(volumes["kubetenant-controller"])
+	if err != nil || !bytes.Equal(service, controller) || !bytes.Contains(controller, []byte("files/clouds.yaml")) {
+		t.Errorf("the controller has %s, the service %s, %v", controller, service, err)
+	}
+}
+
+// maySomebodyCreate reports whether a role in a file allows to create a resource. Only the role of the
+// manager may.
+func maySomebodyCreate(t *testing.T, file []byte, resource string) (may bool) {
+	t.Helper()
+	for _, role := range documents[rbacv1.ClusterRole](t, file, "ClusterRole") {
+		for _, r := range role.Rules {
+			if !slices.Contains(r.Verbs, "create") || !slices.Contains(r.Resources, resource) {
+				continue
+			}
+			may = true
+			if role.Name != "kubetenant-tenants" || len(r.Resources) != 1 || len(r.Verbs) != 1 {
+				t.Errorf("%s may create %s: %v", role.Name, resource, r)
+			}
+		}
+	}
+	return may
+}
+
+// TestStaticPoliciesOfKeystone: the policies that kube-apiserver reads from files have the same rules.
+func TestStaticPoliciesOfKeystone(t *testing.T) {
+	t.Parallel()
+	o := keystoneOptions(t, createsTenants)
+	o.StaticPolicies = true
+	files, err := webhook.Generate(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = "control-plane/policies/policies.yaml"
+	if text := string(files[path]); !strings.Contains(text, "create Tenants of Keystone domains") {
+		t.Errorf("the policies do not have sync:\n%s", text)
+	}
+	judge(t, "static", found(t, o, func(map[string][]byte) {}), "")
+}
+
+// manages returns a request of the manager for a namespace or a Tenant.
+func manages(operation admission.Operation, resource schema.GroupVersionResource, name string) attempt {
+	a := attempt{
+		operation: operation,
+		resource:  resource,
+		name:      name,
+		by:        &user.DefaultInfo{Name: tenant.ManagerUser},
+	}
+	if resource == namespaces() {
+		a.namespace = name
+	}
+	return a
+}
+
+func namespaces() schema.GroupVersionResource { return of("", "namespaces") }
+
+func tenants() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: tenant.Domain, Version: "v1alpha1", Resource: "tenants"}
+}
+
+// with returns metadata with a tenant label and annotations, in pairs of key and value. An empty tenant
+// gives no label.
+func with(id string, annotations ...string) map[string]any {
+	metadata := map[string]any{}
+	if id != "" {
+		metadata["labels"] = map[string]any{tenant.Label: id}
+	}
+	if len(annotations) > 0 {
+		all := map[string]any{}
+		for i := 0; i < len(annotations); i += 2 {
+			all[annotations[i]] = annotations[i+1]
+		}
+		metadata["annotations"] = all
+	}
+	return metadata
+}
+
+// TestPolicyOfKeystoneNamespaces: the manager creates only namespaces of projects, with the prefix of
+// their tenant, and only if the configuration has sync.
+func TestPolicyOfKeystoneNamespaces(t *testing.T) {
+	t.Parallel()
+	const key, project, denied = tenant.KeystoneAnnotation, `{"domain":"d","project":"p"}`, "and change their labels"
+	const reserved = "authorization: {systemNamespaces: [kube-system, acme--platform]}"
+	follows := generatedSet(t, keystoneOptions(t, synced, reserved))
+	without := generatedSet(t, keystoneOptions(t, notSynced))
+	for name, c := range map[string]struct {
+		name     string
+		metadata map[string]any
+		denied   string // with sync
+	}{
+		"of a project":                       {"acme--web-12345678", with("acme", key, project), ""},
+		"without the annotation":             {"acme--web-12345678", with("acme"), denied},
+		"with another annotation":            {"acme--web-12345678", with("acme", "example.com/keystone", project), denied},
+		"without the prefix":                 {"web", with("acme", key, project), denied},
+		"with half of the prefix":            {"acme-web", with("acme", key, project), denied},
+		"of another tenant":                  {"acme--web-12345678", with("initech", key, project), denied},
+		"of the system tenant":               {"system--web-12345678", with("system", key, project), denied},
+		"without a tenant":                   {"acme--web-12345678", with("", key, project), denied},
+		"a system namespace":                 {"kube-system", with("acme", key, project), denied},
+		"a system namespace with the prefix": {"acme--platform", with("acme", key, project), denied},
+	} {
+		a := manages(admission.Create, namespaces(), c.name)
+		a.metadata = c.metadata
+		judgeDenied(t, name, follows.denied(t, &a), c.denied)
+		judgeDenied(t, name+", without sync", without.denied(t, &a), denied)
+	}
+}
+
+// judgeDenied fails the test unless a policy denied a request with a message, or none did if want is "".
+func judgeDenied(t *testing.T, name string, messages []string, want string) {
+	t.Helper()
+	got := strings.Join(messages, ", ")
+	if (got == "") != (want == "") || !strings.Contains(got, want) {
+		t.Errorf("%s: %q, want %q", name, got, want)
+	}
+}
+
+// TestPolicyOfKeystoneRoles: the manager records the roles of a project, and changes nothing else that
+// belongs to other callers.
+func TestPolicyOfKeystoneRoles(t *testing.T) {
+	t.Parallel()
+	const key, other = tenant.KeystoneAnnotation, "example.com/owner"
+	set := generatedSet(t, keystoneOptions(t, synced))
+	for name, c := range map[string]struct {
+		was, is map[string]any
+		allow   bool
+	}{
+		"set":                       {with("acme", other, "x"), with("acme", other, "x", key, "r"), true},
+		"changed":                   {with("acme", key, "r"), with("acme", key, "s"), true},
+		"removed":                   {with("acme", key, "r"), with("acme"), true},
+		"with another annotation":   {with("acme"), with("acme", key, "r", other, "x"), false},
+		"and another one changed":   {with("acme", other, "x"), with("acme", other, "y", key, "r"), false},
+		"and another one removed":   {with("acme", other, "x"), with("acme", key, "r"), false},
+		"of a namespace outside":    {with(""), with("", key, "r"), false},
+		"of the system tenant's":    {with("system"), with("system", key, "r"), false},
+		"of one that gets a tenant": {with(""), with("acme", key, "r"), false},
+	} {
+		a := manages(admission.Update, namespaces(), "acme--web")
+		a.oldMetadata, a.metadata = c.was, c.is
+		a.spec, a.oldSpec = map[string]any{}, map[string]any{}
+		want := "and change their labels"
+		if c.allow {
+			want = ""
+		}
+		judgeDenied(t, name, set.denied(t, &a), want)
+	}
+}
+
+// TestPolicyOfKeystoneTenants: the manager creates only Tenants without rights, and only if the
+// configuration has createTenants.
+func TestPolicyOfKeystoneTenants(t *testing.T) {
+	t.Parallel()
+	const only = "the annotation kubetenant.dev/keystone of a Tenant"
+	creates, follows := generatedSet(t, keystoneOptions(t, createsTenants)), generatedSet(t, keystoneOptions(t, synced))
+	spec := func(key string, value any) map[string]any { return map[string]any{"id": "acme", key: value} }
+	owner := map[string]any{"ownerReferences": []any{map[string]any{"kind": "ConfigMap", "name": "x"}}}
+	for name, c := range map[string]struct {
+		metadata, spec map[string]any
+		denied         string
+	}{
+		"an ID":          {with(""), map[string]any{"id": "acme"}, ""},
+		"the defaults":   {with(""), map[string]any{"id": "acme", "access": "Open", "deletionPolicy": "Protect"}, ""},
+		"admins":         {with(""), spec("admins", []any{map[string]any{"kind": "User", "name": "eve"}}), only},
+		"bindings":       {with(""), spec("bindings", []any{map[string]any{"clusterRole": "edit"}}), only},
+		"no admins":      {with(""), spec("admins", []any{}), only},
+		"a quota":        {with(""), spec("quota", map[string]any{"pods": "1"}), only},
+		"a template":     {with(""), spec("templates", []any{"privileged"}), only},
+		"a predecessor":  {with(""), spec("replaces", "1"), only},
+		"a suspension":   {with(""), spec("suspension", "Closed"), only},
+		"less access":    {with(""), spec("access", "ReadOnly"), only},
+		"less security":  {with(""), spec("deletionPolicy", "Delete"), only},
+		"an owner":       {owner, map[string]any{"id": "acme"}, only},
+		"roles":          {with("", tenant.KeystoneAnnotation, "r"), map[string]any{"id": "acme"}, only},
+		"no ID but more": {with(""), map[string]any{"namespaces": map[string]any{"max": "1"}}, only},
+	} {
+		a := manages(admission.Create, tenants(), "acme")
+		a.metadata, a.spec = c.metadata, c.spec
+		judgeDenied(t, name, creates.denied(t, &a), c.denied)
+		judgeDenied(t, name+", without createTenants", follows.denied(t, &a), "may only write objects that Tenants define")
+	}
+	a := manages(admission.Delete, tenants(), "acme")
+	a.oldMetadata, a.oldSpec = with(""), map[string]any{"id": "acme"}
+	judgeDenied(t, "deleted", creates.denied(t, &a), "may only write objects that Tenants define")
+}
+
+// TestPolicyOfKeystoneDomains: the manager records the domain of a Tenant and its roles, and changes
+// nothing else of it.
+func TestPolicyOfKeystoneDomains(t *testing.T) {
+	t.Parallel()
+	const key, other = tenant.KeystoneAnnotation, "example.com/owner"
+	set := generatedSet(t, keystoneOptions(t, createsTenants))
+	spec := map[string]any{"id": "acme"}
+	for name, c := range map[string]struct {
+		was, is map[string]any
+		spec    map[string]any
+		allow   bool
+	}{
+		"set":                     {with(""), with("", key, "d"), spec, true},
+		"changed":                 {with("", key, "d", other, "x"), with("", key, "e", other, "x"), spec, true},
+		"with another annotation": {with(""), with("", key, "d", other, "x"), spec, false},
+		"and another one changed": {with("", other, "x"), with("", key, "d", other, "y"), spec, false},
+		"and another one removed": {with("", other, "x"), with("", key, "d"), spec, false},
+		"and a label":             {with(""), with("acme", key, "d"), spec, false},
+		"and admins": {
+			with(""), with("", key, "d"), map[string]any{"id": "acme", "admins": []any{map[string]any{"name": "eve"}}}, false,
+		},
+		"and less access": {with(""), with("", key, "d"), map[string]any{"id": "acme", "access": "Closed"}, false},
+	} {
+		a := manages(admission.Update, tenants(), "acme")
+		a.oldMetadata, a.metadata, a.oldSpec, a.spec = c.was, c.is, spec, c.spec
+		want := "change the finalizer"
+		if c.allow {
+			want = ""
+		}
+		judgeDenied(t, name, set.denied(t, &a), want)
+	}
+}
+
+// TestForgedKeystoneAnnotation: the service checks each change of the annotation, also by the control
+// plane.
+func TestForgedKeystoneAnnotation(t *testing.T) {
+	t.Parallel()
+	set := generatedSet(t, keystoneOptions(t, synced))
+	for name, c := range map[string]struct {
+		was, is map[string]any
+		judged  bool
+	}{
+		"set":       {with("acme"), with("acme", tenant.KeystoneAnnotation, "r"), true},
+		"removed":   {with("acme", tenant.KeystoneAnnotation, "r"), with("acme"), true},
+		"unchanged": {with("acme", tenant.KeystoneAnnotation, "r"), with("acme", tenant.KeystoneAnnotation, "r"), false},
+	} {
+		a := manages(admission.Update, namespaces(), "acme--web")
+		a.oldMetadata, a.metadata = c.was, c.is
+		a.by = &user.DefaultInfo{Name: "system:kube-controller-manager"}
+		if names := set.judged(t, &a); (len(names) > 0) != c.judged {
+			t.Errorf("%s: judged by %v", name, names)
+		}
+	}
+}
