@@ -62,10 +62,13 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	out := &Keystone{}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(out); err != nil || decoder.More() {
+	if err := decoder.Decode(out); err != nil || out.String() != text {
 		return nil, errKeystone
 	}
-	return out, out.check()
+	if err := out.check(); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // check returns why an annotation is invalid.
