@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Keystone is the content of [tenant.KeystoneAnnotation]. The zero value gives no rights.
@@ -64,6 +65,9 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(out); err != nil || out.String() != text {
 		return nil, errKeystone
+	}
+	if _, is := object.(*v1alpha1.Tenant); is && out.Project != "" {
+		return nil, fmt.Errorf("%w: a Tenant has no project", errKeystone)
 	}
 	if err := out.check(); err != nil {
 		return nil, err
