@@ -284,7 +284,7 @@ func TestTenants(t *testing.T) {
 		},
 		"another domain": {
 			func(c *cluster) { c.tenant("acme", other) },
-			[]string{"acme DomainChanged"}, "kubectl annotate tenants.kubetenant.dev acme kubetenant.dev/keystone= --overwrite",
+			[]string{"acme DomainChanged"}, "kubectl annotate tenants.kubetenant.dev acme kubetenant.dev/keystone= ",
 		},
 		"another disabled domain": {
 			func(c *cluster) { c.tenant("acme", other); c.contents.Domains[0].Enabled = false },
@@ -400,34 +400,106 @@ func TestCreateTenants(t *testing.T) {
 func TestNewProjects(t *testing.T) {
 	const id = "0123456789abcdef"
 	long := strings.Repeat("x", 255)
+	all := func(pairs ...string) (all []keystone.Project) { // IDs and names
+		for i := 0; i < len(pairs); i += 2 {
+			all = append(all, project(pairs[i], pairs[i+1]))
+		}
+		return all
+	}
 	for name, test := range map[string]struct {
 		tenant   string // or acme
 		projects []keystone.Project
-		want     []string // the namespaces
+		want     string // the namespaces
 		problem  string
 	}{
-		"two":                {"", []keystone.Project{project("p1", "Web"), project("p2", "Db")}, []string{"acme--db-p2", "acme--web-p1"}, ""},
-		"other script":       {"", []keystone.Project{project(id, "Проект")}, []string{"acme--01234567"}, ""},
-		"partly":             {"", []keystone.Project{project(id, "Büro 7")}, []string{"acme--b-ro-7-01234567"}, ""},
-		"punctuation":        {"", []keystone.Project{project(id, "--!? ..")}, []string{"acme--01234567"}, ""},
-		"no name":            {"", []keystone.Project{project(id, "")}, []string{"acme--01234567"}, ""},
-		"separator in name":  {"", []keystone.Project{project(id, "a--b")}, []string{"acme--a-b-01234567"}, ""},
-		"255 characters":     {"", []keystone.Project{project(id, long)}, []string{"acme--" + long[:48] + "-01234567"}, ""},
-		"same slug":          {"", []keystone.Project{project("p1", "a b"), project("p2", "a-b")}, []string{"acme--a-b-p1", "acme--a-b-p2"}, ""},
-		"same start of IDs":  {"", []keystone.Project{project(id+"1", "a"), project(id+"2", "b")}, []string{"acme--a-01234567", "acme--b-01234567"}, ""},
-		"same name":          {"", []keystone.Project{project(id+"1", "a b"), project(id+"2", "a-b")}, []string{"acme--a-b-01234567"}, "exists, but it is not that of project " + id + "2"},
-		"upper-case IDs":     {"", []keystone.Project{project("P1", "a"), project("p1", "a")}, []string{"acme--a-p1"}, "project p1"},
-		"invalid ID":         {"", []keystone.Project{project("p:1", "a"), project("p2", "")}, []string{"acme--p2"}, "unexpected characters"},
-		"reserved ID":        {"", []keystone.Project{project("domain", "a"), project("system", "")}, nil, "unexpected characters"},
-		"ID of hyphens":      {"", []keystone.Project{project("--", "a")}, nil, "no namespace can be named"},
-		"tenant with dots":   {"acme.example", []keystone.Project{project(id, "a")}, nil, "no namespace can be named"},
-		"tenant with --":     {"acme--example", []keystone.Project{project(id, "a")}, nil, "no namespace can be named"},
-		"tenant upper-case":  {"Acme", []keystone.Project{project(id, "a")}, nil, "no namespace can be named"},
-		"tenant of 53":       {long[:53], []keystone.Project{project(id, "a")}, []string{long[:53] + "--01234567"}, ""},
-		"tenant of 54":       {long[:54], []keystone.Project{project(id, "a")}, nil, "longer than 53"},
-		"tenant of 63":       {long[:63], []keystone.Project{project(id, "a")}, nil, "longer than 53"},
-		"tenant of 51":       {long[:51], []keystone.Project{project(id, "abc")}, []string{long[:51] + "--a-01234567"}, ""},
-		"no room for a name": {long[:52], []keystone.Project{project(id, "abc")}, []string{long[:52] + "--01234567"}, ""},
+		"two": {
+			"", all("p1", "Web", "p2", "Db"),
+			"acme--db-p2 acme--web-p1", "",
+		},
+		"other script": {
+			"", all(id, "Проект"),
+			"acme--01234567", "",
+		},
+		"partly": {
+			"", all(id, "Büro 7"),
+			"acme--b-ro-7-01234567", "",
+		},
+		"punctuation": {
+			"", all(id, "--!? .."),
+			"acme--01234567", "",
+		},
+		"no name": {
+			"", all(id, ""),
+			"acme--01234567", "",
+		},
+		"separator in name": {
+			"", all(id, "a--b"),
+			"acme--a-b-01234567", "",
+		},
+		"255 characters": {
+			"", all(id, long),
+			"acme--" + long[:48] + "-01234567", "",
+		},
+		"same slug": {
+			"", all("p1", "a b", "p2", "a-b"),
+			"acme--a-b-p1 acme--a-b-p2", "",
+		},
+		"same start of IDs": {
+			"", all(id+"1", "a", id+"2", "b"),
+			"acme--a-01234567 acme--b-01234567", "",
+		},
+		"same name": {
+			"", all(id+"1", "a b", id+"2", "a-b"),
+			"acme--a-b-01234567", "exists, but it is not that of project " + id + "2",
+		},
+		"upper-case IDs": {
+			"", all("P1", "a", "p1", "a"),
+			"acme--a-p1", "project p1",
+		},
+		"invalid ID": {
+			"", all("p:1", "a", "p2", ""),
+			"acme--p2", "unexpected characters",
+		},
+		"reserved ID": {
+			"", all("domain", "a", "system", ""),
+			"", "unexpected characters",
+		},
+		"ID of hyphens": {
+			"", all("--", "a"),
+			"", "no namespace can be named",
+		},
+		"tenant with dots": {
+			"acme.example", all(id, "a"),
+			"", "no namespace can be named",
+		},
+		"tenant with --": {
+			"acme--example", all(id, "a"),
+			"", "no namespace can be named",
+		},
+		"tenant upper-case": {
+			"Acme", all(id, "a"),
+			"", "no namespace can be named",
+		},
+		"tenant of 53": {
+			long[:53], all(id, "a"),
+			long[:53] + "--01234567", "",
+		},
+		"tenant of 54": {
+			long[:54], all(id, "a"),
+			"", "longer than 53",
+		},
+		"tenant of 63": {
+			long[:63], all(id, "a"),
+			"", "longer than 53",
+		},
+		"tenant of 51": {
+			long[:51], all(id, "abc"),
+			long[:51] + "--a-01234567", "",
+		},
+		"no room for a name": {
+			long[:52], all(id, "abc"),
+			long[:52] + "--01234567", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
@@ -438,8 +510,8 @@ func TestNewProjects(t *testing.T) {
 				c.contents.Domains[0].Name = test.tenant
 			}
 			c.read()
-			if got := slices.Sorted(maps.Keys(c.namespaces)); !slices.Equal(got, test.want) {
-				t.Errorf("namespaces %q, want %q", got, test.want)
+			if got := strings.Join(slices.Sorted(maps.Keys(c.namespaces)), " "); got != test.want {
+				t.Errorf("namespaces %s, want %s", got, test.want)
 			}
 			condition := c.plans()[0].Condition
 			want := v1alpha1.ReasonSynced

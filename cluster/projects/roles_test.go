@@ -27,7 +27,9 @@ func TestRoles(t *testing.T) {
 		"unknown project": {assignments{{RoleID: "m", ProjectID: "p9"}}, nil, nil},
 		"unknown role":    {assignments{{RoleID: "x", ProjectID: "p1"}}, nil, nil},
 		"no target":       {assignments{{RoleID: "m"}, {RoleID: "m", Inherited: true}}, nil, nil},
-		"another domain":  {assignments{{RoleID: "m", DomainID: "d2"}, {RoleID: "m", DomainID: "d2", Inherited: true}}, nil, nil},
+		"another domain": {
+			assignments{{RoleID: "m", DomainID: "d2"}, {RoleID: "m", DomainID: "d2", Inherited: true}}, nil, nil,
+		},
 		"a role called cluster-admin": {assignments{{RoleID: "ca", ProjectID: "p1"}}, func(c *keystone.Contents) {
 			c.Roles = append(c.Roles, keystone.Role{ID: "ca", Name: "cluster-admin"})
 		}, nil},

@@ -276,14 +276,19 @@ func (s *server) expectReason(what, want string) {
 	}
 }
 
+// counter returns the values of a metric by result.
+func (s *server) counter(of string) (map[string]float64, error) {
+	return testutil.GetCounterValuesFromGatherer(s.registry, "kubetenant_keystone_sync_"+of+"_total", nil, "result")
+}
+
 // expectMetrics checks the reads and the writes by result, and the Tenants by reason.
 func (s *server) expectMetrics(what string, want map[string]float64) {
 	s.t.Helper()
-	got, err := testutil.GetCounterValuesFromGatherer(s.registry, "kubetenant_keystone_sync_reads_total", nil, "result")
+	got, err := s.counter("reads")
 	if err != nil {
 		got = map[string]float64{}
 	}
-	writes, err := testutil.GetCounterValuesFromGatherer(s.registry, "kubetenant_keystone_sync_writes_total", nil, "result")
+	writes, err := s.counter("writes")
 	if err == nil {
 		for result, n := range writes {
 			got["writes "+result] = n
@@ -712,7 +717,7 @@ func TestSyncerServerError(t *testing.T) {
 		if n := countOf(s.writes(), "patch tenants acme"); n != 1 {
 			t.Errorf("%d attempts in a read", n)
 		}
-		got, err := testutil.GetCounterValuesFromGatherer(s.registry, "kubetenant_keystone_sync_writes_total", nil, "result")
+		got, err := s.counter("writes")
 		if err != nil || got["error"] != 1 || got["success"] != 1 {
 			t.Errorf("writes %v, %v", got, err)
 		}

@@ -328,7 +328,8 @@ func (t *tenantPlan) conclude(missing []string, most int) {
 			"their namespaces (%s)", len(missing), len(t.followed), strings.Join(names, ", "))
 	case t.holds:
 		c.Reason = v1alpha1.ReasonRolesMissing
-		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s", missingFor)
+		c.Message = fmt.Sprintf("Keystone lacks many role assignments of the tenant, so their roles remain for %s",
+			missingFor)
 	case len(t.problems) > 0:
 		c.Reason = v1alpha1.ReasonProjectsSkipped
 		c.Message = strings.Join(t.problems[:min(named, len(t.problems))], "; ")

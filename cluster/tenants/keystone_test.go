@@ -148,8 +148,9 @@ func TestKeystoneGroups(t *testing.T) {
 		if !tenants.IsKeystoneID(project) || !tenants.IsKeystoneID(role) {
 			t.Fatalf("%q or %q is no ID", project, role)
 		}
-		of := &tenants.Keystone{Domain: "d1", Project: project, MissingSince: &metav1.Time{Time: time.Unix(r.Int64N(1<<32), 0)}}
-		of.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.RoleGroup(project, role), ClusterRole: random()}}
+		since := metav1.NewTime(time.Unix(r.Int64N(1<<32), 0))
+		of := &tenants.Keystone{Domain: "d1", Project: project, MissingSince: &since}
+		of.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.RoleGroup(project, role), ClusterRole: "edit"}}
 		domain := &tenants.Keystone{Domain: "d1"}
 		domain.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.DomainRoleGroup(role), ClusterRole: "edit"}}
 		for _, k := range []*tenants.Keystone{of, domain} {
