@@ -2,6 +2,7 @@ package projects
 
 import (
 	"context"
+	"errors"
 
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	configv1alpha1 "github.com/kubetenant/kubetenant/config/v1alpha1"
@@ -41,4 +42,12 @@ func Open(
 	source *configv1alpha1.Source, report reload.Report,
 ) (reader *keystone.Directory, run func(ctx context.Context), err error) {
 	return keystone.OpenDirectory(source.Keystone.CloudsFile, source.Keystone.Cloud, source.Keystone.AuthURL, report)
+}
+
+// Remedy returns what an administrator can do about an error of [Reader.Read].
+func Remedy(err error) string {
+	if errors.Is(err, keystone.ErrIncomplete) {
+		return "check that the user of the cloud has the role reader with system scope"
+	}
+	return "check authURL, cloudsFile and the network"
 }

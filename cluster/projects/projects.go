@@ -97,10 +97,10 @@ func (s *Syncer) Run(ctx context.Context) error {
 	}
 	s.Metrics.Follow(s.Interval, s.now())
 	for ctx.Err() == nil {
-		next := s.now().Add(wait.Jitter(s.sync(ctx), 0.1))
+		after := wait.Jitter(s.sync(ctx), 0.1)
 		select {
 		case <-ctx.Done():
-		case <-time.After(next.Sub(s.now())):
+		case <-time.After(after):
 		}
 	}
 	return nil
@@ -130,14 +130,14 @@ func (s *Syncer) sync(ctx context.Context) time.Duration {
 
 // notRead reports that Keystone could not be read. It returns the time until the next attempt.
 func (s *Syncer) notRead(ctx context.Context, err error) time.Duration {
-	result, remedy := readUnavailable, "check authURL, cloudsFile and the network"
+	result, remedy := readUnavailable, Remedy(err)
 	if errors.Is(err, keystone.ErrIncomplete) {
-		result, remedy = readIncomplete, "check that the user of the cloud has the role reader with system scope"
+		result = readIncomplete
 	}
 	s.failed++
 	s.Metrics.read(result, s.now())
 	klog.FromContext(ctx).Error(err, "Failed to read the projects of Keystone, nothing was changed", "remedy", remedy)
-	if s.failed == reportedFailures {
+	if s.failed >= reportedFailures {
 		s.reportNotRead(ctx, remedy)
 	}
 	after := retryAtFirst
@@ -149,11 +149,13 @@ func (s *Syncer) notRead(ctx context.Context, err error) time.Duration {
 
 // reportNotRead sets the condition of each Tenant that has a domain.
 func (s *Syncer) reportNotRead(ctx context.Context, remedy string) {
+	s.Metrics.tenants.Reset()
 	for _, id := range s.Tenants.IDs() {
 		t, known := s.Tenants.Tenant(id)
 		if !known || t == nil || t.Annotations[tenant.KeystoneAnnotation] == "" {
 			continue
 		}
+		s.Metrics.tenants.WithLabelValues(v1alpha1.ReasonKeystoneNotRead).Inc()
 		s.report(ctx, t, metav1.Condition{
 			Type:               v1alpha1.ConditionKeystone,
 			Status:             metav1.ConditionFalse,

@@ -2,7 +2,9 @@ package projects
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
@@ -17,6 +19,7 @@ type directory struct {
 	// inProject and inDomain are the roles that have an assignment, by the project or the domain.
 	inProject, inDomain map[string]map[string]bool
 	clusterRoles        map[string]string // by the ID of a role that the settings name
+	roles               map[string]bool   // the IDs of all roles
 }
 
 func newDirectory(s *Settings, c *keystone.Contents) *directory {
@@ -27,6 +30,7 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 		inProject:    map[string]map[string]bool{},
 		inDomain:     map[string]map[string]bool{},
 		clusterRoles: map[string]string{},
+		roles:        map[string]bool{},
 	}
 	for _, domain := range c.Domains {
 		if id, err := s.TenantOf(domain.ID, domain.Name); err == nil && !id.IsSystem() && !id.IsZero() {
@@ -37,6 +41,7 @@ func newDirectory(s *Settings, c *keystone.Contents) *directory {
 		d.projects[project.DomainID] = append(d.projects[project.DomainID], project)
 	}
 	for _, role := range c.Roles {
+		d.roles[role.ID] = true
 		// The administrator of a domain can create a role of the domain with any name.
 		if name, is := s.Roles[role.Name]; is && role.DomainID == "" && tenants.IsKeystoneID(role.ID) {
 			d.clusterRoles[role.ID] = name
@@ -68,14 +73,23 @@ func (d *directory) assign(c *keystone.Contents) {
 				addRole(d.inProject, project.ID, a.RoleID, implied)
 			}
 		default:
-			below := slices.Clone(children[a.ProjectID])
-			for len(below) > 0 { // the reader of Keystone refuses cycles
-				project := below[0]
+			for project := range below(a.ProjectID, children) {
 				addRole(d.inProject, project, a.RoleID, implied)
-				below = append(below[1:], children[project]...)
 			}
 		}
 	}
+}
+
+// below returns the projects below a project. Only a cycle includes the project itself.
+func below(project string, children map[string][]string) map[string]bool {
+	all := map[string]bool{}
+	for next := slices.Clone(children[project]); len(next) > 0; next = next[1:] {
+		if !all[next[0]] {
+			all[next[0]] = true
+			next = append(next, children[next[0]]...)
+		}
+	}
+	return all
 }
 
 // addRole adds a role and the roles that it implies.
@@ -124,12 +138,21 @@ func sortRoles(all []tenants.KeystoneRole) {
 // settings no longer bind in this way, because the settings are not Keystone's answer.
 func (d *directory) lost(was, is []tenants.KeystoneRole) (all []tenants.KeystoneRole) {
 	for _, role := range was {
-		name, mapped := d.clusterRoles[role.ID]
-		if mapped && name == role.ClusterRole && !slices.ContainsFunc(is, func(r tenants.KeystoneRole) bool {
-			return r.ID == role.ID
-		}) {
+		if d.isMapped(&role) && !slices.ContainsFunc(is, func(r tenants.KeystoneRole) bool { return r.ID == role.ID }) {
 			all = append(all, role)
 		}
 	}
 	return all
+}
+
+// isMapped reports whether the settings still bind a role as it is bound. The name of a role that
+// Keystone no longer has is unknown, so any role of the settings with the same ClusterRole matches.
+func (d *directory) isMapped(role *tenants.KeystoneRole) bool {
+	switch name, mapped := d.clusterRoles[role.ID]; {
+	case !strings.HasPrefix(role.Group, d.settings.GroupsPrefix+"role-id:"):
+		return false
+	case d.roles[role.ID]:
+		return mapped && name == role.ClusterRole
+	}
+	return slices.Contains(slices.Collect(maps.Values(d.settings.Roles)), role.ClusterRole)
 }

@@ -37,13 +37,11 @@ type followed struct {
 // make adds the changes and sets the condition. wrong is the error of the annotation of the Tenant.
 func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	if !t.hasDomain(domains, wrong) {
+		t.keepFound()
 		return
 	}
 	t.follow()
-	projects := map[string]keystone.Project{}
-	for _, project := range t.projects[t.domain.ID] {
-		projects[project.ID] = project
-	}
+	projects := t.found()
 	var missing []string
 	for id := range t.followed {
 		if _, is := projects[id]; !is {
@@ -52,14 +50,49 @@ func (t *tenantPlan) make(domains []keystone.Domain, wrong error) {
 	}
 	slices.Sort(missing)
 	t.holdRoles(projects)
-	t.updateTenant()
 	t.update(projects)
 	most := most(len(t.followed))
-	if len(missing) <= most {
-		t.remove(missing)
+	few := missing
+	if len(missing) > most {
+		few = nil
 	}
+	t.plan.missing = append(t.plan.missing, few...)
+	for _, id := range missing {
+		if !t.remap(id) && slices.Contains(few, id) {
+			t.remove(id)
+		}
+	}
+	t.updateTenant() // after the roles that it held, so that a conflict does not hold them again
 	t.create(projects)
 	t.conclude(missing, most)
+}
+
+// found returns the projects that Keystone has in the domain, by ID.
+func (t *tenantPlan) found() map[string]keystone.Project {
+	projects := map[string]keystone.Project{}
+	for _, project := range t.projects[t.domain.ID] {
+		projects[project.ID] = project
+	}
+	return projects
+}
+
+// keepFound records that Keystone has projects again, if the plan does nothing else. A project that goes
+// missing later then keeps its rights for all of missingFor.
+func (t *tenantPlan) keepFound() {
+	if t.recorded == nil {
+		return
+	}
+	t.domain = keystone.Domain{ID: t.recorded.Domain}
+	t.follow()
+	projects := t.found()
+	for _, id := range slices.Sorted(maps.Keys(t.followed)) {
+		f := t.followed[id]
+		if _, is := projects[id]; is && f.is.MissingSince != nil && f.ns.DeletionTimestamp == nil {
+			to := *f.is
+			to.MissingSince = nil
+			t.change(f, &to, "Keystone has project "+id+" again")
+		}
+	}
 }
 
 // most returns the number of missing things that Keystone may have deleted on purpose.
@@ -176,16 +209,22 @@ func (t *tenantPlan) updateTenant() {
 		if t.recorded == nil {
 			why = "the domain " + t.domain.ID + " maps to the tenant"
 		}
-		t.add(Change{
-			Action: UpdateTenant,
-			Name:   t.plan.Object.Name,
-			Why:    why,
-			To:     to,
-		})
+		t.add(Change{Action: UpdateTenant, Name: t.plan.Object.Name, Why: why, To: to})
 	}
 }
 
 func (t *tenantPlan) add(c Change) { t.plan.Changes = append(t.plan.Changes, c) }
+
+// change changes the annotation of the namespace of a project.
+func (t *tenantPlan) change(f followed, to *tenants.Keystone, why string) {
+	t.add(Change{
+		Action:    UpdateNamespace,
+		Name:      f.ns.Name,
+		Why:       why,
+		To:        to,
+		namespace: f.ns,
+	})
+}
 
 // update changes the roles of the namespaces whose projects Keystone has.
 func (t *tenantPlan) update(projects map[string]keystone.Project) {
@@ -202,53 +241,43 @@ func (t *tenantPlan) update(projects map[string]keystone.Project) {
 		if f.is.MissingSince != nil {
 			why = "Keystone has project " + id + " again"
 		}
-		t.add(Change{
-			Action:    UpdateNamespace,
-			Name:      f.ns.Name,
-			Why:       why,
-			To:        to,
-			namespace: f.ns,
-		})
+		t.change(f, to, why)
 	}
 }
 
-// remove records since when projects are missing. After missingFor, it removes their roles, or their
-// namespaces.
-func (t *tenantPlan) remove(missing []string) {
-	for _, id := range missing {
-		t.plan.missing = append(t.plan.missing, id)
-		f := t.followed[id]
-		if f.ns.DeletionTimestamp != nil {
-			continue
-		}
-		to := *f.is
-		switch over := t.isOver(f.is.MissingSince, id); {
-		case f.is.MissingSince == nil:
-			to.MissingSince = &t.now
-			t.add(Change{
-				Action:    UpdateNamespace,
-				Name:      f.ns.Name,
-				Why:       "Keystone no longer has project " + id + ", its roles end after " + missingFor.String(),
-				To:        &to,
-				namespace: f.ns,
-			})
-		case over && t.settings.DeleteNamespaces:
-			t.add(Change{
-				Action:    DeleteNamespace,
-				Name:      f.ns.Name,
-				Why:       "Keystone has not had project " + id + " for " + missingFor.String(),
-				namespace: f.ns,
-			})
-		case over && len(f.is.Roles) > 0:
-			to.Roles = nil
-			t.add(Change{
-				Action:    UpdateNamespace,
-				Name:      f.ns.Name,
-				Why:       "Keystone has not had project " + id + " for " + missingFor.String(),
-				To:        &to,
-				namespace: f.ns,
-			})
-		}
+// remap removes the roles of a missing project that the settings no longer bind. It reports whether
+// there are any.
+func (t *tenantPlan) remap(id string) bool {
+	f := t.followed[id]
+	to := *f.is
+	to.Roles = slices.DeleteFunc(slices.Clone(to.Roles), func(r tenants.KeystoneRole) bool { return !t.isMapped(&r) })
+	if len(to.Roles) == len(f.is.Roles) || f.ns.DeletionTimestamp != nil {
+		return false
+	}
+	t.change(f, &to, "the settings no longer bind roles of project "+id)
+	return true
+}
+
+// remove records since when a project is missing. After missingFor, it removes the roles of the project,
+// or its namespace.
+func (t *tenantPlan) remove(id string) {
+	f := t.followed[id]
+	to := *f.is
+	switch over := t.isOver(f.is.MissingSince, id); {
+	case f.ns.DeletionTimestamp != nil:
+	case f.is.MissingSince == nil:
+		to.MissingSince = &t.now
+		t.change(f, &to, "Keystone no longer has project "+id+", its roles end after "+missingFor.String())
+	case over && t.settings.DeleteNamespaces:
+		t.add(Change{
+			Action:    DeleteNamespace,
+			Name:      f.ns.Name,
+			Why:       "Keystone has not had project " + id + " for " + missingFor.String(),
+			namespace: f.ns,
+		})
+	case over && len(f.is.Roles) > 0:
+		to.Roles = nil
+		t.change(f, &to, "Keystone has not had project "+id+" for "+missingFor.String())
 	}
 }
 

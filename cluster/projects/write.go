@@ -28,7 +28,7 @@ func (s *Syncer) write(ctx context.Context, plan *Plan, c *Change) error {
 		_, err := s.tenants.PatchRead(ctx, plan.Object, map[string]any{"metadata": map[string]any{
 			"annotations": map[string]any{tenant.KeystoneAnnotation: c.To.String()},
 		}})
-		return err
+		return behind(err)
 	case CreateNamespace:
 		_, err := s.Client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name:        c.Name,
@@ -61,13 +61,13 @@ func (s *Syncer) updateNamespace(ctx context.Context, c *Change) error {
 	}
 	_, err = s.Client.CoreV1().Namespaces().Patch(ctx, c.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return err
+	return behind(err)
 }
 
-// behind returns a conflict for an object that exists already: the caches do not have it yet, and the
-// next plan reports it if it belongs to something else.
+// behind returns a conflict for an object that exists already or no longer: the caches are behind, and
+// the next plan reports an object that belongs to something else.
 func behind(err error) error {
-	if !apierrors.IsAlreadyExists(err) {
+	if !apierrors.IsAlreadyExists(err) && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return apierrors.NewConflict(corev1.Resource("objects"), "", err)

@@ -64,7 +64,8 @@ func losesRoles(before, now *corev1.Namespace) bool {
 		return false
 	}
 	has, err := tenants.KeystoneOf(now)
-	return err != nil || has == nil || slices.ContainsFunc(had.Roles, func(r tenants.KeystoneRole) bool {
-		return !slices.Contains(has.Roles, r)
-	})
+	if err != nil || has == nil || has.Domain != had.Domain {
+		return true
+	}
+	return slices.ContainsFunc(had.Roles, func(r tenants.KeystoneRole) bool { return !slices.Contains(has.Roles, r) })
 }

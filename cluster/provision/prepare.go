@@ -126,17 +126,21 @@ func (e *Engine) takesFrom(id tenant.ID) bool {
 	return !compared || slices.ContainsFunc(was, func(right uint64) bool { return !slices.Contains(is, right) })
 }
 
-// rights returns hashes of the rights that the content gives: of each role with each subject, and of
-// each label. An equal hash of two rights only makes a removal wait for its turn.
+// rights returns hashes of the rights that the content gives: of each role with each subject, of the
+// Keystone domain, and of each label. An equal hash of two rights only makes a removal wait for its turn.
 func (g *given) rights(seed maphash.Seed) (all []uint64) {
 	type right struct {
-		role    string
-		subject rbacv1.Subject
+		binding, role string
+		subject       rbacv1.Subject
 	}
 	for i := range g.bindings {
-		for _, s := range g.bindings[i].Subjects {
-			all = append(all, maphash.Comparable(seed, right{g.bindings[i].Name, s}))
+		b := &g.bindings[i]
+		for _, s := range b.Subjects {
+			all = append(all, maphash.Comparable(seed, right{b.Name, b.RoleRef.Name, s}))
 		}
+	}
+	if g.domain != "" { // the bindings of its projects end with it
+		all = append(all, maphash.String(seed, g.domain))
 	}
 	all = append(all, g.roleRights(seed)...)
 	for key, value := range g.labels {

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
 )
 
 // Keystone is the content of [tenant.KeystoneAnnotation]. The zero value gives no rights.
@@ -62,10 +63,16 @@ func KeystoneOf(object metav1.Object) (*Keystone, error) {
 	out := &Keystone{}
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(out); err != nil || decoder.More() {
+	if err := decoder.Decode(out); err != nil || out.String() != text {
 		return nil, errKeystone
 	}
-	return out, out.check()
+	if _, is := object.(*v1alpha1.Tenant); is && out.Project != "" {
+		return nil, fmt.Errorf("%w: a Tenant has no project", errKeystone)
+	}
+	if err := out.check(); err != nil {
+		return nil, err
+	}
+	return out, nil
 }
 
 // check returns why an annotation is invalid.

@@ -45,7 +45,7 @@ Exit status:
 		newAdoptCommand(flags), newReleaseCommand(flags), newAdoptTenantsCommand(flags),
 		newPublishCommand(flags),
 		newUninstallCommand(flags), newExplainCommand(flags),
-		newLoginCommand(), newKeystoneLoginCommand(),
+		newLoginCommand(), newKeystoneLoginCommand(), newKeystoneSyncCommand(flags),
 		newLintCommand(flags), newMigrateCommand(), newReplayCommand(), newAccessMapCommand(flags),
 		newStatusCommand(flags), newVersionCommand(), newOptionsCommand(),
 	)

@@ -155,6 +155,7 @@ func invocations(t *testing.T) map[string][]string {
 		"explain":           {"get", "pods"},
 		"gen-kubeconfig":    {"--user", "alice", "--tenant", "acme"},
 		"grant-privileges":  {"--user", "bob", "--for-namespace", "acme--web"},
+		"keystone-sync":     {"--dry-run", "--config", syncConfig(t, "https://keystone.example.com")},
 		"list-privileges":   {},
 		"publish":           {secret, "--all"},
 		"release":           {"acme--web"},

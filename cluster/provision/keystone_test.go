@@ -1,0 +1,301 @@
+package provision_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// keystone returns an annotation. Its roles have a ClusterRole of their name.
+func keystone(domain, project string, roles ...string) string {
+	k := &tenants.Keystone{Domain: domain, Project: project}
+	scope := project
+	if scope == "" {
+		scope = "domain"
+	}
+	for _, role := range roles {
+		k.Roles = append(k.Roles, tenants.KeystoneRole{ID: role, Group: "role-id:" + scope + ":" + role, ClusterRole: role})
+	}
+	return k.String()
+}
+
+// ofProject and ofDomain are the text of the bindings of a role, as [world.bindings] returns it.
+func ofProject(project, role string) string {
+	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
+}
+
+func ofDomain(role string) string {
+	return fmt.Sprintf("kubetenant:keystone:domain:%s %s: role-id:domain:%s", role, role, role)
+}
+
+func annotation(text string) map[string]string {
+	return map[string]string{tenant.KeystoneAnnotation: text}
+}
+
+// annotate sets the annotation of a namespace, or of the Tenant if its name is acme, and waits.
+func (w *world) annotate(name, text string) {
+	w.t.Helper()
+	w.patch(name, text)
+	w.settle()
+}
+
+func (w *world) patch(name, text string) {
+	w.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotation(text)}})
+	w.must(err)
+	if name == "acme" {
+		_, err = w.dynamic.Resource(resource).Patch(w.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = w.kube.CoreV1().Namespaces().Patch(w.t.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	w.must(err)
+}
+
+// newProject returns a world with the project p1 of the domain d1 in the namespace acme--web, and with a
+// namespace of no project.
+func newProject(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.namespace("acme--web", "acme", annotation(keystone("d1", "p1", "edit", "view")))
+	w.namespace("acme--own", "acme", nil)
+	w.tenant(func(*v1alpha1.TenantSpec) {})
+	w.annotate("acme", keystone("d1", ""))
+	return w
+}
+
+// TestProjectRoles checks that the bindings of a namespace follow its annotation.
+func TestProjectRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProject(t)
+		edit, view := ofProject("p1", "edit"), ofProject("p1", "view")
+		w.expect("at first", "acme--web", edit, view)
+		w.expect("of no project", "acme--own")
+		b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(t.Context(), "kubetenant:keystone:project:edit",
+			metav1.GetOptions{})
+		w.must(err)
+		if b.RoleRef != (rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"}) ||
+			len(b.Subjects) != 1 || b.Subjects[0].Kind != rbacv1.GroupKind || b.Subjects[0].APIGroup != rbacv1.GroupName ||
+			b.Labels[tenant.ManagedLabel] != "tenant" || b.Labels[tenant.Label] != "acme" {
+			t.Errorf("the binding is %+v", b)
+		}
+		before := w.prepared("acme--web")
+		w.annotate("acme--web", keystone("d1", "p1", "view"))
+		w.expect("one role less", "acme--web", view)
+		if now := w.prepared("acme--web"); now == "" || now == before {
+			t.Errorf("the hash was %q and is %q", before, now)
+		}
+		w.annotate("acme--web", keystone("d1", "p1", "admin", "view"))
+		w.expect("another role", "acme--web", ofProject("p1", "admin"), view)
+		w.writes()
+		missing := strings.TrimSuffix(keystone("d1", "p1", "admin", "view"), "}") + `,"missingSince":"2026-11-24T12:00:00Z"}`
+		w.annotate("acme--web", missing)
+		w.expect("missing", "acme--web", ofProject("p1", "admin"), view)
+		w.annotate("acme--web", keystone("d1", "p1"))
+		w.expect("no role", "acme--web")
+		w.annotate("acme--web", "")
+		w.expect("no annotation", "acme--web")
+		w.annotate("acme--web", keystone("d1", "p1", "view"))
+		w.must(w.dynamic.Resource(resource).Delete(t.Context(), "acme", metav1.DeleteOptions{}))
+		w.settle()
+		w.expect("without a Tenant", "acme--web")
+	})
+}
+
+// TestInvalidProjects checks that annotations which give no rights bind nothing, and do not stop other
+// content.
+func TestInvalidProjects(t *testing.T) {
+	valid, p1 := keystone("d1", ""), keystone("d1", "p1", "edit")
+	for name, c := range map[string]struct{ tenant, namespace string }{
+		"another domain":            {valid, keystone("d2", "p1", "edit")},
+		"no domain of the Tenant":   {"", p1},
+		"a domain only":             {valid, keystone("d1", "", "edit")},
+		"invalid":                   {valid, `{"domain":"d1","project":"p1","roles":[{}]}`},
+		"another project's group":   {valid, strings.Replace(p1, "role-id:p1", "role-id:p2", 1)},
+		"system:masters":            {valid, strings.Replace(p1, "role-id:p1:edit", "system:masters", 1)},
+		"invalid Tenant":            {`{"domain":"d1"}}`, p1},
+		"forged domain":             {strings.Replace(keystone("d1", "", "edit"), "role-id:domain", "role-id:p1", 1), p1},
+		"a project's of the Tenant": {p1, keystone("d2", "p1", "edit")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t)
+				w.namespace("acme--web", "acme", annotation(c.namespace))
+				w.namespace("acme--db", "acme", annotation(keystone("d1", "p2", "view")))
+				w.tenant(func(s *v1alpha1.TenantSpec) { s.Admins = []v1alpha1.Subject{peter} })
+				w.annotate("acme", c.tenant)
+				w.expect(name, "acme--web", "kubetenant:admins admin: peter")
+				if w.prepared("acme--web") == "" {
+					t.Error("the namespace is not prepared")
+				}
+				want := []string{"kubetenant:admins admin: peter"}
+				if c.tenant == valid {
+					want = append(want, ofProject("p2", "view"))
+				}
+				w.expect(name, "acme--db", want...)
+				if refused := strings.HasPrefix(w.says(), "SubjectRefused "); refused != (c.tenant != valid && c.tenant != "") {
+					t.Errorf("the status is %s", w.says())
+				}
+			})
+		})
+	}
+}
+
+// TestDomainRoles checks that the roles of a domain are bound in each namespace, also in a new one.
+func TestDomainRoles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProject(t)
+		w.namespace("globex--web", "globex", annotation(keystone("d1", "p1", "edit")))
+		w.annotate("acme", keystone("d1", "", "view"))
+		project := []string{ofProject("p1", "edit"), ofProject("p1", "view")}
+		w.expect("at first", "acme--web", append([]string{ofDomain("view")}, project...)...)
+		w.expect("of no project", "acme--own", ofDomain("view"))
+		w.expect("another tenant's", "globex--web")
+		w.namespace("acme--new", "acme", nil)
+		w.settle()
+		w.expect("new", "acme--new", ofDomain("view"))
+		w.annotate("acme", keystone("d1", ""))
+		w.expect("no role", "acme--web", project...)
+		w.expect("no role", "acme--new")
+	})
+}
+
+// TestDomainAccepted checks that nothing of a domain is bound after the annotation was set to "".
+func TestDomainAccepted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProject(t)
+		w.annotate("acme", keystone("d1", "", "view"))
+		w.annotate("acme", "")
+		w.expect("no domain", "acme--web")
+		w.expect("no domain", "acme--own")
+		w.annotate("acme", keystone("d2", "", "view"))
+		w.expect("another domain", "acme--web", ofDomain("view"))
+	})
+}
+
+// TestKeystoneDrift checks that a binding of a role that was changed or deleted comes back, and that
+// one that was added is deleted.
+func TestKeystoneDrift(t *testing.T) {
+	const name = "kubetenant:keystone:project:edit"
+	for what, change := range map[string]func(w *world) error{
+		"deleted": func(w *world) error {
+			return w.kube.RbacV1().RoleBindings("acme--web").Delete(w.t.Context(), name, metav1.DeleteOptions{})
+		},
+		"another subject": func(w *world) error {
+			b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(w.t.Context(), name, metav1.GetOptions{})
+			w.must(err)
+			b.Subjects[0].Name = "role-id:p2:edit"
+			_, err = w.kube.RbacV1().RoleBindings("acme--web").Update(w.t.Context(), b, metav1.UpdateOptions{})
+			return err
+		},
+		"another role": func(w *world) error {
+			b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(w.t.Context(), name, metav1.GetOptions{})
+			w.must(err)
+			b.RoleRef.Name = "cluster-admin"
+			return w.kube.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), b, "acme--web")
+		},
+		"added to another namespace": func(w *world) error {
+			b, err := w.kube.RbacV1().RoleBindings("acme--web").Get(w.t.Context(), name, metav1.GetOptions{})
+			w.must(err)
+			b = &rbacv1.RoleBinding{
+				ObjectMeta: metav1.ObjectMeta{Name: name, Labels: b.Labels},
+				RoleRef:    b.RoleRef,
+				Subjects:   b.Subjects,
+			}
+			_, err = w.kube.RbacV1().RoleBindings("acme--own").Create(w.t.Context(), b, metav1.CreateOptions{})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newProject(t)
+				w.must(change(w))
+				time.Sleep(11 * time.Minute)
+				w.settle()
+				w.expect(what, "acme--web", ofProject("p1", "edit"), ofProject("p1", "view"))
+				w.expect(what, "acme--own")
+			})
+		})
+	}
+}
+
+// TestLostRolesFirst checks that a lost role is revoked before the other namespaces of a tenant are
+// prepared.
+func TestLostRolesFirst(t *testing.T) {
+	for what, lose := range map[string]func(w *world){
+		"role of a project": func(w *world) { w.patch("acme--web", keystone("d1", "p1", "view")) },
+		"all roles":         func(w *world) { w.patch("acme--web", "") },
+		"invalid":           func(w *world) { w.patch("acme--web", "{") },
+		"another domain":    func(w *world) { w.patch("acme--web", keystone("d2", "p1", "edit", "view")) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newProject(t)
+				const namespaces = 200
+				w.stop()
+				w.client = slow{w.kube}
+				w.start()
+				for i := range namespaces {
+					w.namespace(fmt.Sprint("acme--", i), "acme", nil)
+				}
+				w.patch("acme", keystone("d1", "", "view"))
+				time.Sleep(100 * time.Millisecond)
+				lose(w)
+				took := until(func() bool { return !slices.Contains(w.bindings("acme--web"), ofProject("p1", "edit")) })
+				prepared := 0
+				for i := range namespaces {
+					prepared += len(w.bindings(fmt.Sprint("acme--", i)))
+				}
+				if took > time.Second || prepared == namespaces {
+					t.Errorf("the role is revoked after %v and %d namespaces", took, prepared)
+				}
+			})
+		})
+	}
+}
+
+// TestReleasedProject checks that a namespace which leaves its tenant loses the bindings.
+func TestReleasedProject(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProject(t)
+		for _, label := range []string{"globex", ""} {
+			ns, err := w.kube.CoreV1().Namespaces().Get(t.Context(), "acme--web", metav1.GetOptions{})
+			w.must(err)
+			ns.Labels[tenant.Label] = label
+			_, err = w.kube.CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+			w.must(err)
+			time.Sleep(11 * time.Minute)
+			w.settle()
+			w.expect("label "+label, "acme--web")
+		}
+	})
+}
+
+// TestProjectLeaders checks that the next leader writes nothing, and what was lost meanwhile.
+func TestProjectLeaders(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newProject(t)
+		w.stop()
+		w.writes()
+		w.start()
+		if n := w.writes(); n != 0 {
+			t.Errorf("a new leader writes %d times", n)
+		}
+		w.stop()
+		w.annotate("acme--web", keystone("d1", "p1", "view"))
+		w.expect("without a leader", "acme--web", ofProject("p1", "edit"), ofProject("p1", "view"))
+		w.start()
+		w.expect("with the next", "acme--web", ofProject("p1", "view"))
+	})
+}

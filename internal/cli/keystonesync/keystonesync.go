@@ -1,0 +1,175 @@
+// Package keystonesync computes what the leader of the control plane would change in a cluster because
+// of Keystone. It only reads.
+package keystonesync
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/pager"
+
+	"github.com/kubetenant/kubetenant/authn/keystone"
+	"github.com/kubetenant/kubetenant/authz"
+	"github.com/kubetenant/kubetenant/cluster/projects"
+	"github.com/kubetenant/kubetenant/cluster/tenants"
+	"github.com/kubetenant/kubetenant/internal/typed"
+	"github.com/kubetenant/kubetenant/tenant"
+	"github.com/kubetenant/kubetenant/tenant/v1alpha1"
+)
+
+// pageSize is the number of objects that one request lists.
+const pageSize = 500
+
+// Cluster is the cluster to compare with Keystone. All fields except SystemNamespaces are required.
+type Cluster struct {
+	Kube    kubernetes.Interface
+	Dynamic dynamic.Interface
+	// SystemNamespaces are the namespaces that the system tenant owns, whatever label they have.
+	SystemNamespaces []string
+}
+
+// Report is what the leader would do.
+type Report struct {
+	// Plans are the plans of the tenants, sorted by tenant.
+	Plans []projects.Plan
+	// Skipped are the names of Tenants that do not decode. The leader does not follow them.
+	Skipped []string
+	// WithoutTenant are the tenants that enabled domains map to and for which the leader does nothing,
+	// because they have no Tenant.
+	WithoutTenant []string
+}
+
+// Read reads Keystone once. The error names the problem and the remedy.
+func Read(ctx context.Context, reader projects.Reader) (*keystone.Contents, error) {
+	contents, err := reader.Read(ctx)
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read Keystone: %w: the leader would change nothing: %s", err, projects.Remedy(err))
+	}
+	return contents, nil
+}
+
+// Preview returns what the leader would do after it has read contents. It assumes that the leader has
+// confirmed in enough successive reads that Keystone lacks what contents lack.
+func Preview(
+	ctx context.Context, c *Cluster, settings *projects.Settings, contents *keystone.Contents, now time.Time,
+) (*Report, error) {
+	found, err := c.tenants(ctx)
+	if err != nil {
+		return nil, err
+	}
+	namespaces, err := c.namespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	owners := authz.NewOwners(nil, nil) // it looks no namespace up
+	owners.Reserve(c.SystemNamespaces)
+	state := &projects.State{
+		Tenants:    found.ids,
+		Tenant:     found.tenant,
+		Namespaces: namespaces,
+		OwnerOf:    owners.OwnerOf,
+	}
+	report := &Report{
+		Plans:   projects.Plans(settings, contents, state, func(string) bool { return true }, now),
+		Skipped: slices.Sorted(maps.Keys(found.invalid)),
+	}
+	planned := map[tenant.ID]bool{}
+	for i := range report.Plans {
+		planned[report.Plans[i].Tenant] = true
+	}
+	for _, domain := range contents.Domains {
+		id, err := settings.TenantOf(domain.ID, domain.Name)
+		if err != nil || id.IsZero() || id.IsSystem() || !domain.Enabled || planned[id] {
+			continue
+		}
+		if t, known := found.tenant(id); known && t == nil {
+			report.WithoutTenant = append(report.WithoutTenant, id.String())
+		}
+	}
+	slices.Sort(report.WithoutTenant)
+	report.WithoutTenant = slices.Compact(report.WithoutTenant)
+	return report, nil
+}
+
+// knownTenants are the Tenants of a cluster, by name.
+type knownTenants struct {
+	ids     []tenant.ID
+	valid   map[string]*v1alpha1.Tenant
+	invalid map[string]bool
+}
+
+// tenant returns the Tenant of a tenant, as [projects.State] requires.
+func (k *knownTenants) tenant(id tenant.ID) (t *v1alpha1.Tenant, known bool) {
+	name := id.ObjectName()
+	if k.invalid[name] {
+		return nil, false
+	}
+	t = k.valid[name]
+	if t == nil {
+		return nil, true
+	}
+	if of, _ := tenants.AccessOf(t); of != id {
+		return nil, true // the server ignores it
+	}
+	return t, true
+}
+
+func (c *Cluster) tenants(ctx context.Context) (*knownTenants, error) {
+	found := &knownTenants{valid: map[string]*v1alpha1.Tenant{}, invalid: map[string]bool{}}
+	client := typed.NewClient[v1alpha1.Tenant](c.Dynamic,
+		v1alpha1.SchemeGroupVersion.WithResource(v1alpha1.ResourceTenants))
+	err := client.Each(ctx, metav1.ListOptions{Limit: pageSize}, func(t *v1alpha1.Tenant) {
+		if id, _ := tenants.AccessOf(t); !id.IsZero() {
+			found.ids = append(found.ids, id)
+			found.valid[t.Name] = t
+		}
+	}, func(invalid *typed.Invalid) { found.invalid[invalid.Name] = true })
+	return found, listError(v1alpha1.ResourceTenants+"."+tenant.Domain, err)
+}
+
+func (c *Cluster) namespaces(ctx context.Context) (all []*corev1.Namespace, err error) {
+	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.Kube.CoreV1().Namespaces().List(ctx, o)
+	})
+	pages.PageSize = pageSize
+	err = pages.EachListItem(ctx, metav1.ListOptions{}, func(o runtime.Object) error {
+		if ns, is := o.(*corev1.Namespace); is {
+			all = append(all, ns)
+		}
+		return nil
+	})
+	return all, listError("namespaces", err)
+}
+
+// listError names the right that the caller needs, if that is missing.
+func listError(resource string, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case apierrors.IsForbidden(err):
+		return fmt.Errorf("you may not list all %s: you need the verb list on %[1]s in the whole cluster: %w", resource, err)
+	}
+	return fmt.Errorf("list %s: %w", resource, err)
+}
+
+// Names returns the first names of a list, and the number of the others.
+func Names(all []string) string {
+	const shown = 5
+	if len(all) <= shown {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:shown], ", "), len(all)-shown)
+}
