@@ -385,8 +385,8 @@ func (h *history) check(before map[string]*tenants.Keystone) {
 	}
 }
 
-// TestPlansConverge checks for random histories that the plans of one read come to an end, and that
-// they remove nothing of a project within 24 hours of the last read that had it.
+// TestPlansConverge checks random histories. The plans of one read come to an end. They remove nothing
+// of a project within 24 hours of the last read that had it.
 func TestPlansConverge(t *testing.T) {
 	removed := 0
 	for seed := range uint64(60) {
