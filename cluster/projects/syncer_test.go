@@ -51,7 +51,7 @@ type server struct {
 	mu       sync.Mutex
 	contents keystone.Contents
 	err      error
-	takes    time.Duration   // of one read
+	takes    time.Duration   // for one read
 	reads    []time.Duration // since the start
 }
 
