@@ -385,12 +385,12 @@ func (h *history) check(before map[string]*tenants.Keystone) {
 	}
 }
 
-// TestPlansConverge checks for random histories that the plans of one read come to an end, and that
-// they remove nothing of a project within 24 hours of the last read that had it.
+// TestPlansConverge checks for random histories that the plans of one read come to an end. They remove
+// nothing of a project within 24 hours of the last read that had it.
 func TestPlansConverge(t *testing.T) {
 	removed := 0
 	for seed := range uint64(60) {
-		r := rand.New(rand.NewPCG(seed, 49)) //nolint:gosec // reproducible
+		r := rand.New(rand.NewPCG(seed, 49))
 		h := &history{newCluster(t), map[string]time.Time{}}
 		h.settings.DeleteNamespaces = seed%2 == 0
 		h.projects(r.IntN(12))

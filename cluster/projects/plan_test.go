@@ -83,14 +83,13 @@ func role(project, id string) tenants.KeystoneRole {
 	}
 }
 
-func (c *cluster) tenant(name, annotation string) *v1alpha1.Tenant {
+func (c *cluster) tenant(name, annotation string) {
 	c.tb.Helper()
 	id := tenanttest.ID(c.tb, name)
 	t := &v1alpha1.Tenant{Spec: v1alpha1.TenantSpec{ID: name}}
 	t.Name, t.Generation = id.ObjectName(), 1
 	t.Annotations = map[string]string{tenant.KeystoneAnnotation: annotation}
 	c.tenants[id] = t
-	return t
 }
 
 func (c *cluster) namespace(name, of, annotation string) *corev1.Namespace {
@@ -276,47 +275,57 @@ func TestTenants(t *testing.T) {
 		"no domain ever": {change: func(c *cluster) { c.contents.Domains = nil }},
 		"renamed domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains[0].Name = "acme2" },
-			[]string{"acme DomainMissing"}, "name it in tenantMap",
+			[]string{"acme DomainMissing"},
+			"name it in tenantMap",
 		},
 		"deleted domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains = nil },
-			[]string{"acme DomainMissing"}, "the domain d1 did",
+			[]string{"acme DomainMissing"},
+			"the domain d1 did",
 		},
 		"another domain": {
 			func(c *cluster) { c.tenant("acme", other) },
-			[]string{"acme DomainChanged"}, "kubectl annotate tenants.kubetenant.dev acme kubetenant.dev/keystone= ",
+			[]string{"acme DomainChanged"},
+			"kubectl annotate tenants.kubetenant.dev acme kubetenant.dev/keystone= ",
 		},
 		"another disabled domain": {
 			func(c *cluster) { c.tenant("acme", other); c.contents.Domains[0].Enabled = false },
-			[]string{"acme DomainChanged"}, "",
+			[]string{"acme DomainChanged"},
+			"",
 		},
 		"two domains": {
 			func(c *cluster) {
 				c.contents.Domains = append(c.contents.Domains, keystone.Domain{ID: "d2", Name: "acme", Enabled: true})
 			},
-			[]string{"acme DomainAmbiguous"}, "2 Keystone domains",
+			[]string{"acme DomainAmbiguous"},
+			"2 Keystone domains",
 		},
 		"two domains, one is disabled": {
 			func(c *cluster) {
 				c.contents.Domains = append(c.contents.Domains, keystone.Domain{ID: "d2", Name: "acme"})
 			},
-			[]string{"acme DomainAmbiguous"}, "",
+			[]string{"acme DomainAmbiguous"},
+			"",
 		},
 		"disabled domain": {
 			func(c *cluster) { c.contents.Domains[0].Enabled = false },
-			[]string{"acme DomainDisabled"}, "nothing was changed",
+			[]string{"acme DomainDisabled"},
+			"nothing was changed",
 		},
 		"invalid ID": {
 			func(c *cluster) { c.contents.Domains[0].ID = "d:1" },
-			[]string{"acme WriteFailed"}, "unexpected characters",
+			[]string{"acme WriteFailed"},
+			"unexpected characters",
 		},
 		"reserved ID": {
 			func(c *cluster) { c.contents.Domains[0].ID = "domain" },
-			[]string{"acme WriteFailed"}, "unexpected characters",
+			[]string{"acme WriteFailed"},
+			"unexpected characters",
 		},
 		"forged annotation": {
 			func(c *cluster) { c.tenant("acme", `{"domain":"d1","roles":[{"id":"m","group":"system:masters"}]}`) },
-			[]string{"acme WriteFailed"}, `set it to ""`,
+			[]string{"acme WriteFailed"},
+			`set it to ""`,
 		},
 		"no Tenant":         {change: func(c *cluster) { delete(c.tenants, acme) }},
 		"unknown Tenant":    {change: func(c *cluster) { c.unknown[acme] = true }},
@@ -585,7 +594,8 @@ func TestExistingNamespaces(t *testing.T) {
 			func(c *cluster) {
 				c.namespace("acme--old", "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String())
 			},
-			v1alpha1.ReasonSynced, "", []string{"update namespace acme--old"},
+			v1alpha1.ReasonSynced, "",
+			[]string{"update namespace acme--old"},
 		},
 		"two namespaces": {
 			func(c *cluster) {
@@ -601,14 +611,15 @@ func TestExistingNamespaces(t *testing.T) {
 		},
 		"terminating with stale roles": {
 			func(c *cluster) {
-				c.namespace(name, "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String()).DeletionTimestamp =
-					&metav1.Time{Time: start}
+				ns := c.namespace(name, "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String())
+				ns.DeletionTimestamp = &metav1.Time{Time: start}
 			},
 			v1alpha1.ReasonSynced, "", nil,
 		},
 		"namespace of no project": {
 			func(c *cluster) { c.namespace("acme--own", "acme", "") },
-			v1alpha1.ReasonSynced, "", []string{"create namespace " + name},
+			v1alpha1.ReasonSynced, "",
+			[]string{"create namespace " + name},
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -1,6 +1,6 @@
-// Package projects follows the domains, projects and role assignments of an OpenStack Keystone: a
-// domain is a tenant, a project is a namespace of it, and a role of a project is a RoleBinding in its
-// namespace. It writes to the cluster only.
+// Package projects follows the domains, projects and role assignments of an OpenStack Keystone. A
+// domain is a tenant, and a project is a namespace of it. A role of a project is a RoleBinding in its
+// namespace. The package writes to the cluster only.
 //
 // An answer of Keystone that may be incomplete removes nothing. A project that Keystone no longer has
 // keeps its namespace and its rights for 24 hours. See docs/tasks/keystone.md.

@@ -88,8 +88,8 @@ func (k *Keystone) check() error {
 	return nil
 }
 
-// isGroup reports whether the group of a role has the form that the source gives it: a prefix of the
-// configuration, which is not a reserved one, the project or the domain, and the role.
+// isGroup reports whether the group of a role has the form that the source gives it: a prefix, the
+// project or the domain, and the role. The prefix is one of the configuration, so it is not reserved.
 func (k *Keystone) isGroup(role *KeystoneRole) bool {
 	scope := k.Project
 	if scope == "" {
