@@ -169,7 +169,7 @@ func (p *planner) plan(id tenant.ID) *Plan {
 	return of.plan
 }
 
-// planTenant creates the Tenant of a domain, if the settings say so.
+// planTenant creates the Tenant of a domain, if CreateTenants is set.
 func (p *planner) planTenant(id tenant.ID, domains []keystone.Domain) *Plan {
 	if !p.settings.CreateTenants || len(domains) != 1 || !domains[0].Enabled || !tenants.IsKeystoneID(domains[0].ID) {
 		return nil

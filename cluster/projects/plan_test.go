@@ -217,8 +217,9 @@ func (c *cluster) synced() *cluster {
 	return c
 }
 
-// of returns the valid annotation of a namespace or, if its name is acme, of the Tenant.
-func (c *cluster) of(name string) *tenants.Keystone {
+// annotation returns the content of the valid annotation of a namespace. The name acme is that of the
+// Tenant.
+func (c *cluster) annotation(name string) *tenants.Keystone {
 	c.tb.Helper()
 	object := metav1.Object(c.tenants[tenanttest.ID(c.tb, "acme")])
 	if name != "acme" {
@@ -235,7 +236,7 @@ func (c *cluster) of(name string) *tenants.Keystone {
 func (c *cluster) roles(name string) string {
 	c.tb.Helper()
 	var all []string
-	if is := c.of(name); is != nil {
+	if is := c.annotation(name); is != nil {
 		for _, r := range is.Roles {
 			all = append(all, r.Group+"="+r.ClusterRole)
 		}
@@ -256,7 +257,7 @@ func TestFirstRead(t *testing.T) {
 	c := newCluster(t)
 	c.expect("first read", synced, "update Tenant acme", "create namespace acme--web-p1")
 	c.expectRoles("first read", "acme--web-p1", "role-id:p1:m=edit")
-	if got := *c.of("acme"); got.Domain != "d1" || got.Project != "" || len(got.Roles) != 0 {
+	if got := *c.annotation("acme"); got.Domain != "d1" || got.Project != "" || len(got.Roles) != 0 {
 		t.Errorf("the Tenant has %s", got.String())
 	}
 	c.expect("second read", synced)

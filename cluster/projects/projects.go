@@ -182,7 +182,7 @@ func (s *Syncer) plans(contents *keystone.Contents) []Plan {
 	return Plans(&s.Settings, contents, state, confirmed, s.now())
 }
 
-// note counts the successive reads that lack a project or the roles of a tenant.
+// note records the number of successive reads that lack a project or the roles of a tenant.
 func (s *Syncer) note(plans []Plan) {
 	absent := map[string]int{}
 	for i := range plans {

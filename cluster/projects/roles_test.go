@@ -6,14 +6,14 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// TestRoles checks which roles are bound in the namespaces of the projects p1 and below, and of the
-// domain.
+// TestRoles checks which roles are bound in the namespaces of the projects p1, p2 below p1 and p3 below
+// p2, and which roles the Tenant acme has.
 func TestRoles(t *testing.T) {
 	type assignments = []keystone.Assignment
 	for name, test := range map[string]struct {
 		assignments assignments
 		change      func(c *keystone.Contents)
-		want        map[string]string // of the namespaces web-p1, p2 below p1 and p3 below p2, and acme
+		want        map[string]string // the roles by object
 	}{
 		"a project": {
 			assignments{{RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p2"}},

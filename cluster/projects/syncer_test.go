@@ -52,7 +52,7 @@ type server struct {
 	mu       sync.Mutex
 	contents keystone.Contents
 	err      error
-	takes    time.Duration   // of one read
+	takes    time.Duration   // the duration of a read
 	reads    []time.Duration // since the start
 }
 
