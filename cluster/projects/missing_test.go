@@ -29,7 +29,7 @@ func (c *cluster) readsFor(n int, period time.Duration) (all []string) {
 func (c *cluster) bound() (n int) {
 	c.tb.Helper()
 	for name := range c.namespaces {
-		if is := c.of(name); is != nil {
+		if is := c.annotation(name); is != nil {
 			n += len(is.Roles)
 		}
 	}
@@ -92,7 +92,7 @@ func TestFewReads(t *testing.T) {
 	had := c.contents.Projects
 	c.contents.Projects, c.contents.Assignments = nil, nil
 	c.expect("missing", synced, "update namespace acme--web-p1")
-	if since := c.of("acme--web-p1").MissingSince; since == nil || !since.Time.Equal(start) {
+	if since := c.annotation("acme--web-p1").MissingSince; since == nil || !since.Time.Equal(start) {
 		t.Fatalf("missing since %v", since)
 	}
 	c.now = c.now.Add(missingFor)
@@ -110,7 +110,7 @@ func TestFewReads(t *testing.T) {
 	c.contents.Assignments = []keystone.Assignment{{RoleID: "r", ProjectID: "p1"}}
 	c.expect("found again", synced, "update namespace acme--web-p1")
 	c.expectRoles("found again", "acme--web-p1", "role-id:p1:r=view")
-	if c.of("acme--web-p1").MissingSince != nil {
+	if c.annotation("acme--web-p1").MissingSince != nil {
 		t.Error("it is still missing")
 	}
 }
@@ -177,8 +177,8 @@ func TestMissingRoles(t *testing.T) {
 				t.Errorf("%d roles before %v", c.bound(), missingFor)
 			}
 			c.now = c.now.Add(time.Second)
-			if _, is := c.read(); c.bound() != left || !slices.Equal(is, synced) || c.of("acme").MissingSince != nil {
-				t.Errorf("%d roles, conditions %q, Tenant %s", c.bound(), is, c.of("acme"))
+			if _, is := c.read(); c.bound() != left || !slices.Equal(is, synced) || c.annotation("acme").MissingSince != nil {
+				t.Errorf("%d roles, conditions %q, Tenant %s", c.bound(), is, c.annotation("acme"))
 			}
 		})
 	}
@@ -379,18 +379,18 @@ func (h *history) check(before map[string]*tenants.Keystone) {
 			h.tb.Errorf("namespace %s was deleted %v after a read had its project", name, h.now.Sub(last))
 			continue
 		}
-		if last != h.now && len(h.of(name).Roles) < len(was.Roles) {
+		if last != h.now && len(h.annotation(name).Roles) < len(was.Roles) {
 			h.tb.Errorf("namespace %s lost roles %v after a read had its project", name, h.now.Sub(last))
 		}
 	}
 }
 
-// TestPlansConverge checks random histories. The plans of one read come to an end. They remove nothing
-// of a project within 24 hours of the last read that had it.
+// TestPlansConverge checks for random histories that the plans of one read come to an end. They remove
+// nothing of a project within 24 hours of the last read that had it.
 func TestPlansConverge(t *testing.T) {
 	removed := 0
 	for seed := range uint64(60) {
-		r := rand.New(rand.NewPCG(seed, 49)) //nolint:gosec // reproducible
+		r := rand.New(rand.NewPCG(seed, 49))
 		h := &history{newCluster(t), map[string]time.Time{}}
 		h.settings.DeleteNamespaces = seed%2 == 0
 		h.projects(r.IntN(12))
@@ -401,7 +401,7 @@ func TestPlansConverge(t *testing.T) {
 			}
 			before := map[string]*tenants.Keystone{}
 			for name := range h.namespaces {
-				before[name] = h.of(name)
+				before[name] = h.annotation(name)
 			}
 			for _, p := range h.contents.Projects {
 				h.seen[p.ID] = h.now

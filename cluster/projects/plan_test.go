@@ -83,14 +83,13 @@ func role(project, id string) tenants.KeystoneRole {
 	}
 }
 
-func (c *cluster) tenant(name, annotation string) *v1alpha1.Tenant {
+func (c *cluster) tenant(name, annotation string) {
 	c.tb.Helper()
 	id := tenanttest.ID(c.tb, name)
 	t := &v1alpha1.Tenant{Spec: v1alpha1.TenantSpec{ID: name}}
 	t.Name, t.Generation = id.ObjectName(), 1
 	t.Annotations = map[string]string{tenant.KeystoneAnnotation: annotation}
 	c.tenants[id] = t
-	return t
 }
 
 func (c *cluster) namespace(name, of, annotation string) *corev1.Namespace {
@@ -218,8 +217,9 @@ func (c *cluster) synced() *cluster {
 	return c
 }
 
-// The result is the valid annotation of a namespace or, if its name is acme, of the Tenant.
-func (c *cluster) of(name string) *tenants.Keystone {
+// annotation returns the content of the valid annotation of a namespace. The name acme is that of the
+// Tenant.
+func (c *cluster) annotation(name string) *tenants.Keystone {
 	c.tb.Helper()
 	object := metav1.Object(c.tenants[tenanttest.ID(c.tb, "acme")])
 	if name != "acme" {
@@ -236,7 +236,7 @@ func (c *cluster) of(name string) *tenants.Keystone {
 func (c *cluster) roles(name string) string {
 	c.tb.Helper()
 	var all []string
-	if is := c.of(name); is != nil {
+	if is := c.annotation(name); is != nil {
 		for _, r := range is.Roles {
 			all = append(all, r.Group+"="+r.ClusterRole)
 		}
@@ -257,7 +257,7 @@ func TestFirstRead(t *testing.T) {
 	c := newCluster(t)
 	c.expect("first read", synced, "update Tenant acme", "create namespace acme--web-p1")
 	c.expectRoles("first read", "acme--web-p1", "role-id:p1:m=edit")
-	if got := *c.of("acme"); got.Domain != "d1" || got.Project != "" || len(got.Roles) != 0 {
+	if got := *c.annotation("acme"); got.Domain != "d1" || got.Project != "" || len(got.Roles) != 0 {
 		t.Errorf("the Tenant has %s", got.String())
 	}
 	c.expect("second read", synced)
@@ -276,47 +276,57 @@ func TestTenants(t *testing.T) {
 		"no domain ever": {change: func(c *cluster) { c.contents.Domains = nil }},
 		"renamed domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains[0].Name = "acme2" },
-			[]string{"acme DomainMissing"}, "name it in tenantMap",
+			[]string{"acme DomainMissing"},
+			"name it in tenantMap",
 		},
 		"deleted domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains = nil },
-			[]string{"acme DomainMissing"}, "the domain d1 did",
+			[]string{"acme DomainMissing"},
+			"the domain d1 did",
 		},
 		"another domain": {
 			func(c *cluster) { c.tenant("acme", other) },
-			[]string{"acme DomainChanged"}, "kubectl annotate tenants.kubetenant.dev acme kubetenant.dev/keystone= ",
+			[]string{"acme DomainChanged"},
+			"kubectl annotate tenants.kubetenant.dev acme kubetenant.dev/keystone= ",
 		},
 		"another disabled domain": {
 			func(c *cluster) { c.tenant("acme", other); c.contents.Domains[0].Enabled = false },
-			[]string{"acme DomainChanged"}, "",
+			[]string{"acme DomainChanged"},
+			"",
 		},
 		"two domains": {
 			func(c *cluster) {
 				c.contents.Domains = append(c.contents.Domains, keystone.Domain{ID: "d2", Name: "acme", Enabled: true})
 			},
-			[]string{"acme DomainAmbiguous"}, "2 Keystone domains",
+			[]string{"acme DomainAmbiguous"},
+			"2 Keystone domains",
 		},
 		"two domains, one is disabled": {
 			func(c *cluster) {
 				c.contents.Domains = append(c.contents.Domains, keystone.Domain{ID: "d2", Name: "acme"})
 			},
-			[]string{"acme DomainAmbiguous"}, "",
+			[]string{"acme DomainAmbiguous"},
+			"",
 		},
 		"disabled domain": {
 			func(c *cluster) { c.contents.Domains[0].Enabled = false },
-			[]string{"acme DomainDisabled"}, "nothing was changed",
+			[]string{"acme DomainDisabled"},
+			"nothing was changed",
 		},
 		"invalid ID": {
 			func(c *cluster) { c.contents.Domains[0].ID = "d:1" },
-			[]string{"acme WriteFailed"}, "unexpected characters",
+			[]string{"acme WriteFailed"},
+			"unexpected characters",
 		},
 		"reserved ID": {
 			func(c *cluster) { c.contents.Domains[0].ID = "domain" },
-			[]string{"acme WriteFailed"}, "unexpected characters",
+			[]string{"acme WriteFailed"},
+			"unexpected characters",
 		},
 		"forged annotation": {
 			func(c *cluster) { c.tenant("acme", `{"domain":"d1","roles":[{"id":"m","group":"system:masters"}]}`) },
-			[]string{"acme WriteFailed"}, `set it to ""`,
+			[]string{"acme WriteFailed"},
+			`set it to ""`,
 		},
 		"no Tenant":         {change: func(c *cluster) { delete(c.tenants, acme) }},
 		"unknown Tenant":    {change: func(c *cluster) { c.unknown[acme] = true }},
@@ -585,7 +595,8 @@ func TestExistingNamespaces(t *testing.T) {
 			func(c *cluster) {
 				c.namespace("acme--old", "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String())
 			},
-			v1alpha1.ReasonSynced, "", []string{"update namespace acme--old"},
+			v1alpha1.ReasonSynced, "",
+			[]string{"update namespace acme--old"},
 		},
 		"two namespaces": {
 			func(c *cluster) {
@@ -601,14 +612,15 @@ func TestExistingNamespaces(t *testing.T) {
 		},
 		"terminating with stale roles": {
 			func(c *cluster) {
-				c.namespace(name, "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String()).DeletionTimestamp =
-					&metav1.Time{Time: start}
+				ns := c.namespace(name, "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String())
+				ns.DeletionTimestamp = &metav1.Time{Time: start}
 			},
 			v1alpha1.ReasonSynced, "", nil,
 		},
 		"namespace of no project": {
 			func(c *cluster) { c.namespace("acme--own", "acme", "") },
-			v1alpha1.ReasonSynced, "", []string{"create namespace " + name},
+			v1alpha1.ReasonSynced, "",
+			[]string{"create namespace " + name},
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -6,21 +6,23 @@ import (
 	"github.com/kubetenant/kubetenant/authn/keystone"
 )
 
-// TestRoles checks which roles are bound in the namespaces of the projects p1 and below, and of the
-// domain.
+// TestRoles checks which roles are bound in the namespaces of the projects p1, p2 below p1 and p3 below
+// p2, and which roles the Tenant acme has.
 func TestRoles(t *testing.T) {
 	type assignments = []keystone.Assignment
 	for name, test := range map[string]struct {
 		assignments assignments
 		change      func(c *keystone.Contents)
-		want        map[string]string // for the namespaces web-p1, p2 below p1 and p3 below p2, and acme
+		want        map[string]string // the roles by object
 	}{
 		"a project": {
-			assignments{{RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p2"}}, nil,
+			assignments{{RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p2"}},
+			nil,
 			map[string]string{"acme--web-p1": "role-id:p1:m=edit", "acme--p2": "role-id:p2:r=view"},
 		},
 		"twice": {
-			assignments{{RoleID: "r", ProjectID: "p1"}, {RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p1"}}, nil,
+			assignments{{RoleID: "r", ProjectID: "p1"}, {RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p1"}},
+			nil,
 			map[string]string{"acme--web-p1": "role-id:p1:m=edit role-id:p1:r=view"},
 		},
 		"not mapped":      {assignments{{RoleID: "a", ProjectID: "p1"}, {RoleID: "a", DomainID: "d1"}}, nil, nil},
@@ -49,17 +51,20 @@ func TestRoles(t *testing.T) {
 			c.Roles = append(c.Roles, keystone.Role{ID: "m:1", Name: "member"})
 		}, nil},
 		"a domain": {
-			assignments{{RoleID: "m", DomainID: "d1"}}, nil,
+			assignments{{RoleID: "m", DomainID: "d1"}},
+			nil,
 			map[string]string{"acme": "role-id:domain:m=edit"},
 		},
 		"inherited from the domain": {
-			assignments{{RoleID: "m", DomainID: "d1", Inherited: true}}, nil,
+			assignments{{RoleID: "m", DomainID: "d1", Inherited: true}},
+			nil,
 			map[string]string{
 				"acme--web-p1": "role-id:p1:m=edit", "acme--p2": "role-id:p2:m=edit", "acme--p3": "role-id:p3:m=edit",
 			},
 		},
 		"inherited from a project": {
-			assignments{{RoleID: "m", ProjectID: "p1", Inherited: true}}, nil,
+			assignments{{RoleID: "m", ProjectID: "p1", Inherited: true}},
+			nil,
 			map[string]string{"acme--p2": "role-id:p2:m=edit", "acme--p3": "role-id:p3:m=edit"},
 		},
 		"inherited from a project without others below": {
@@ -94,7 +99,9 @@ func TestRoles(t *testing.T) {
 			assignments{{RoleID: "r", ProjectID: "p1"}},
 			func(c *keystone.Contents) {
 				c.Implied = []keystone.Implication{
-					{RoleID: "r", ImpliedID: "m"}, {RoleID: "m", ImpliedID: "a"}, {RoleID: "a", ImpliedID: "r"},
+					{RoleID: "r", ImpliedID: "m"},
+					{RoleID: "m", ImpliedID: "a"},
+					{RoleID: "a", ImpliedID: "r"},
 					{RoleID: "r", ImpliedID: "r"},
 				}
 			},

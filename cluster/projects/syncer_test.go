@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -51,7 +52,7 @@ type server struct {
 	mu       sync.Mutex
 	contents keystone.Contents
 	err      error
-	takes    time.Duration   // for one read
+	takes    time.Duration   // the duration of a read
 	reads    []time.Duration // since the start
 }
 
@@ -444,9 +445,10 @@ func TestSyncerQuota(t *testing.T) {
 			project("p0", ""), project("p1", ""), project("p2", ""), {ID: "g1", DomainID: "d2", Enabled: true},
 		}
 		s.contents.Assignments = []keystone.Assignment{{RoleID: "m", ProjectID: "p0"}}
-		full := true
+		var full atomic.Bool
+		full.Store(true)
 		s.fail("create", "namespaces", func(name string) error {
-			if full && strings.HasPrefix(name, "acme--") {
+			if full.Load() && strings.HasPrefix(name, "acme--") {
 				return apierrors.NewForbidden(corev1.Resource("namespaces"), name, errors.New("exceeded quota"))
 			}
 			return nil
@@ -474,7 +476,7 @@ func TestSyncerQuota(t *testing.T) {
 		}
 		s.later()
 		s.expectWrites("still full", "create namespaces acme--p1")
-		full = false
+		full.Store(false)
 		s.later()
 		s.expectReason("larger quota", v1alpha1.ReasonSynced)
 	})
@@ -674,9 +676,10 @@ func TestSyncerCreatesTenants(t *testing.T) {
 		s.settings.CreateTenants = true
 		s.contents.Domains = append(s.contents.Domains, keystone.Domain{ID: "d2", Name: "globex", Enabled: true})
 		s.contents.Projects = append(s.contents.Projects, keystone.Project{ID: "g1", DomainID: "d2", Enabled: true})
-		retired := true
+		var retired atomic.Bool
+		retired.Store(true)
 		s.fail("create", "tenants", func(name string) error {
-			if retired {
+			if retired.Load() {
 				return apierrors.NewForbidden(resource.GroupResource(), name, errors.New("spec.replaces: must be x"))
 			}
 			return nil
@@ -686,9 +689,7 @@ func TestSyncerCreatesTenants(t *testing.T) {
 		if n := countOf(s.writes(), "create tenants globex"); n < 1 || n > 2 { // the plans of acme come to an end
 			t.Errorf("%d attempts in a read", n)
 		}
-		s.mu.Lock()
-		retired = false
-		s.mu.Unlock()
+		retired.Store(false)
 		s.later()
 		if reason, message := s.condition("globex"); reason != v1alpha1.ReasonSynced {
 			t.Errorf("%s: %s", reason, message)

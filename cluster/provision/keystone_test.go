@@ -31,14 +31,12 @@ func keystone(domain, project string, roles ...string) string {
 	return k.String()
 }
 
-// ofProject and ofDomain are the text of the bindings of a role, as [world.bindings] returns it.
+// ofProject and domainView are the text of the bindings of a role, as [world.bindings] returns it.
 func ofProject(project, role string) string {
 	return fmt.Sprintf("kubetenant:keystone:project:%s %s: role-id:%s:%s", role, role, project, role)
 }
 
-func ofDomain(role string) string {
-	return fmt.Sprintf("kubetenant:keystone:domain:%s %s: role-id:domain:%s", role, role, role)
-}
+const domainView = "kubetenant:keystone:domain:view view: role-id:domain:view"
 
 func annotation(text string) map[string]string {
 	return map[string]string{tenant.KeystoneAnnotation: text}
@@ -63,8 +61,8 @@ func (w *world) patch(name, text string) {
 	w.must(err)
 }
 
-// newProject returns a fixture with the project p1 of the domain d1 in the namespace acme--web, and a
-// namespace of no project.
+// newProject starts an engine with the project p1 of the domain d1 in the namespace acme--web. The
+// namespace acme--own has no project.
 func newProject(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -159,12 +157,12 @@ func TestDomainRoles(t *testing.T) {
 		w.namespace("globex--web", "globex", annotation(keystone("d1", "p1", "edit")))
 		w.annotate("acme", keystone("d1", "", "view"))
 		project := []string{ofProject("p1", "edit"), ofProject("p1", "view")}
-		w.expect("at first", "acme--web", append([]string{ofDomain("view")}, project...)...)
-		w.expect("of no project", "acme--own", ofDomain("view"))
+		w.expect("at first", "acme--web", append([]string{domainView}, project...)...)
+		w.expect("of no project", "acme--own", domainView)
 		w.expect("another tenant's", "globex--web")
 		w.namespace("acme--new", "acme", nil)
 		w.settle()
-		w.expect("new", "acme--new", ofDomain("view"))
+		w.expect("new", "acme--new", domainView)
 		w.annotate("acme", keystone("d1", ""))
 		w.expect("no role", "acme--web", project...)
 		w.expect("no role", "acme--new")
@@ -180,7 +178,7 @@ func TestDomainAccepted(t *testing.T) {
 		w.expect("no domain", "acme--web")
 		w.expect("no domain", "acme--own")
 		w.annotate("acme", keystone("d2", "", "view"))
-		w.expect("another domain", "acme--web", ofDomain("view"))
+		w.expect("another domain", "acme--web", domainView)
 	})
 }
 

@@ -1,15 +1,12 @@
 package tenants_test
 
 import (
-	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/kubetenant/kubetenant/authn/keystone"
 	"github.com/kubetenant/kubetenant/cluster/tenants"
 	"github.com/kubetenant/kubetenant/tenant"
 )
@@ -121,7 +118,7 @@ func TestKeystoneSize(t *testing.T) {
 	k := &tenants.Keystone{Domain: "d1", Project: "p1"}
 	for i := range 26 * 26 * 26 {
 		id := string([]byte{'a' + byte(i/676), 'a' + byte(i/26%26), 'a' + byte(i%26)})
-		k.Roles = append(k.Roles, tenants.KeystoneRole{ID: id, Group: keystone.RoleGroup("p1", id), ClusterRole: "edit"})
+		k.Roles = append(k.Roles, tenants.KeystoneRole{ID: id, Group: "role-id:p1:" + id, ClusterRole: "edit"})
 	}
 	if got, err := tenants.KeystoneOf(annotated(k.String())); err == nil {
 		t.Errorf("%d roles are valid", len(got.Roles))
@@ -129,46 +126,6 @@ func TestKeystoneSize(t *testing.T) {
 	k.Roles = k.Roles[:1000]
 	if got, err := tenants.KeystoneOf(annotated(k.String())); err != nil || !got.Equal(k) {
 		t.Errorf("%d bytes: %v", len(k.String()), err)
-	}
-}
-
-// TestKeystoneGroups checks that the groups of tokens have the form of the annotations.
-func TestKeystoneGroups(t *testing.T) {
-	r := rand.New(rand.NewPCG(1, 49)) //nolint:gosec // reproducible
-	const characters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-"
-	random := func() string {
-		text := make([]byte, 1+r.IntN(64))
-		for i := range text {
-			text[i] = characters[r.IntN(len(characters))]
-		}
-		return string(text)
-	}
-	for range 2000 {
-		project, role, prefix := random(), random(), []string{"", "keystone:", "role-id:domain:"}[r.IntN(3)]
-		if !tenants.IsKeystoneID(project) || !tenants.IsKeystoneID(role) {
-			t.Fatalf("%q or %q is no ID", project, role)
-		}
-		since := metav1.NewTime(time.Unix(r.Int64N(1<<32), 0))
-		of := &tenants.Keystone{Domain: "d1", Project: project, MissingSince: &since}
-		of.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.RoleGroup(project, role), ClusterRole: "edit"}}
-		domain := &tenants.Keystone{Domain: "d1"}
-		domain.Roles = []tenants.KeystoneRole{{ID: role, Group: prefix + keystone.DomainRoleGroup(role), ClusterRole: "edit"}}
-		for _, k := range []*tenants.Keystone{of, domain} {
-			if got, err := tenants.KeystoneOf(annotated(k.String())); err != nil || !got.Equal(k) || !k.Equal(got) {
-				t.Errorf("%s: %v", k, err)
-			}
-		}
-		of.Roles, domain.Roles = domain.Roles, of.Roles
-		for _, k := range []*tenants.Keystone{of, domain} {
-			if _, err := tenants.KeystoneOf(annotated(k.String())); err == nil {
-				t.Errorf("%s is valid", k)
-			}
-		}
-	}
-	for _, id := range []string{"domain", "system"} {
-		if keystone.RoleGroup(id, "m") != "" || tenants.IsKeystoneID(id) {
-			t.Errorf("%s is the ID of a project", id)
-		}
 	}
 }
 
