@@ -96,11 +96,10 @@ func (p *projectWalk) end(ctx context.Context) error {
 }
 
 func (p *projectWalk) asMember() []request {
-	const credential = "Keystone, project "
 	return []request{
-		{"hooli's alice", credential + "shop", "hooli-shop", p.in("create configmap hello"), "", "answered", ""},
-		{"hooli's alice", credential + "web", "hooli-keystone", p.in("create configmap more"), "", "403", ""},
-		{"globex's alice", credential + "web", "globex-keystone", p.in("get configmap hello"), "", "403", ""},
+		{"hooli's alice", "Keystone, project shop", "hooli-shop", p.in("create configmap hello"), "", "answered", ""},
+		{"hooli's alice", "Keystone, project web", "hooli-keystone", p.in("create configmap more"), "", "403", ""},
+		{"globex's alice", "Keystone, project web", "globex-keystone", p.in("get configmap hello"), "", "403", ""},
 	}
 }
 
