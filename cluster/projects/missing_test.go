@@ -36,7 +36,7 @@ func (c *cluster) bound() (n int) {
 	return n
 }
 
-// TestMissingProjects checks how many missing projects are believed, and how long their rights remain.
+// TestMissingProjects checks how many projects may be missing at once, and how long their rights remain.
 func TestMissingProjects(t *testing.T) {
 	for _, test := range []struct {
 		had, missing int
@@ -385,8 +385,8 @@ func (h *history) check(before map[string]*tenants.Keystone) {
 	}
 }
 
-// TestPlansConverge checks for random histories that the plans of one read come to an end, and that
-// they remove nothing of a project within 24 hours of the last read that had it.
+// TestPlansConverge checks random histories. The plans of one read come to an end. They remove no rights
+// of a project within 24 hours after a read that had the project.
 func TestPlansConverge(t *testing.T) {
 	removed := 0
 	for seed := range uint64(60) {

@@ -276,11 +276,11 @@ func TestTenants(t *testing.T) {
 		"no domain ever": {change: func(c *cluster) { c.contents.Domains = nil }},
 		"renamed domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains[0].Name = "acme2" },
-			[]string{"acme DomainMissing"}, "name it in tenantMap",
+			[]string{"acme DomainMissing"}, "add its new name to tenantMap",
 		},
 		"deleted domain": {
 			func(c *cluster) { c.tenant("acme", recorded); c.contents.Domains = nil },
-			[]string{"acme DomainMissing"}, "the domain d1 did",
+			[]string{"acme DomainMissing"}, "the domain d1 mapped to it",
 		},
 		"another domain": {
 			func(c *cluster) { c.tenant("acme", other) },
@@ -316,7 +316,7 @@ func TestTenants(t *testing.T) {
 		},
 		"forged annotation": {
 			func(c *cluster) { c.tenant("acme", `{"domain":"d1","roles":[{"id":"m","group":"system:masters"}]}`) },
-			[]string{"acme WriteFailed"}, `set it to ""`,
+			[]string{"acme WriteFailed"}, `Set it to ""`,
 		},
 		"no Tenant":         {change: func(c *cluster) { delete(c.tenants, acme) }},
 		"unknown Tenant":    {change: func(c *cluster) { c.unknown[acme] = true }},
@@ -450,7 +450,7 @@ func TestNewProjects(t *testing.T) {
 		},
 		"same name": {
 			"", all(id+"1", "a b", id+"2", "a-b"),
-			"acme--a-b-01234567", "exists, but it is not that of project " + id + "2",
+			"acme--a-b-01234567", "exists, but it does not belong to project " + id + "2",
 		},
 		"upper-case IDs": {
 			"", all("P1", "a", "p1", "a"),
@@ -486,11 +486,11 @@ func TestNewProjects(t *testing.T) {
 		},
 		"tenant of 54": {
 			long[:54], all(id, "a"),
-			"", "longer than 53",
+			"", "at most 53",
 		},
 		"tenant of 63": {
 			long[:63], all(id, "a"),
-			"", "longer than 53",
+			"", "at most 53",
 		},
 		"tenant of 51": {
 			long[:51], all(id, "abc"),
@@ -552,7 +552,7 @@ func TestExistingNamespaces(t *testing.T) {
 	}{
 		"no annotation, as after a restore": {
 			func(c *cluster) { c.namespace(name, "acme", "") },
-			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists, but it is not that of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "namespace " + name + " exists, but it does not belong to project p1", nil,
 		},
 		"another tenant's": {
 			func(c *cluster) { c.namespace(name, "globex", p1.String()) },
@@ -574,11 +574,11 @@ func TestExistingNamespaces(t *testing.T) {
 		},
 		"annotation of another domain": {
 			func(c *cluster) { c.namespace(name, "acme", other.String()) },
-			v1alpha1.ReasonProjectsSkipped, "exists, but it is not that of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "exists, but it does not belong to project p1", nil,
 		},
 		"annotation of a domain only": {
 			func(c *cluster) { c.namespace(name, "acme", (&tenants.Keystone{Domain: "d1"}).String()) },
-			v1alpha1.ReasonProjectsSkipped, "exists, but it is not that of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "exists, but it does not belong to project p1", nil,
 		},
 		"another name": {func(c *cluster) { c.namespace("acme--old", "acme", p1.String()) }, v1alpha1.ReasonSynced, "", nil},
 		"stale roles": {
@@ -593,7 +593,7 @@ func TestExistingNamespaces(t *testing.T) {
 				c.now = c.now.Add(time.Minute)
 				c.namespace("acme--a", "acme", (&tenants.Keystone{Domain: "d1", Project: "p1"}).String())
 			},
-			v1alpha1.ReasonProjectsSkipped, "namespaces acme--a and acme--b are both of project p1", nil,
+			v1alpha1.ReasonProjectsSkipped, "namespaces acme--a and acme--b both belong to project p1", nil,
 		},
 		"terminating": {
 			func(c *cluster) { c.namespace(name, "acme", p1.String()).DeletionTimestamp = &metav1.Time{Time: start} },

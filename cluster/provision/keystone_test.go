@@ -63,7 +63,7 @@ func (w *world) patch(name, text string) {
 	w.must(err)
 }
 
-// newProject returns a world with the project p1 of the domain d1 in the namespace acme--web, and with a
+// newProject returns a fixture with the project p1 of the domain d1 in the namespace acme--web, and with a
 // namespace of no project.
 func newProject(t *testing.T) *world {
 	t.Helper()
