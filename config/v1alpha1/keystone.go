@@ -39,7 +39,7 @@ type KeystoneSync struct {
 	// +optional
 	Interval *metav1.Duration `json:"interval,omitempty"`
 	// createTenants specifies whether the server creates the Tenant of each enabled domain that maps to a
-	// tenant, if the Tenant does not exist. Defaults to false, so that such domains have no effect.
+	// tenant, if the Tenant does not exist. If false, such a domain has no effect. Defaults to false.
 	// +optional
 	CreateTenants bool `json:"createTenants,omitempty"`
 	// onProjectDeleted specifies the effect on the namespace when a project has been missing from Keystone

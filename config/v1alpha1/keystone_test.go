@@ -112,7 +112,12 @@ func TestKeystoneSyncOnce(t *testing.T) {
 
 // TestKeystoneTenants checks the tenants of tenantMap.
 func TestKeystoneTenants(t *testing.T) {
-	k := &v1alpha1.Keystone{TenantMap: map[string]string{"Default": "acme", "d2": "globex", "d3": "", "d4": "all"}}
+	k := &v1alpha1.Keystone{TenantMap: map[string]string{
+		"Default": "acme",
+		"d2":      "globex",
+		"d3":      "",
+		"d4":      "all",
+	}}
 	got := k.Tenants()
 	if len(got) != 2 || got["Default"] != tenanttest.ID(t, "acme") || got["d2"] != tenanttest.ID(t, "globex") {
 		t.Errorf("tenants %v", got)
