@@ -218,7 +218,7 @@ func (c *cluster) synced() *cluster {
 	return c
 }
 
-// of returns the valid annotation of a namespace or, if its name is acme, of the Tenant.
+// The method of returns the valid annotation of a namespace or, if its name is acme, of the Tenant.
 func (c *cluster) of(name string) *tenants.Keystone {
 	c.tb.Helper()
 	object := metav1.Object(c.tenants[tenanttest.ID(c.tb, "acme")])

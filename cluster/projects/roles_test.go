@@ -13,7 +13,7 @@ func TestRoles(t *testing.T) {
 	for name, test := range map[string]struct {
 		assignments assignments
 		change      func(c *keystone.Contents)
-		want        map[string]string // of the namespaces web-p1, p2 below p1 and p3 below p2, and acme
+		want        map[string]string // by namespace: web-p1, p2 below p1 and p3 below p2, and acme
 	}{
 		"a project": {
 			assignments{{RoleID: "m", ProjectID: "p1"}, {RoleID: "r", ProjectID: "p2"}}, nil,

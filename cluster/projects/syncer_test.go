@@ -51,7 +51,7 @@ type server struct {
 	mu       sync.Mutex
 	contents keystone.Contents
 	err      error
-	takes    time.Duration   // of one read
+	takes    time.Duration   // for one read
 	reads    []time.Duration // since the start
 }
 
@@ -510,7 +510,10 @@ func TestSyncerNotRead(t *testing.T) {
 				}
 				s.expectBackoff()
 				s.expectMetrics("failures", map[string]float64{
-					"success": 1, test.metric: float64(len(s.reads) - 1), "writes success": 2, "tenants NotRead": 1,
+					"success":         1,
+					test.metric:       float64(len(s.reads) - 1),
+					"writes success":  2,
+					"tenants NotRead": 1,
 				})
 				s.keystone(func(s *server) { s.err, s.contents.Projects = nil, []keystone.Project{project("p1", "Web")} })
 				s.later()

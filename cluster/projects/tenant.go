@@ -212,7 +212,12 @@ func (t *tenantPlan) updateTenant() {
 		if t.recorded == nil {
 			why = "the domain " + t.domain.ID + " maps to the tenant"
 		}
-		t.add(Change{Action: UpdateTenant, Name: t.plan.Object.Name, Why: why, To: to})
+		t.add(Change{
+			Action: UpdateTenant,
+			Name:   t.plan.Object.Name,
+			Why:    why,
+			To:     to,
+		})
 	}
 }
 

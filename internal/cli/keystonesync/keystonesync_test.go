@@ -93,8 +93,13 @@ func namespace(name, owner, annotation string) *corev1.Namespace {
 // contents is a Keystone with the domain acme, a project with a member, and the domain globex.
 func contents() *keystone.Contents {
 	return &keystone.Contents{
-		Domains:     []keystone.Domain{{ID: "d1", Name: "acme", Enabled: true}, {ID: "d2", Name: "globex", Enabled: true}},
-		Projects:    []keystone.Project{{ID: projectID, Name: "web", DomainID: "d1", Enabled: true}},
+		Domains: []keystone.Domain{{ID: "d1", Name: "acme", Enabled: true}, {ID: "d2", Name: "globex", Enabled: true}},
+		Projects: []keystone.Project{{
+			ID:       projectID,
+			Name:     "web",
+			DomainID: "d1",
+			Enabled:  true,
+		}},
 		Roles:       []keystone.Role{{ID: "r1", Name: "member"}},
 		Assignments: []keystone.Assignment{{RoleID: "r1", ProjectID: projectID}},
 	}
